@@ -15,7 +15,7 @@ from benchmarks.family import Contestant, Family, Row, Tensors
 from benchmarks.timing import Timing, input_sets, measure
 from redalg.errors import RedalgError
 from redalg.runtime.call.sizes import lower
-from redalg.runtime.lowering import lower_passes, unfused_for
+from redalg.runtime.lowering import choose_unfused_for, lower_passes
 
 OWN = "redalg"
 DOCSTRING = re.compile(r'^(?:"""|\'\'\').*?(?:"""|\'\'\')', re.DOTALL | re.MULTILINE)
@@ -89,7 +89,7 @@ def source_sha256(family: Family, row: Row, target: str) -> str | None:
     """
     fused = family.fused(row)
     try:
-        plain = lower_passes(fused.passes, target, row.sizes, row.dtypes, unfused_for, shapes=row.shapes)[-1]
+        plain = lower_passes(fused.passes, target, row.sizes, row.dtypes, choose_unfused_for, shapes=row.shapes)[-1]
         text = str(lower_passes(fused.passes, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
     except RedalgError:
         return None

@@ -32,7 +32,7 @@ from redalg.lower_tile.text.emit import Source
 from redalg.pipeline import write_source
 from redalg.runtime.compile.compile import compile_source, is_kept
 from redalg.runtime.lowered import Lowered
-from redalg.runtime.unfused.unfused import offered
+from redalg.runtime.unfused.unfused import offer_unfused
 from redalg.strategies.schedule import AnySchedule, Definition, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 
@@ -80,8 +80,8 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
     others = listed(space, wish, first)
     found.listed = 1 + len(others)
     if wish.best:
-        others = [plan for plan in dict.fromkeys([space.preferred(), *different(others)]) if plan != first]
-        plain = offered(family.fused(row).form, space)
+        others = [plan for plan in dict.fromkeys([space.preferred_schedule(), *different(others)]) if plan != first]
+        plain = offer_unfused(family.fused(row).form, space)
         found.plain = None if plain is None else plain.plan
     else:
         Random(wish.seed).shuffle(others)
@@ -100,7 +100,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
 def listed(space: Space, wish: Wish, ruled: Schedule) -> list[Schedule]:
     """Plans to draw from, beside the rules' plan; by predicted time where the best are wished for."""
     stay = wish.persistent
-    plans = (plan for _, plan in space.ranked(persistent=stay)) if wish.best else space.plans(persistent=stay)
+    plans = (plan for _, plan in space.rank(persistent=stay)) if wish.best else space.plans(persistent=stay)
     return [plan for plan in plans if plan != ruled and bool(numbers_of(plan).persistent) == stay]
 
 

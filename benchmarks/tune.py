@@ -24,7 +24,7 @@ from benchmarks.training import TUNE, TUNED, family_of, read
 from redalg.runtime.known import stored
 from redalg.runtime.known.tuned import Entry, add_entries, key_sizes, pack_file, problem_key
 from redalg.runtime.tune.tuner import Tuned
-from redalg.runtime.unfused.unfused import admitted
+from redalg.runtime.unfused.unfused import admit_unfused
 from redalg.strategies.device import card_of
 from redalg.strategies.schedule import UNFUSED, AnySchedule, choices_of
 from redalg.strategies.search.search import Trial
@@ -69,13 +69,13 @@ def entries_of(content: Document) -> Iterator[Entry]:
                       tilelang=versions["tilelang"] or "")  # fmt: skip
         for best in winners(line):
             plan, predicted_us = packed_plan(fused, space, best)
-            yield Entry(key, key_sizes(fused.form, space.problem), stored.written(plan), time_of(best), predicted_us)
+            yield Entry(key, key_sizes(fused.form, space.problem), stored.to_json(plan), time_of(best), predicted_us)
 
 
 def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[AnySchedule, float]:
     """A plan as a document has it, and its predicted time."""
     if line.get("form") == UNFUSED:
-        plain = admitted(fused.form, space)
+        plain = admit_unfused(fused.form, space)
         return plain.plan, plain.said.time_us
     plan = plan_of(line, next(space.plans()))
     return plan, space.predict(plan).time_us

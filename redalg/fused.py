@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 from sympy import Expr, S, Tuple
 
 from redalg.decompose.cascade import Cascade
-from redalg.decompose.parse.written import outputs_type, unread
+from redalg.decompose.parse.written import outputs_type, unread_inputs
 from redalg.decompose.separate.rounding import bounds
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
@@ -125,7 +125,7 @@ class Fused:
 
     @cached_property
     def _unread(self) -> Mapping[str, Element | Scalar]:
-        return unread(self.written, [one.cascade for one in (*self.earlier, self.decomposition)])
+        return unread_inputs(self.written, [one.cascade for one in (*self.earlier, self.decomposition)])
 
     def _read(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tensors and scalars that reductions read, of those that are given."""

@@ -54,7 +54,7 @@ def counted(found: Funnel) -> list[dict[str, Any]]:
 def of_row(family: Family, row: Row) -> dict[str, Any]:
     """The funnel of a row's cascade, and how many plans a search lists in how long."""
     space = space_of(family, row, CHIP)
-    grid, sizes = set(map(str, space.binding.grid)), space.sized.sizes
+    grid, sizes = set(map(str, space.binding.grid)), space.sized_problem.sizes
     chain = of_one_block(chain_of(space.form), grid)
     dtypes = space.problem.dtypes
     widths = {one.name: DTYPES[dtypes[one.name]].bytes if one.name in dtypes else STATE for one in chain.tensors()}

@@ -61,7 +61,7 @@ class Reduction:
         """The dtype of the value if it is fixed (`int64`, `bool`); empty if it follows the tensors."""
         return "bool" if self.monoid.name in ("any", "all") else self.monoid.result(self.result)[1].dtype
 
-    def written(self, term: Expr, reduced: tuple[Axis, ...]) -> Reduce:
+    def to_reduce(self, term: Expr, reduced: tuple[Axis, ...]) -> Reduce:
         """The reduction as an expression of the given term."""
         return Reduce(self.monoid.name, term, reduced, self.result, self.place)
 
@@ -98,7 +98,7 @@ class Producer:
         """The expression of the producer, with its reductions written out."""
         written: dict[Expr, Expr] = {one.value: one.definition for one in self.cascade.producers}
         for reduction in self.cascade.reductions:
-            written[reduction.value] = reduction.written(reduction.term.xreplace(written), self.cascade.reduced)
+            written[reduction.value] = reduction.to_reduce(reduction.term.xreplace(written), self.cascade.reduced_axes)
         return self.cascade.outputs[0].expr.xreplace(written)
 
 
@@ -136,7 +136,7 @@ class Cascade:
         return self.reductions[0].term if self.outputs[0].expr == self.reductions[0].value else None
 
     def __str__(self) -> str:
-        over = ", ".join(map(str, self.reduced))
+        over = ", ".join(map(str, self.reduced_axes))
         lines = [f"cascade over {over}" + ("" if self.domain is S.true else f", where {self.domain}")]
         lines += [f"  {one.name}[{', '.join(map(str, one.axes))}] = {one.definition}" for one in self.producers]
         lines += [
@@ -148,14 +148,14 @@ class Cascade:
         return "\n".join(lines)
 
     @property
-    def reduced(self) -> tuple[Axis, ...]:
+    def reduced_axes(self) -> tuple[Axis, ...]:
         """Every axis that the reductions reduce over, the streamed one first."""
         return (self.axis, *self.inner)
 
     @property
     def parameters(self) -> tuple[Producer, ...]:
         """The producers that carry no reduced axis: they stand on the side of d, and `finish` needs them."""
-        return tuple(one for one in self.producers if not set(self.reduced) & set(one.axes))
+        return tuple(one for one in self.producers if not set(self.reduced_axes) & set(one.axes))
 
     @cached_property
     def values(self) -> tuple[Value, ...]:
@@ -222,7 +222,7 @@ class Cascade:
 
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:
-        found = of_kind(Axis, *self.expressions()) | set(self.reduced)
+        found = of_kind(Axis, *self.expressions()) | set(self.reduced_axes)
         found |= {axis for producer in self.producers for axis in producer.cascade.axes()}
         return tuple(sorted(found, key=lambda one: str(one.name)))
 
@@ -242,6 +242,6 @@ class Cascade:
                 raise ExpressionError(
                     f"reduction `{reduction.name}` uses {sorted(map(str, unknown))} before they are made."
                 )
-            if not free_axes(reduction.term) - set(self.reduced) <= set(reduction.axes):
+            if not free_axes(reduction.term) - set(self.reduced_axes) <= set(reduction.axes):
                 raise ExpressionError(f"reduction `{reduction.name}` has more free axes than {reduction.axes}.")
             known.add(reduction.value)

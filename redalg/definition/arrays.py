@@ -77,7 +77,7 @@ class Library(ABC):
         """A contraction."""
 
     @abstractmethod
-    def rounded(self, array: Any, dtype: str) -> Any:
+    def round_to(self, array: Any, dtype: str) -> Any:
         """The numbers rounded to a dtype, in float64."""
 
     @abstractmethod
@@ -157,7 +157,7 @@ class Numpy(Library):
     def einsum(self, text: str, arrays: Sequence[Any]) -> Any:
         return np.einsum(text, *arrays, optimize=True)
 
-    def rounded(self, array: Any, dtype: str) -> Any:
+    def round_to(self, array: Any, dtype: str) -> Any:
         if dtype.startswith("int"):
             limits = np.iinfo(dtype)
             return np.clip(np.rint(array), float(limits.min), float(limits.max))

@@ -94,7 +94,7 @@ class Evaluator:
         if len(set(axes)) == len(node.indices):
             window = tuple(slice(*self.ranges[one.name]) for one in axes)
             return self.read(self.along(self.tensors[node.name][window], axes))
-        return self.read(self.gathered(node))
+        return self.read(self.gather(node))
 
     def read(self, array: Any) -> Any:
         """The elements of a tensor: floats in float64, integers in int64, truth values as they are."""
@@ -102,7 +102,7 @@ class Evaluator:
             return array
         return self.library.whole(array) if "int" in str(array.dtype) else self.library.float(array)
 
-    def gathered(self, node: Element) -> Any:
+    def gather(self, node: Element) -> Any:
         """A tensor's elements at computed places, each of which must exist where it is live."""
         tensor, places = self.tensors[node.name], []
         for number, index in enumerate(node.indices):
@@ -128,14 +128,14 @@ class Evaluator:
 
     def add(self, node: Add) -> Any:
         """Σ of the terms: data first, then reduced values, then parameters, so that (x − mean) + ε keeps ε."""
-        first, *rest = self.alike(sorted(node.args, key=standing))
+        first, *rest = self.alike(sorted(node.args, key=sum_place))
         for term in rest:
             first = first + term
         return first
 
     def mul(self, node: Mul) -> Any:
         top, bottom = numerator_and_denominator(node)
-        value = self.hidden(top, self.product(top))
+        value = self.mask_product(top, self.product(top))
         return self.library.float(value) / self.library.float(self.product(bottom)) if bottom else value
 
     def product(self, factors: Sequence[Expr]) -> Any:
@@ -144,15 +144,15 @@ class Evaluator:
             first = first * factor
         return first
 
-    def hidden(self, factors: Sequence[Expr], value: Any) -> Any:
+    def mask_product(self, factors: Sequence[Expr], value: Any) -> Any:
         """A product, 0 where a factor hides the others."""
-        for nothing in self.hiding(factors):
+        for nothing in self.hiding_masks(factors):
             value = self.library.where(nothing, self.constant(0.0), value)
         return value
 
-    def hiding(self, factors: Sequence[Expr]) -> list[Any]:
+    def hiding_masks(self, factors: Sequence[Expr]) -> list[Any]:
         """Masks, true where a factor hides the others: an indicator, an exponential of −∞, or 0 beside log 0."""
-        found = [self.indicated(one) for one in factors if indicator_mask(one) is not None]
+        found = [self.indicator_mask(one) for one in factors if indicator_mask(one) is not None]
         found += [one for factor in factors if isinstance(factor, exp) for one in self.infinite(factor)]
         for factor in (factor for factor in factors if factor.has(log) and factor.has(Element)):
             endless = self.number(factor) == -INFINITY
@@ -160,7 +160,7 @@ class Evaluator:
             found += [endless & (self.number(other) == 0) for other in others]
         return found
 
-    def indicated(self, factor: Expr) -> Any:
+    def indicator_mask(self, factor: Expr) -> Any:
         """The mask that is true where an indicator is 0."""
         mask = indicator_mask(factor)
         assert mask is not None
@@ -188,7 +188,7 @@ class Evaluator:
             return value if node.exp.is_positive else 1 / value
         return self.library.functions["pow"](base, self.number(node.exp))
 
-    def floored(self, node: floor) -> Any:
+    def floor_of(self, node: floor) -> Any:
         above, below = self.alike(node.args[0].as_numer_denom())
         if self.library.is_float(above):
             return self.library.call("floor", [self(node.args[0])], node)
@@ -213,11 +213,11 @@ class Evaluator:
         value = self(node.args[0])
         if node.dtype == "int64" and not self.library.is_float(value):
             return value
-        return self.library.rounded(self.library.float(value), node.dtype)
+        return self.library.round_to(self.library.float(value), node.dtype)
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
-    def chosen(self, node: Where) -> Any:
+    def choose(self, node: Where) -> Any:
         return self.choice([(self(node.condition), node.args[1])], node.args[2])
 
     def cases(self, node: Piecewise) -> Any:
@@ -250,7 +250,7 @@ class Evaluator:
         return first
 
 
-def standing(term: Expr) -> tuple[int, bool]:
+def sum_place(term: Expr) -> tuple[int, bool]:
     """The place of a term in a sum; within a kind, what is added stands before what is subtracted."""
     return (1 if term.has(Reduce) else 0 if term.has(Element) else 2), term.could_extract_minus_sign()
 
@@ -289,7 +289,7 @@ def indicator_mask(factor: Expr) -> Where | None:
     return base if isinstance(base, Where) and set(base.args[1:]) == {S.Zero, S.One} else None
 
 
-def _reduced(self: Evaluator, node: Reduce) -> Any:
+def _reduce(self: Evaluator, node: Reduce) -> Any:
     from redalg.definition.reductions import reduction_value
 
     return reduction_value(self, node)
@@ -299,11 +299,11 @@ RULES: tuple[tuple[Any, Any], ...] = (
     (Axis, Evaluator.axis),
     (Extent, lambda self, node: self.constant(int(self.sizes[node.name]))),
     (Scalar, lambda self, node: self.constant(float(self.scalars[node.name]))),
-    (Element, Evaluator.element), (Reduce, _reduced), (Add, Evaluator.add), (Mul, Evaluator.mul),
-    (exp, Evaluator.exponential), (Pow, Evaluator.power), (Where, Evaluator.chosen), (Piecewise, Evaluator.cases),
+    (Element, Evaluator.element), (Reduce, _reduce), (Add, Evaluator.add), (Mul, Evaluator.mul),
+    (exp, Evaluator.exponential), (Pow, Evaluator.power), (Where, Evaluator.choose), (Piecewise, Evaluator.cases),
     (Relational, Evaluator.relation), ((And, Or), Evaluator.all_of),
     (Not, lambda self, node: ~self(node.args[0])),
     ((type(S.true), type(S.false)), lambda self, node: self.constant(bool(node))),
-    (Cast, Evaluator.cast), (Let, lambda self, node: self(node.expr)), (floor, Evaluator.floored),
+    (Cast, Evaluator.cast), (Let, lambda self, node: self(node.expr)), (floor, Evaluator.floor_of),
     (Mod, Evaluator.modulo), ((Max, Min), Evaluator.extremum), (Expr, Evaluator.function),
 )  # fmt: skip

@@ -141,7 +141,7 @@ LARGEST = 1 << 24
 def in_slices(at: Evaluator, factors: Any, values: Any, axes: Sequence[Axis]) -> Any:
     """Σ of a product written out, in slices along the longest dimension that is not summed, if it is large."""
     arrays = [one for part in values for one in part]
-    hiding = at.hiding(factors[0])
+    hiding = at.hiding_masks(factors[0])
     shape = list(full_rows(at, [*arrays, *hiding, at.constant(1.0)], axes[0])[0].shape)
     places = {at.place(axis) for axis in axes}
     free = [place for place in range(len(shape)) if place not in places]
@@ -212,17 +212,17 @@ SCALAR: dict[str, tuple[Callable[..., Any], float]] = {
 # ---- whole rows ------------------------------------------------------------------------------------------------------
 
 
-def falling(at: Evaluator, array: Any, place: int) -> Any:
+def falling_order(at: Evaluator, array: Any, place: int) -> Any:
     """Places in falling order: NaN first, of equal elements the lower."""
     order = at.library.order(-array, place)
     numbers = at.library.take(at.library.whole(~at.library.functions["IsNaN"](array)), order, place)
     return at.library.take(order, at.library.order(numbers, place), place)
 
 
-def sorted_with_places(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+def sort_with_places(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """The elements in falling order, with their places."""
     array = at.library.float(rows[0])
-    order = falling(at, array, place)
+    order = falling_order(at, array, place)
     return {"values": at.library.take(array, order, place), "indices": order}
 
 
@@ -247,7 +247,7 @@ def largest_place(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """The place of the largest element."""
     if not rows[0].shape[place]:
         return {"": filled_slice(at, rows[0], place, -1)}
-    return {"": slice_along(falling(at, at.library.float(rows[0]), place), place, 0, 1)}
+    return {"": slice_along(falling_order(at, at.library.float(rows[0]), place), place, 0, 1)}
 
 
 def is_largest(at: Evaluator, rows: Rows, place: int, *, alone: bool) -> Any:
@@ -257,14 +257,14 @@ def is_largest(at: Evaluator, rows: Rows, place: int, *, alone: bool) -> Any:
         return array == at.library.largest(array, place)
     size = array.shape[place]
     shape = [size if one == place else 1 for one in range(len(at.axes))]
-    return at.library.arange(0, size).reshape(shape) == slice_along(falling(at, array, place), place, 0, 1)
+    return at.library.arange(0, size).reshape(shape) == slice_along(falling_order(at, array, place), place, 0, 1)
 
 
 def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, Any]]:
     """The function that takes ⊕ of what attains the largest, or of all others."""
     reduce, empty = SCALAR[kind]
 
-    def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+    def reduction(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:
             return {"": filled_slice(at, rows[0], place, empty)}
         chosen = is_largest(at, rows, place, alone=alone)
@@ -275,13 +275,13 @@ def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, A
         )
         return {"": value if alone else at.library.where(unordered, at.constant(float("nan")), value)}
 
-    return made
+    return reduction
 
 
 def first_or_last(last: bool) -> Callable[..., dict[str, Any]]:
     """The function that takes the first or the last element that counts; NaN if none does."""
 
-    def made(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+    def reduction(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:
             return {"": filled_slice(at, rows[0], place, float("nan"))}
         counts = at.library.whole(rows[1] == 1)
@@ -291,7 +291,7 @@ def first_or_last(last: bool) -> Callable[..., dict[str, Any]]:
         value = at.library.where(chosen, at.library.float(rows[0]), at.constant(0.0))
         return {"": at.library.where(number > 0, at.library.sum(value, place), at.constant(float("nan")))}
 
-    return made
+    return reduction
 
 
 def recurrence(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
@@ -333,7 +333,7 @@ def log_sum_exp(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
 
 
 ROWS: dict[str, Callable[..., dict[str, Any]]] = {
-    "topk": sorted_with_places,
+    "topk": sort_with_places,
     "argmax": largest_place,
     "argmin": lambda at, rows, place: largest_place(at, [-at.library.float(rows[0])], place),
     "at_argmax": beside("sum", alone=True, others=False),

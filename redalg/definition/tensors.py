@@ -69,7 +69,7 @@ class Torch(Library):
     def einsum(self, text: str, arrays: Sequence[Any]) -> Any:
         return torch.einsum(text, *arrays)
 
-    def rounded(self, array: Any, dtype: str) -> Any:
+    def round_to(self, array: Any, dtype: str) -> Any:
         if dtype.startswith("int"):
             limits = torch.iinfo(getattr(torch, dtype))
             return torch.round(array).clamp(float(limits.min), float(limits.max))

@@ -121,7 +121,7 @@ class Conditions:
 
     def cancels(self, node: Expr) -> bool:
         """Tell if the terms of a sum of rounded numbers may differ in sign."""
-        if any(set(self.form.cascade.reduced) & free_axes(one) for one in node.atoms(Element)):
+        if any(set(self.form.cascade.reduced_axes) & free_axes(one) for one in node.atoms(Element)):
             return False  # a second pass takes it at every element
         if all(one in self.unrounded or -one in self.unrounded for one in node.args):
             return False
@@ -141,7 +141,7 @@ class Conditions:
 
     def _summed(self, accumulator: Accumulator) -> Expr:
         term = live_term(accumulator.term, self.form.cascade.domain)
-        return Reduce("sum", Mul(*map(self._absolute, Mul.make_args(term))), self.form.cascade.reduced)
+        return Reduce("sum", Mul(*map(self._absolute, Mul.make_args(term))), self.form.cascade.reduced_axes)
 
     # ---- as a rule ---------------------------------------------------------------------------------------------------
 

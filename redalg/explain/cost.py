@@ -46,7 +46,7 @@ def definition_passes(cascade: Cascade) -> int:
 
 def reduced_axes_prose(cascade: Cascade) -> tuple[Part, ...]:
     """The reduced axes, as parts of prose."""
-    return comma_list(list(cascade.reduced), " and ")
+    return comma_list(list(cascade.reduced_axes), " and ")
 
 
 def outputs_along_axis(form: FusedForm) -> list[FormOutput]:
@@ -110,7 +110,7 @@ def row_axes(form: FusedForm) -> tuple[Axis, ...]:
 def tensor_reads(form: FusedForm) -> list[Cells]:
     """The tensors that stream along the axis, and those that stay."""
     elements = form.cascade.elements()
-    streamed = [one for one in elements if free_axes(one) & set(form.cascade.reduced)]
+    streamed = [one for one in elements if free_axes(one) & set(form.cascade.reduced_axes)]
     resident = [one for one in elements if one not in streamed]
     first, second = of_the_state(form), of_the_outputs(form)
     both = [one for one in streamed if one in first and one in second]
@@ -128,7 +128,7 @@ def memory(form: FusedForm) -> list[Cells]:
     both = {one.name for one in of_the_state(form) & of_the_outputs(form)}
     read = Add(*(element_count(one) * (2 if name in both else 1) for name, one in tensors.items()))
     times = definition_passes(form.cascade)
-    streamed = {name for name, one in tensors.items() if free_axes(one) & set(form.cascade.reduced)}
+    streamed = {name for name, one in tensors.items() if free_axes(one) & set(form.cascade.reduced_axes)}
     most = "" if all(one.is_plain for one in tensors.values()) else "at most "
     written = Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.outputs))
     here: tuple[Part, ...] = (most, *_amount(read, "number"), " read, ", written, " written")
@@ -169,7 +169,7 @@ def arithmetic(form: FusedForm) -> list[Cells]:
     terms: list[Expr] = [*(one.term for one in form.extrema), *(one.term for one in form.structures), *sums]
     places: dict[tuple[Axis, ...], list[Expr]] = {}
     for term in terms:
-        axes = _streamed_last(all_axes(term) | set(form.cascade.reduced), set(form.cascade.reduced))
+        axes = _streamed_last(all_axes(term) | set(form.cascade.reduced_axes), set(form.cascade.reduced_axes))
         places.setdefault(axes, []).append(live_term(term, domain))
     parts: tuple[Part, ...] = ()
     for axes, found in places.items():
@@ -200,7 +200,7 @@ def exponentials(form: FusedForm) -> list[Cells]:
     found = sorted({one for term in terms for one in term.atoms(exp)}, key=str)
     if not found:
         return []
-    where = [_streamed_last(all_axes(one), set(form.cascade.reduced)) for one in found]
+    where = [_streamed_last(all_axes(one), set(form.cascade.reduced_axes)) for one in found]
     parts: tuple[Part, ...] = ()
     for axes in dict.fromkeys(where):
         parts += (*((", ",) if parts else ()), Integer(where.count(axes)), " per ", *per(axes))
@@ -216,7 +216,7 @@ def _streamed_last(axes: set[Axis], streamed: set[Axis]) -> tuple[Axis, ...]:
 def contractions(form: FusedForm) -> list[Cells]:
     """The sums whose factors share no more than the reduced axis and a batch: matrix products."""
     found = [
-        (accumulator.value, form.cascade.reduced, _factors(accumulator.weight, accumulator.factors))
+        (accumulator.value, form.cascade.reduced_axes, _factors(accumulator.weight, accumulator.factors))
         for accumulator in form.accumulators
         if len(accumulator.factors) > 1
     ]
@@ -224,7 +224,7 @@ def contractions(form: FusedForm) -> list[Cells]:
         for reduction in producer.cascade.reductions:
             factors = grouped(reduction.term, ()) if reduction.monoid.name == "sum" else ()
             if len(factors) > 1:
-                found.insert(0, (producer.value, producer.cascade.reduced, factors))
+                found.insert(0, (producer.value, producer.cascade.reduced_axes, factors))
     rows: list[Cells] = []
     for value, reduced, factors in found:
         live = [live_term(one, form.cascade.domain) for one in factors]

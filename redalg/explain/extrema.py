@@ -13,7 +13,7 @@ from sympy import Dummy, Expr, S, Symbol
 from sympy.core.relational import StrictLessThan
 
 from redalg.decompose.extrema.extremal import GENERATOR, Extremal
-from redalg.decompose.separate.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature, stepped
+from redalg.decompose.separate.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature, trend_of
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.explain.model import Equation, Equations, Line, Part, sentence
 from redalg.expression import Axis, Reduce, Where
@@ -96,7 +96,7 @@ def shape_prose(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tu
     variable = Dummy("g", nonnegative=True) if g.is_extended_nonnegative else Dummy("g", extended_real=True)
     phi, facts = h.xreplace({GENERATOR: variable}), decomposition.separator.facts
     found = curvature(phi, variable, facts)
-    direction = found.direction or (stepped(phi, variable, facts) if isinstance(phi, Where) else None)
+    direction = found.direction or (trend_of(phi, variable, facts) if isinstance(phi, Where) else None)
     if kind not in WANTED:  # any and all: a bound on every φ is one on its extreme
         way = {1: "rises with ", -1: "falls with "}.get(direction or 0, f"is {_shaped(found.shape)} in ")
         return (f" {way}", g, " whatever d is, so that the ends of the range of ", g, " decide.")

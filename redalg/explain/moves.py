@@ -116,7 +116,7 @@ class Moves:
         form = self.form
         made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
         made += [Equation(element_tuple(structure.values), Reduce(structure.monoid.name, structure.term,
-                                                            form.cascade.reduced))
+                                                            form.cascade.reduced_axes))
                  for structure in form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
@@ -128,7 +128,7 @@ class Moves:
         return live_term(term, self.form.cascade.domain)
 
     def _over(self, kind: str, term: Expr) -> Expr:
-        return Reduce(kind, self.live(term), self.form.cascade.reduced)
+        return Reduce(kind, self.live(term), self.form.cascade.reduced_axes)
 
     def _centre(self, pivot: Pivot) -> Expr:
         """The natural centre of a segment: its displacement from 0, with the sums that it moves taken at 0."""

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from sympy import Abs, Function
 
-from redalg.decompose.separate.rounding import Rounding, bounds, exact_forms, overflowing
+from redalg.decompose.separate.rounding import Rounding, bounds, exact_forms, overflow_fate
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Equation, Line, Part, column, sentence
 
@@ -41,7 +41,7 @@ def of_the_sums(decomposition: Decomposition) -> Iterator[Equation]:
 def rounding_prose(rounding: Rounding) -> tuple[Part, ...]:
     """The sentence that tells what one pass makes of a rounding."""
     if rounding.scale is None:
-        beyond = "" if rounding.within else f" {overflowing(rounding)}"
+        beyond = "" if rounding.within else f" {overflow_fate(rounding)}"
         return (rounding.cast, " rounds what one pass knows only at its end: it leaves the rounding out.", beyond)
     if rounding.by_power_of_two:
         return (

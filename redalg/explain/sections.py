@@ -95,7 +95,7 @@ def rounding_summary(decomposition: Decomposition, passes: Passes) -> str:
 
 
 def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:
-    passes, extents = definition_passes(form.cascade), [axis.extent for axis in form.cascade.reduced]
+    passes, extents = definition_passes(form.cascade), [axis.extent for axis in form.cascade.reduced_axes]
     size = Mul(*extents, evaluate=False) if len(extents) > 1 else extents[0]
     held: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
     rounded = (" Approximate: section 3 says what is rounded otherwise.",) if decomposition.roundings else ()
@@ -126,10 +126,10 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     lines += the_conventions(decomposition, form)
     if cascade.producers:
         made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
-        streamed = " is streamed" if len(cascade.reduced) == 1 else " are streamed"
+        streamed = " is streamed" if len(cascade.reduced_axes) == 1 else " are streamed"
         lines.append(column(("Computed on other axes, as ", *reduced_axes_prose(cascade), streamed), made))
     made = [Equation(_indexed(reduction.name, reduction.axes),
-                     reduction.written(live(reduction, cascade), cascade.reduced))
+                     reduction.to_reduce(live(reduction, cascade), cascade.reduced_axes))
             for reduction in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), made))
     lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
@@ -254,7 +254,7 @@ def separation_equations(separation: Separation, decomposition: Decomposition) -
     reduction = separation.reduction
     term = live(reduction, decomposition.cascade)
     if extrema.follows_from_others(separation):
-        return extrema.extremum(separation, term, decomposition.cascade.reduced)
+        return extrema.extremum(separation, term, decomposition.cascade.reduced_axes)
     if not used_values(separation) and separation.rank == 1:
         title: tuple[Part, ...] = (reduction.value, f":  ⊕ is {reduction.monoid.sign}, no d in it")
         return column(title, [Equation(F, term)])

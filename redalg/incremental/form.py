@@ -373,7 +373,7 @@ class FusedForm:
         return tuple(one for one in self.cascade.parameters if one.value in used)
 
     def __str__(self) -> str:
-        lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced))}"]
+        lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced_axes))}"]
         if self.cascade.domain is not S.true:
             lines.append(f"  where {self.cascade.domain}")
         lines += [f"  {one.value} = {one.monoid} {one.term}" for one in self.extrema]

@@ -20,10 +20,10 @@ from redalg.lower_tile.place.parameters import reading
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
-from redalg.runtime.bind.inputs import check_choice, promoted
-from redalg.runtime.known.tuned import remembered
+from redalg.runtime.bind.inputs import check_choice, promote_dtypes
+from redalg.runtime.known.tuned import tuned_schedules
 from redalg.runtime.lowered import Lowered
-from redalg.runtime.unfused.unfused import Unfused, admitted, obstacle, offered
+from redalg.runtime.unfused.unfused import Unfused, admit_unfused, obstacle, offer_unfused
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import Plan, Problem
@@ -38,7 +38,7 @@ from redalg.strategies.schedule import (
     schedule_of,
     warn_of_flat_names,
 )
-from redalg.strategies.search.candidates import Candidates, ranked
+from redalg.strategies.search.candidates import Candidates, rank_candidates
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
 from redalg.unfused.standalone import Example, check_script
@@ -61,9 +61,9 @@ def plans_for(
         of_form = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
         return [replace(of_form, origin="given")]
     space = Space(stages, problem, target)
-    ruled, found = space.ruled, [one for one in remembered(form, space) if isinstance(one, Schedule)]
+    ruled, found = space.rules_schedule, [one for one in tuned_schedules(form, space) if isinstance(one, Schedule)]
     # where there is one, the model need not rank them all
-    promised = [] if problem.varying or found else [space.preferred()]
+    promised = [] if problem.varying or found else [space.preferred_schedule()]
     return [*found, *(one for one in promised if one != ruled), *smaller(ruled)]
 
 
@@ -84,7 +84,7 @@ def checked_plan(plan: AnySchedule | Plan | None, target: str) -> AnySchedule | 
     return plan
 
 
-def unfused_at(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Unfused | None:
+def choose_unfused(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Unfused | None:
     """The unfused form if a call takes it, None if it takes a kernel.
 
     A call takes it if the plan asks for it (`PlanError` if it is not admitted), or if it is the fastest remembered at
@@ -95,26 +95,24 @@ def unfused_at(form: FusedForm, target: str, problem: Problem, plan: AnySchedule
         return None
     space = Space(*plannable(form, problem), target)
     if plan is not None:
-        return admitted(form, space).by("given")
-    known = next(remembered(form, space), None)
+        return admit_unfused(form, space).by("given")
+    known = next(tuned_schedules(form, space), None)
     if isinstance(known, Schedule):
         return None
-    made = offered(form, space)
+    made = offer_unfused(form, space)
     if made is not None and known is not None:
         return made.by(known.origin, known.predicted_us)
-    return made if made is not None and space.outdone(made.said.time_us) else None
+    return made if made is not None and space.loses_to(made.said.time_us) else None
 
 
-def unfused_for(
+def choose_unfused_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
-    plan: AnySchedule | None = None, shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan",
-    precision: str = "ieee", varying: Collection[str] = (), result: str | None = None,
+    plan: AnySchedule | None = None, varying: Collection[str] = (), **options: Any,
 ) -> Unfused | None:  # fmt: skip
     """The unfused form if a call of these sizes takes it, None if it takes a kernel."""
     if varying:
         return None
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result)
-    return unfused_at(form, target, problem, plan)
+    return choose_unfused(form, target, problem_of(form, target, sizes, dtypes, **options), plan)
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
@@ -126,7 +124,7 @@ def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
 def program_of(stages: Stages, plans: list[Schedule], problem: Problem) -> tuple[Schedule, TileProgram]:
     """The first schedule whose program fits its device, and the program."""
     check_varying(problem.varying, stages, plans[0].binding, problem)
-    schedule, plan, program = fitting(programs(stages, plans, problem))
+    schedule, plan, program = first_that_fits(programs(stages, plans, problem))
     check_operands(program, plan, problem.precision)
     return schedule, program
 
@@ -171,10 +169,10 @@ def lower_passes(
 ) -> tuple[Made, ...]:
     """The results of `each` for every pass, in order (`plan`, of the options, is the last one's)."""
     known, found = dict(dtypes), list[Made]()
-    _, result = promoted(list(filter(is_float, dtypes.values())))
+    _, result = promote_dtypes(list(filter(is_float, dtypes.values())))
     for form in passes:
         taken = passes.tensors_of(form, known)
-        compute, _ = promoted(list(filter(is_float, taken.values())))
+        compute, _ = promote_dtypes(list(filter(is_float, taken.values())))
         wanted = {**options, "result": result} if form is passes.last else {**options, "plan": None, "result": compute}
         found.append(each(form, target, passes.sizes_of(form, sizes), taken, **wanted))
         known |= {output.name: output_dtype(output, form, compute) for output in form.outputs}
@@ -231,8 +229,10 @@ def plan_candidates(
 ) -> Candidates:
     """The plans that a pass could have, best first by predicted time; the unfused form too if it is admitted."""
     space = space_for(form, target, sizes, dtypes, **options)
-    plain = offered(form, space)
-    return ranked(space, [plain.candidate] if plain is not None else [], partial(builds, space.stages, space.problem))
+    plain = offer_unfused(form, space)
+    return rank_candidates(
+        space, [plain.candidate] if plain is not None else [], partial(builds, space.stages, space.problem)
+    )
 
 
 def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:
@@ -244,7 +244,7 @@ def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:
     return any(fits(program, numbers) for _, numbers, program in found)
 
 
-def fitting(candidates: Iterable[tuple[Schedule, Plan, TileProgram]]) -> tuple[Schedule, Plan, TileProgram]:
+def first_that_fits(candidates: Iterable[tuple[Schedule, Plan, TileProgram]]) -> tuple[Schedule, Plan, TileProgram]:
     """The first schedule whose program fits its device; when none does, the first is refused with both figures."""
     first: tuple[Schedule, Plan, TileProgram] | None = None
     for schedule, plan, program in candidates:
@@ -295,7 +295,7 @@ def problem_of(
     check_choice("empty", empty)
     check_choice("precision", precision)
     sized = sized_axes(form, sizes)
-    compute, own = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
+    compute, own = promote_dtypes([dtype for dtype in dtypes.values() if is_float(dtype)])
     named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
     return Problem(sized, dict(shapes or {}), named, compute, result or own, empty, precision, frozenset(varying))
 

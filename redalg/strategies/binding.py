@@ -39,7 +39,7 @@ class Binding:
     plain: bool = False
     inner: tuple[Axis, ...] = ()
 
-    def sized(self, sizes: Mapping[str, int]) -> dict[str, int]:
+    def all_sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The extents, and those of the axes that packing makes."""
         return dict(sizes) if self.packing is None else {**sizes, **self.packing.sizes(sizes)}
 
@@ -84,7 +84,7 @@ def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     binding = Binding(form.cascade.axis, row, column, left, contracted=True, plain=plain, inner=inner)
     _check_columns(form, binding)
     packing = pack(form, sizes, free, rows, column)
-    return binding if packing is None else packed(binding, packing)
+    return binding if packing is None else pack_axes(binding, packing)
 
 
 def sides(form: FusedForm) -> tuple[list[Axis], list[Axis]]:
@@ -106,7 +106,7 @@ def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:
     return max(columns, key=lambda axis: (sizes[axis.name], free.index(axis))) if columns else None
 
 
-def packed(binding: Binding, packing: Packing) -> Binding:
+def pack_axes(binding: Binding, packing: Packing) -> Binding:
     """Return the binding with the axes of a packing as its rows."""
     grid = [packing.outer if axis == packing.grouped else axis for axis in binding.grid]
     left = tuple(axis for axis in grid if axis is not None and axis not in packing.axes)
@@ -127,7 +127,7 @@ def ordered_free(form: FusedForm) -> list[Axis]:
     """The free axes, those of the outputs first."""
     found: dict[Axis, None] = {}
     for output in form.outputs:
-        found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced))
+        found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced_axes))
     for reduction in form.cascade.reductions:
         found.update(dict.fromkeys(reduction.axes))
     return [axis for axis in found if axis not in form.places]

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from itertools import pairwise
-from typing import Any, Final, cast, final
+from typing import Any, Final, cast, final, get_args
 
 from redalg.errors import PlanError
 from redalg.expression import Axis
@@ -236,9 +236,7 @@ class ScalarCores:
 
 Level = Persistent | Grid | Pad | Parts | Loop | Whole | Lanes | TensorCores | ScalarCores
 Unit = TensorCores | ScalarCores
-KINDS: Mapping[str, type[Level]] = {
-    kind.__name__: kind for kind in (Persistent, Grid, Pad, Parts, Loop, Whole, Lanes, TensorCores, ScalarCores)
-}
+KINDS: Mapping[str, type[Level]] = {kind.__name__: kind for kind in get_args(Level)}
 """Every kind of level by its name."""
 OUTERMOST: tuple[type[Level], ...] = (Persistent, Grid, Pad, Parts, Loop, Lanes, Whole)
 INSIDE: Mapping[type[Level], tuple[type[Level], ...]] = {

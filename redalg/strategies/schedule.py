@@ -88,14 +88,14 @@ class Schedule:
     @property
     def binding(self) -> Binding:
         """The role of every axis; `PlanError` until a form is known."""
-        return self._known(self.roles)
+        return self._require(self.roles)
 
     @property
     def device(self) -> DeviceSpec:
         """The limits of the target; `PlanError` until a target is known."""
-        return self._known(self.limits)
+        return self._require(self.limits)
 
-    def _known(self, value: Known | None) -> Known:
+    def _require(self, value: Known | None) -> Known:
         if value is None:
             raise PlanError(
                 f"schedule `{self}` is for no form and target yet. Take one from `fused.plans(…)`, or pass it as plan=."

@@ -53,7 +53,7 @@ def fits_launch(binding: Binding, problem: Problem) -> bool:
 
 def producer_axes(cascade: Cascade) -> set[Axis]:
     """The axes over which a producer and its own producers reduce."""
-    return set(cascade.reduced).union(*(producer_axes(one.cascade) for one in cascade.producers))
+    return set(cascade.reduced_axes).union(*(producer_axes(one.cascade) for one in cascade.producers))
 
 
 def check_varying(varying: Collection[str], stages: Stages, binding: Binding, problem: Problem) -> None:
@@ -79,7 +79,10 @@ def with_symbols(problem: Problem, form: FusedForm) -> Problem:
     """The problem with a symbol for every size that varies, in the tensors' shapes too."""
     taken = {*problem.dtypes, *(one.name for one in form.cascade.scalars()), *(one.name for one in form.outputs)}
     symbols = {name: size_symbol(name, taken) for name in sorted(problem.varying)}
-    at = {place: size_symbol("_".join(map(str, place)), taken) for place in (unnamed(form, problem) if symbols else ())}
+    at = {
+        place: size_symbol("_".join(map(str, place)), taken)
+        for place in (unnamed_dimensions(form, problem) if symbols else ())
+    }
     for element in form.cascade.elements():
         indices = enumerate(map(str, element.indices))
         at.update({(element.name, place): symbols[axis] for place, axis in indices if axis in symbols})
@@ -88,7 +91,7 @@ def with_symbols(problem: Problem, form: FusedForm) -> Problem:
     return replace(problem, sizes={**problem.sizes, **symbols}, shapes=shapes)
 
 
-def unnamed(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
+def unnamed_dimensions(form: FusedForm, problem: Problem) -> dict[tuple[str, int], int]:
     """The dimensions, (tensor, place) -> size, that gathers and shifts index and no axis does; strides are constant."""
     found = {}
     for element in form.cascade.elements():

@@ -117,13 +117,12 @@ class _Definition:
         for producer in cascade.producers:
             made = producer.cascade.outputs[0].expr
             self.reduce(producer.cascade, {made: producer.name})
-            if made in self.values:
-                self.assign(producer.value, self.values[made], [made])
-            else:
-                self.assign(producer.value, self.line(producer.name, self.visit(made)), [made])
+            term = self.values[made] if made in self.values else self.line(producer.name, self.visit(made))
+            self.assign(producer.value, term, [made])
+        axes = cascade.reduced_axes
         for reduction in cascade.reductions:
             name = (alone or {}).get(reduction.value, reduction.name)
-            self.assign(reduction.value, self.line(name, self.reduction(reduction, cascade.reduced)), [reduction.term])
+            self.assign(reduction.value, self.line(name, self.reduction(reduction, axes)), [reduction.term])
 
     def assign(self, value: Value, made: Term, of: Iterable[Expr]) -> None:
         """Bind a value's name from here on: producers may use one name for different values."""
@@ -148,9 +147,9 @@ class _Definition:
         """The term of a reduction, by PyTorch's word for it; what selects or follows an order has one axis."""
         name, axis = reduction.monoid.name, reduced[0]
         if name in ("argmax", "argmin", "topk"):
-            return self.selected(reduction, axis)
+            return self.select(reduction, axis)
         if name in ("first", "last"):
-            return self.placed(reduction, axis)
+            return self.first_or_last(reduction, axis)
         if name == "sum_at_max":
             return self.at_max(reduction, axis)
         if name == "affine":
@@ -163,10 +162,10 @@ class _Definition:
                 "it."
             )
         if name == "sum":
-            return self.summed(reduction.term, reduced)
+            return self.sum_term(reduction.term, reduced)
         return self.lay.along(ALONG[name], self.visit(reduction.term), reduced)
 
-    def summed(self, term: Expr, reduced: tuple[Axis, ...]) -> Term:
+    def sum_term(self, term: Expr, reduced: tuple[Axis, ...]) -> Term:
         """A sum; if its term is a product of several tensors, a contraction."""
         plain = term.is_Mul and not term.has(log) and not any(map(is_indicator, Mul.make_args(term)))
         factors = grouped(term, ()) if plain else ()
@@ -184,9 +183,9 @@ class _Definition:
         kept = tuple(a for a in axes if a not in reduced)
         result, texts = "".join(letters[a] for a in kept), ", ".join(one.text for one in operands)
         product = Term(f'torch.einsum("{spec}->{result}", {texts})', kept)
-        return self.lay.combined(" * ", [product, *numbers], PRODUCT) if numbers else product
+        return self.lay.join_terms(" * ", [product, *numbers], PRODUCT) if numbers else product
 
-    def selected(self, reduction: Reduction, axis: Axis) -> Term:
+    def select(self, reduction: Reduction, axis: Axis) -> Term:
         """Select by a stable sort: of equal elements the first."""
         axes = ({*reduction.axes} - {reduction.place}) | {axis}
         made = self.lay.spread(self.visit(reduction.term), tuple(a for a in self.lay.order if a in axes))
@@ -203,13 +202,13 @@ class _Definition:
         nothing = "-torch.inf" if field == "values" else "-1"
         return Term(f"torch.nn.functional.pad({best}, ({pad}), value={nothing})", numbered)
 
-    def placed(self, reduction: Reduction, axis: Axis) -> Term:
+    def first_or_last(self, reduction: Reduction, axis: Axis) -> Term:
         """The first or last element that counts; NaN if none does."""
         x, counts = (self.visit(part) for part in reduction.term.args)
         axes = self.lay.union([x, counts, Term("", (axis,))])
         dim, length, first = axes.index(axis), self.sizes[axis.name], reduction.monoid.name == "first"
         row, holds = (self.line(name, self.lay.spread(part, axes)) for name, part in (("row", x), ("counts", counts)))
-        place = self.lay.lined(self.visit(axis), axes)
+        place = self.lay.align(self.visit(axis), axes)
         none, word = (length, "amin") if first else (-1, "amax")
         found = f"torch.where({holds.text} != 0, {place}, {none}).{word}({dim}, keepdim=True)"
         at = self.line("at", Term(found, axes)).text
@@ -223,7 +222,7 @@ class _Definition:
         dim = value.axes.index(axis)
         top = Term(f"{value.atom} == {value.atom}.amax({dim}, keepdim=True)", value.axes, RELATION)
         axes = self.lay.union([top, weight])
-        made = Term(f"torch.where({self.lay.lined(top, axes)}, {self.lay.lined(weight, axes)}, 0.0)", axes)
+        made = Term(f"torch.where({self.lay.align(top, axes)}, {self.lay.align(weight, axes)}, 0.0)", axes)
         return self.lay.along("sum", made, (axis,))
 
     def recurrence(self, reduction: Reduction, axis: Axis) -> Term:
@@ -285,7 +284,7 @@ class _Definition:
         axes, text = self.lay.union(parts), "-" if signs[0] else ""
         for place, (part, sign) in enumerate(zip(parts, signs, strict=True)):
             text += (" - " if sign else " + ") if place else ""
-            text += self.lay.lined(part, axes, SUM if sign else RELATION)
+            text += self.lay.align(part, axes, SUM if sign else RELATION)
         return Term(text, axes, SUM, any(one.tensor for one in parts))
 
     def _mul(self, node: Mul) -> Term:
@@ -300,9 +299,9 @@ class _Definition:
         above = [S(coefficient.p), *above] if coefficient.p != 1 else above
         guards = [one for one in above if is_indicator(one)]
         top = self.product([one for one in above if one not in guards])
-        made = self.lay.divided(top, [self.visit(one) for one in below])
+        made = self.lay.divide(top, [self.visit(one) for one in below])
         for guard in guards:
-            made = self.lay.chosen(self.visit(guard.condition), made, Term("0.0", tensor=False),
+            made = self.lay.select(self.visit(guard.condition), made, Term("0.0", tensor=False),
                                turned=guard.args[1] is S.Zero)  # fmt: skip
         return made
 
@@ -311,49 +310,49 @@ class _Definition:
         if not factors:
             return Term("1.0", tensor=False)
         terms = [self.visit(one) for one in factors]
-        made = self.lay.combined(" * ", terms, PRODUCT) if len(terms) > 1 else terms[0]
+        made = self.lay.join_terms(" * ", terms, PRODUCT) if len(terms) > 1 else terms[0]
         if any(one.has(log) and one.has(Element, Value) for one in factors):
             for factor, term in zip(factors, terms, strict=True):
                 if term.tensor and not factor.has(log):
                     none = Term(f"{term.atom} == 0", term.axes, RELATION)
-                    made = self.lay.chosen(none, Term("0.0", tensor=False), made)
+                    made = self.lay.select(none, Term("0.0", tensor=False), made)
         return made
 
     def _where(self, node: Where) -> Term:
-        return self.lay.chosen(*map(self.visit, node.args))
+        return self.lay.select(*map(self.visit, node.args))
 
     def _exp(self, node: exp) -> Term:
         x = self.visit(node.args[0])
         if not x.tensor:
-            return self._number(self.sized(node))
+            return self._number(self.extent_number(node))
         vanishing = [term for term in infinite_terms(node.args[0])
                      if self.is_masked(term) and not term.could_extract_minus_sign()]  # fmt: skip
         if not vanishing:
             return Term(f"torch.exp({x.text})", x.axes)
-        terms = ", ".join(self.lay.lined(self.visit(one), x.axes) for one in vanishing)
+        terms = ", ".join(self.lay.align(self.visit(one), x.axes) for one in vanishing)
         return Term(f"exponential({x.text}, {terms})", x.axes)
 
     def _pow(self, node: Pow) -> Term:
         if is_reciprocal(node):
-            return self.lay.divided(Term("1", tensor=False), [self.visit(Pow(node.base, -node.exp))])
+            return self.lay.divide(Term("1", tensor=False), [self.visit(Pow(node.base, -node.exp))])
         base, power = self.visit(node.base), self.visit(node.exp)
         if node.exp == S.Half and base.tensor:
             return Term(f"torch.sqrt({base.text})", base.axes)
         if node.exp == S.Half:
             return replace(base, text=f"{base.atom}**0.5", level=POWER)
         axes = self.lay.union([base, power])
-        texts = [self.lay.lined(part, axes, POWER) for part in (base, power)]
+        texts = [self.lay.align(part, axes, POWER) for part in (base, power)]
         return Term("**".join(texts), axes, POWER, base.tensor or power.tensor)
 
     def _relation(self, node: Relational) -> Term:
-        return self.lay.combined(f" {node.rel_op} ", [self.visit(one) for one in (node.lhs, node.rhs)], RELATION)
+        return self.lay.join_terms(f" {node.rel_op} ", [self.visit(one) for one in (node.lhs, node.rhs)], RELATION)
 
     def _boolean(self, node: Any) -> Term:
         parts = [self.visit(one) for one in node.args]
         if isinstance(node, Not):
             return replace(parts[0], text=f"~{parts[0].atom}", level=POWER)
         whole = [replace(one, text=one.atom if one.level < PRODUCT else one.text, level=ATOM) for one in parts]
-        return replace(self.lay.combined(" & " if isinstance(node, And) else " | ", whole, PRODUCT), level=RELATION)
+        return replace(self.lay.join_terms(" & " if isinstance(node, And) else " | ", whole, PRODUCT), level=RELATION)
 
     def _cast(self, node: Cast) -> Term:
         made = self.visit(node.args[0])
@@ -369,19 +368,19 @@ class _Definition:
     def _floor(self, node: floor) -> Term:
         above, below = node.args[0].as_numer_denom()
         if above.is_integer and below.is_integer and below != 1:
-            return self.lay.combined(" // ", [self.visit(above), self.visit(below)], PRODUCT)
+            return self.lay.join_terms(" // ", [self.visit(above), self.visit(below)], PRODUCT)
         x = self.visit(node.args[0])
-        return Term(f"torch.floor({x.text})", x.axes) if x.tensor else self._number(self.sized(node))
+        return Term(f"torch.floor({x.text})", x.axes) if x.tensor else self._number(self.extent_number(node))
 
     def _mod(self, node: Mod) -> Term:
-        return self.lay.combined(" % ", [self.visit(one) for one in node.args], PRODUCT)
+        return self.lay.join_terms(" % ", [self.visit(one) for one in node.args], PRODUCT)
 
     def _reduce(self, node: Reduce) -> Term:
         return self.lay.along(ALONG[node.kind], self.visit(node.expr), tuple(node.bound))
 
     def _function(self, node: Expr) -> Term:
         if not node.free_symbols or all(isinstance(one, Extent) for one in node.free_symbols):
-            return self._number(self.sized(node))
+            return self._number(self.extent_number(node))
         name, parts = type(node).__name__, [self.visit(one) for one in node.args]
         if name in ("Max", "Min"):
             return self.lay.extreme(name, parts)
@@ -390,9 +389,9 @@ class _Definition:
         if not function:
             raise PlanError(f"`{node}`: PyTorch has no word for `{name}` that redalg knows. Save no file of it.")
         axes = self.lay.union(parts)
-        return Term(f"torch.{function}({', '.join(self.lay.lined(one, axes) for one in parts)})", axes)
+        return Term(f"torch.{function}({', '.join(self.lay.align(one, axes) for one in parts)})", axes)
 
-    def sized(self, node: Basic) -> Any:
+    def extent_number(self, node: Basic) -> Any:
         """An expression of extents, as a number."""
         return node.xreplace({one: S(self.sizes[one.name]) for one in node.free_symbols if isinstance(one, Extent)})
 
@@ -404,26 +403,26 @@ class _Definition:
         if not node.indices:
             return Term(f"{name}.reshape(())")
         if len(set(plain)) < len(plain) or len(computed) > 1:
-            return self.gathered(node)
+            return self.gather(node)
         if not computed:
             key = [":" if isinstance(one, Axis) else str(one) for one in node.indices]
             return Term(name if len(plain) == len(key) else f"{name}[{', '.join(key)}]", tuple(plain))
         index = self.index(node, computed[0])
         if len(index.axes) != 1 or index.axes[0] in plain:
-            return self.gathered(node)
+            return self.gather(node)
         key, axes = list[str](), list[Axis]()
         for place in node.indices:
             key.append(":" if isinstance(place, Axis) else index.text if place is computed[0] else str(place))
             axes += [place] if isinstance(place, Axis) else [] if place.is_Integer else [index.axes[0]]
         if any(one.is_Integer for one in node.indices):
-            return self.gathered(node)
+            return self.gather(node)
         return Term(f"{name}[{', '.join(key)}]", tuple(axes))
 
-    def gathered(self, node: Element) -> Term:
+    def gather(self, node: Element) -> Term:
         """Elements at places of which several are computed, or depend on one another."""
         indices = [self.index(node, one) for one in node.indices]
         axes = self.lay.union(indices)
-        key = ", ".join(self.lay.lined(one, axes) for one in indices)
+        key = ", ".join(self.lay.align(one, axes) for one in indices)
         return Term(f"{self.given[node.name]}[{key}]", axes)
 
     def index(self, node: Element, place: Expr) -> Term:

@@ -57,7 +57,7 @@ class Layout:
         found = {axis for one in terms for axis in one.axes}
         return tuple(axis for axis in self.order if axis in found)
 
-    def lined(self, term: Term, axes: Sequence[Axis], level: int = -1) -> str:
+    def align(self, term: Term, axes: Sequence[Axis], level: int = -1) -> str:
         """A text that broadcasts against tensors of these axes."""
         own = tuple(axis for axis in axes if axis in term.axes)
         made = term
@@ -69,21 +69,21 @@ class Layout:
             made = Term(f"{made.atom}[{', '.join(marks)}]", own)
         return made.above(level)
 
-    def combined(self, sign: str, terms: Sequence[Term], level: int) -> Term:
+    def join_terms(self, sign: str, terms: Sequence[Term], level: int) -> Term:
         """Terms joined by an operator."""
         axes = self.union(terms)
-        return Term(sign.join(self.lined(one, axes, level - (not place)) for place, one in enumerate(terms)), axes,
+        return Term(sign.join(self.align(one, axes, level - (not place)) for place, one in enumerate(terms)), axes,
                     level, any(one.tensor for one in terms))  # fmt: skip
 
     def spread(self, term: Term, axes: tuple[Axis, ...]) -> Term:
         """A tensor of exactly these axes, in their order."""
-        ordered = self.lined(term, [axis for axis in axes if axis in term.axes])
+        ordered = self.align(term, [axis for axis in axes if axis in term.axes])
         if len(term.axes) == len(axes) and term.tensor:
             return Term(ordered, axes, term.level if ordered == term.text else ATOM)
         sizes = ", ".join("-1" if axis in term.axes else str(self.sizes[axis.name]) for axis in axes)
         if not term.tensor:
             return Term(f"torch.full(({sizes}{',' * (len(axes) == 1)}), {term.text}, device=device)", axes)
-        kept = Term(self.lined(term, axes), axes, term.level if self.lined(term, axes) == term.text else ATOM)
+        kept = Term(self.align(term, axes), axes, term.level if self.align(term, axes) == term.text else ATOM)
         return Term(f"{kept.atom}.expand({sizes})", axes) if sizes else kept
 
     def along(self, word: str, made: Term, axes: tuple[Axis, ...]) -> Term:
@@ -91,32 +91,32 @@ class Layout:
         missing = [axis for axis in axes if axis not in made.axes]
         length = prod(self.sizes[axis.name] for axis in missing)
         if missing and word == "sum":
-            made = self.combined(" * ", [Term(str(length), tensor=False), made], PRODUCT)
+            made = self.join_terms(" * ", [Term(str(length), tensor=False), made], PRODUCT)
         elif missing:
             ones = f"torch.ones({', '.join(str(self.sizes[axis.name]) for axis in missing)}, device=device)"
-            made = self.combined(" * ", [made, Term(ones, tuple(missing))], PRODUCT)
+            made = self.join_terms(" * ", [made, Term(ones, tuple(missing))], PRODUCT)
         dims = sorted(made.axes.index(axis) for axis in axes if axis in made.axes)
         left = tuple(axis for axis in made.axes if axis not in axes)
         if len(dims) > 1 and word != "prod":  # which takes one dimension at a time
             return Term(f"{made.atom}.{word}({tuple(dims)})", left)
         return Term(made.atom + "".join(f".{word}({dim})" for dim in reversed(dims)), left) if dims else made
 
-    def divided(self, top: Term, below: list[Term]) -> Term:
+    def divide(self, top: Term, below: list[Term]) -> Term:
         """top / (a * b)."""
         if not below:
             return top
-        under = self.combined(" * ", below, PRODUCT) if len(below) > 1 else below[0]
+        under = self.join_terms(" * ", below, PRODUCT) if len(below) > 1 else below[0]
         axes = self.union([top, under])
-        text = f"{self.lined(top, axes, SUM)} / {self.lined(under, axes, PRODUCT)}"
+        text = f"{self.align(top, axes, SUM)} / {self.align(under, axes, PRODUCT)}"
         return Term(text, axes, PRODUCT, top.tensor or under.tensor)
 
-    def chosen(self, condition: Term, a: Term, b: Term, *, turned: bool = False) -> Term:
+    def select(self, condition: Term, a: Term, b: Term, *, turned: bool = False) -> Term:
         """torch.where."""
         a, b = (b, a) if turned else (a, b)
         axes = self.union([condition, a, b])
-        holds = self.lined(condition, axes) if condition.tensor else f"torch.tensor({condition.text}, device=device)"
+        holds = self.align(condition, axes) if condition.tensor else f"torch.tensor({condition.text}, device=device)"
         numbers = not a.tensor and not b.tensor
-        texts = [f"float({one.text})" if numbers else self.lined(one, axes) for one in (a, b)]
+        texts = [f"float({one.text})" if numbers else self.align(one, axes) for one in (a, b)]
         return Term(f"torch.where({holds}, {', '.join(texts)})", axes)
 
     def extreme(self, name: str, parts: list[Term]) -> Term:
@@ -125,7 +125,7 @@ class Layout:
         tensors = [one for one in parts if one.tensor]
         axes, made = self.union(parts), tensors[0]
         for tensor in tensors[1:]:
-            made = Term(f"torch.{word}({self.lined(made, axes)}, {self.lined(tensor, axes)})", axes)
+            made = Term(f"torch.{word}({self.align(made, axes)}, {self.align(tensor, axes)})", axes)
         for part in parts:
             made = made if part.tensor else Term(f"{made.atom}.clamp({bound}={part.text})", made.axes)
         return made

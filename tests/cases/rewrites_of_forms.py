@@ -15,7 +15,7 @@ import redalg as ra
 from redalg.decompose.verdict.passes import split_cascade
 from redalg.expression import Cast, Element
 from redalg.expression.contents import values_of
-from redalg.incremental.arrange.orient import oriented
+from redalg.incremental.arrange.orient import orient_products
 from redalg.incremental.arrays.numpy_ops import NumpyOps
 from redalg.incremental.fixed import fixed
 from redalg.incremental.form import PivotPolicy
@@ -224,10 +224,10 @@ def turned_products() -> None:
     """Σ f·g = Σ g·f: the form's outputs are the same numbers, and its first factor has the output's first axis."""
     X, W = ra.tensors("X[m,k] W[n,k]")
     form = ra.fuse(ra.sum(X * W, ra.axes("k")), axes="m n").form
-    turned = oriented(form)
+    turned = orient_products(form)
     assert [str(factor) for factor in turned.accumulators[0].factors] == ["X[m, k]", "W[n, k]"]
     assert form.accumulators[0].factors == turned.accumulators[0].factors[::-1]
-    assert oriented(turned) == turned
+    assert orient_products(turned) == turned
 
 
 def row_factors_leave_the_loop() -> None:

@@ -24,7 +24,7 @@ from redalg.decompose.samples.rank import (
     FLOATS,
     RankTest,
     Setting,
-    _audited_in_digits,
+    _audit_in_digits,
     equal_on_samples,
     rank,
     rank_test,
@@ -96,7 +96,7 @@ def test_infinite_ranks_grow(term: Expr) -> None:
 @pytest.mark.parametrize("term", [*RANKS, *INFINITE], ids=str)
 def test_digits_agree_with_floats(term: Expr) -> None:
     """16 × 16 samples at 120 digits see no more of a finite rank, and no less of what is analytic."""
-    found = _audited_in_digits(Setting(n, tuple(FACTS), FACTS), term, positive=False).test.ranks[1]
+    found = _audit_in_digits(Setting(n, tuple(FACTS), FACTS), term, positive=False).test.ranks[1]
     assert found == RANKS[term][1] if term in RANKS else found > 2
 
 

@@ -52,7 +52,7 @@ def bound_of(fused: ra.Fused, tensors: dict[str, Array]) -> Array:
     """The bound of the last reduction, which is the output."""
     written: dict[Expr, Expr] = {}
     for one in fused.cascade.reductions:
-        written[one.value] = one.written(one.term.xreplace(written), fused.cascade.reduced)
+        written[one.value] = one.to_reduce(one.term.xreplace(written), fused.cascade.reduced_axes)
     [*_, most] = fused.bound.values()
     sizes = {"b": tensors["x"].shape[0], "n": tensors["x"].shape[1]}
     value, _ = Oracle(tensors, {}, sizes).output(most.xreplace(written), "b")

@@ -182,7 +182,7 @@ def test_nothing_is_later_than_the_first() -> None:
 
 # ---- the registry ----------------------------------------------------------------------------------------------------
 
-HANDS_ON = {"separate.py:rank_one", "verdict.py:settle_by_rank", "extremal.py:_separated"}
+HANDS_ON = {"separate.py:rank_one", "verdict.py:settle_by_rank", "extremal.py:_polynomial"}
 """What raises a finding that another place has stated."""
 
 

@@ -45,7 +45,7 @@ def counted(expr: Expr) -> tuple[int, int] | None:
 def of_reduction(cascade: Any, reduction: Any) -> tuple[int, int] | None:
     facts = {one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar}
     others = {one.value: one for one in cascade.reductions if not one.is_scalar}
-    setting = Setting(cascade.reduced, cascade.values, facts, others)
+    setting = Setting(cascade.reduced_axes, cascade.values, facts, others)
     term = reduction.term if isinstance(reduction.term, Expr) else reduction.term.args[0]
     return winners(reduction.monoid.name, term, setting)
 

@@ -110,7 +110,7 @@ class Run:
     @property
     def streamed(self) -> set[str]:
         cascade = self.fused.cascade
-        return {one.name for one in cascade.elements() if set(cascade.reduced) & set(one.indices)}
+        return {one.name for one in cascade.elements() if set(cascade.reduced_axes) & set(one.indices)}
 
     def leaf(self, given: Mapping[str, Any], sizes: Mapping[str, int], first: int, stop: int) -> Any:
         axis = self.fused.cascade.axis

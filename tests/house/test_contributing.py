@@ -115,8 +115,8 @@ class Wide(ArrayBackend):
     def empty(self, shape: Sequence[int], dtype: str, ops: ArrayOps) -> Any:
         return self.numpy.empty(shape, dtype, ops)
 
-    def returned(self, array: Any, library: str) -> Any:
-        return self.numpy.returned(array, library)
+    def to_library(self, array: Any, library: str) -> Any:
+        return self.numpy.to_library(array, library)
 
 
 def test_an_array_backend_is_a_class_and_a_row(monkeypatch: pytest.MonkeyPatch) -> None:

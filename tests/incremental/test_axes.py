@@ -122,9 +122,9 @@ def test_reductions_that_name_the_axes_in_different_orders_are_shared() -> None:
 
 
 def test_the_streamed_axis_is_the_first_that_tensors_are_indexed_by() -> None:
-    assert ra.fuse(ra.sum(x, j, i)).cascade.reduced == (i, j)
-    assert ra.fuse(ra.sum(ra.tensor("w[j,i]"), i, j)).cascade.reduced == (j, i)
-    assert ra.fuse(ra.sum(x - ra.max(x, i), i, j)).cascade.reduced == (j, i)  # maxima over i carry j alone
+    assert ra.fuse(ra.sum(x, j, i)).cascade.reduced_axes == (i, j)
+    assert ra.fuse(ra.sum(ra.tensor("w[j,i]"), i, j)).cascade.reduced_axes == (j, i)
+    assert ra.fuse(ra.sum(x - ra.max(x, i), i, j)).cascade.reduced_axes == (j, i)  # maxima over i carry j alone
 
 
 NESTED: dict[str, tuple[Expr, Expr]] = {
@@ -153,7 +153,7 @@ def test_a_short_axis_that_holds_reduced_values_is_written_out() -> None:
     r, m = ra.tensor("r[b,i,j]").xreplace({j: three}), ra.tensor("m[b,i]")
     centre = ra.sum(m * r, i) / ra.sum(m, i)
     made = ra.fuse(ra.sum(m * (r - centre) ** 2, i, three))
-    assert made.cascade.reduced == (i,)
+    assert made.cascade.reduced_axes == (i,)
     R, W = np.random.default_rng(0).standard_normal((2, 20, 3)) + 5, np.ones((2, 20))
     np.testing.assert_allclose(made(r=R, m=W), 20 * R.var(1).sum(1), rtol=1e-13)
 
@@ -176,7 +176,7 @@ def test_marginals_of_a_joint_weight() -> None:
     tensors = drawn({"x": "b i j"}, sizes)
     for expr, axes in exprs.values():
         made = ra.fuse(expr, axes=axes)
-        assert set(made.cascade.reduced) == {i, j}
+        assert set(made.cascade.reduced_axes) == {i, j}
         for got in (made(**tensors, backend="numpy"), made(**on_torch(tensors)), made.reference(**tensors)):
             defined(got, expr, axes, tensors, sizes)
 
@@ -269,7 +269,7 @@ FORMS = {name: ra.fuse(expr, axes=axes).form for name, (expr, axes) in PATTERNS.
 def test_a_contraction_over_two_axes_is_a_producer() -> None:
     """Scores of whole patches: Σ over their pixels, streamed over the patches."""
     made = ra.fuse(ra.sum(ra.softmax(ra.sum(x * s, i, j), b) * t, b), axes="")
-    assert made.cascade.reduced == (b,)
+    assert made.cascade.reduced_axes == (b,)
     sizes = {"b": 6, "i": 3, "j": 4}
     tensors = drawn({"x": "b i j", "s": "i j", "t": "b"}, sizes)
     for got in (made(**tensors, backend="numpy"), made(**on_torch(tensors)), made.reference(**tensors)):

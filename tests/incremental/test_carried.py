@@ -248,7 +248,7 @@ def test_an_output_may_sum_carried_values_over_another_axis() -> None:
     """Σ_j c_j·softmax_n(z_nj) beside the softmax itself: an epilogue over j, at every n of the second pass."""
     exprs = {"p": (ra.softmax(z, n), "b n j"), "mixed": (ra.sum(ra.softmax(z, n) * c, j), "b n")}
     made, sizes = ra.fuse(exprs), SIZES[0]
-    assert made.cascade.reduced == (n,)
+    assert made.cascade.reduced_axes == (n,)
     tensors = needed(made, data(sizes))
     for got in (made(**tensors, backend="numpy"), made(**on_torch(tensors)), made.reference(**tensors)):
         for name, (expr, axes) in exprs.items():

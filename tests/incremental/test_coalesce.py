@@ -15,7 +15,7 @@ from sympy import floor, sqrt
 
 import redalg as ra
 from redalg.errors import PlanError
-from redalg.incremental.arrange.coalesce import coalesced, runs_of
+from redalg.incremental.arrange.coalesce import coalesce_axes, runs_of
 from redalg.incremental.stages import single
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.call import sizes as runtime_sizes
@@ -149,7 +149,7 @@ def rewritten(name: str, **more: Any) -> tuple[Any, Any]:
     sizes = {axis.name: SIZES[axis.name] for axis in form.cascade.axes() if axis.size is None}
     asked = problem_of(form, "c", sizes, dict.fromkeys(form.cascade.inputs(), "float32"), shapes={}, empty="nan",
                        precision="ieee")  # fmt: skip
-    stages, known = coalesced(single(form), replace(asked, **more))
+    stages, known = coalesce_axes(single(form), replace(asked, **more))
     return stages.loop, known
 
 
@@ -185,7 +185,7 @@ def test_runs_cover_every_dimension_once(numbers: list[int]) -> None:
 def test_one_axis_is_left_as_it_is() -> None:
     stages = single(ra.fuse(ra.var(m, n)).form)
     asked = problem_of(stages.loop, "c", {"b": 2, "n": 3}, {"m": "float32"}, shapes={}, empty="nan", precision="ieee")
-    assert coalesced(stages, asked) == (stages, asked)
+    assert coalesce_axes(stages, asked) == (stages, asked)
 
 
 def test_a_name_that_is_taken_is_not_used() -> None:
@@ -260,7 +260,7 @@ def test_what_follows_an_order_is_refused() -> None:
     form = replace(form, cascade=replace(form.cascade, inner=(c,)))
     asked = problem_of(form, "c", {"b": 2, "n": 3, "c": 4}, {"x": "float32"}, shapes={}, empty="nan", precision="ieee")
     with pytest.raises(PlanError, match="`first_0` is a first over axes n and c at once, and depends on the order"):
-        coalesced(single(form), asked)
+        coalesce_axes(single(form), asked)
 
 
 def test_more_elements_than_32_bits_number_are_refused() -> None:
@@ -271,5 +271,5 @@ def test_more_elements_than_32_bits_number_are_refused() -> None:
 def test_a_marginal_of_what_is_reduced_is_a_stage_of_its_own() -> None:
     """The largest and the sum of both axes, then the sum along one of them alone, of the same tensor."""
     forms = FUSED["a marginal"].lower("sm_90a", {"b": 2, "n": 3, "c": 4}, {"x": "float32"}).stages.forms
-    assert [[str(one) for one in form.cascade.reduced] for form in forms] == [["n_c"], ["n"]]
+    assert [[str(one) for one in form.cascade.reduced_axes] for form in forms] == [["n_c"], ["n"]]
     assert [[one.name for one in form.outputs] for form in forms][1] == ["out"]

@@ -11,12 +11,12 @@ import pytest
 from sympy import exp, sqrt
 
 import redalg as ra
-from redalg.incremental.arrange import arranged
+from redalg.incremental.arrange import arrange_products
 from redalg.incremental.arrange.order import (
     REWRITES,
     REWRITES_AFTER_PLANNING,
     REWRITES_IN_KERNELS,
-    Rewrite,
+    FormRewrite,
     rewrite_stages,
 )
 from redalg.incremental.stages import Stages, single
@@ -30,7 +30,7 @@ from tests.house.source import sources
 b, n, m, c, q, k, d, e = ra.axes("b n m c q k d e")
 j = ra.axis("j", size=3)
 ARRANGE = "redalg.incremental.arrange"
-LISTED: tuple[Rewrite, ...] = (*REWRITES, *REWRITES_AFTER_PLANNING, *REWRITES_IN_KERNELS)
+LISTED: tuple[FormRewrite, ...] = (*REWRITES, *REWRITES_AFTER_PLANNING, *REWRITES_IN_KERNELS)
 x, w, z, r = ra.tensors("x[b,n] w[b,n] z[n,m] r[b,n,j]")
 Q, K, V, W, I = ra.tensors("Q[q,d] K[k,d] V[k,e] W[d,e] I[b,n,c]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
@@ -147,11 +147,11 @@ def test_only_kernels_leave_out_what_nothing_reads() -> None:
 def test_a_loop_is_arranged_and_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """From form to source one form is bound: each of the stages has its binding from those before it."""
     found = list[str]()
-    for module, function in ((binding, "_bound"), (arranged, "_arranged")):
+    for module, function in ((binding, "_bound"), (arrange_products, "_arrange")):
         worked_out = getattr(module, function)
         monkeypatch.setattr(module, function, partial(noted, function, worked_out, found))
     ra.fuse(*EXPRESSIONS["attention"]).source("c", sizes={"q": 71, "k": 9, "d": 4, "e": 5}, dtypes="float32")
-    assert sorted(found) == ["_arranged", "_bound"]
+    assert sorted(found) == ["_arrange", "_bound"]
 
 
 def noted(name: str, function: Callable[..., Any], found: list[str], *given: Any) -> Any:

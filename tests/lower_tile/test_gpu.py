@@ -106,7 +106,7 @@ def test_chains_as_operations_of_pytorch_are_captured_in_a_graph(row: str) -> No
     one = next(one for one in FAMILIES["chains"].rows(torch.device("cuda")) if one.name == row)
     form, bound = chained_product(), 4 * 2.0**-8
     tensors = {name: torch.randn(shape, device="cuda", dtype=torch.bfloat16) for name, shape in one.shapes.items()}
-    plan = unfused.admitted(form.form, space_for(form.form, target_of("cuda:0"), one.sizes, one.dtypes)).plan
+    plan = unfused.admit_unfused(form.form, space_for(form.form, target_of("cuda:0"), one.sizes, one.dtypes)).plan
     assert worst_error(form(**tensors, plan=plan), form.reference(**tensors)) <= bound
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):

@@ -284,7 +284,7 @@ def test_both_ways_are_searched_and_none_is_taken_unmeasured() -> None:
         with_choices(one, block_merged=1) for one in ways["kernel"]
     }
     assert all(made.admits(one) for one in ways["launch"])
-    assert numbers_of(made.preferred()).merge == "kernel"
+    assert numbers_of(made.preferred_schedule()).merge == "kernel"
 
 
 def test_what_was_tuned_before_is_merged_by_a_kernel() -> None:
@@ -325,7 +325,7 @@ def gpu(monkeypatch: pytest.MonkeyPatch) -> dict[str, Any]:
         return torch.zeros(shape, dtype=torch.int32)
 
     monkeypatch.setattr(counters, "zeros", zeros)
-    monkeypatch.setattr(counters, "capturing", lambda: state["capturing"])
+    monkeypatch.setattr(counters, "is_capturing", lambda: state["capturing"])
     monkeypatch.setattr(counters, "stream_of", lambda device: state["stream"])
     monkeypatch.setattr(counters, "wait_for", lambda device: None)
     monkeypatch.setattr(counters, "_LEFT", {})

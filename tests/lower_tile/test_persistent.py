@@ -215,7 +215,7 @@ def test_plans_with_more_tiles_than_live_together_have_a_twin_that_stays() -> No
         assert not made.admits(with_choices(one, persistent=plan.persistent + 1))
     few = space_for(form.form, "sm_90a", {"b": 1, "h": 2, "q": 64, "k": 1024, "d": 64, "e": 64}, dtypes)
     assert not any(numbers_of(one).persistent for one in few.plans())
-    assert numbers_of(made.preferred()).persistent == 0
+    assert numbers_of(made.preferred_schedule()).persistent == 0
 
 
 def test_what_was_tuned_before_has_a_block_for_every_tile() -> None:

@@ -29,7 +29,7 @@ def test_a_known_kind_is_neither_bound_nor_compiled_again(backend: str, monkeypa
     other = rows(3, 7) * 5 + 1
     form(x=case, backend=backend)
     wanted = form.reference(x=other)
-    for module, name in ((dispatch, "bind"), (kernels, "lowered_for"), (kernels, "kernel_for")):
+    for module, name in ((dispatch, "bind"), (kernels, "lowering_for"), (kernels, "kernel_for")):
         monkeypatch.setattr(module, name, lambda *_: pytest.fail("asked again"))
     assert worst_error(form(x=other, backend=backend), wanted) <= 2e-6
 

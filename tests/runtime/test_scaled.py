@@ -17,7 +17,7 @@ from redalg.runtime.bind.arrays import reference
 from redalg.runtime.bind.inputs import bind
 from redalg.runtime.lowering import space_for
 from redalg.runtime.unfused.scaled import scaled_product
-from redalg.runtime.unfused.unfused import admitted, offered
+from redalg.runtime.unfused.unfused import admit_unfused, offer_unfused
 from tests.cases.kernels import worst_error
 from tests.sweeps import FIRST, draws
 
@@ -71,7 +71,7 @@ def test_it_is_the_product(name: str, extents: tuple[int, int, int], seed: int) 
     tensors = drawn(form, sizes, seed)
     scalars = {str(one.name): 0.5 for one in form.form.cascade.scalars()}
     module: dict[str, Any] = {"torch": torch}
-    exec(admitted(form.form, space(form, sizes=sizes)).text, module)
+    exec(admit_unfused(form.form, space(form, sizes=sizes)).text, module)
     [got] = module["definition"](*tensors.values(), *map(torch.tensor, scalars.values()))
     wanted = reference(form.form, bind(form.form.cascade, {**tensors, **scalars}))["out"]
     assert got.dtype == torch.bfloat16
@@ -101,16 +101,16 @@ def test_other_forms_have_no_such_operation(name: str) -> None:
     form, dtypes, sizes = REFUSED[name]
     one = space(form, sizes=sizes, **dtypes)
     assert scaled_product(form.form, one.problem, one.device) is None
-    assert offered(form.form, one) is None
+    assert offer_unfused(form.form, one) is None
 
 
 def test_one_of_e5m2_is_taken_and_a_card_without_8_bits_has_none() -> None:
     form = FORMS["a scale each"]
-    assert offered(form.form, space(form, B=E5)) is not None
+    assert offer_unfused(form.form, space(form, B=E5)) is not None
     one = space(form, "sm_86")
-    assert offered(form.form, one) is None
+    assert offer_unfused(form.form, one) is None
     with pytest.raises(ra.PlanError, match="its tensors are of float32, float8_e4m3fn"):
-        admitted(form.form, one)
+        admit_unfused(form.form, one)
 
 
 def test_it_is_listed_and_predicted_beside_the_kernels() -> None:
@@ -127,7 +127,7 @@ def test_the_model_follows_what_was_measured() -> None:
     form = FORMS["the second pass"]
     for line in content["rows"]:
         [measured] = [one["measured_us"] for one in line["trials"] if one.get("form") == "unfused"]
-        made = admitted(form.form, space(form, sizes=line["sizes"]))
+        made = admit_unfused(form.form, space(form, sizes=line["sizes"]))
         assert made.said.time_us == pytest.approx(measured, rel=0.16)
 
 

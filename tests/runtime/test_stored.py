@@ -27,9 +27,9 @@ def test_what_is_written_is_read(name: str) -> None:
     form, sizes, dtypes, card = SPACES[name]
     space = space_for(fused(form).form, card, sizes, dtypes)
     for schedule in space.plans():
-        line = json.loads(json.dumps(stored.written(schedule)))
-        assert stored.read(line, space.binding, space.device) == schedule
-        assert stored.read(stored.from_choices(choices_of(schedule)), space.binding, space.device) == schedule
+        line = json.loads(json.dumps(stored.to_json(schedule)))
+        assert stored.from_json(line, space.binding, space.device) == schedule
+        assert stored.from_json(stored.from_choices(choices_of(schedule)), space.binding, space.device) == schedule
 
 
 def test_the_names_of_axes_do_not_matter() -> None:
@@ -38,21 +38,21 @@ def test_the_names_of_axes_do_not_matter() -> None:
         n = ra.axes("n" + suffix)
         form = ra.fuse(ra.var(ra.tensor(f"x[b{suffix},n{suffix}]"), n))
         space = space_for(form.form, "H200", {"b" + suffix: 4, "n" + suffix: 10**5}, {"x": "float32"})
-        lines.append([stored.written(schedule) for schedule in space.plans()])
+        lines.append([stored.to_json(schedule) for schedule in space.plans()])
     assert lines[0] == lines[1]
 
 
 def test_the_definition_is_a_word() -> None:
     space = space_for(fused("variance").form, "H200", {"b": 4, "n": 100}, {"x": "float32"})
     plain = ra.Definition(space.device)
-    assert stored.read(stored.written(plain), space.binding, space.device) == plain
-    assert stored.from_choices({"form": "unfused"}) == stored.written(plain) == "definition"
+    assert stored.from_json(stored.to_json(plain), space.binding, space.device) == plain
+    assert stored.from_choices({"form": "unfused"}) == stored.to_json(plain) == "definition"
 
 
 def test_a_warp_for_a_tile_is_a_block_of_one_warp() -> None:
     """The level `warp` of the format before gave the kernel that `block` gives with 32 threads."""
     space = space_for(fused("variance").form, "H200", {"b": 4, "n": 10**5}, {"x": "float32"})
-    ruled = with_choices(space.ruled, level="block", threads=32, block_streamed=1024)
+    ruled = with_choices(space.rules_schedule, level="block", threads=32, block_streamed=1024)
     choices = choices_of(ruled)
     assert stored.from_choices({**choices, "level": "warp"}) == stored.from_choices(choices)
 
@@ -89,7 +89,7 @@ def test_the_pack_of_the_format_before_holds_the_same_schedules(before: Path) ->
 
 
 def levels(line: stored.Line) -> tuple[Level, ...]:
-    return () if line == stored.DEFINITION else stored.parsed(line)
+    return () if line == stored.DEFINITION else stored.parse_levels(line)
 
 
 def test_a_file_of_the_format_before_is_added_to(before: Path) -> None:

@@ -61,7 +61,7 @@ def entry(one: ra.Fused, plan: Schedule, sizes: dict[str, int] = SIZES, dtypes: 
           **options: str) -> tuned.Entry:  # fmt: skip
     problem = space(one, sizes, dtypes, plan.device.part, **options).problem
     key, known = tuned.problem_key(one.form, problem, plan.device), tuned.key_sizes(one.form, problem)
-    return tuned.Entry(key, known, stored.written(plan), 10.0, 12.0)
+    return tuned.Entry(key, known, stored.to_json(plan), 10.0, 12.0)
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -342,7 +342,7 @@ def test_a_space_admits_its_own_plans_and_no_others(data: st.DataObject) -> None
         ("attention", {**ATTENDED, "q": 1, "k": 1000}, HALVES), ("variance", {"b": 3, "n": 70_000}, DTYPES),
     ]))  # fmt: skip
     made = space(fused(name), sizes, dtypes)
-    listed = list(made.grown())
+    listed = list(made.tile_schedules())
     plan = data.draw(st.sampled_from(listed))
     choice = data.draw(st.sampled_from([one for one in CHOICES if one not in ("block_merged", "tensor_cores")]))
     value = data.draw(st.sampled_from(sorted({choices_of(one)[choice] for one in listed}, key=str)))

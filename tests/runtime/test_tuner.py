@@ -51,7 +51,7 @@ def test_tuning_measures_checks_and_is_remembered() -> None:
     before = form.lower("c", SIZES, FLOATS).plan
     result = form.tune(**given, budget_s=120.0)
     assert result.best is not None
-    assert not result.found.failed
+    assert not result.found.failures
     assert result.trials[0].candidate == before
     measured = [trial.measured_us for trial in result.trials if trial.measured_us is not None]
     assert result.best.measured_us == min(measured)
@@ -96,16 +96,16 @@ def test_a_wrong_plan_is_reported_and_never_chosen(monkeypatch: pytest.MonkeyPat
 
     monkeypatch.setattr(tuner, "recipe_of", spoilt)
     result = form.tune(**given, budget_s=120.0)
-    assert [one.failure[:13] for one in result.found.failed] == ["wrong: error "]
+    assert [one.failure[:13] for one in result.found.failures] == ["wrong: error "]
     assert result.best is not None
-    assert result.best.candidate != result.found.failed[0].candidate
+    assert result.best.candidate != result.found.failures[0].candidate
 
 
 @pytest.mark.slow
 def test_a_plan_that_breaks_the_device_ends_the_measuring_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """Of a context that a kernel broke nothing more is asked; what was measured before is remembered."""
     form, broken, run = fused("attention"), list[str](), list[int]()
-    timed = tuner.Measuring.timed
+    timed = tuner.Measuring.check_and_time
 
     def breaking(self: tuner.Measuring, step: Any) -> Any:
         run.append(1)
@@ -115,7 +115,7 @@ def test_a_plan_that_breaks_the_device_ends_the_measuring_and_loses_nothing(monk
             raise RuntimeError(broken[0])
         return timed(self, step)
 
-    monkeypatch.setattr(tuner.Measuring, "timed", breaking)
+    monkeypatch.setattr(tuner.Measuring, "check_and_time", breaking)
     monkeypatch.setattr(tuner, "is_lost", lambda device: bool(broken))
     result = form.tune(**tensors(), budget_s=120.0)
     assert len(run) == 3

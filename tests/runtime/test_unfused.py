@@ -21,11 +21,11 @@ from benchmarks.families import FAMILIES
 from redalg.library import chained_product
 from redalg.runtime.call import sizes as sizing
 from redalg.runtime.known import stored, tuned
-from redalg.runtime.lowering import space_for, unfused_at
+from redalg.runtime.lowering import choose_unfused, space_for
 from redalg.runtime.tune import tuner
 from redalg.runtime.unfused import unfused
 from redalg.strategies.device import device_for
-from redalg.strategies.model.unfused import predicted
+from redalg.strategies.model.unfused import predict_unfused
 from redalg.strategies.schedule import AnySchedule, Definition
 from redalg.strategies.search.search import Found, Limits, Trial
 from redalg.strategies.search.space import Space
@@ -60,7 +60,7 @@ def space(form: ra.Fused, sizes: dict[str, int], dtype: str, card: str = "H200",
 
 def plain_plan(form: ra.Fused, sizes: dict[str, int], dtype: str = "float32", card: str = "c") -> Definition:
     """The unfused plan of the list, without the list."""
-    return unfused.admitted(form.form, space(form, sizes, dtype, card)).plan
+    return unfused.admit_unfused(form.form, space(form, sizes, dtype, card)).plan
 
 
 def drawn(sizes: dict[str, int], seed: int = 0, **how: Any) -> dict[str, torch.Tensor]:
@@ -177,10 +177,10 @@ def test_elsewhere_it_is_refused_with_the_reason(name: str) -> None:
     form = made()
     sizes = {str(one): one.size or 16 for one in form.cascade.axes()}
     one = space(form, sizes, dtype)
-    assert unfused.offered(form.form, one) is None
+    assert unfused.offer_unfused(form.form, one) is None
     plan = Definition(one.device)
     with pytest.raises(ra.PlanError, match=said) as refused:
-        unfused_at(form.form, "H200", one.problem, plan)
+        choose_unfused(form.form, "H200", one.problem, plan)
     assert str(refused.value).endswith("Take one of the kernels that `fused.plans` lists.")
     assert all(one.plan.form == "online" for one in form.plans(sizes, dtype, "H200"))
 
@@ -188,9 +188,9 @@ def test_elsewhere_it_is_refused_with_the_reason(name: str) -> None:
 def test_what_is_between_may_not_be_far_larger_than_what_is_around() -> None:
     small, large = {"m": 64, "n": 64, "k": 16, "h": 16}, {"m": 4096, "n": 4096, "k": 16, "h": 16}
     form = ADMITTED["clipped"]()
-    assert unfused.offered(form.form, space(form, small, "float32")) is not None
+    assert unfused.offer_unfused(form.form, space(form, small, "float32")) is not None
     with pytest.raises(ra.PlanError, match=f"a tensor of {4 * 4096 * 4096} bytes would lie between"):
-        unfused.admitted(form.form, space(form, large, "float32"))
+        unfused.admit_unfused(form.form, space(form, large, "float32"))
 
 
 def test_of_the_kernels_cases_what_is_admitted_is_right() -> None:
@@ -212,7 +212,9 @@ def test_of_the_kernels_cases_what_is_admitted_is_right() -> None:
 def plan_admitted(form: ra.Fused, known: dict[str, Any], empty: str) -> Definition | None:
     extents = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None}
     options = {"empty": empty, "shapes": known["shapes"]}
-    made = unfused.offered(form.form, space_for(form.form, "c", extents | known["sizes"], known["dtypes"], **options))
+    made = unfused.offer_unfused(
+        form.form, space_for(form.form, "c", extents | known["sizes"], known["dtypes"], **options)
+    )
     return None if made is None else made.plan
 
 
@@ -251,7 +253,7 @@ def test_the_model_follows_what_was_measured() -> None:
     seen = 0
     for line in content["rows"]:
         one = space(CHAIN, line["sizes"], "bfloat16")
-        made = unfused.admitted(CHAIN.form, one)
+        made = unfused.admit_unfused(CHAIN.form, one)
         assert made.said.time_us == pytest.approx(line["contestants"]["cuBLAS"]["median_us"], rel=0.15)
         seen += 1
     assert seen == 12
@@ -259,7 +261,8 @@ def test_the_model_follows_what_was_measured() -> None:
 
 def test_more_work_and_more_operations_take_longer() -> None:
     one = space(CHAIN, G6, "bfloat16")
-    times = [predicted(CHAIN.form, replace(one.problem, sizes={**G6, "k": G6["k"] * times}), one.device, count, 1 << 20)
+    times = [predict_unfused(CHAIN.form, replace(one.problem, sizes={**G6, "k": G6["k"] * times}), one.device, count,
+                             1 << 20)
              for times, count in ((1, 2), (2, 2), (2, 3))]  # fmt: skip
     assert times[0].time_us < times[1].time_us < times[2].time_us
     assert all(time.time_us > 0 for time in times)
@@ -278,7 +281,7 @@ def remembered(
 ) -> tuned.Entry:
     one = space(form, sizes, dtype, card)
     sized, key = tuned.key_sizes(form.form, one.problem), tuned.problem_key(form.form, one.problem, one.device)
-    return tuned.Entry(key, sized, stored.written(plan), measured_us, 9.4)
+    return tuned.Entry(key, sized, stored.to_json(plan), measured_us, 9.4)
 
 
 @pytest.mark.slow
@@ -289,14 +292,14 @@ def test_without_measuring_it_is_taken_where_it_promises_more_than_the_model_err
     one, promised = space(CHAIN, WIDE, "bfloat16"), plan.predicted_us or 0.0
     best = min(one.predict(kernel).time_us for kernel in one.plans())
     assert 1.25 * promised < best
-    assert not one.outdone(best)
+    assert not one.loses_to(best)
 
 
 @pytest.mark.parametrize("card", ["A100", "A10"])
 def test_the_model_chooses_on_the_architecture_that_it_was_fitted_on(card: str) -> None:
     one = space(CHAIN, WIDE, "bfloat16", card)
-    assert unfused_at(CHAIN.form, card, one.problem, None) is None
-    assert one.predict(one.preferred()).time_us > unfused.admitted(CHAIN.form, one).said.time_us
+    assert choose_unfused(CHAIN.form, card, one.problem, None) is None
+    assert one.predict(one.preferred_schedule()).time_us > unfused.admit_unfused(CHAIN.form, one).said.time_us
 
 
 def test_what_is_remembered_decides(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -324,7 +327,7 @@ def test_it_is_remembered_for_its_very_sizes_alone() -> None:
     tuned.remember(remembered(CHAIN, G6, plain_plan(CHAIN, G6, "bfloat16", "H200"), 9.1))
     assert CHAIN.plan(G6, "bfloat16", "H200").form == "unfused"
     other = space(CHAIN, {**G6, "m": 500}, "bfloat16")
-    assert list(tuned.remembered(CHAIN.form, other)) == []
+    assert list(tuned.tuned_schedules(CHAIN.form, other)) == []
 
 
 def test_an_entry_is_read_as_it_was_kept_and_others_load_unchanged() -> None:
@@ -363,13 +366,13 @@ def test_a_call_takes_what_is_remembered(monkeypatch: pytest.MonkeyPatch) -> Non
 
 def test_tuning_measures_it_beside_the_kernels(monkeypatch: pytest.MonkeyPatch) -> None:
     """By a simulated clock, on which it wins: it is checked like any other, and calls take it from then on."""
-    timed = tuner.Measuring.timed
+    timed = tuner.Measuring.check_and_time
 
     def simulated(measuring: tuner.Measuring, step: Any) -> Any:
         outcome = timed(measuring, step)
         return replace(outcome, measured_us=1e-3) if isinstance(step, unfused.Operations) else outcome
 
-    monkeypatch.setattr(tuner.Measuring, "timed", simulated)
+    monkeypatch.setattr(tuner.Measuring, "check_and_time", simulated)
     form, sizes = ra.fuse(PRODUCT, axes="m n"), {"m": 24, "n": 40, "k": 32}
     result = form.tune(**taken(form, sizes), budget_s=120.0)
     (mine,) = [one for one in result.trials if one.candidate.form == "unfused"]
@@ -377,7 +380,7 @@ def test_tuning_measures_it_beside_the_kernels(monkeypatch: pytest.MonkeyPatch) 
     assert result.trials[0].candidate.form == "online"
     plan = form.plan(sizes, "float32", "c")
     assert (plan.form, plan.origin) == ("unfused", "cache")
-    assert sorted(one.unfused for one in tuned.read_entries(result.path).values()) == [False, True]
+    assert sorted(one.is_unfused for one in tuned.read_entries(result.path).values()) == [False, True]
     assert form.lower("c", sizes, {"X": "float32", "W": "float32"}).plan.origin == "cache"
     assert "unfused form: 1 operations by PyTorch" in str(result.table(most=None))
 
@@ -415,6 +418,6 @@ def test_its_time_is_packed_beside_the_best_kernels() -> None:
                    "versions": {"redalg": ra.__version__, "tilelang": tuned.tilelang_version()}}  # fmt: skip
     rows = [{"name": "G6", "sizes": G6, "plans": lines}]
     tune.packed([{"benchmark": "sweep-chains", "environment": environment, "rows": rows}], None)
-    held = {one.unfused: one.measured_us for one in tuned.read_entries(tuned.pack_file("H200")).values()}
+    held = {one.is_unfused: one.measured_us for one in tuned.read_entries(tuned.pack_file("H200")).values()}
     assert held == {False: 9.5, True: 9.1}
     assert str(CHAIN.plan(G6, "bfloat16", "H200")) == "unfused form: 2 operations by PyTorch"

@@ -59,7 +59,7 @@ def test_autocast_and_rounded_products_do_not_reach_it() -> None:
     shapes = {"A": (1, 40, 48), "B": (1, 48, 64), "D": (1, 64, 24)}
     tensors = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
     form = chained_product()
-    plan = unfused.admitted(form.form, space_for(form.form, "c", sizes, dict.fromkeys("ABD", "float32"))).plan
+    plan = unfused.admit_unfused(form.form, space_for(form.form, "c", sizes, dict.fromkeys("ABD", "float32"))).plan
     plain = form(**tensors, backend="tilelang", plan=plan)
     try:
         allow("medium")

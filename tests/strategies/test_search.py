@@ -129,7 +129,7 @@ def test_what_fails_is_reported_once_and_never_chosen(seed, failing):
     found = device.search()
     tried = [one.candidate for one in found.trials]
     assert len(tried) == len(set(tried)) == sum(map(len, device.calls))
-    assert {one.candidate: one.failure for one in found.failed} == {
+    assert {one.candidate: one.failure for one in found.failures} == {
         one: device.reason[one] for one in tried if device.reason[one]
     }
     assert found.best is None or not device.reason[found.best.candidate]
@@ -138,7 +138,7 @@ def test_what_fails_is_reported_once_and_never_chosen(seed, failing):
 def test_nothing_that_works_is_an_exhausted_search_without_a_best():
     device = Device(0, shape=(4, 3), failing=1.0)
     found = device.search()
-    assert (found.best, found.stopped, len(found.failed)) == (None, "exhausted", 12)
+    assert (found.best, found.stopped, len(found.failures)) == (None, "exhausted", 12)
     assert "does not compile" in str(found)
 
 
@@ -168,7 +168,7 @@ def test_a_result_prints_as_a_table():
     found = Device(2, shape=(2, 2), failing=0.2).search()
     text = str(found)
     assert found.best is not None
-    assert text.splitlines()[-1] == f"4 of 4 candidates in 1 rounds, {len(found.failed)} failed; stopped: exhausted"
+    assert text.splitlines()[-1] == f"4 of 4 candidates in 1 rounds, {len(found.failures)} failed; stopped: exhausted"
     assert text.index(str(found.best.candidate)) < min(
         text.index(str(one.candidate)) for one in found.trials if one is not found.best
     )

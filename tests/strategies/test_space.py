@@ -86,7 +86,7 @@ def test_a_small_problem_has_a_plan_on_every_target() -> None:
     for target in ("sm_90a", "sm_89", "sm_86", "sm_80", "c"):
         (one,) = lower_passes(form.passes, target, sizes, dict.fromkeys("QKV", "float16"), each=space_for)
         assert list(one.plans())
-        assert one.preferred() in list(one.plans())
+        assert one.preferred_schedule() in list(one.plans())
 
 
 # ---- what programs show ----------------------------------------------------------------------------------------------
@@ -222,10 +222,10 @@ def test_twice_the_work_takes_no_less() -> None:
 def test_the_preferred_plan_is_the_rules_or_promises_more() -> None:
     for family, row in ROWS:
         one = space(family, row)
-        ruled, taken = next(iter(one.plans())), one.preferred()
+        ruled, taken = next(iter(one.plans())), one.preferred_schedule()
         if taken != ruled:
             assert DOUBT * one.predict(taken).time_us + DOUBT_US < one.predict(ruled).time_us
-            ranked = (plan for _, plan in one.ranked(("kernel",), persistent=False))
+            ranked = (plan for _, plan in one.rank(("kernel",), persistent=False))
             assert taken == next(plan for plan in ranked if is_power_of_two(numbers_of(plan).block_streamed))
             assert not numbers_of(taken).persistent
             assert numbers_of(taken).merge == "kernel"

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, products
-from redalg.strategies.model.dag import COMPUTE, LOAD, STORE, loops_around, place, spelled_out, statements
+from redalg.strategies.model.dag import COMPUTE, LOAD, STORE, loops_around, place, statements, tiling_expression
 from redalg.strategies.model.tiling import Nest, deep, flat
 from redalg.strategies.search.pruning import funnel, keeps_partial_tiles, sub_tiling, tilings
 from redalg.strategies.search.space import PADDING, padding, tile_lengths
@@ -44,11 +44,11 @@ def test_sub_tilings_of_two_products() -> None:
 def test_the_paper_writes_statements_like_this() -> None:
     trips = dict.fromkeys("mnkh", 4)
     nested = Nest(("m", "h", "n", "k"))
-    assert spelled_out(place(GEMMS, nested, trips)) == "mh(n(k(L_A, L_B, C_C), L_D, C_E), S_E)"  # section III-B
+    assert tiling_expression(place(GEMMS, nested, trips)) == "mh(n(k(L_A, L_B, C_C), L_D, C_E), S_E)"  # section III-B
     moved = {str(one.statement): "".join(one.around) for one in place(GEMMS, nested, {**trips, "k": 1})}
     assert moved["L_A"] == "m"  # Fig. 4 (b)
     branches = Nest(("m", "n"), (Nest(("k",)), Nest(("h",))))
-    assert spelled_out(place(GEMMS, branches, trips)) == "mn(k(L_A, L_B, C_C), h(L_D, C_E, S_E))"
+    assert tiling_expression(place(GEMMS, branches, trips)) == "mn(k(L_A, L_B, C_C), h(L_D, C_E, S_E))"
 
 
 def test_volume_of_the_store_that_is_moved() -> None:

@@ -54,7 +54,7 @@ from redalg.decompose.parse.parse import without_names
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.separate import Separator
 from redalg.expression import Label, Value, Where
-from redalg.incremental.arrange.unroll import unrolled
+from redalg.incremental.arrange.unroll import unroll_axis
 from tests.cases import (
     decided,
     extrema,
@@ -79,7 +79,7 @@ MODULES = ("decompose/parse/axes", "decompose/parse/parse", "decompose/separate/
            "incremental/fixed", "incremental/derive/doubtful", "lower_tile/place/operands",
            "incremental/arrays/structured", "lower_tile/passes/join", "lower_tile/place/carried",
            "lower_tile/passes/loops", "lower_tile/passes/subexpressions", "lower_tile/place/producers",
-           "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arranged",
+           "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arrange_products",
            "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
@@ -270,7 +270,7 @@ def nothing() -> None:
 
 def writing_out() -> None:
     form = ra.fuse(ra.mean(ra.sum((r - ra.mean(r, n)) ** 2, j), n)).form
-    made = unrolled(form, j, 3)
+    made = unroll_axis(form, j, 3)
     made.verify()
     assert len(made.accumulators) > len(form.accumulators)
     assert not any(j in one.axes for one in made.slots)

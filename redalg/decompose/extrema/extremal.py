@@ -50,7 +50,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.samples.conditions import CORNERS, count_strict_extrema, independent, speaks, varies_with_side
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, stepped
+from redalg.decompose.separate.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, trend_of
 from redalg.decompose.separate.laurent import Polynomial
 from redalg.decompose.separate.plain import is_number
 from redalg.decompose.separate.separate import Separator
@@ -139,7 +139,7 @@ class Finder:
         if not side & X:
             return self.present(node, kind, where)
         if side == X:
-            return self._generated(node, kind, where, node, GENERATOR)
+            return self._extremum_over_generator(node, kind, where, node, GENERATOR)
         node = self.inward(node)
         if isinstance(node, LATTICE[kind]):
             return extremum_as_written(node.func, [self.extremum(arg, kind, where) for arg in node.args])
@@ -147,12 +147,12 @@ class Finder:
             return self._branches(node, kind, where)
         if isinstance(node, Abs) and kind == "max" and node.args[0].is_Add and self._several(node):
             return self.extremum(Max(node.args[0], -node.args[0], evaluate=False), kind, where)
-        return self._composed(node, kind, where)
+        return self._extremum_of_composition(node, kind, where)
 
     def _several(self, node: Expr) -> bool:
         """Tell if a node holds several functions of x, none of which is known to give the others."""
         generators: dict[Expr, Dummy] = {}
-        return self._of_one(self.opened(node, generators), generators) is None
+        return self._of_one(self.replace_x_parts(node, generators), generators) is None
 
     def inward(self, node: Expr) -> Expr:
         """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; a `where` alike, for any k and v."""
@@ -178,7 +178,7 @@ class Finder:
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
         if self.separator.side(condition) == MIXED:
-            return self._crossed(node, kind, where)
+            return self._extremum_at_crossing(node, kind, where)
         if not self.separator.side(condition) & X:
             return Where(condition, self.extremum(a, kind, where), self.extremum(b, kind, where))
         identity = monoid(kind).identity
@@ -186,27 +186,27 @@ class Finder:
         made = [self.extremum(branch, kind, where & side) for branch, side in sides if branch != identity]
         return extremum_as_written(LATTICE[kind], made)
 
-    def _crossed(self, node: Where, kind: str, where: Boolean) -> Expr:
+    def _extremum_at_crossing(self, node: Where, kind: str, where: Boolean) -> Expr:
         """The extremum of a choice whose condition compares x with d, as a whole or by its branches."""
         condition, a, b = node.args
-        if (value := self._stepped(node, kind, where)) is not None:
+        if (value := self._extremum_of_step(node, kind, where)) is not None:
             return value
         identity = monoid(kind).identity
         parts = [Where(condition, a, identity), Where(condition, identity, b)] if identity not in (a, b) else []
-        values = [self._stepped(one, kind, where) for one in parts]
+        values = [self._extremum_of_step(one, kind, where) for one in parts]
         known = [one for one in values if one is not None]
         if not known or len(known) < len(values):
             raise self._threshold(node, kind)
         return extremum_as_written(LATTICE[kind], known)
 
-    def _stepped(self, node: Where, kind: str, where: Boolean) -> Expr | None:
+    def _extremum_of_step(self, node: Where, kind: str, where: Boolean) -> Expr | None:
         """The extremum of a choice that rises or falls with one function of x; NaN takes the second branch."""
         generators: dict[Expr, Dummy] = {}
-        found = self._of_one(self.opened(node, generators), generators)
+        found = self._of_one(self.replace_x_parts(node, generators), generators)
         if found is None or not isinstance(found[2], Where):
             return None
         u, variable, phi = found
-        direction, b = stepped(phi, variable, self.separator.facts), node.args[2]
+        direction, b = trend_of(phi, variable, self.separator.facts), node.args[2]
         if direction is None:
             return None
         end, hidden = (kind if direction == 1 else OTHER[kind]), not self.separator.side(b) & X
@@ -251,8 +251,8 @@ class Finder:
         if count_strict_extrema(node, kind, self.separator) < CORNERS:
             return False
         of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
-        self.opened(node.args[0].lhs - node.args[0].rhs, of_u)
-        written = [self.opened(one, of_w) for one in node.args[1:] if one.is_finite is not False]
+        self.replace_x_parts(node.args[0].lhs - node.args[0].rhs, of_u)
+        written = [self.replace_x_parts(one, of_w) for one in node.args[1:] if one.is_finite is not False]
         if independent([*of_u, *of_w], self.separator):
             return True
         strict = [curvature(one, symbol, self.separator.facts).strict for one in written for symbol in of_w.values()]
@@ -276,21 +276,21 @@ class Finder:
         held = {value for one in relations for value in values_of(one)} & self.separator.values
         return held <= self.separator.facts.keys()
 
-    def _composed(self, node: Expr, kind: str, where: Boolean) -> Expr:
+    def _extremum_of_composition(self, node: Expr, kind: str, where: Boolean) -> Expr:
         generators: dict[Expr, Dummy] = {}
-        opened = self.opened(node, generators)
+        opened = self.replace_x_parts(node, generators)
         alone = self._of_one(opened, generators)
-        if len(generators) > 1 and (written := self._written_out(node)) != node:
+        if len(generators) > 1 and (written := self._expand(node)) != node:
             if alone is not None:
                 with suppress(NotSeparable):
-                    return self._generated(alone[0], kind, where, alone[2], alone[1])
-            return self._composed(written, kind, where)
+                    return self._extremum_over_generator(alone[0], kind, where, alone[2], alone[1])
+            return self._extremum_of_composition(written, kind, where)
         if alone is None:
-            return self._scaled(node, kind, where)
+            return self._extremum_of_product(node, kind, where)
         u, variable, phi = alone
-        return self._generated(u, kind, where, phi, variable)
+        return self._extremum_over_generator(u, kind, where, phi, variable)
 
-    def _written_out(self, node: Expr) -> Expr:
+    def _expand(self, node: Expr) -> Expr:
         """A node with its products of sums written out, except in functions of d alone, which are no generators."""
         if addends_of(node) > ADDENDS_LIMIT:
             return node
@@ -310,7 +310,7 @@ class Finder:
         made = expansion(visit(node))
         return node if made == plain[node] else replace_nodes(made, {new: old for old, new in plain.items()})
 
-    def _generated(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
+    def _extremum_over_generator(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
         if self.numbers:
             where = And(where, is_number(u))
@@ -332,7 +332,7 @@ class Finder:
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
         return value if safe else self.present(value, kind, where)
 
-    def opened(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
+    def replace_x_parts(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
         """The node with its maximal parts of x alone replaced by symbols; equal parts share one."""
         if self.separator.side(node) == X:
             factor, number, u = _without_numbers(node)
@@ -343,25 +343,25 @@ class Finder:
             return node
         if node.is_Add or node.is_Mul:
             of_x = [arg for arg in node.args if self.separator.side(arg) == X]
-            rest = [self.opened(arg, generators) for arg in node.args if self.separator.side(arg) != X]
-            return node.func(*rest, self.opened(node.func(*of_x), generators)) if of_x else node.func(*rest)
-        args = [self.opened(arg, generators) for arg in node.args]
+            rest = [self.replace_x_parts(arg, generators) for arg in node.args if self.separator.side(arg) != X]
+            return node.func(*rest, self.replace_x_parts(node.func(*of_x), generators)) if of_x else node.func(*rest)
+        args = [self.replace_x_parts(arg, generators) for arg in node.args]
         if isinstance(node, Max | Min):
             return extremum_as_written(node.func, args)
         return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
 
-    def _separated(self, node: Expr) -> Polynomial:
+    def _polynomial(self, node: Expr) -> Polynomial:
         """The polynomial of a node; a theorem that it has none is about sums, so it is not certain for extrema."""
         try:
             return self.separator.separate(node)
         except NotSeparable as finding:
             raise NotSeparable(finding.node, finding.reason, certain=False) from None
 
-    def _scaled(self, node: Expr, kind: str, where: Boolean) -> Expr:
+    def _extremum_of_product(self, node: Expr, kind: str, where: Boolean) -> Expr:
         """The extremum of g(x)·h(d) + v(d) with several generators in g."""
         free = [arg for arg in (node.args if node.is_Add else ()) if not self.separator.side(arg) & X]
         moving = node.func(*(arg for arg in node.args if arg not in free)) if free else node
-        columns = laurent.columns(self._separated(moving))
+        columns = laurent.columns(self._polynomial(moving))
         varying = {d: {x: c for x, c in column.items() if x} for d, column in columns.items()}
         span = Span()
         independent = sum(span.add(column) for column in varying.values())
@@ -371,15 +371,15 @@ class Finder:
                                certain=lambda: self._is_hull(node, span, kind))  # fmt: skip
         if columns == varying:
             g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
-            return self._generated(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
+            return self._extremum_over_generator(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
         atoms = self.separator.atoms
-        [g] = self._written(span)
+        [g] = self._basis_functions(span)
         scales = [laurent.number((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
                   for d, column in varying.items()]  # fmt: skip
         free += [laurent.number(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
-        return self._generated(g, kind, where, GENERATOR * Add(*scales) + Add(*free), GENERATOR)
+        return self._extremum_over_generator(g, kind, where, GENERATOR * Add(*scales) + Add(*free), GENERATOR)
 
-    def _written(self, span: Span) -> list[Expr]:
+    def _basis_functions(self, span: Span) -> list[Expr]:
         """The functions of x of a basis."""
         atoms = self.separator.atoms
         return [Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items())) for vector in span.basis]
@@ -390,7 +390,7 @@ class Finder:
         if any(self.separator.side(one) == MIXED for one in kinks) or not varies_with_side(node, D, self.separator):
             return False
         return (
-            independent(self._written(span), self.separator)
+            independent(self._basis_functions(span), self.separator)
             and count_strict_extrema(node, kind, self.separator) >= CORNERS
         )
 
@@ -414,16 +414,16 @@ def _variable(u: Expr) -> Dummy:
     return Dummy("g", **({"nonnegative": True} if u.is_extended_nonnegative else {"extended_real": True}))
 
 
-def increasing(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
+def increasing_form(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     """A term as φ_d(u(x)) with φ strictly rising in u for every d: (u, φ of `GENERATOR`), or `NotSeparable`.
 
     Then u alone tells which elements are selected, and in which order.
     """
     generators: dict[Expr, Dummy] = {}
-    opened = Finder(separator).opened(term, generators)
+    opened = Finder(separator).replace_x_parts(term, generators)
     if len(generators) > 1:
         generators = {}
-        opened = Finder(separator).opened(expansion(term), generators)
+        opened = Finder(separator).replace_x_parts(expansion(term), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
         found = curvature(opened, variable, separator.facts)

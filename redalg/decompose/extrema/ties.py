@@ -88,13 +88,13 @@ class Attained:
 
     def extremum(self, kind: str, term: Expr, identity: Expr) -> tuple[Selector, list[tuple[str, Tuple]]] | None:
         """The selector, and the reductions whose max or min is that of this term; or None."""
-        found = self._opened(term) if isinstance(term, Where) else None
+        found = self._open_mask(term) if isinstance(term, Where) else None
         if found is None or any(map(self._holds_d, found[1])):
             return None
         selector, branches = found
         return selector, [selector.part(kind, branch, w) for branch, w in enumerate(branches) if w != identity]
 
-    def _opened(self, node: Where, *, meets: bool = False) -> tuple[Selector, tuple[Expr, Expr]] | None:
+    def _open_mask(self, node: Where, *, meets: bool = False) -> tuple[Selector, tuple[Expr, Expr]] | None:
         """The selector in the condition of a mask, and the branches, which take in the rest of the condition; or None.
 
         If the branches meet, as those of max(u, d) do at u = d, it does not matter which of two equal ones is taken.
@@ -117,7 +117,10 @@ class Attained:
         for factor in factors:
             beside = Mul(*(other for other in factors if other is not factor))
             choice = as_choice(factor)
-            if isinstance(choice, Where) and (opened := self._opened(choice, meets=choice is not factor)) is not None:
+            if (
+                isinstance(choice, Where)
+                and (opened := self._open_mask(choice, meets=choice is not factor)) is not None
+            ):
                 return self._of_branches(opened[0], beside, opened[1])
             below = _deviation(factor.args[0], self.made) if isinstance(factor, sign) else None
             if below is not None and not self._holds_d(beside):

@@ -69,7 +69,7 @@ class _Truth:
         if isinstance(condition, self.together):
             return self.together(*(self.of(part, where) for part in condition.args))
         if isinstance(condition, self.apart):
-            return self._guarded(condition, where)
+            return self._truth_under_guard(condition, where)
         if isinstance(condition, Not):
             return fails(
                 _Truth("all" if self.some else "any", self.finder, self.separator).of(condition.args[0], where)
@@ -77,7 +77,7 @@ class _Truth:
         if isinstance(condition, Eq | Ne):
             return self._equal(condition, where)
         if isinstance(condition, Gt | Ge | Lt | Le):
-            return self._compared(condition, where)
+            return self._truth_of_comparison(condition, where)
         raise NotSeparable(condition, "is no comparison whose truth an extremum decides", certain=False)
 
     def _pure(self, condition: Boolean, where: Boolean, side: int) -> Boolean:
@@ -91,7 +91,7 @@ class _Truth:
     def _present(self, where: Boolean) -> Boolean:
         return self.finder.slot("max", S.Zero, where) >= 0
 
-    def _guarded(self, condition: Boolean, where: Boolean) -> Boolean:
+    def _truth_under_guard(self, condition: Boolean, where: Boolean) -> Boolean:
         """The truth of c ∧ p under any, or of c ∨ p under all: p decides over the elements where c does not."""
         by_side: dict[int, list[Boolean]] = {X: [], D: [], X | D: []}
         for part in condition.args:
@@ -104,19 +104,19 @@ class _Truth:
 
     def _equal(self, condition: Boolean, where: Boolean) -> Boolean:
         if isinstance(condition, Eq) == self.some:
-            if (attained := self._attained(condition)) is not None:
+            if (attained := self._attainment_as_bound(condition)) is not None:
                 some = _Truth("any", Finder(self.separator, numbers=True), self.separator)
                 some.finder.slots = self.finder.slots
-                met = some._compared(attained[0], And(where, attained[1]))
+                met = some._truth_of_comparison(attained[0], And(where, attained[1]))
                 return met if self.some else fails(met)
             raise NotSeparable(condition, "asks whether an element equals d, which no extremum decides", certain=False)
         a, b = condition.args
         every = self if not self.some else _Truth("all", Finder(self.separator), self.separator)
         every.finder.slots = self.finder.slots
-        same = And(every._compared(Le(a, b), where), every._compared(Ge(a, b), where))
+        same = And(every._truth_of_comparison(Le(a, b), where), every._truth_of_comparison(Ge(a, b), where))
         return fails(same) if self.some else same
 
-    def _attained(self, condition: Eq | Ne) -> tuple[Relational, Boolean] | None:
+    def _attainment_as_bound(self, condition: Eq | Ne) -> tuple[Relational, Boolean] | None:
         """u ≥ max u for u = max u, or u ≤ min u for u = min u, and the condition under which they agree; or None."""
         for value in sorted(values_of(condition) & self.separator.facts.keys(), key=sympy_text):
             kind, u = self.separator.facts[value]
@@ -125,7 +125,7 @@ class _Truth:
                 return (Ge if kind == "max" else Le)(u, value), is_finite(u) if found[1] else S.true
         return None
 
-    def _compared(self, condition: Boolean, where: Boolean) -> Boolean:
+    def _truth_of_comparison(self, condition: Boolean, where: Boolean) -> Boolean:
         u, v = condition.args
         relation = type(condition)
         if self.separator.side(v) & X and not self.separator.side(u) & X:

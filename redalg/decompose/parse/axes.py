@@ -57,7 +57,7 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
             f"the outputs are reduced over unrelated axes {said}: {'; '.join(str(node) for node in tops)}. One pass "
             "streams one axis: fuse them one by one."
         )
-    return _streamed_first(together, exprs)
+    return _order_axes(together, exprs)
 
 
 def _over_which(over: Mapping[Reduce, Axes]) -> Axes | None:
@@ -67,7 +67,7 @@ def _over_which(over: Mapping[Reduce, Axes]) -> Axes | None:
     return max(fits, key=len, default=None)
 
 
-def _streamed_first(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
+def _order_axes(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     """The reduced axes, the streamed one first: the first in order over which no reduction over a part of them goes."""
     if len(together) == 1:
         return tuple(together)
@@ -146,7 +146,7 @@ def same_names(expr: Expr) -> Expr:
         if node not in known:
             here, below = node, known
             if isinstance(node, Reduce):
-                here, below = _renamed(node, outer), {}
+                here, below = _rename_bound(node, outer), {}
                 outer = {**outer, **{place: axis for axis in here.bound for place in _places(here.expr, axis)}}
             known[node] = with_args(here, [visit(arg, outer, below) for arg in here.args])
         return known[node]
@@ -154,7 +154,7 @@ def same_names(expr: Expr) -> Expr:
     return visit(expr, {}, {})
 
 
-def _renamed(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
+def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
     taken, renaming = {*node.bound, *free_axes(node.expr)}, dict[Basic, Basic]()
     for axis in node.bound:
         others = (outer[place] for place in _places(node.expr, axis) if place in outer)
@@ -178,7 +178,7 @@ def join_nested_sums(exprs: dict[str, Expr]) -> dict[str, Expr]:
     several = {frozenset(node.bound) for node in reductions if len(node.bound) > 1}
     nests = {node: nest[0] for node in reductions if (nest := _nest(node)) is not None}
     several |= {axes for node, axes in nests.items() if any(nests.get(one) == axes for one in reductions_of(node.expr))}
-    return {name: _joined(expr, several) for name, expr in exprs.items()} if several else exprs
+    return {name: _join(expr, several) for name, expr in exprs.items()} if several else exprs
 
 
 def _nest(node: Reduce) -> tuple[Axes, Expr, Expr] | None:
@@ -193,8 +193,8 @@ def _nest(node: Reduce) -> tuple[Axes, Expr, Expr] | None:
     return axes, factor, inner[0].expr
 
 
-def _joined(node: Any, several: set[Axes]) -> Any:
-    args = [_joined(arg, several) for arg in node.args]
+def _join(node: Any, several: set[Axes]) -> Any:
+    args = [_join(arg, several) for arg in node.args]
     node = with_args(node, args)
     nest = _nest(node) if isinstance(node, Reduce) else None
     if nest is None or nest[0] not in several:
@@ -221,7 +221,7 @@ def with_totals(node: Any, reduced: tuple[Axis, ...]) -> Any:
         total = total_extent(reduced) / known if known else unknown[0]
         return _outside(node, reduced, lambda one: total if one == unknown[0] else None)
     return _outside(
-        node, reduced, lambda one: _collected(one, unknown, total_extent(reduced) / known if known else None)
+        node, reduced, lambda one: _collect_powers(one, unknown, total_extent(reduced) / known if known else None)
     )
 
 
@@ -237,7 +237,7 @@ def _outside(node: Any, reduced: tuple[Axis, ...], rule: Any) -> Any:
     return node if made is None else made
 
 
-def _collected(node: Any, unknown: list[Extent], total: Expr | None) -> Expr | None:
+def _collect_powers(node: Any, unknown: list[Extent], total: Expr | None) -> Expr | None:
     """|i|^p·|j|^q·rest → total^p·|j|^(q − p)·rest, for the power nearest to 0 where all have one sign."""
     if not node.is_Mul or total is None:
         return None

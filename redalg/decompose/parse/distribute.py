@@ -57,7 +57,7 @@ def pull_reductions(kind: str, term: Expr, result: str, sides: Sides) -> tuple[E
     if kind in ("first", "last") and not sides.has_d(second):
         return _at_one_place(first, second, sides)
     if kind == "affine" and result == "shift" and not sides.has_d(first):
-        return _scaled(first, second, sides)
+        return _factor_out(first, second, sides)
     if kind in ("sum_at_max", "sum_below_max"):
         return _at_extremum(first, second, sides)
     return None
@@ -65,13 +65,13 @@ def pull_reductions(kind: str, term: Expr, result: str, sides: Sides) -> tuple[E
 
 def _at_one_place(term: Expr, counts: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     found: dict[Expr, Dummy] = {}
-    opened = opened_at(term, found, sides)
+    opened = replace_side_parts(term, found, sides)
     if not found or of_kind(Where, opened):
         return None
     return opened, {symbol: Tuple(u, counts) for u, symbol in found.items()}
 
 
-def opened_at(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
+def replace_side_parts(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
     """The node with its maximal parts of x alone replaced by symbols."""
     if not sides.has_x(node):
         return node
@@ -79,13 +79,13 @@ def opened_at(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
         return found.setdefault(node, Dummy("u", extended_real=True))
     if node.is_Add or node.is_Mul:
         of_x = [arg for arg in node.args if sides.has_x(arg) and not sides.has_d(arg)]
-        rest = [opened_at(arg, found, sides) for arg in node.args if arg not in of_x]
-        return node.func(*rest, opened_at(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
-    made: Expr = with_args(node, [opened_at(arg, found, sides) for arg in node.args])
+        rest = [replace_side_parts(arg, found, sides) for arg in node.args if arg not in of_x]
+        return node.func(*rest, replace_side_parts(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
+    made: Expr = with_args(node, [replace_side_parts(arg, found, sides) for arg in node.args])
     return made
 
 
-def _scaled(kept: Expr, moved: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+def _factor_out(kept: Expr, moved: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     """⊕ of (a, b·h) as h·⊕ of (a, b)."""
     factors = Mul.make_args(moved)
     h = Mul(*(one for one in factors if not sides.has_x(one)))
@@ -100,15 +100,15 @@ def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dum
     """u + v(d) → u: the same elements are the largest."""
     terms = Add.make_args(term)
     u = Add(*(one for one in terms if sides.has_x(one))) if len(terms) > 1 else term
-    if (found := _scaled(u, weight, sides)) is not None:
+    if (found := _factor_out(u, weight, sides)) is not None:
         return found if u is term else (found[0] + zero_times(term - u), found[1])
     generators = dict[Expr, Dummy]()
-    opened = opened_at(term, generators, sides)
+    opened = replace_side_parts(term, generators, sides)
     if len(generators) != 1 or of_kind(Where, opened):
         return None
     [(u, symbol)] = generators.items()
     shape = curvature(opened, symbol, sides.facts)
-    found = _scaled(shape.direction * u, weight, sides) if shape.direction and shape.strict else None
+    found = _factor_out(shape.direction * u, weight, sides) if shape.direction and shape.strict else None
     if found is None:
         return None
     return found[0] + Add(*map(zero_times, _free_parts(opened, symbol, sides))), found[1]

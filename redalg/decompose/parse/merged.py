@@ -33,7 +33,7 @@ def merge_reductions(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | 
         if found is None:
             return None
         h, term, rest = found
-        axes = free_axes(term) - set(cascade.reduced)
+        axes = free_axes(term) - set(cascade.reduced_axes)
         name = f"{beside[0].name}_{'_'.join(one.name for one in beside[1:])}"
         ordered = tuple(sorted(axes, key=lambda axis: str(axis.name)))
         made.append(replace(beside[0], name=name, term=term, axes=ordered))
@@ -58,7 +58,7 @@ def _sum(cascade: Cascade, output: Expr, parts: Sequence[Reduction]) -> tuple[Ex
     ratios = [(h / factors[0]).cancel() for h in factors]
     if all(one.is_number for one in ratios):
         return factors[0], Add(*(h * one.term for h, one in zip(ratios, parts, strict=True))), rest
-    if any(free_axes(one) & set(cascade.reduced) for one in factors):
+    if any(free_axes(one) & set(cascade.reduced_axes) for one in factors):
         return None
     return S.One, Add(*(h * one.term for h, one in zip(factors, parts, strict=True))), rest
 

@@ -33,7 +33,7 @@ from redalg.decompose.parse.axes import (
     total_extent,
     with_totals,
 )
-from redalg.decompose.parse.distribute import SUMS, Sides, opened_at, pull_reductions
+from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
@@ -131,7 +131,7 @@ def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
     if not isinstance(node, Reduce):
         args = [unroll(arg, streamed) for arg in node.args]
         return with_args(node, args)
-    short = next((axis for axis in node.bound if node.kind == "sum" and _written_out(node, axis, streamed)), None)
+    short = next((axis for axis in node.bound if node.kind == "sum" and _may_write_out(node, axis, streamed)), None)
     if short is not None and short.size is not None:
         rest = [axis for axis in node.bound if axis != short]
         total = Add(*(node.expr.subs(short, place) for place in range(short.size)))
@@ -140,7 +140,7 @@ def unroll(node: Any, streamed: frozenset[Axis] = frozenset()) -> Any:
     return node if inner is node.expr else node.rebuilt(inner, node.bound)
 
 
-def _written_out(node: Reduce, axis: Axis, streamed: frozenset[Axis]) -> bool:
+def _may_write_out(node: Reduce, axis: Axis, streamed: frozenset[Axis]) -> bool:
     if axis.size is None or axis.size > UNROLL_LIMIT:
         return False
     values = [one for one in reductions_of(node.expr) if axis in free_axes(one)]
@@ -155,7 +155,7 @@ def _written_out(node: Reduce, axis: Axis, streamed: frozenset[Axis]) -> bool:
 # ---- lifting ---------------------------------------------------------------------------------------------------------
 
 
-def _repeated(kind: str, value: Expr, axes: Sequence[Axis]) -> Expr:
+def _reduce_constant(kind: str, value: Expr, axes: Sequence[Axis]) -> Expr:
     """A reduction of a value that does not vary along its axes: Σ_n v = |n|·v, Π_n v = v^|n|, max_n v = v."""
     number = Mul(*(axis.extent for axis in axes))
     alike = {"sum": number * value, "prod": value**number}.get(kind, value)
@@ -198,11 +198,11 @@ class _Builder:
             term = self.lift(node.expr, inside=True)
             if node.kind == "prod" and (exponents := self._exponents(term)):
                 return self._exponential(term, exponents, hint)
-            if (attained := self._attained(node.kind, term, hint)) is not None:
+            if (attained := self._reduce_attaining(node.kind, term, hint)) is not None:
                 return attained
             if (apart := self._apart(node, term)) is not None:
                 return apart
-            return self._exchanged(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
+            return self._exchange_sums(node.kind, term) or self._add(node.kind, term, hint, node.result, node.place)
         holds = self._holds_values(node)
         if self.together & set(node.bound) and (self.reduced[0] in node.bound or (holds and inside)):
             raise ExpressionError(
@@ -237,7 +237,7 @@ class _Builder:
         constant = [axis for axis in node.bound if axis not in free_axes(body)]
         rest = [axis for axis in node.bound if axis not in constant]
         inner = Reduce(kind, body, rest) if rest else body
-        return _repeated(kind, inner, constant) if constant else inner
+        return _reduce_constant(kind, inner, constant) if constant else inner
 
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
         """A reduction whose operands hold values, from reductions whose operands hold none; or None."""
@@ -255,7 +255,7 @@ class _Builder:
     def _sides(self) -> Sides:
         return Sides({one.value: (one.monoid.name, one.term) for one in self.reductions}, frozenset(self.together))
 
-    def _attained(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
+    def _reduce_attaining(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
         """A sum, max or min over the elements that attain an extremum, or do not; only a single part takes the name."""
         found = Attained(self.reductions, self.together)
         if kind == "sum" and (sums := found.sums(term)) is not None:
@@ -263,7 +263,7 @@ class _Builder:
             alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
             made = [self._times(part, alone) for part in parts]
             if rest is not S.Zero:
-                made.append(self._exchanged("sum", rest) or self._add("sum", rest, None))
+                made.append(self._exchange_sums("sum", rest) or self._add("sum", rest, None))
             return Add(*made)
         identity = monoid(kind).identity if kind in LATTICE else S.Zero
         if kind not in LATTICE or (held := found.extremum(kind, term, identity)) is None:
@@ -279,7 +279,7 @@ class _Builder:
         u, w = operands.args
         if place is not None and kind == "at_argmax" and any(one.value in values_of(w) for one in self.reductions):
             found = dict[Expr, Dummy]()
-            opened = opened_at(w, found, self._sides())
+            opened = replace_side_parts(w, found, self._sides())
             made = {symbol: self._add(kind, Tuple(u, one), None) for one, symbol in found.items()}
             return Where(place >= 0, opened.xreplace(made), S.Zero)
         value = self._add(kind, operands, hint)
@@ -302,7 +302,7 @@ class _Builder:
     def _holds_values(self, node: Basic) -> bool:
         return any(set(one.bound) == self.together for one in reductions_of(node.args[1]))
 
-    def _exchanged(self, kind: str, term: Expr) -> Expr | None:
+    def _exchange_sums(self, kind: str, term: Expr) -> Expr | None:
         """Σ_n A·Σ_j g + C → Σ_j Σ_n A·g + Σ_n C; a reduction of values alone may stay, since it is a value itself."""
         for inner in sorted(set(outermost_reductions(term)), key=str):
             hole = Dummy("hole")
@@ -313,8 +313,8 @@ class _Builder:
                     raise self._not_linear(kind, inner)
                 continue
             rest, product = opened.xreplace({hole: S.Zero}), factor * inner.expr
-            first = Reduce("sum", self._exchanged(kind, product) or self._add(kind, product, None), inner.bound)
-            return first if rest is S.Zero else first + (self._exchanged(kind, rest) or self._add(kind, rest, None))
+            first = Reduce("sum", self._exchange_sums(kind, product) or self._add(kind, product, None), inner.bound)
+            return first if rest is S.Zero else first + (self._exchange_sums(kind, rest) or self._add(kind, rest, None))
         return None
 
     def _not_linear(self, kind: str, inner: Reduce) -> ExpressionError:

@@ -30,7 +30,7 @@ def with_known_total(cascade: Cascade, reduction: Reduction) -> Cascade | None:
         return None
     known = frozenset(cascade.values)
     inside = reduction.monoid.name in ("sum", "prod")
-    term = _replaced(reduction.term, count, known, cascade.reduced, inside=inside)
+    term = _replace_count(reduction.term, count, known, cascade.reduced_axes, inside=inside)
     if term == reduction.term:
         return None
     changed = tuple(replace(one, term=term) if one is reduction else one for one in cascade.reductions)
@@ -46,14 +46,16 @@ def total_of(reduced: Sequence[Axis]) -> Expr:
     return Mul(*(Extent(axis.name) if axis.size is None else Integer(axis.size) for axis in reduced))
 
 
-def _replaced(node: Basic, count: Value, known: frozenset[Value], reduced: Sequence[Axis], *, inside: bool) -> Basic:
+def _replace_count(
+    node: Basic, count: Value, known: frozenset[Value], reduced: Sequence[Axis], *, inside: bool
+) -> Basic:
     if count not in values_of(node):
         return node
     of_x = not free_axes(node).isdisjoint(reduced)
     opened = inside and isinstance(node, Expr) and (node.is_Add or node.is_Mul or (node.is_Pow and _is_natural(node)))
     if of_x and not opened and values_of(node) & known == {count}:
         return node.xreplace({count: total_of(reduced)})
-    return with_args(node, [_replaced(arg, count, known, reduced, inside=inside) for arg in node.args])
+    return with_args(node, [_replace_count(arg, count, known, reduced, inside=inside) for arg in node.args])
 
 
 def _is_natural(node: Expr) -> bool:

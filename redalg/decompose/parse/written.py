@@ -95,13 +95,13 @@ def outputs_type(names: tuple[str, ...]) -> type:
     return namedtuple("Outputs", names)
 
 
-def unread(written: Iterable[tuple[str, Expr]], cascades: Iterable[Cascade]) -> dict[str, Element | Scalar]:
+def unread_inputs(written: Iterable[tuple[str, Expr]], cascades: Iterable[Cascade]) -> dict[str, Element | Scalar]:
     """The tensors and scalars, by name, that were written and that no cascade reads, as a scale > 0 inside an argmax.
 
     >>> from redalg import argmax, axes, fuse, scalars, tensor
     >>> from sympy import exp
     >>> at = argmax(exp(scalars("t", positive=True) * tensor("x[n]")), axes("n"))
-    >>> unread([("at", at)], [fuse(at).cascade])
+    >>> unread_inputs([("at", at)], [fuse(at).cascade])
     {}
     """
     read = {name for one in cascades for name in (*one.inputs(), *(scalar.name for scalar in one.scalars()))}

@@ -49,7 +49,7 @@ class Arithmetic(ABC):
         """base^exponent; the exponent is an `int`, or an array."""
 
     @abstractmethod
-    def rounded(self, x: Any, dtype: str) -> Any:
+    def round_to(self, x: Any, dtype: str) -> Any:
         """An array rounded to a dtype, integers saturated."""
 
     @abstractmethod
@@ -96,7 +96,7 @@ class Floats(Arithmetic):
             return np.sqrt(base) if exponent > 0 else 1 / np.sqrt(base)
         return np.power(base, self.dtype(exponent) if isinstance(exponent, int) else exponent)
 
-    def rounded(self, x: Any, dtype: str) -> Any:
+    def round_to(self, x: Any, dtype: str) -> Any:
         if dtype.startswith("int"):
             limit = 2.0 ** (int(dtype[3:]) - 1)
             return np.clip(np.rint(x), self.dtype(-limit), self.dtype(limit - 1))
@@ -141,13 +141,13 @@ class Digits(Arithmetic):
             return self._each(lambda x: x**exponent, 1)(base)
         return self._each(self._short(self.ctx.power), 2)(base, exponent)
 
-    def rounded(self, x: Any, dtype: str) -> Any:
-        return self._each(lambda one: self._rounded(one, dtype), 1)(x)
+    def round_to(self, x: Any, dtype: str) -> Any:
+        return self._each(lambda one: self._round_number(one, dtype), 1)(x)
 
     def is_finite(self, x: Any) -> Any:
         return np.asarray(np.frompyfunc(self.ctx.isfinite, 1, 1)(x), dtype=bool)
 
-    def _rounded(self, x: Any, dtype: str) -> Any:
+    def _round_number(self, x: Any, dtype: str) -> Any:
         ctx = self.ctx
         if dtype.startswith("int"):
             limit = 2 ** (int(dtype[3:]) - 1)
@@ -165,11 +165,11 @@ class Digits(Arithmetic):
     def _short(self, function: Callable[..., Any]) -> Callable[..., Any]:
         """The function where its arguments are short, NaN elsewhere: such samples are left out as infinite ones are."""
 
-        def computed(*args: Any) -> Any:
+        def of_short(*args: Any) -> Any:
             parts = (arg._mpf_ for arg in args)
             return self.nan if any(man and exp + bits > LONGEST for _, man, exp, bits in parts) else function(*args)
 
-        return computed
+        return of_short
 
     def _each(self, function: Callable[..., Any], number: int) -> Callable[..., Any]:
         """A function of single numbers, elementwise; NaN where it has no real value."""

@@ -124,7 +124,7 @@ def _slopes(functions: Sequence[Expr], leaf: Element, samples: Samples) -> Any:
         samples.matrix(u)
     above, below = (
         np.array([moved.matrix(u)[:, 0] for u in functions])
-        for moved in (samples.shifted(leaf, step), samples.shifted(leaf, -step))
+        for moved in (samples.shift(leaf, step), samples.shift(leaf, -step))
     )
     return (above - below) / (2 * step)
 

@@ -84,7 +84,7 @@ class Draws:
         self.plan, self.rows, self.columns = plan, plan.rows, plan.columns
         self.random, self.seed = random.Random(SEED + seed), seed
         self.copies, self.leaves = (copies,) if copies else (), leaves
-        self.places = [self._placed() for _ in self.axes]
+        self.places = [self._draw_places() for _ in self.axes]
         self.times = self._times()
         if seed and any(axis.size is None for axis in self.axes):  # the last of the data set's elements, wherever
             for places in self.places:
@@ -128,7 +128,7 @@ class Draws:
         made.taken = lambda one: one[shorter[len(one)]] if np.ndim(one) else one
         return made
 
-    def shifted(self, node: Basic, by: float) -> Draws:
+    def shift(self, node: Basic, by: float) -> Draws:
         """The draws in which a leaf's numbers are moved."""
         made = copy(self)
         made._drawn = {**self._drawn, node: self._drawn[node] + by}
@@ -137,7 +137,7 @@ class Draws:
     def _size_of(self, node: Basic) -> Any:
         """The factor of a leaf's numbers relative to the first draw; places and labels stay the same."""
         plain = self.seed and node not in self.labels and not getattr(node, "is_integer", False)
-        return self._chosen(self.leaves, 1)[0] if plain else 1.0
+        return self._choose(self.leaves, 1)[0] if plain else 1.0
 
     def of_columns(self, node: Basic) -> Any:
         """A positive number for each d_j."""
@@ -155,26 +155,26 @@ class Draws:
         """Numbers between 0 and 2, 0 left out."""
         return ((self._bits(number) >> 12) + 1) / 2.0**51
 
-    def _chosen(self, options: Sequence[float], number: int) -> Any:
+    def _choose(self, options: Sequence[float], number: int) -> Any:
         """Some of the options, each as likely as the others."""
         return np.asarray(options)[((self._bits(number) >> 32) * len(options)) >> 32]
 
-    def _shuffled(self) -> Any:
+    def _shuffle(self) -> Any:
         """The numbers below `rows` in a random order."""
         return np.argsort(self._sizes(self.rows), axis=0)
 
-    def _placed(self) -> Any:
+    def _draw_places(self) -> Any:
         """The places of the x_i in a random order, and the first and the last one of every data set."""
         ends = np.ones((self.columns, *self.copies))
-        return np.concatenate([1 + self._shuffled(), 0 * ends, (self.length - 1) * ends])
+        return np.concatenate([1 + self._shuffle(), 0 * ends, (self.length - 1) * ends])
 
     def _times(self) -> Any:
         """The times that each element is taken: in total the number of elements, if all axes have known sizes."""
         sizes = [axis.size for axis in self.axes if axis.size is not None]
         made = np.ones((self.length, self.columns, *self.copies))
         if len(sizes) < len(self.axes):
-            most = self._chosen(MOST, 1) if self.seed else TIMES[-1]
-            taken = np.minimum(self._chosen(TIMES, OWN * self.columns), most)
+            most = self._choose(MOST, 1) if self.seed else TIMES[-1]
+            taken = np.minimum(self._choose(TIMES, OWN * self.columns), most)
             made[self.rows :] = taken.reshape(OWN, *made.shape[1:])
             return made
         left = max(prod(sizes) - self.rows, 2)
@@ -186,17 +186,17 @@ class Draws:
         number, rows = self.rows + OWN * self.columns, self.rows
         drawn = self.labels.get(node) if isinstance(node, Element) else None
         if drawn is not None:
-            return self._chosen(drawn, number).astype(float)
+            return self._choose(drawn, number).astype(float)
         made = self._sizes(number)
         made[:rows] *= self.plan.scale
-        made[rows:] *= self._chosen(SIZES, number - rows)
+        made[rows:] *= self._choose(SIZES, number - rows)
         if sign := self._sign(node):
             return sign * made
-        flipped = self._chosen((1.0, -1.0), number)
-        flipped[:rows] = np.where(self._shuffled() < rows // 2, -1.0, 1.0)
-        return self._balanced(made * flipped)
+        flipped = self._choose((1.0, -1.0), number)
+        flipped[:rows] = np.where(self._shuffle() < rows // 2, -1.0, 1.0)
+        return self._balance(made * flipped)
 
-    def _balanced(self, made: Any) -> Any:
+    def _balance(self, made: Any) -> Any:
         """The numbers of a leaf; in every other data set their sum or their mean lies among the x_i."""
         rows, odd = self.rows, np.arange(1, self.columns, 2)
         first, second = self.times[rows:, odd]
@@ -208,12 +208,12 @@ class Draws:
     def _parameter(self, node: Basic) -> Any:
         drawn = self.labels.get(node) if isinstance(node, Element) else None
         if drawn is not None:
-            return self._chosen(drawn, 1)[0].astype(float)
+            return self._choose(drawn, 1)[0].astype(float)
         if isinstance(node, Axis) and node.size is not None:
-            return self._chosen(range(node.size), 1)[0].astype(float)
+            return self._choose(range(node.size), 1)[0].astype(float)
         if getattr(node, "is_integer", False):
-            return self._chosen(range(self.rows // 2, self.length + 1), 1)[0].astype(float)
-        return (self._sign(node) or self._chosen((1.0, -1.0), 1)[0]) * self._sizes(1)[0]
+            return self._choose(range(self.rows // 2, self.length + 1), 1)[0].astype(float)
+        return (self._sign(node) or self._choose((1.0, -1.0), 1)[0]) * self._sizes(1)[0]
 
     def _sign(self, node: Basic) -> float:
         """The sign that every number of a leaf has; 0 if the numbers have both signs."""

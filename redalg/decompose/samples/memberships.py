@@ -53,7 +53,7 @@ def apply_memberships(finding: NotSeparable, reduction: Reduction, term: Expr, s
     if not isinstance(term.condition, relation) or (parts := _parts(term.condition, setting)) is None:
         return finding
     for seed in range(SEEDS):
-        half, passed = _passed(*parts, replace(setting, seed=seed))
+        half, passed = _count_passed(*parts, replace(setting, seed=seed))
         if passed > max(SMALL, half):
             return NotSeparable(term.condition, f"asks whether an element equals d, which passes {passed} of "
                                 f"{PLAN[0]} elements in data that hold them all", certain=True)  # fmt: skip
@@ -100,7 +100,7 @@ def _is_free(node: Expr, setting: Setting, taken: frozenset[Element] | set[Eleme
     return True
 
 
-def _passed(u: Expr, v: Expr, setting: Setting) -> tuple[int, int]:
+def _count_passed(u: Expr, v: Expr, setting: Setting) -> tuple[int, int]:
     """Count the different u(x_i) that are passed, in the first half of the elements and in all."""
     import numpy as np
 

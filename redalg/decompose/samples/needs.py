@@ -94,7 +94,7 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
             [samples] = setting.samples([*terms.values(), *outputs], plan, (Floats(np.longdouble),), positive=positive)
             if len(terms) == 1:
                 [reduction] = terms
-                compared = _compared(cascade, reduction, setting)
+                compared = _deciding_values(cascade, reduction, setting)
                 return [_if_read(samples, one, reduction, compared) for one in outputs]
             return [_of_view(samples, view, terms) for one in outputs for view in _views(samples, one)]
         except Unavailable as why:
@@ -103,7 +103,7 @@ def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[R
     return []
 
 
-def _compared(cascade: Cascade, reduction: Reduction, setting: Setting) -> list[Value]:
+def _deciding_values(cascade: Cascade, reduction: Reduction, setting: Setting) -> list[Value]:
     """The values that decide a choice, among those of a reduction and of later ones that hold its value.
 
     The compared difference has no known sign, and reaches 0 by the value or by the terms beside it. For example,
@@ -154,8 +154,9 @@ def _if_read(samples: Any, output: Expr, reduction: Reduction, compared: Iterabl
     import numpy as np
 
     with np.errstate(all="ignore"):
-        rolled = samples.moved(reduction.value, np.roll(samples.value(samples.known(reduction.value)), 1, axis=0))
-        pairs = [(samples.value(samples.known(one)), rolled.value(rolled.known(one))) for one in compared]
+        numbers = samples.value(samples.node_of(reduction.value))
+        rolled = samples.with_numbers(reduction.value, np.roll(numbers, 1, axis=0))
+        pairs = [(samples.value(samples.node_of(one)), rolled.value(rolled.node_of(one))) for one in compared]
         pairs.append((_at_one(samples, output), _at_one(rolled, output)))
     differs = any(bool(((before != after) & ~(np.isnan(before) & np.isnan(after))).any()) for before, after in pairs)
     rank = samples.draws.rows if differs else 0
@@ -182,7 +183,7 @@ def _of_view(samples: Any, output: Expr, terms: Terms) -> RankTest:
 
     rows = samples.draws.rows
     with np.errstate(all="ignore"):
-        parts = [_slope(samples, output, one) * _moved(samples, one, term) for one, term in terms.items()]
+        parts = [_slope(samples, output, one) * _weight_change(samples, one, term) for one, term in terms.items()]
     whole, sizes = sum(parts), sum(map(np.abs, parts))
     kept = np.isfinite(sizes).all(axis=0)
     if kept.sum() <= SMALL:
@@ -203,9 +204,9 @@ def _slope(samples: Any, output: Expr, reduction: Reduction) -> Any:
     import numpy as np
 
     value = reduction.value
-    base = samples.value(samples.known(value))
+    base = samples.value(samples.node_of(value))
     step = STEP * np.where(base == 0, 1, np.abs(base))
-    made = sum(weight * _at_one(samples.moved(value, base + way * step), output) for way, weight in STENCIL)
+    made = sum(weight * _at_one(samples.with_numbers(value, base + way * step), output) for way, weight in STENCIL)
     return made / step
 
 
@@ -213,14 +214,14 @@ def _at_one(samples: Any, output: Expr) -> Any:
     import numpy as np
 
     draws = samples.draws
-    known = samples.known(output)
+    known = samples.node_of(output)
     if not known.on_x:
         return np.broadcast_to(samples.value(known), (draws.columns, *draws.copies))
     columns = np.arange(draws.columns)
     return samples.spread(known)[columns % draws.rows, columns]
 
 
-def _moved(samples: Any, reduction: Reduction, term: Expr) -> Any:
+def _weight_change(samples: Any, reduction: Reduction, term: Expr) -> Any:
     """The change of a reduction with the weight of each x_i."""
     import numpy as np
 
@@ -229,7 +230,7 @@ def _moved(samples: Any, reduction: Reduction, term: Expr) -> Any:
     if kind == "sum":
         return samples.matrix(term)
     if kind == "prod":
-        return np.log(np.abs(samples.matrix(term))) * samples.value(samples.known(reduction.value))
+        return np.log(np.abs(samples.matrix(term))) * samples.value(samples.node_of(reduction.value))
     if kind not in ENDS:
         raise Unavailable(Text(f"a {kind} has no weights"))
     whole = ENDS[kind] * samples.whole(compared)

@@ -99,7 +99,7 @@ class Setting:
     nodes: dict[Basic, Node] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
-    def known(self) -> dict[Value, tuple[str, Expr, str]]:
+    def meanings(self) -> dict[Value, tuple[str, Expr, str]]:
         """The meaning of each value: its monoid, its term or terms, and the name of its result if there are several."""
         made: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
         made |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
@@ -109,19 +109,19 @@ class Setting:
         """The rank test of a term, with its samples; in digits if floats decide at no samples."""
         alone, first = replace(self, copies=0), None
         for plan in FLOATS if has_long_double() else ():
-            audit = _audited(replace(self, copies=1) if first else alone, term, plan)
+            audit = _audit(replace(self, copies=1) if first else alone, term, plan)
             if audit is not None and (audit.test.grows or not (first or audit.test.settles)):
                 return audit
             first = first or audit
         if first is None and has_long_double():
             first = self.elsewhere(term, ELSEWHERE[:1])
-        return first or _audited(alone, term, None) or Audit(RankTest(()))
+        return first or _audit(alone, term, None) or Audit(RankTest(()))
 
     def elsewhere(self, term: Expr, seeds: Sequence[int] = ELSEWHERE) -> Audit | None:
         """The first test that shows growth at other samples, in which tensors and parameters differ in size."""
         for seed in seeds:
             plan, copies, far = AGAIN[seed - 1]
-            audit = _audited(replace(self, seed=seed, copies=copies, far=far), term, plan)
+            audit = _audit(replace(self, seed=seed, copies=copies, far=far), term, plan)
             if audit is not None and audit.test.grows:
                 return audit
         return None
@@ -134,7 +134,7 @@ class Setting:
         from redalg.decompose.samples.samples import Samples
 
         axes = (self.axes,) if isinstance(self.axes, Axis) else tuple(self.axes)
-        known = self.known
+        known = self.meanings
         parts = [*terms, *(part for _, part, _ in known.values())]
         labels, positives = integers(parts, plan[0]), log_arguments(parts, self.facts)
         draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
@@ -177,8 +177,8 @@ class Audit:
 
         if not self.test.grows or not self.floats:
             return self.test
-        for samples in _drawn(self.floats[0], term):
-            columns = _leading(samples.matrix(term))
+        for samples in _growing_draws(self.floats[0], term):
+            columns = _leading_columns(samples.matrix(term))
             try:
                 found = _rank_in_digits(samples.of_some(columns, Digits()), term)
             except Unavailable:
@@ -229,12 +229,12 @@ def audit_of(
     return Setting(axes, tuple(values), facts, others or {}).audit(term)
 
 
-def _audited(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
+def _audit(setting: Setting, term: Expr, plan: Sizes | None) -> Audit | None:
     """The test at the samples of one plan, or in digits if there is no plan; None if floats do not decide."""
     for positive in (False, True):
         try:
             if plan is None:
-                return _audited_in_digits(setting, term, positive=positive)
+                return _audit_in_digits(setting, term, positive=positive)
             floats = setting.in_floats(term, plan, positive=positive)
             test = _in_floats(term, floats)
             return None if test is None else Audit(test, setting, positive, floats)
@@ -251,7 +251,7 @@ def has_long_double() -> bool:
     return bool(np.finfo(np.longdouble).eps < np.finfo(np.float64).eps / 1024)
 
 
-def _audited_in_digits(setting: Setting, term: Expr, *, positive: bool) -> Audit:
+def _audit_in_digits(setting: Setting, term: Expr, *, positive: bool) -> Audit:
     """The test in digits, at some of the d_j if those show that the rank grows."""
     import numpy as np
 
@@ -275,7 +275,7 @@ def _rank_in_digits(samples: Samples, term: Expr) -> RankTest:
     return RankTest((rank(rows[:SMALL]), rank(rows)), rows=len(rows), proven=True)
 
 
-def _drawn(samples: Samples, term: Expr) -> Iterator[Samples]:
+def _growing_draws(samples: Samples, term: Expr) -> Iterator[Samples]:
     """Yield each draw at which the rank of a term may grow; the only one as it is."""
     import numpy as np
 
@@ -292,7 +292,7 @@ LEADING = 14
 """Data sets that are looked at in digits."""
 
 
-def _leading(matrix: Any) -> Any:
+def _leading_columns(matrix: Any) -> Any:
     """The columns that give a matrix its rank; those that add most are chosen first."""
     import numpy as np
 
@@ -402,9 +402,9 @@ def rank(matrix: Matrix) -> int:
         lead = rows.pop(sizes.index(size))
         column = [abs(value) for value in lead].index(size)
         pivot, found = lead.pop(column), found + 1
-        rows = [_eliminated(row, lead, row.pop(column), pivot) for row in rows]
+        rows = [_eliminate(row, lead, row.pop(column), pivot) for row in rows]
     return found
 
 
-def _eliminated(row: list[int], lead: list[int], above: int, pivot: int) -> list[int]:
+def _eliminate(row: list[int], lead: list[int], above: int, pivot: int) -> list[int]:
     return [a - above * b // pivot for a, b in zip(row, lead, strict=True)] if above else row

@@ -78,7 +78,7 @@ class Samples:
         """The times that each element is taken."""
         return self.arithmetic.array(self.draws.times)
 
-    def moved(self, value: Value, numbers: Any) -> Samples:
+    def with_numbers(self, value: Value, numbers: Any) -> Samples:
         """The samples in which a value has other numbers, and so has all that is computed from it."""
         other = Samples(self.draws, self.values, self.arithmetic, self._nodes)
         moved = {value}
@@ -87,12 +87,12 @@ class Samples:
                 moved.add(later)
         other._made = {known: made for known, made in self._made.items() if known.values.isdisjoint(moved)}
         other._spread = {known: made for known, made in self._spread.items() if known.values.isdisjoint(moved)}
-        other._made[self.known(value)] = numbers
+        other._made[self.node_of(value)] = numbers
         return other
 
-    def shifted(self, leaf: Element, by: float) -> Samples:
+    def shift(self, leaf: Element, by: float) -> Samples:
         """The samples in which the numbers of a tensor's element are moved."""
-        other = Samples(self.draws.shifted(leaf, by), self.values, self.arithmetic, self._nodes)
+        other = Samples(self.draws.shift(leaf, by), self.values, self.arithmetic, self._nodes)
         other._made = {known: made for known, made in self._made.items()
                        if not known.on_d and leaf not in elements_of(known.node)}  # fmt: skip
         return other
@@ -119,17 +119,17 @@ class Samples:
     def matrix(self, node: Basic) -> Any:
         """F(x_i, d_j), whose entries need not be finite."""
         with np.errstate(all="ignore"):
-            return self.spread(self.known(node))[: self.draws.rows]
+            return self.spread(self.node_of(node))[: self.draws.rows]
 
     def whole(self, node: Basic) -> Any:
         """F at all elements of every data set, its own last."""
         with np.errstate(all="ignore"):
-            return self.spread(self.known(node))
+            return self.spread(self.node_of(node))
 
     def spread(self, known: Node) -> Any:
         """A node's values as (element, data set)."""
         shape = (self.draws.length, self.draws.columns, *self.draws.copies)
-        return np.broadcast_to(self._aligned(known) if known.on_x and not known.on_d else self.value(known), shape)
+        return np.broadcast_to(self._align(known) if known.on_x and not known.on_d else self.value(known), shape)
 
     def value(self, known: Node) -> Any:
         """A node's values, in the shape of its side."""
@@ -140,10 +140,10 @@ class Samples:
     def parts(self, known: Node) -> list[Any]:
         """The values of a node's parts, in the shape of the node's side."""
         mixed = known.on_x and known.on_d
-        return [self._aligned(part) if mixed and part.on_x and not part.on_d else self.value(part)
+        return [self._align(part) if mixed and part.on_x and not part.on_d else self.value(part)
                 for part in known.parts]  # fmt: skip
 
-    def _aligned(self, known: Node) -> Any:
+    def _align(self, known: Node) -> Any:
         """The values of a node of x alone, as (element, data set)."""
         if known not in self._spread:
             flat, rows, shape = self.value(known), self.draws.rows, (self.draws.columns, *self.draws.copies)
@@ -151,11 +151,11 @@ class Samples:
             self._spread[known] = np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
         return self._spread[known]
 
-    def known(self, node: Basic) -> Node:
+    def node_of(self, node: Basic) -> Node:
         """A node with its side and its rule."""
         if node not in self._nodes:
             leaf = node in self.values or isinstance(node, Element | Value)
-            parts = () if leaf else tuple(self.known(arg) for arg in node.args if not isinstance(arg, Str))
+            parts = () if leaf else tuple(self.node_of(arg) for arg in node.args if not isinstance(arg, Str))
             on_x, on_d = self._sides(node, parts)
             self._nodes[node] = Node(node, values_of(node), on_x, on_d, self._rule(node), parts)
         return self._nodes[node]
@@ -196,7 +196,7 @@ def _value(samples: Samples, known: Node) -> Any:
     if reduce is None:
         return samples.arithmetic.array(samples.draws.of_columns(known.node))
     terms = term.args if isinstance(term, Tuple) else (term,)
-    return reduce(samples, known.node, [samples.spread(samples.known(one)) for one in terms])
+    return reduce(samples, known.node, [samples.spread(samples.node_of(one)) for one in terms])
 
 
 # ---- reductions ------------------------------------------------------------------------------------------------------
@@ -228,7 +228,7 @@ def _min(samples: Samples, _: Value, terms: list[Any]) -> Any:
 
 def _order(samples: Samples, u: Any) -> Any:
     """The elements of every data set, the largest first, of equal ones that of the lower place."""
-    places = samples.spread(samples.known(samples.draws.axes[0]))
+    places = samples.spread(samples.node_of(samples.draws.axes[0]))
     if u.dtype != object:
         return np.lexsort((np.broadcast_to(places, u.shape), -u), axis=0)
     return np.array([sorted(range(len(u)), key=lambda i: (-u[i, j], places[i, j])) for j in range(u.shape[1])]).T
@@ -242,13 +242,13 @@ def _first(samples: Samples, u: Any) -> Any:
     """The largest element of every data set, of equal ones that of the lowest place: the first of `_order`."""
     if u.dtype == object:
         return _order(samples, u)[0]
-    places = samples.spread(samples.known(samples.draws.axes[0]))
+    places = samples.spread(samples.node_of(samples.draws.axes[0]))
     largest = np.fmax.reduce(u, axis=0)
     return np.where((u == largest) | np.isnan(largest), places, np.inf).argmin(axis=0)
 
 
 def _argmax(samples: Samples, _: Value, terms: list[Any]) -> Any:
-    places = samples.spread(samples.known(samples.draws.axes[0]))
+    places = samples.spread(samples.node_of(samples.draws.axes[0]))
     return _at(places, _first(samples, terms[0]))
 
 
@@ -264,8 +264,8 @@ def _topk(samples: Samples, value: Value, terms: list[Any]) -> Any:
     return _at(terms[0], _at(order, np.broadcast_to(place, order.shape[1:])))
 
 
-def _selected(plus: str, *, at: bool) -> Callable[..., Any]:
-    def made(samples: Samples, _: Value, terms: list[Any]) -> Any:
+def _selection_rule(plus: str, *, at: bool) -> Callable[..., Any]:
+    def rule(samples: Samples, _: Value, terms: list[Any]) -> Any:
         u, w = terms
         chosen = (u == _largest(samples, u)) == at
         if plus == "sum":
@@ -273,33 +273,33 @@ def _selected(plus: str, *, at: bool) -> Callable[..., Any]:
         sign = 1 if plus == "max" else -1
         return sign * _largest(samples, np.where(chosen, sign * w, samples.arithmetic.number(S.NegativeInfinity)))
 
-    return made
+    return rule
 
 
-def _placed(*, at: bool) -> Callable[..., Any]:
-    def made(samples: Samples, _: Value, terms: list[Any]) -> Any:
+def _place_rule(*, at: bool) -> Callable[..., Any]:
+    def rule(samples: Samples, _: Value, terms: list[Any]) -> Any:
         u, w = terms
         first = _first(samples, u)
         alone = _at(w, first)
         return alone if at else (w * samples.weights).sum(axis=0) - alone
 
-    return made
+    return rule
 
 
 def _outermost(*, last: bool) -> Callable[..., Any]:
-    def made(samples: Samples, _: Value, terms: list[Any]) -> Any:
+    def rule(samples: Samples, _: Value, terms: list[Any]) -> Any:
         x, counts = terms
-        places = samples.spread(samples.known(samples.draws.axes[0]))
+        places = samples.spread(samples.node_of(samples.draws.axes[0]))
         key = np.where(counts != 0, places if last else -places, samples.arithmetic.number(S.NegativeInfinity))
         return _at(x, _first(samples, key))
 
-    return made
+    return rule
 
 
 def _affine(samples: Samples, _: Value, terms: list[Any]) -> Any:
     """h ↦ a·h + b at every place in turn, from 0."""
     a, b = terms
-    order = _order(samples, -samples.spread(samples.known(samples.draws.axes[0])))
+    order = _order(samples, -samples.spread(samples.node_of(samples.draws.axes[0])))
     h = 0 * b[0]
     for index in order:
         h = _at(a, index) * h + _at(b, index)
@@ -309,9 +309,9 @@ def _affine(samples: Samples, _: Value, terms: list[Any]) -> Any:
 REDUCED: Mapping[tuple[str, str], Callable[..., Any]] = {
     ("sum", ""): _sum, ("prod", ""): _prod, ("max", ""): _max, ("min", ""): _min, ("any", ""): _max, ("all", ""): _min,
     ("compensated_sum", ""): _sum, ("argmax", ""): _argmax, ("argmin", ""): _argmin, ("topk", "values"): _topk,
-    ("at_argmax", ""): _placed(at=True), ("sum_beside_argmax", ""): _placed(at=False),
+    ("at_argmax", ""): _place_rule(at=True), ("sum_beside_argmax", ""): _place_rule(at=False),
     ("first", ""): _outermost(last=False), ("last", ""): _outermost(last=True), ("affine", "shift"): _affine,
-} | {(f"{plus}_{'at' if at else 'below'}_max", ""): _selected(plus, at=at)
+} | {(f"{plus}_{'at' if at else 'below'}_max", ""): _selection_rule(plus, at=at)
      for plus in ("sum", "max", "min") for at in (True, False)}  # fmt: skip
 """(monoid, result) -> its value of every data set."""
 
@@ -336,7 +336,7 @@ def _relation(samples: Samples, known: Node) -> Any:
 
 
 def _cast(samples: Samples, known: Node) -> Any:
-    return samples.arithmetic.rounded(samples.parts(known)[0], known.node.dtype)
+    return samples.arithmetic.round_to(samples.parts(known)[0], known.node.dtype)
 
 
 def _let(samples: Samples, known: Node) -> Any:
@@ -345,7 +345,7 @@ def _let(samples: Samples, known: Node) -> Any:
 
 def _inner(samples: Samples, known: Node) -> Any:
     """A reduction of values over axes of its own: those may have one element."""
-    return samples.value(samples.known(known.node.expr))
+    return samples.value(samples.node_of(known.node.expr))
 
 
 def _unavailable(node: Basic) -> Unavailable:
@@ -377,7 +377,7 @@ COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 }  # fmt: skip
 
 
-def _folded(function: Callable[[Any, Any], Any]) -> Rule:
+def _fold_rule(function: Callable[[Any, Any], Any]) -> Rule:
     def rule(samples: Samples, known: Node) -> Any:
         first, *rest = samples.parts(known)
         for part in rest:
@@ -394,12 +394,12 @@ RULES: tuple[tuple[Any, Rule], ...] = (
     (Let, _let),
     (Pow, _power),
     (Relational, _relation),
-    (And, _folded(np.logical_and)),
-    (Or, _folded(np.logical_or)),
+    (And, _fold_rule(np.logical_and)),
+    (Or, _fold_rule(np.logical_or)),
     (Not, lambda samples, known: np.logical_not(samples.parts(known)[0])),
     (BooleanTrue, lambda *_: np.True_),
     (BooleanFalse, lambda *_: np.False_),
-    (Add, _folded(np.add)),
-    (Mul, _folded(np.multiply)),
+    (Add, _fold_rule(np.add)),
+    (Mul, _fold_rule(np.multiply)),
     (Expr, _function),
 )

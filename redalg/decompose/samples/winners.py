@@ -70,12 +70,12 @@ def winners(kind: str, term: Expr, setting: Setting) -> tuple[int, int] | None:
         term: F, which holds x and d.
         setting: the reduced axes and the meaning of the values.
     """
-    if kind not in ENDS or _is_flat(term, setting) or not _known(term, setting):
+    if kind not in ENDS or _is_flat(term, setting) or not _has_rules(term, setting):
         return None
     least = LEAST if len(of_kind(Where, term)) + len(term.atoms(Max, Min, Abs)) > 2 else LEAST // 2
     for plan, copies in PLANS:
         most = 0
-        for half, all_of_them in _counted(ENDS[kind], term, replace(setting, copies=copies), plan):
+        for half, all_of_them in _winner_counts(ENDS[kind], term, replace(setting, copies=copies), plan):
             if all_of_them > max(least, half):
                 return all_of_them, plan[0]
             most = max(most, all_of_them)
@@ -89,14 +89,14 @@ def _is_flat(term: Expr, setting: Setting) -> bool:
     return any(values_of(node) & set(setting.values) for node in of_kind(Basic, term) if isinstance(node, FLAT))
 
 
-def _known(term: Expr, setting: Setting) -> bool:
+def _has_rules(term: Expr, setting: Setting) -> bool:
     """Tell if samples have rules for every value that the term is made of."""
     from redalg.decompose.samples.samples import REDUCED
 
     seen, todo = set[Value](), [*(values_of(term) & set(setting.values))]
     while todo:
         value = todo.pop()
-        kind, part, result = setting.known.get(value, ("", value, ""))
+        kind, part, result = setting.meanings.get(value, ("", value, ""))
         if (kind, result) not in REDUCED:
             return False
         todo += [one for one in values_of(part) & set(setting.values) if one not in seen and one != value]
@@ -104,7 +104,7 @@ def _known(term: Expr, setting: Setting) -> bool:
     return True
 
 
-def _counted(end: int, term: Expr, setting: Setting, plan: tuple[int, int, float]) -> Iterator[tuple[int, int]]:
+def _winner_counts(end: int, term: Expr, setting: Setting, plan: tuple[int, int, float]) -> Iterator[tuple[int, int]]:
     """Yield the numbers of winners in the first half of the elements and in all, for each draw where F is evaluated."""
     import numpy as np
 

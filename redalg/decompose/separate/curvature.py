@@ -58,7 +58,7 @@ class Curvature:
     shape: frozenset[str]
     strict: bool = False
 
-    def flipped(self) -> Curvature:
+    def negate(self) -> Curvature:
         """Return the curvature of −f."""
         direction = None if self.direction is None else -self.direction
         return Curvature(direction, frozenset(OPPOSITE[one] for one in self.shape), self.strict)
@@ -105,7 +105,7 @@ def curvature(node: Expr, variable: Expr, facts: Facts = NONE) -> Curvature:
     return UNKNOWN
 
 
-def stepped(node: Where, variable: Expr, facts: Facts) -> int | None:
+def trend_of(node: Where, variable: Expr, facts: Facts) -> int | None:
     """The direction of a choice by a comparison: 1 rising, −1 falling, None unknown."""
     condition, a, b = node.args
     if not isinstance(condition, Gt | Ge | Lt | Le):
@@ -152,7 +152,7 @@ def _product(node: Mul, variable: Expr, facts: Facts) -> Curvature:
     inner = curvature(moving[0], variable, facts)
     if (sign := constant_sign(factor, facts)) is not None:
         scaled = Curvature(inner.direction, inner.shape, inner.strict and nonzero(factor, facts))
-        return scaled if sign in UP else scaled.flipped()
+        return scaled if sign in UP else scaled.negate()
     monotone = inner.direction is not None or inner.shape >= AFFINE
     return Curvature(None, (AFFINE if inner.shape >= AFFINE else QUASI) if monotone else frozenset())
 
@@ -179,7 +179,7 @@ def nonzero(factor: Expr, facts: Facts) -> bool:
 def _absolute(inner: Curvature, sign: Sign | None) -> Curvature:
     if sign is None:
         return _even(inner)
-    return inner if sign in UP else inner.flipped()
+    return inner if sign in UP else inner.negate()
 
 
 def _even(inner: Curvature) -> Curvature:
@@ -199,7 +199,7 @@ def _power(node: Expr, inner: Curvature, facts: Facts) -> Curvature:
     if sign == "positive":
         return inner.within(CONCAVE if sign_of(1 - exponent, facts) in UP else CONVEX, strict=True)
     if sign == "negative" and constant_sign(node.base, facts) == "positive":  # falling: rising after a change of sign
-        return inner.flipped().within(CONVEX, strict=True)
+        return inner.negate().within(CONVEX, strict=True)
     return UNKNOWN
 
 

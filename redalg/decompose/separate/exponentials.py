@@ -31,11 +31,11 @@ def _of_mask(node: Where) -> tuple[Expr, Expr] | None:
     q, v = u.as_coeff_Mul()
     if q.is_negative:
         q, v = -q, -v
-    beside = _chosen(condition, place, g, S.Zero) if any(True for _ in elements_of(g)) else g
-    return q * _chosen(condition, place, v, S.NegativeInfinity), beside
+    beside = _choose(condition, place, g, S.Zero) if any(True for _ in elements_of(g)) else g
+    return q * _choose(condition, place, v, S.NegativeInfinity), beside
 
 
-def _chosen(condition: Boolean, place: int, branch: Expr, other: Expr) -> Expr:
+def _choose(condition: Boolean, place: int, branch: Expr, other: Expr) -> Expr:
     return Where(condition, branch, other) if place == 0 else Where(condition, other, branch)
 
 

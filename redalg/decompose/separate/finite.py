@@ -53,7 +53,7 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
         separator: tells x from d.
     """
     for case in finite_cases(node, separator) if not isinstance(term, Tuple) else ():
-        made = _opened(term, case, Add.make_args(term) if summed else (term,), lambda u: bool(separator.side(u) & X))
+        made = _open_case(term, case, Add.make_args(term) if summed else (term,), lambda u: bool(separator.side(u) & X))
         if made != term:
             return made if operations_of(made) <= OPENED_LIMIT else None
     return None
@@ -133,7 +133,7 @@ def _numbers(term: Expr) -> set[Expr]:
     return set()
 
 
-def _opened(term: Expr, case: Case, addends: tuple[Expr, ...], of_x: Callable[[Expr], bool]) -> Expr:
+def _open_case(term: Expr, case: Case, addends: tuple[Expr, ...], of_x: Callable[[Expr], bool]) -> Expr:
     part, together = case
     held = [one for one in addends if part in nodes_of(one)]
     if not held:

@@ -36,7 +36,7 @@ def parts_by_guard(term: Expr, separator: Separator) -> dict[Expr, Expr]:
 
 
 def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]]:
-    factors = Mul.make_args(Mul(*(_parted(one, separator) for one in Mul.make_args(addend))))
+    factors = Mul.make_args(Mul(*(_separate_mask(one, separator) for one in Mul.make_args(addend))))
     masks = [one for one in factors if is_indicator(one) and separator.side(one) != MIXED]
     late = [one for one in factors if one not in masks and _is_late(one, separator)]
     some = Mul(*masks) if late else S.One
@@ -55,7 +55,7 @@ def _together(*indicators: Expr) -> Expr:
     return Mul(*dict.fromkeys(mask for one in indicators for mask in Mul.make_args(one)))
 
 
-def _parted(node: Expr, separator: Separator) -> Expr:
+def _separate_mask(node: Expr, separator: Separator) -> Expr:
     """A mask of x and d as one of d around one of x; [a ∧ b] as [a]·[b]."""
     if not isinstance(node, Where) or separator.side(node.condition) != MIXED:
         return node

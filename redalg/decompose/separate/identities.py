@@ -70,7 +70,7 @@ def _of_lattice(node: Expr) -> Expr:
     if sum(one.has(Max, Min) for one in left) < 2:
         return node
     for arg in node.args:
-        factor, largest = (S.One, arg) if node.is_Mul else _weighed(arg)
+        factor, largest = (S.One, arg) if node.is_Mul else _weight_of(arg)
         if not isinstance(largest, Max | Min) or len(largest.args) != 2:
             continue
         a, b = largest.args
@@ -83,7 +83,7 @@ def _of_lattice(node: Expr) -> Expr:
     return node if len(left) == len(node.args) else node.func(*left)
 
 
-def _weighed(term: Expr) -> tuple[Expr, Expr]:
+def _weight_of(term: Expr) -> tuple[Expr, Expr]:
     """k·max(…) as (k, max(…)); k·min(…) as (k, min(…))."""
     inside = [one for one in Mul.make_args(term) if isinstance(one, Max | Min)]
     return (term / inside[0], inside[0]) if len(inside) == 1 else (S.One, term)
@@ -171,7 +171,7 @@ def _sided_part(arg: Expr, *, alone: bool) -> _Sided | None:
     """An addend k·N, or a factor N, with a kink or jump N, by the sides of N."""
     factors = (arg,) if alone else Mul.make_args(arg)
     inside = [one for one in factors if isinstance(one, KINKS)]
-    found = _sided(inside[0]) if len(inside) == 1 else None
+    found = _sides(inside[0]) if len(inside) == 1 else None
     if found is None:
         return None
     k = Mul(*(one for one in factors if one is not inside[0]))
@@ -182,7 +182,7 @@ def _sided_part(arg: Expr, *, alone: bool) -> _Sided | None:
     return _Sided(difference, *cells)
 
 
-def _sided(node: Expr) -> tuple[Expr, ...] | None:
+def _sides(node: Expr) -> tuple[Expr, ...] | None:
     """a − b, and the node's value where a − b is above 0, below 0, 0 and NaN."""
     if isinstance(node, Abs | sign):
         difference = expansion(node.args[0])

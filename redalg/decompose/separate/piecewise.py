@@ -60,7 +60,7 @@ def extremum_rule(separator: Separating, node: Expr) -> Polynomial:
     kept = dominant(separator, node)
     if len(kept) == 1:
         return separator.separate(kept[0])
-    return _shifted(separator, node, kept) or _scaled(separator, node, kept)
+    return _take_out_addend(separator, node, kept) or _take_out_factor(separator, node, kept)
 
 
 def dominant(separator: Separating, node: Expr) -> list[Expr]:
@@ -78,7 +78,7 @@ def dominant(separator: Separating, node: Expr) -> list[Expr]:
     return kept
 
 
-def _shifted(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial | None:
+def _take_out_addend(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial | None:
     """max(u + v, w + v) → max(u, w) + v."""
     parts = [(Add(*(t for t in Add.make_args(arg) if separator.side(t) == X)),
               Add(*(t for t in Add.make_args(arg) if separator.side(t) != X))) for arg in kept]  # fmt: skip
@@ -88,7 +88,7 @@ def _shifted(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial 
     return laurent.add(separator.pure(node.func(*(u for u, _ in parts))), separator.pure(only))
 
 
-def _scaled(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial:
+def _take_out_factor(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial:
     """max(u·h, w·h) → max(u, w)·max(h, 0) + min(u, w)·min(h, 0), and one term if the sign of h is known."""
     parts = [separator.rank_one(node, one, CLIPS, certain=True) for one in kept if one != 0]
     scale = parts[0][1]
@@ -110,8 +110,8 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
     if separator.side(condition) != X | D:
         return laurent.add(_under(separator, condition, a), _under(separator, condition, b, otherwise=True))
     if (found := relation_truth(separator, condition)) is not None:
-        return laurent.multiply(separator.separate(a if found[0] else b), _numbered(separator, S.One, found[1]))
-    holds, fails = indicator_terms(separator, condition), failing(separator, condition)
+        return laurent.multiply(separator.separate(a if found[0] else b), _truth_of_numbers(separator, S.One, found[1]))
+    holds, fails = indicator_terms(separator, condition), negation(separator, condition)
     first = laurent.multiply(holds, separator.separate(a)) if holds else {}
     return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
 
@@ -147,26 +147,26 @@ def indicator_terms(separator: Separating, condition: Boolean) -> Polynomial:
     if isinstance(condition, Or):
         first, *others = condition.args
         return laurent.add(indicator_terms(separator, first),
-                           laurent.multiply(failing(separator, first),
+                           laurent.multiply(negation(separator, first),
                                             indicator_terms(separator, Or(*others))))  # fmt: skip
     if isinstance(condition, Not):
-        return failing(separator, condition.args[0])
+        return negation(separator, condition.args[0])
     if isinstance(condition, Relational) and condition.rel_op in RELATIONS:
         return _relation(separator, condition, fails=False)
     raise NotSeparable(condition, THRESHOLD, certain=False)
 
 
-def failing(separator: Separating, condition: Boolean) -> Polynomial:
+def negation(separator: Separating, condition: Boolean) -> Polynomial:
     """[¬condition] as a polynomial of indicators of one side; none is subtracted, as f − f·[c] loses digits."""
     if separator.side(condition) != X | D:
         return separator.pure(Where(condition, S.Zero, S.One))
     if isinstance(condition, And):
         first, *others = condition.args
-        return laurent.add(failing(separator, first),
+        return laurent.add(negation(separator, first),
                            laurent.multiply(indicator_terms(separator, first),
-                                            failing(separator, And(*others))))  # fmt: skip
+                                            negation(separator, And(*others))))  # fmt: skip
     if isinstance(condition, Or):
-        return laurent.multiply_all(failing(separator, part) for part in condition.args)
+        return laurent.multiply_all(negation(separator, part) for part in condition.args)
     if isinstance(condition, Not):
         return indicator_terms(separator, condition.args[0])
     if isinstance(condition, Relational) and condition.rel_op in RELATIONS:
@@ -177,7 +177,7 @@ def failing(separator: Separating, condition: Boolean) -> Polynomial:
 def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polynomial:
     """[a rel b], or that it fails, if the sign of a − b is known or if a − b = g·h."""
     if (found := relation_truth(separator, node)) is not None:
-        return _numbered(separator, S.One if found[0] != fails else S.Zero, found[1])
+        return _truth_of_numbers(separator, S.One if found[0] != fails else S.Zero, found[1])
     strict, flipped = RELATIONS[node.rel_op]
     difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
     g, h = separator.rank_one(node, difference, THRESHOLD, certain=True)
@@ -190,9 +190,9 @@ def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polyno
 
 def _products(separator: Separating, parts: Sequence[tuple[Boolean, Boolean]], *, fails: bool) -> Polynomial:
     """Σ [a]·[b] of pairs (a of x, b of d) whose a exclude each other; of its failing Σ [a]·[¬b] + [no a]."""
-    truth = failing if fails else indicator_terms
+    truth = negation if fails else indicator_terms
     others = (laurent.multiply(indicator_terms(separator, a), truth(separator, b)) for a, b in parts)
-    rest = laurent.multiply_all(failing(separator, a) for a, _ in parts) if fails else {}
+    rest = laurent.multiply_all(negation(separator, a) for a, _ in parts) if fails else {}
     return laurent.add(*others, rest)
 
 
@@ -213,7 +213,7 @@ def relation_truth(separator: Separating, condition: Boolean) -> tuple[bool, fro
     return not strict, values_of(difference) & separator.facts.keys()
 
 
-def _numbered(separator: Separating, truth: Expr, values: frozenset[Value]) -> Polynomial:
+def _truth_of_numbers(separator: Separating, truth: Expr, values: frozenset[Value]) -> Polynomial:
     """A truth that holds of numbers: an extremum is NaN if an element is, and no comparison holds of NaN."""
     numbers = And(*map(is_number, sorted(values, key=sympy_text)))
     return separator.pure(Where(numbers, truth, UNDEFINED))

@@ -81,10 +81,10 @@ class _Line:
     def at(self, node: Basic) -> Fraction | None:
         """A node as N/D; None if it is of no kind of which the test speaks."""
         if node not in self.known:
-            self.known[node] = self._found(node)
+            self.known[node] = self._fraction(node)
         return self.known[node]
 
-    def _found(self, node: Basic) -> Fraction | None:
+    def _fraction(self, node: Basic) -> Fraction | None:
         if isinstance(node, Rational):
             return [ZZ(node.p) % PRIME] if node.p else [], [ZZ(node.q)]
         if isinstance(node, Add | Mul):

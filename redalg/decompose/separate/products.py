@@ -144,7 +144,7 @@ def _apart(cascade: Cascade, reduction: Reduction, found: Sequence[Case], of_d: 
 
 
 def _axes(term: Expr, cascade: Cascade) -> tuple[Axis, ...]:
-    return tuple(sorted(free_axes(term) - set(cascade.reduced), key=lambda axis: str(axis.name)))
+    return tuple(sorted(free_axes(term) - set(cascade.reduced_axes), key=lambda axis: str(axis.name)))
 
 
 def with_reductions(cascade: Cascade, reduction: Reduction, made: Sequence[Reduction], value: Expr) -> Cascade:

@@ -114,7 +114,7 @@ def exact_forms(rounding: Rounding) -> str:
 def one_pass_sentence(rounding: Rounding) -> str:
     """The sentence that says what one pass does to a rounding."""
     if rounding.scale is None:
-        beyond = "" if rounding.within else f" {overflowing(rounding)}"
+        beyond = "" if rounding.within else f" {overflow_fate(rounding)}"
         return f"`{rounding.cast}` rounds what one pass knows only at its end: it leaves the rounding out.{beyond}"
     if rounding.by_power_of_two:
         return (
@@ -127,7 +127,7 @@ def one_pass_sentence(rounding: Rounding) -> str:
     )
 
 
-def overflowing(rounding: Rounding) -> str:
+def overflow_fate(rounding: Rounding) -> str:
     """The fate of a number that is too large for the dtype."""
     row = DTYPES[rounding.cast.dtype]
     ends = "saturates" if row.saturates else "is infinite"
@@ -147,7 +147,7 @@ def bounds(cascade: Cascade, roundings: Iterable[tuple[Reduction, Rounding]]) ->
         move = Moves({**own, **moved}, frozenset(cascade.values)).of(live_term(reduction.term, cascade.domain))
         if move != 0:
             kind = {"sum": "sum", "max": "max", "min": "max"}.get(reduction.monoid.name)
-            bound = Reduce(kind, move, cascade.reduced) if kind and free_of_infinity(move) else S.Infinity
+            bound = Reduce(kind, move, cascade.reduced_axes) if kind and free_of_infinity(move) else S.Infinity
             result[reduction] = moved[reduction.value] = bound
     return result
 

@@ -67,7 +67,7 @@ from redalg.decompose.separate.theorems import (
     NotSeparable,
     X,
     coupling_reason,
-    declaring,
+    declaration_advice,
     is_analytic,
     pole,
     singular,
@@ -207,14 +207,14 @@ class Separator(Separating):
 
     def _opened_power(self, base: Expr, exponent: Ratio, on_x: bool) -> Polynomial:
         """(E[u]·b·c)^q → E[u]^q · b^q · c^q if b ≥ 0 is known; the rest stays one atom."""
-        opened, rest = self._opened(base)
+        opened, rest = self._split_sign(base)
         monomial = laurent.power_monomial(opened, exponent)
         made: Polynomial = {(monomial, ()) if on_x else ((), monomial): 1}
         if rest is S.One:
             return made
         return laurent.multiply(made, self.atoms.polynomial(Atom(rest, on_x, exponential=False), exponent))
 
-    def _opened(self, node: Expr) -> tuple[Monomial, Expr]:
+    def _split_sign(self, node: Expr) -> tuple[Monomial, Expr]:
         """A product of one side as (what is known to be ≥ 0, the rest)."""
         if len(poly := self.pure(node)) != 1:
             return (), node
@@ -320,7 +320,7 @@ class Separator(Separating):
         if self.side(base) or is_nonnegative(base, self.facts):
             return self.exponential(expand_products(exponent * log(base)))
         reason = Text("is real only where `", base, "` is not negative, which is not known")
-        raise NotSeparable(node, reason, certain=False, hint=declaring(base))
+        raise NotSeparable(node, reason, certain=False, hint=declaration_advice(base))
 
     def _log(self, node: Expr) -> Polynomial:
         reason, certain = singularity("logarithm", analytic=is_analytic(node.args[0], self.side))
@@ -345,7 +345,7 @@ class Separator(Separating):
 
     def _pure_log(self, node: Expr) -> Polynomial:
         """log of one side: exponentials and what is known to be ≥ 0 open, log(c·E[u]·b^q) → log c + u + q·log b."""
-        opened, rest = self._opened(node)
+        opened, rest = self._split_sign(node)
         plain = rest.is_Add and bool(rest.free_symbols)  # SymPy would only ask whether it is 0
         out = self._opaque(log(rest, evaluate=not plain)) if rest is not S.One else {}
         for number, exponent in opened:

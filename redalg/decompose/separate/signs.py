@@ -77,7 +77,7 @@ def sign_of(expr: Expr, facts: Facts) -> Sign | None:
     """
     known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
     if expr not in known.signs:
-        known.signs[expr] = _found(expr, known)
+        known.signs[expr] = _find_sign(expr, known)
     return known.signs[expr]
 
 
@@ -92,7 +92,7 @@ def absolute(expr: Expr, facts: Facts) -> Expr:
     return Abs(expr, evaluate=not unsigned)
 
 
-def _found(expr: Expr, facts: KnownFacts) -> Sign | None:
+def _find_sign(expr: Expr, facts: KnownFacts) -> Sign | None:
     """Find a sign by the rules, and by SymPy for what is left: SymPy is slow to say that it does not know."""
     ruled = isinstance(expr, RULED) or _keeps_sign(expr)
     if ruled and (elements_of(expr) or values_of(expr)):
@@ -117,7 +117,7 @@ def _rule(expr: Expr, facts: Facts) -> Sign | None:
     if isinstance(expr, Mul):
         return _product([sign_of(arg, facts) for arg in expr.args])
     if isinstance(expr, Add):
-        return _together([sign_of(arg, facts) for arg in expr.args]) or _searched(expr, facts)
+        return _together([sign_of(arg, facts) for arg in expr.args]) or _search_sign(expr, facts)
     if isinstance(expr, Pow):
         return _power(expr, facts)
     if isinstance(expr, Max | Min):
@@ -221,7 +221,7 @@ def _difference(expr: Add, facts: Facts) -> Sign | None:
     return None
 
 
-def _searched(expr: Add, facts: Facts) -> Sign | None:
+def _search_sign(expr: Add, facts: Facts) -> Sign | None:
     """The sign that differences and bounds give; meanwhile the sum itself counts as unknown."""
     known = facts if isinstance(facts, KnownFacts) else KnownFacts(facts)
     effort, known.signs[expr] = known.effort, None
@@ -230,13 +230,13 @@ def _searched(expr: Add, facts: Facts) -> Sign | None:
         return None
     effort.depth += 1
     try:
-        found = _difference(expr, known) or _bounded(expr, known)
+        found = _difference(expr, known) or _sign_by_bounds(expr, known)
     finally:
         effort.depth -= 1
     return found
 
 
-def _bounded(expr: Add, facts: KnownFacts) -> Sign | None:
+def _sign_by_bounds(expr: Add, facts: KnownFacts) -> Sign | None:
     found = bounded_sign(expr, facts, lambda one: _way(sign_of(one, facts)))
     return None if not found else "nonnegative" if found > 0 else "nonpositive"
 

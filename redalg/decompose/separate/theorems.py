@@ -96,7 +96,7 @@ CLIPPING = Theorem(
     "max and min of two terms that are not h(d) times functions of x have infinite rank.",
     "The difference P of the two changes its sign at places that move with d (`rank_one`, `conditions.speaks`).",
     "max(a, b) = (a + b + |a − b|)/2, where a and b have finite rank and |a − b| has infinite rank by the kinks.",
-    ("piecewise.py:_scaled",),
+    ("piecewise.py:_take_out_factor",),
 )
 JUMPS = Theorem(
     "jumps",
@@ -153,7 +153,7 @@ HULL = Theorem(
     "The values of g fill an open set, so that any N points on a small arc of a circle in it are those of N elements. "
     "The directions (h_1, h_2) pass continuously over more than one: choose the arc that has them for normals. Then "
     "each of the N points is the farthest in some direction, and what follows moves with each of the N elements alone.",
-    ("extremal.py:_scaled",),
+    ("extremal.py:_extremum_of_product",),
 )
 STAIRCASE = Theorem(
     "staircase",
@@ -247,11 +247,11 @@ def coupling_reason(term: Expr, function: str) -> Text:
                  "for distinct d, so the rank is infinite")  # fmt: skip
 
 
-def declaring(base: Expr) -> str:
+def declaration_advice(base: Expr) -> str:
     """The advice that makes a power real if its base's sign is not known: declare a scalar, or write an exponential.
 
     >>> from redalg import scalars
-    >>> declaring(scalars("rate"))
+    >>> declaration_advice(scalars("rate"))
     "Declare it: `ra.scalars('rate', positive=True)`."
     """
     symbols = base.free_symbols

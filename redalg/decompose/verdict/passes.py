@@ -77,7 +77,7 @@ class Advice:
         """The order in which a call of `passes` passes computes, in words."""
         *earlier, _ = decompose_in_passes(self.cascade, self.passes or 1, exact=True) or ()
         if not earlier:
-            known = "·".join(f"|{axis}|" for axis in self.cascade.reduced)
+            known = "·".join(f"|{axis}|" for axis in self.cascade.reduced_axes)
             return f"takes {known} from the tensors, which a stream learns last, and reads the data once"
         values = [[one.name for one in each.cascade.outputs] for each in earlier]
         tensors = "it as a tensor" if sum(map(len, values)) == 1 else "them as tensors"
@@ -162,7 +162,7 @@ class Levels:
 
     def count_first(self, blocked: Reduction) -> bool:
         """Let a term know the number of elements; False if it holds no count."""
-        total = total_of(self.cascade.reduced)
+        total = total_of(self.cascade.reduced_axes)
         counts = {one.value: total for one in self.cascade.reductions if one.is_count}
         if not values_of(blocked.term) & counts.keys():
             return False
@@ -202,11 +202,11 @@ def pass_cascades(cascade: Cascade, levels: Levels, number: int) -> Iterator[Cas
         return
     early, roundings = early_values(cascade, levels)
     first, second = split_cascade(cascade, early, roundings)
-    yield from map(computing, pass_cascades(first, levels, number - 1))
+    yield from map(earlier_cascade, pass_cascades(first, levels, number - 1))
     yield second
 
 
-def computing(cascade: Cascade) -> Cascade:
+def earlier_cascade(cascade: Cascade) -> Cascade:
     """The cascade of a pass before the last, without outputs of an earlier pass: those are tensors to it."""
     tensors = set(cascade.inputs())
     return prune_cascade(replace(cascade, outputs=tuple(one for one in cascade.outputs if one.name not in tensors)))
@@ -228,7 +228,7 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
             wanted = {earlier for earlier in values_of(blocked.term) & levels.of.keys()
                       if levels.of[earlier] < levels.of[blocked.value]}  # fmt: skip
             if blocked.name not in shrunk:
-                wanted = offending(rest, blocked, wanted, exact=levels.exact)
+                wanted = blocking_values(rest, blocked, wanted, exact=levels.exact)
             shrunk.add(blocked.name)
             if not wanted:
                 raise
@@ -236,7 +236,7 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
     return early | (dependencies(early, cascade) & values_in(rest) & levels.of.keys()), roundings
 
 
-def offending(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact: bool) -> set[Value]:
+def blocking_values(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact: bool) -> set[Value]:
     """The values that must be tensors for a reduction to separate; the others may be running values."""
     needed = [one for one in cascade.values if one in wanted]
     running = [one.value for one in cascade.reductions if not one.is_count]  # each pass counts for itself

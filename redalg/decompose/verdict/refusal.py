@@ -77,9 +77,9 @@ def needlessness_remark(test: RankTest) -> str:
 
 def no_state(cascade: Cascade) -> str:
     """The state that does not exist: one of fixed size; over axes of known sizes the elements themselves are one."""
-    if any(axis.size is None for axis in cascade.reduced):
+    if any(axis.size is None for axis in cascade.reduced_axes):
         return "No state of fixed size"
-    return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced)
+    return "No state whose size does not grow with " + "·".join(f"|{axis}|" for axis in cascade.reduced_axes)
 
 
 def has_data_of_any_length(reduction: Reduction, cascade: Cascade) -> bool:
@@ -89,6 +89,6 @@ def has_data_of_any_length(reduction: Reduction, cascade: Cascade) -> bool:
     takes enough values.
     """
     given = elements_of(reduction.term) | (values_of(reduction.term) - set(cascade.values))
-    data = any(set(cascade.reduced) & free_axes(one) for one in given)
-    sizes = [axis.size for axis in cascade.reduced if axis.size is not None]
-    return data and (len(sizes) < len(cascade.reduced) or prod(sizes) > UNROLL_LIMIT)
+    data = any(set(cascade.reduced_axes) & free_axes(one) for one in given)
+    sizes = [axis.size for axis in cascade.reduced_axes if axis.size is not None]
+    return data and (len(sizes) < len(cascade.reduced_axes) or prod(sizes) > UNROLL_LIMIT)

@@ -25,7 +25,7 @@ from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.extrema.deciding import decides
-from redalg.decompose.extrema.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing
+from redalg.decompose.extrema.extremal import GENERATOR, LATTICE, Extremal, Slot, extremal, increasing_form
 from redalg.decompose.extrema.truth import truth_extremum
 from redalg.decompose.parse.merged import merge_reductions
 from redalg.decompose.parse.totals import with_known_total
@@ -100,7 +100,7 @@ class Separation:
     count: Value | None = None
 
     @cached_property
-    def written(self) -> Written:
+    def factors(self) -> Written:
         """The factors of F, which are written out when they are first read."""
         if self.given is not None:
             return self.given
@@ -109,22 +109,22 @@ class Separation:
     @property
     def g(self) -> tuple[Expr, ...]:
         """The parts of x, as SymPy expressions: minimal factors, `rank` of them."""
-        return self.written.g
+        return self.factors.g
 
     @property
     def h(self) -> tuple[Expr, ...]:
         """The parts of d, in the order of `g`."""
-        return self.written.h
+        return self.factors.h
 
     @property
     def times(self) -> str:
         """The sign of ⊗."""
-        return self.written.times
+        return self.factors.times
 
     @property
     def shift(self) -> Expr:
         """The x-free part of an extremum, v(d); 0 otherwise."""
-        return self.written.shift
+        return self.factors.shift
 
     @property
     def rank(self) -> int:
@@ -170,7 +170,7 @@ def decompose(cascade: Cascade, *, tried: bool = False) -> Decomposition:
     The cascade may be `tried` in place of another of the same value: then a no is said without evidence, and without a
     look at what cancels in the outputs, which is left to the other cascade.
     """
-    separator = Separator(cascade.reduced, cascade.values, {}, cascade.domain)
+    separator = Separator(cascade.reduced_axes, cascade.values, {}, cascade.domain)
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
     made = []
     for reduction in cascade.reductions:
@@ -312,7 +312,7 @@ def rank_summand(reduction: Reduction, term: Expr) -> Expr:
 def setting_of(separator: Separator, cascade: Cascade) -> Setting:
     """The setting of a cascade's samples."""
     others = {one.value: one for one in cascade.reductions if not one.is_scalar}
-    return Setting(cascade.reduced, cascade.values, separator.facts, others)
+    return Setting(cascade.reduced_axes, cascade.values, separator.facts, others)
 
 
 NODES_LIMIT = 8
@@ -328,7 +328,7 @@ def separate_rewritten(
             found = separation(reduction, other, separator)
         except NotSeparable:
             continue
-        if equal_on_samples(term, other, cascade.reduced, cascade.values, separator.facts):
+        if equal_on_samples(term, other, cascade.reduced_axes, cascade.values, separator.facts):
             return found
     return None
 
@@ -422,7 +422,7 @@ def separate_selection(reduction: Reduction, term: Expr, separator: Separator) -
     """Separate a selection: u(x) tells which elements are selected, and their values follow from those of u."""
     if not separator.side(term) & D:
         return separate_other(reduction, term, separator)
-    u, phi = increasing(term, separator)
+    u, phi = increasing_form(term, separator)
     return Separation(reduction, {}, Written((u,), (phi,), "∘"))
 
 

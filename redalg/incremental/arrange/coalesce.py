@@ -39,34 +39,34 @@ Runs = list[tuple[int, int]]
 """(first, count) of the user's dimensions that each dimension of the kernel takes."""
 
 
-def coalesced(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
+def coalesce_axes(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
     """The stages and the problem with one reduced axis in the place of several; unchanged if there is only one."""
-    while found := [several for form in stages.forms for several in reduced_together(form.cascade)]:
+    while found := [several for form in stages.forms for several in joint_axes(form.cascade)]:
         stages, problem = _once(stages, problem, found[0])
     return stages, problem
 
 
-def placed_again(stages: Stages) -> Stages:
+def restore_places(stages: Stages) -> Stages:
     """Place outputs of stages where the caller has them: stages that were divided are derived from cascades."""
     known = {output.name: output for output in stages.returned if output.given}
 
-    def placed(stage: FusedForm) -> FusedForm:
+    def restore(stage: FusedForm) -> FusedForm:
         made = tuple(replace(output, given=known[output.name].given, places=known[output.name].places,
                              once=known[output.name].once)
                      if output.name in known else output for output in stage.outputs)  # fmt: skip
         return replace(stage, outputs=made)
 
-    return stages.mapped(placed) if known else stages
+    return stages.mapped(restore) if known else stages
 
 
-def reduced_together(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
+def joint_axes(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
     """The axes of every cascade that reduces over several at once, innermost first."""
     for producer in cascade.producers:
-        yield from reduced_together(producer.cascade)
+        yield from joint_axes(producer.cascade)
     if cascade.inner:
         for reduction in cascade.reductions:
             check_order(reduction, cascade)
-        yield cascade.reduced
+        yield cascade.reduced_axes
 
 
 def check_order(reduction: Reduction, cascade: Cascade) -> None:
@@ -75,7 +75,7 @@ def check_order(reduction: Reduction, cascade: Cascade) -> None:
     place = Symbol("place")
     lifted = held.lift(*(Symbol(f"x{number}") for number in range(len(held.domains))), place)
     if not held.commutative or any(part.has(place) for part in lifted):
-        said = " and ".join(map(str, cascade.reduced))
+        said = " and ".join(map(str, cascade.reduced_axes))
         raise PlanError(
             f"`{reduction.name}` is a {reduction.monoid} over axes {said} at once, and depends on the order of its "
             'elements, which the tile program numbers along one axis. Run it with backend="torch", or reduce over '
@@ -92,8 +92,8 @@ def _once(stages: Stages, problem: Problem, several: tuple[Axis, ...]) -> tuple[
             f"axes {said}, which are reduced at once, have {total} elements together, and a kernel numbers fewer than "
             f'{LIMIT} along one axis. Reduce over one of them first, or run it with backend="torch".'
         )
-    name = named(order, stages.loop, problem)
-    views = viewed(stages, order)
+    name = joint_name(order, stages.loop, problem)
+    views = mergeable_dimensions(stages, order)
     made = _Coalescing(order, Axis(name), problem.sizes, views)
     result = stages.mapped(made.form)
     varies = {name, *(axis.name for axis in order)} & problem.varying
@@ -133,7 +133,7 @@ def with_views(problem: Problem, stages: Stages, order: tuple[Axis, ...], views:
     return replace(problem, shapes=shapes, views=folded)
 
 
-def named(order: Iterable[Axis], form: FusedForm, problem: Problem) -> str:
+def joint_name(order: Iterable[Axis], form: FusedForm, problem: Problem) -> str:
     """A free name for the axis that numbers the elements of all the axes: their names, joined."""
     taken = {*problem.sizes, *problem.dtypes, *(one.name for one in form.outputs), *map(str, form.cascade.scalars())}
     name = "_".join(map(str, order))
@@ -163,7 +163,7 @@ def occurrences(stages: Stages, several: Axes) -> Iterator[tuple[Element, Axes]]
 
 def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
     """The axes of `several` that are reduced at once within a cascade, which binds its own axes anew."""
-    return several if frozenset(cascade.reduced) == several else outer - set(cascade.reduced)
+    return several if frozenset(cascade.reduced_axes) == several else outer - set(cascade.reduced_axes)
 
 
 def in_memory(stages: Stages, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
@@ -176,7 +176,7 @@ def in_memory(stages: Stages, several: Axes, otherwise: tuple[Axis, ...]) -> tup
     return min(found)[2] if found else otherwise
 
 
-def viewed(stages: Stages, order: tuple[Axis, ...]) -> dict[str, Runs]:
+def mergeable_dimensions(stages: Stages, order: tuple[Axis, ...]) -> dict[str, Runs]:
     """The tensors whose dimensions can be merged: every element has the same axes there, in order."""
     places: dict[str, set[tuple[int, ...]]] = {}
     for element, free in occurrences(stages, frozenset(order)):
@@ -280,7 +280,7 @@ class _Coalescing:
     def cascade(self, given: Cascade, outer: Axes) -> Cascade:
         """Rewrite a cascade and its own producers."""
         free = within(given, outer, frozenset(self.order))
-        own = bool(free & set(given.reduced))
+        own = bool(free & set(given.reduced_axes))
         return replace(
             given,
             axis=self.axis if own else given.axis,

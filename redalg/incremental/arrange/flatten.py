@@ -13,7 +13,7 @@ from math import prod
 from sympy import Expr, Integer
 
 from redalg.expression import Axis, Element
-from redalg.incremental.arrange.replaced import replaced
+from redalg.incremental.arrange.replace_symbols import replace_in_form
 from redalg.incremental.form import FusedForm
 from redalg.strategies.plan import Problem, shape_of
 
@@ -21,7 +21,7 @@ MOST = 16
 """Largest number of elements that may lie between two neighbours along the streamed axis."""
 
 
-def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
+def flatten_tensors(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
     """The form and the problem with such tensors flattened."""
     shapes, found = dict(problem.shapes), dict[Expr, Expr]()
     for name in form.cascade.inputs():
@@ -36,7 +36,7 @@ def flattened(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
         found |= {one: flat_element(one, place, shape) for one in elements}
     if not found or form.cascade.producers:
         return form, problem
-    return replaced(form, found), replace(problem, shapes=shapes)
+    return replace_in_form(form, found), replace(problem, shapes=shapes)
 
 
 def streamed_place(elements: list[Element], streamed: Axis) -> int | None:

@@ -7,51 +7,30 @@ and `REWRITES_IN_KERNELS` are read from the top. Each rewrite gets the stages an
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import final
 
 from redalg.errors import PlanError
 from redalg.expression import Axis
-from redalg.incremental.arrange.arranged import arranged
-from redalg.incremental.arrange.coalesce import coalesced, placed_again
-from redalg.incremental.arrange.flatten import flattened
-from redalg.incremental.arrange.pruned import pruned
+from redalg.incremental.arrange.arrange_products import arrange_products
+from redalg.incremental.arrange.coalesce import coalesce_axes, restore_places
+from redalg.incremental.arrange.flatten import flatten_tensors
+from redalg.incremental.arrange.prune_extrema import prune_extrema
 from redalg.incremental.arrange.reductions import check_reductions
-from redalg.incremental.arrange.stages import REPEATED, apart, parted, staged
-from redalg.incremental.arrange.unroll import may_unroll, unrolled
+from redalg.incremental.arrange.stages import REPEATED, apart, divide_form, separate_outputs
+from redalg.incremental.arrange.unroll import may_unroll, unroll_axis
 from redalg.incremental.derive.scales import in_kernels
 from redalg.incremental.form import FusedForm
+from redalg.incremental.rewrite import Rewrite
 from redalg.incremental.stages import Stages, single
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.plan import Problem
 
 Rewritten = tuple[Stages, Problem]
+FormRewrite = Rewrite[Callable[[Stages, Problem], Rewritten]]
 
 
-@final
-@dataclass(frozen=True)
-class Rewrite:
-    """One rewrite of a form.
-
-    Attributes:
-        name: what it is called in `explain` and here.
-        before, after: what stands for what.
-        where: the condition under which it applies.
-        apply: the rewrite; it gives back what it is given where the condition does not hold.
-    """
-
-    name: str
-    before: str
-    after: str
-    where: str
-    apply: Callable[[Stages, Problem], Rewritten]
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.before} → {self.after}, {self.where}"
-
-
-def rewrite_stages(rewrites: Iterable[Rewrite], stages: Stages, problem: Problem) -> Rewritten:
+def rewrite_stages(rewrites: Iterable[FormRewrite], stages: Stages, problem: Problem) -> Rewritten:
     """Apply rewrites in order: the stages as loops hold them, and the problem with the names that they have there."""
     for rewrite in rewrites:
         stages, problem = rewrite.apply(stages, problem)
@@ -61,59 +40,61 @@ def rewrite_stages(rewrites: Iterable[Rewrite], stages: Stages, problem: Problem
 # ---- the rewrites ----------------------------------------------------------------------------------------------------
 
 
-def _scaled(stages: Stages, problem: Problem) -> Rewritten:
+def _remove_scales(stages: Stages, problem: Problem) -> Rewritten:
     return single(in_kernels(stages.loop, problem.dtypes, wide=problem.precision == "wide")), problem
 
 
-def _parted(stages: Stages, problem: Problem) -> Rewritten:
-    return parted(stages.loop, problem.sizes), problem
+def _separate(stages: Stages, problem: Problem) -> Rewritten:
+    return separate_outputs(stages.loop, problem.sizes), problem
 
 
-def _divided(stages: Stages, problem: Problem) -> Rewritten:
+def _divide(stages: Stages, problem: Problem) -> Rewritten:
     """Sizes of stages do not vary, so all that may stay in the loop does where sizes are to vary."""
-    parts = [divided(form, problem.sizes, together=bool(problem.varying)) for form in stages.forms]
+    parts = [divide_stages(form, problem.sizes, together=bool(problem.varying)) for form in stages.forms]
     forms = tuple(form for part in parts for form in part.forms)
     place = sum(len(part.forms) for part in parts[: stages.place]) + parts[stages.place].place
     return Stages(forms, place, stages.given), problem
 
 
-def _arranged(stages: Stages, problem: Problem) -> Rewritten:
-    return stages.mapped(partial(arranged, sizes=problem.sizes)), problem
+def _arrange(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.mapped(partial(arrange_products, sizes=problem.sizes)), problem
 
 
-def _placed(stages: Stages, problem: Problem) -> Rewritten:
-    return placed_again(stages), problem
+def _restore(stages: Stages, problem: Problem) -> Rewritten:
+    return restore_places(stages), problem
 
 
-def _flattened(stages: Stages, problem: Problem) -> Rewritten:
+def _flatten(stages: Stages, problem: Problem) -> Rewritten:
     if problem.varying or len(stages.forms) > 1:
         return stages, problem
-    form, problem = flattened(stages.loop, problem)
+    form, problem = flatten_tensors(stages.loop, problem)
     return replace(stages, forms=(form,)), problem
 
 
-def _pruned(stages: Stages, problem: Problem) -> Rewritten:
-    return stages.mapped(pruned), problem
+def _prune(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.mapped(prune_extrema), problem
 
 
-REWRITES: tuple[Rewrite, ...] = (
-    Rewrite("scales", "u/c, c near the largest |u|", "u", "where the dtype's range holds every power of u", _scaled),
-    Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once", _parted),
-    Rewrite("one axis", "Σ over (n, c)", "Σ over n_c", "where several axes are reduced at once", coalesced),
-    Rewrite("stages", "Σ_k f(x, p), p = ⊕_m g(y)", "p, then Σ_k f(x, p)", "where no loop holds both", _divided),
+REWRITES: tuple[FormRewrite, ...] = (
+    Rewrite("scales", "u/c, c near the largest |u|", "u", "where the dtype's range holds every power of u",
+            _remove_scales),
+    Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once",
+            _separate),
+    Rewrite("one axis", "Σ over (n, c)", "Σ over n_c", "where several axes are reduced at once", coalesce_axes),
+    Rewrite("stages", "Σ_k f(x, p), p = ⊕_m g(y)", "p, then Σ_k f(x, p)", "where no loop holds both", _divide),
     Rewrite("products", "Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k (f·h)·g, for every c", "where one pair of axes holds them",
-            _arranged),
-    Rewrite("places", "out[n_c]", "out[n, c]", "where a caller has them apart", _placed),
+            _arrange),
+    Rewrite("places", "out[n_c]", "out[n, c]", "where a caller has them apart", _restore),
 )  # fmt: skip
 """The rewrites before planning, in order; the modules of this folder say each one in full."""
 
-REWRITES_AFTER_PLANNING: tuple[Rewrite, ...] = (
-    Rewrite("one row", "r[b, n, k]", "r[b, 3·n + k]", "where sizes are constant and one loop is all", _flattened),
+REWRITES_AFTER_PLANNING: tuple[FormRewrite, ...] = (
+    Rewrite("one row", "r[b, n, k]", "r[b, 3·n + k]", "where sizes are constant and one loop is all", _flatten),
 )
 """The rewrites after planning, in order: a plan is chosen for the stages as they are before these."""
 
-REWRITES_IN_KERNELS: tuple[Rewrite, ...] = (
-    Rewrite("unread extrema", "extrema (m, …)", "extrema (…)", "where nothing reads m", _pruned),
+REWRITES_IN_KERNELS: tuple[FormRewrite, ...] = (
+    Rewrite("unread extrema", "extrema (m, …)", "extrema (…)", "where nothing reads m", _prune),
 )
 """The rewrites of each stage as its kernels are placed, in order: a file's header shows the state as it was derived."""
 
@@ -121,23 +102,23 @@ REWRITES_IN_KERNELS: tuple[Rewrite, ...] = (
 # ---- one loop for each stage -----------------------------------------------------------------------------------------
 
 
-def divided(form: FusedForm, sizes: Mapping[str, int], *, together: bool) -> Stages:
+def divide_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool) -> Stages:
     """The stages of a form, and the stages of those: short sums written out, each with a loop that holds it."""
     for axis in form.summed_axes:
         if may_unroll(form, axis, sizes[axis.name]):
-            form = unrolled(form, axis, sizes[axis.name])
-    made = staged(form, sizes, partial(tile_of, sizes=sizes), together=together)
+            form = unroll_axis(form, axis, sizes[axis.name])
+    made = divide_form(form, sizes, partial(tile_of, sizes=sizes), together=together)
     check_reductions(made.loop)
-    if not is_held(made.loop, sizes):
-        made = apart(made, partial(is_held, sizes=sizes))
+    if not fits_one_loop(made.loop, sizes):
+        made = apart(made, partial(fits_one_loop, sizes=sizes))
     ahead, after = (
-        [form for stage in side for form in divided(stage, sizes, together=together).forms]
+        [form for stage in side for form in divide_stages(stage, sizes, together=together).forms]
         for side in (made.ahead, made.after)
     )
     return Stages((*ahead, made.loop, *after), len(ahead), form)
 
 
-def is_held(form: FusedForm, sizes: Mapping[str, int]) -> bool:
+def fits_one_loop(form: FusedForm, sizes: Mapping[str, int]) -> bool:
     """Tell if one loop holds a form's products as matrix products."""
     binding = form_binding(form, sizes)
     return binding is not None and not binding.plain
@@ -155,6 +136,6 @@ def tile_of(form: FusedForm, sizes: Mapping[str, int]) -> tuple[frozenset[Axis],
 def form_binding(form: FusedForm, sizes: Mapping[str, int]) -> Binding | None:
     """The binding of a form's axes in the loop; None if there is none."""
     try:
-        return bind_axes(arranged(form, sizes), sizes)
+        return bind_axes(arrange_products(form, sizes), sizes)
     except PlanError:
         return None

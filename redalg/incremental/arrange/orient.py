@@ -12,13 +12,13 @@ from redalg.expression.contents import free_axes
 from redalg.incremental.form import Accumulator, FusedForm
 
 
-def oriented(form: FusedForm) -> FusedForm:
+def orient_products(form: FusedForm) -> FusedForm:
     """Choose the first factor of every product by the order of the output's axes, if the choice is free."""
     order = {axis: place for one in form.outputs for place, axis in enumerate(one.axes)}
-    return replace(form, accumulators=tuple(_turned(one, order) for one in form.accumulators))
+    return replace(form, accumulators=tuple(_orient(one, order) for one in form.accumulators))
 
 
-def _turned(accumulator: Accumulator, order: dict[Axis, int]) -> Accumulator:
+def _orient(accumulator: Accumulator, order: dict[Axis, int]) -> Accumulator:
     if (
         len(accumulator.factors) != 2
         or accumulator.weight

@@ -29,7 +29,7 @@ from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
-from redalg.incremental.arrange.replaced import replaced, substituted
+from redalg.incremental.arrange.replace_symbols import replace_in_cascade, replace_in_form
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.stages import Stages
@@ -64,7 +64,7 @@ class Division:
         rows, column = tile_of(self.form)
         self.hoist(*(
             producer for producer in self.form.cascade.producers
-            if by_lane or producer in self.form.parameters or not tiled(producer)
+            if by_lane or producer in self.form.parameters or not has_combine_loops(producer)
             or (not together and self.again(producer, rows, column))
         ))  # fmt: skip
         while (nested := next((one for one in self.form.cascade.producers if one.cascade.producers), None)) is not None:
@@ -90,8 +90,8 @@ class Division:
         cascade = self.form.cascade
         free = {axis for part in cascade.reductions for axis in part.axes}
         free |= {axis for part in self.form.outputs for axis in part.axes}
-        free -= {*cascade.reduced}
-        alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced})
+        free -= {*cascade.reduced_axes}
+        alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced_axes})
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
         return many or (bool(rows) and not {*rows} & {*producer.axes})
 
@@ -105,20 +105,20 @@ class Division:
 
     def beside(self, nested: Producer, producer: Producer) -> bool:
         """Tell if a producer of `nested` may stand beside it: `nested` reduces over none of its axes."""
-        return not set(nested.cascade.reduced) & set(producer.axes) and self.form.cascade.axis in producer.axes
+        return not set(nested.cascade.reduced_axes) & set(producer.axes) and self.form.cascade.axis in producer.axes
 
     def unnest(self, nested: Producer, producer: Producer) -> None:
         """Make a producer of `nested` one of the form, or a stage ahead."""
         if not self.beside(nested, producer):
-            element = self.made_ahead(producer)
-            self.form = replaced(self.form, {producer.value: element})
+            element = self.add_stages_ahead(producer)
+            self.form = replace_in_form(self.form, {producer.value: element})
             return
         name = self.fresh(producer.name)
         lifted = replace(producer, name=name)
         lifted = replace(
             lifted, cascade=replace(producer.cascade, outputs=(replace(producer.cascade.outputs[0], name=name),))
         )
-        form = replaced(self.form, {producer.value: lifted.value})
+        form = replace_in_form(self.form, {producer.value: lifted.value})
         place = next(at for at, other in enumerate(form.cascade.producers) if other.name == nested.name)
         producers = list(form.cascade.producers)
         producers.insert(place, lifted)
@@ -128,12 +128,12 @@ class Division:
         """Make producers stages ahead; those that one pass makes for the same axes are one stage."""
         alike = dict[Hashable, list[Producer]]()
         for producer in producers:
-            alike.setdefault((producer.axes, frozenset(producer.cascade.reduced)), []).append(producer)
+            alike.setdefault((producer.axes, frozenset(producer.cascade.reduced_axes)), []).append(producer)
         for group in alike.values():
-            made = self.made_together(group) or {one.value: self.made_ahead(one) for one in group}
-            self.form = replaced(self.form, made)
+            made = self.add_joint_stage(group) or {one.value: self.add_stages_ahead(one) for one in group}
+            self.form = replace_in_form(self.form, made)
 
-    def made_together(self, group: Sequence[Producer]) -> dict[Value, Element]:
+    def add_joint_stage(self, group: Sequence[Producer]) -> dict[Value, Element]:
         """Add the stage that makes the values of several producers, and return the tensors that hold them.
 
         Nothing is added or returned if one pass does not make them all.
@@ -149,7 +149,7 @@ class Division:
         self.ahead.append(made)
         return {one.value: Element(Label(name), *one.axes) for one, name in names.items()}
 
-    def made_ahead(self, producer: Producer) -> Element:
+    def add_stages_ahead(self, producer: Producer) -> Element:
         """Add the stages that make a producer's value, and return the tensor that holds it."""
         name = self.fresh(producer.name)
         output = Output(name, producer.cascade.outputs[0].expr, producer.axes)
@@ -169,7 +169,7 @@ class Division:
         single = replace(cascade, reductions=(first,), outputs=(Output(name, first.value, first.axes),))
         return [
             *self.forms_of(single),
-            *self.forms_of(substituted(replace(cascade, reductions=tuple(others)), found)),
+            *self.forms_of(replace_in_cascade(replace(cascade, reductions=tuple(others)), found)),
         ]
 
     # ---- after the loop ----------------------------------------------------------------------------------------------
@@ -203,18 +203,18 @@ class Division:
             for bound in dict.fromkeys(node.bound for node in wanted):
                 group = {name: node for node, name in wanted.items() if node.bound == bound}
                 made = {name: (node.xreplace(found).xreplace(written), axes_of(node)) for name, node in group.items()}
-                stages += self.parsed(output, made)
+                stages += self.parse_stages(output, made)
             expr = output.expr.xreplace(held).xreplace(found)
             return [*stages, self.elementwise(output, expr, And(none, Eq(held.get(along, S.Zero), 0)))]
         made = {output.name: (output.expr.xreplace(found).xreplace(written), output.axes)}
         if along is not S.Zero:
             made[self.fresh("largest")] = (along.xreplace(found), axes_of(along))
-        *before, last = self.parsed(output, made)
+        *before, last = self.parse_stages(output, made)
         none = And(none, *(Eq(one.expr, 0) for one in last.outputs[1:]))
         first = last.outputs[0]
         return [*before, replace(last, outputs=(replace(first, empty=Or(first.empty, none)),))]
 
-    def parsed(self, output: FormOutput, made: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> list[FusedForm]:
+    def parse_stages(self, output: FormOutput, made: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> list[FusedForm]:
         """The stages that compute expressions of tensors, which `output` needs."""
         try:
             return self.forms_of(parse(made))
@@ -230,14 +230,14 @@ class Division:
         form = online_form(decompose(prune_cascade(replace(self.form.cascade, reductions=(), outputs=(made,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
-    def finished(self, later: Collection[FormOutput]) -> Stages:
+    def result(self, later: Collection[FormOutput]) -> Stages:
         """The form with its stages, of which outputs `later` are the last."""
         if later:
             self.afterwards(later)
-        ahead, after = (tuple(map(self.kept, side)) for side in (self.ahead, self.after))
+        ahead, after = (tuple(map(self.with_nan, side)) for side in (self.ahead, self.after))
         return Stages((*ahead, self.form, *after), len(ahead), self.given)
 
-    def kept(self, stage: FusedForm) -> FusedForm:
+    def with_nan(self, stage: FusedForm) -> FusedForm:
         """The stage with NaN for ratios over nothing that are handed on: the policy is for returned outputs."""
         returned = {one.name for one in self.given.outputs}
         outputs = (one if one.name in returned else replace(one, empty=S.false) for one in stage.outputs)
@@ -257,7 +257,7 @@ TileOf = Callable[[FusedForm], tuple[Collection[Axis], Axis | None]]
 """Map a form to the axes of a tile's rows, if it has many, and the axis of its columns."""
 
 
-def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> Stages:
+def divide_form(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> Stages:
     """The form of the loop, with the stages before and after it.
 
     `together`: a value that a stage ahead would only make faster stays in the loop.
@@ -267,10 +267,10 @@ def staged(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, togeth
     """
     division = Division(form, sizes)
     division.before(tile_of, together=together)
-    return division.finished([output for output in division.form.outputs if reductions_of(output.expr)])
+    return division.result([output for output in division.form.outputs if reductions_of(output.expr)])
 
 
-def parted(form: FusedForm, sizes: Mapping[str, int]) -> Stages:
+def separate_outputs(form: FusedForm, sizes: Mapping[str, int]) -> Stages:
     """Make the outputs that reduce along a part of the axes reduced at once stages after the form.
 
     No loop runs along one of several axes alone.
@@ -278,8 +278,8 @@ def parted(form: FusedForm, sizes: Mapping[str, int]) -> Stages:
     Raises:
         PlanError: a stage has no form of one pass.
     """
-    together = set(form.cascade.inner and form.cascade.reduced)
-    return Division(form, sizes).finished([output for output in form.outputs if bound_axes(output.expr) & together])
+    together = set(form.cascade.inner and form.cascade.reduced_axes)
+    return Division(form, sizes).result([output for output in form.outputs if bound_axes(output.expr) & together])
 
 
 def apart(stages: Stages, held: Callable[[FusedForm], bool]) -> Stages:
@@ -309,7 +309,7 @@ def of_outputs(form: FusedForm, names: Collection[str]) -> FusedForm:
     return online_form(decompose(prune_cascade(cascade)))
 
 
-def tiled(producer: Producer) -> bool:
+def has_combine_loops(producer: Producer) -> bool:
     """Tell if a producer's reductions are loops of a monoid's own `combine`."""
     return all(part.monoid.name in PRODUCED for part in producer.cascade.reductions)
 

@@ -34,7 +34,7 @@ def may_unroll(form: FusedForm, axis: Axis, length: int) -> bool:
     return length <= LIMIT and not carried and written
 
 
-def unrolled(form: FusedForm, axis: Axis, length: int) -> FusedForm:
+def unroll_axis(form: FusedForm, axis: Axis, length: int) -> FusedForm:
     """The form with an axis of `length` elements written out."""
     return _Unrolling(axis, length).form(form)
 
@@ -46,14 +46,14 @@ class _Unrolling:
 
     def at(self, node: Any, place: int) -> Any:
         """An expression at one element of the axis."""
-        values = {one: self.renamed(one, place) for one in values_of(node) if self.axis in one.indices}
+        values = {one: self.slot(one, place) for one in values_of(node) if self.axis in one.indices}
         return node.xreplace(values).xreplace({self.axis: Integer(place)})
 
     def change(self, place: int) -> Callable[[Any], Any]:
         """A function that changes an expression to that at one element of the axis."""
         return lambda node: self.at(node, place)
 
-    def renamed(self, value: Value, place: int) -> Value:
+    def slot(self, value: Value, place: int) -> Value:
         """The slot of one element."""
         indices = tuple(one for one in value.indices if one != self.axis)
         return Value(Label(f"{value.name}_{place}"), *indices) if len(indices) < len(value.indices) else value
@@ -62,7 +62,7 @@ class _Unrolling:
         """The elements for which a node is written out: all of the axis if it depends on the axis, else one."""
         return range(self.length) if self.axis in free_axes(node) else range(1)
 
-    def summed(self, node: Any) -> Any:
+    def unroll_sums(self, node: Any) -> Any:
         """Σ_j f(j) → f(0) + f(1) + …, and in the same way for the other kinds."""
         found = {
             reduction: WRITTEN[reduction.kind](*(self.at(reduction.expr, place) for place in range(self.length)))
@@ -96,7 +96,7 @@ class _Unrolling:
                 for assignment in form.assignments
                 for place in self.each(assignment.value)
             ),
-            outputs=tuple(mapped_output(one, self.summed) for one in form.outputs),
+            outputs=tuple(mapped_output(one, self.unroll_sums) for one in form.outputs),
         )
 
     def cascade(self, cascade: Cascade) -> Cascade:
@@ -104,12 +104,12 @@ class _Unrolling:
         reductions = tuple(
             replace(
                 reduction,
-                name=self.renamed(reduction.value, place).name,
+                name=self.slot(reduction.value, place).name,
                 term=self.at(reduction.term, place),
                 axes=tuple(axis for axis in reduction.axes if axis != self.axis),
             )
             for reduction in cascade.reductions
             for place in self.each(reduction.value)
         )
-        outputs = tuple(replace(one, expr=self.summed(one.expr)) for one in cascade.outputs)
+        outputs = tuple(replace(one, expr=self.unroll_sums(one.expr)) for one in cascade.outputs)
         return replace(cascade, reductions=reductions, outputs=outputs)

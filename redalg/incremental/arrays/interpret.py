@@ -113,7 +113,7 @@ class Executor:
 
     def __init__(self, form: FusedForm, ops: ArrayOps, policy: str = "nan") -> None:
         self.form, self.ops, self.policy = form, ops, policy
-        self.reduced, self.programs = form.cascade.reduced, programs(form)
+        self.reduced, self.programs = form.cascade.reduced_axes, programs(form)
 
     def leaf(self, scope: Scope) -> Slots:
         """The state of the block that the scope's ranges name."""

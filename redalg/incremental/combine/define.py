@@ -41,7 +41,7 @@ def add_reductions(cascade: Cascade, lines: Lines, found: Found) -> Found:
     """Add lines for a cascade's producers and reductions; returns what they stand for, with what was found before."""
     found = add_producers(cascade.producers, lines, found)
     for reduction in cascade.reductions:
-        value = _reduced(reduction, cascade.reduced, lines, found)
+        value = _reduced(reduction, cascade.reduced_axes, lines, found)
         found = {**found, reduction.value: value}
     return found
 

@@ -103,7 +103,7 @@ class Elements(Source):
 
     def __init__(self, form: FusedForm, lines: Lines) -> None:
         """Adds the lines of the form's producers."""
-        self.form, self.over = form, form.cascade.reduced
+        self.form, self.over = form, form.cascade.reduced_axes
         self.found = add_producers(form.cascade.producers, lines, {})
         self.domain: Boolean = form.cascade.domain.xreplace(self.found)
 

@@ -323,7 +323,7 @@ def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, re
 
 def about_mean(pivot: Pivot, number: int, pool: Pool, resolver: Resolver) -> Pivot:
     """A pivot about the mean of the block, weighted if the slots hold Σ w·z and Σ w."""
-    axes = {*pivot.value.indices, *resolver.placement.decomposition.cascade.reduced}
+    axes = {*pivot.value.indices, *resolver.placement.decomposition.cascade.reduced_axes}
     move = natural_move(number, pool, resolver.accumulators, axes)
     return pivot if move is None else replace(pivot, policy=PivotPolicy.TILE_LOCAL, source=move)
 

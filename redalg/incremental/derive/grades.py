@@ -27,7 +27,7 @@ class Grades:
 
     def __init__(self, placement: Placement, pool: Pool) -> None:
         self.placement, self.pool = placement, pool
-        pivots, reduced = [*placement.pivots.values()], set(placement.decomposition.cascade.reduced)
+        pivots, reduced = [*placement.pivots.values()], set(placement.decomposition.cascade.reduced_axes)
         self.maxima = dict(derived_maxima(placement.extrema, pivots, reduced))
 
     def of(self, grade: Monomial) -> Polynomial:

@@ -79,7 +79,7 @@ class Placement:
 
     def symbol(self, name: str, axes: AbstractSet[Axis]) -> Value:
         """A slot's symbol with the given free axes."""
-        return Value(Label(name), *axes_by_name(axes - set(self.decomposition.cascade.reduced)))
+        return Value(Label(name), *axes_by_name(axes - set(self.decomposition.cascade.reduced_axes)))
 
     def maximum(self, term: Expr, name: str) -> Value:
         """The slot of a term's maximum, a new one unless the state holds it."""
@@ -309,7 +309,7 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
     candidates = list(dict.fromkeys(map(to_expr, centres)))
     plainest = min(candidates, key=_plainness) if len(candidates) > 1 else candidates[0]
     centre = _without_logs(_without_tensors(plainest, placement.decomposition.cascade))
-    reduced = set(placement.decomposition.cascade.reduced)
+    reduced = set(placement.decomposition.cascade.reduced_axes)
     for pivot in placement.pivots.values():  # an exponential's pivot serves the same u when it is centred there
         if pivot.base == atom.base and (
             pivot.source == centre or at_maximum(pivot, centre, placement.extrema, reduced)

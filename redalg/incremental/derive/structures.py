@@ -22,7 +22,7 @@ def structure_of(separation: Separation, decomposition: Decomposition) -> tuple[
     """The structure of a reduction, and every result of its monoid as an expression of the slots."""
     reduction, [term] = separation.reduction, separation.g
     sharing = [other for other in decomposition.separations if _key(other) == _key(separation)]
-    axes = free_axes(term) - set(decomposition.cascade.reduced) | ({reduction.place} if reduction.place else set())
+    axes = free_axes(term) - set(decomposition.cascade.reduced_axes) | ({reduction.place} if reduction.place else set())
     monoid, name = held_as(reduction.monoid), sharing[0].reduction.name
     symbols = tuple(Value(Label(f"{name}_{part.name}"), *axes_by_name(axes)) for part in monoid.components)
     results = tuple(adopt(result) for result in monoid.lower(*symbols))

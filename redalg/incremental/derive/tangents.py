@@ -173,7 +173,7 @@ def _fits(x: Expr, w: Expr, form: FusedForm, plain: Mapping[Expr, Accumulator]) 
     """Tell if x is data of one sign without a log, and neither w nor the domain has axes that x lacks."""
     one_sign = bool(x.is_extended_nonnegative) or any(_guards(term, x) for term in plain) or log(x) in {
         factor for term in plain for factor in Mul.make_args(term)}  # fmt: skip
-    along = free_axes(x) | set(form.cascade.reduced)
+    along = free_axes(x) | set(form.cascade.reduced_axes)
     return x.has(Element) and not x.has(log) and free_axes(w) | free_axes(form.cascade.domain) <= along and one_sign
 
 
@@ -270,7 +270,7 @@ def _pivot(form: FusedForm, tangent: Tangent) -> tuple[Pivot, list[Accumulator]]
     """The pivot of x: the mean of each block, weighted by weights of one sign; and the sums that it takes beside."""
     taken = {one.value.name for one in form.pivots}
     name = next(name for number in range(len(taken) + 1) if (name := f"c_{number}") not in taken)
-    axes = free_axes(tangent.x) - set(form.cascade.reduced)
+    axes = free_axes(tangent.x) - set(form.cascade.reduced_axes)
     pivot = Pivot(Value(Label(name), *sorted(axes, key=str)), tangent.x, PivotPolicy.TILE_LOCAL, S.Zero)
     if tangent.w.is_extended_nonnegative and {*tangent.count.value.indices} <= axes:
         return replace(pivot, source=tangent.total.value / tangent.count.value), []

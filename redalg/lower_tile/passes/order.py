@@ -7,9 +7,9 @@ Tests verify the program ahead of every pass and after it, and run both on array
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import replace
 
+from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.join import fuse_row_loops
@@ -18,27 +18,7 @@ from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressi
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
 
-
-@final
-@dataclass(frozen=True)
-class Pass:
-    """One pass.
-
-    Attributes:
-        name: its name here and in tests.
-        before, after: what stands for what.
-        where: the condition under which it applies.
-        apply: the pass, of a program and the plan of its loop.
-    """
-
-    name: str
-    before: str
-    after: str
-    where: str
-    apply: Callable[[TileProgram, Plan], TileProgram]
-
-    def __str__(self) -> str:
-        return f"{self.name}: {self.before} → {self.after}, {self.where}"
+Pass = Rewrite[Callable[[TileProgram, Plan], TileProgram]]
 
 
 def run_passes(program: TileProgram, plan: Plan) -> TileProgram:

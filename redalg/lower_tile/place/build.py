@@ -27,7 +27,7 @@ from redalg.lower_tile.place.selection import check_selections
 from redalg.lower_tile.place.single import single_segment, split_producers
 from redalg.lower_tile.place.split import check_splits
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.rules import chosen, smaller
+from redalg.strategies.rules.rules import choose_schedule, smaller
 from redalg.strategies.schedule import numbers_of, schedule_of
 
 
@@ -53,7 +53,7 @@ def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, 
         kernels += found
         parameters += workspaces
     name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
-    sized = replace(problem, sizes=plan.binding.sized(problem.sizes))
+    sized = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
     return TileProgram(name, tuple(parameters), tuple(kernels), problem.compute, runtime_sizes(sized))
 
 
@@ -74,7 +74,7 @@ def kernels_of(
         )
     check_selections(form, plan)
     check_splits(form, plan)
-    problem = replace(problem, sizes=plan.binding.sized(problem.sizes))
+    problem = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
     stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
     job = Job(stage.loop, plan, problem, dtypes, also=also)
     lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment
@@ -89,7 +89,7 @@ def ruled(
     If the loop's own plan has loading warps, the stage has no pipeline: the compiler would give them to any pipeline.
     If no plan fits, the kernels are those of the first plan.
     """
-    plan = numbers_of(chosen(stage, problem, main.device))
+    plan = numbers_of(choose_schedule(stage, problem, main.device))
     plan = replace(plan, warp_specialized=False, stages=0 if main.warp_specialized else plan.stages)
     made = []
     for candidate in map(numbers_of, smaller(schedule_of(plan))):

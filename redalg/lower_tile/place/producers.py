@@ -28,7 +28,7 @@ from redalg.lower_tile.place.moves import buffer_of, numeric_factor
 from redalg.lower_tile.place.operands import Operands, operand_dtype
 from redalg.lower_tile.place.space import I, J, Space, U
 from redalg.strategies.rules.products import HOLDS
-from redalg.strategies.rules.tiles import padded
+from redalg.strategies.rules.tiles import round_up
 
 
 @final
@@ -170,7 +170,7 @@ def only_added(value: Value, to: Value, form: FusedForm) -> bool:
 
 def inner_length(space: Space, axis: Axis) -> int:
     """The length of a producer's axis in a tile: all of it, padded to what matrix instructions take, or a part."""
-    whole = padded(space.problem.sizes[axis.name], 16)
+    whole = round_up(space.problem.sizes[axis.name], 16)
     return min(space.plan.block_inner or whole, whole)
 
 

@@ -76,7 +76,7 @@ WORKAROUNDS = (
     ),
     Workaround(
         "ranks two rows of a thread in local memory, up to five times as slowly",
-        ("strategies.search.space:held_in_registers",),
+        ("strategies.search.space:fits_registers",),
     ),
     Workaround(
         "prints literals on the C target with seven digits, and takes a literal that stands alone for a float32",

@@ -47,7 +47,7 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
     scope = scope_for(form.cascade, bound, ops, tensors)
     length = block_lengths(form, bound.sizes)
 
-    def made(ranges: Ranges) -> Iterator[tuple[Ranges, dict[str, Any]]]:
+    def blocks(ranges: Ranges) -> Iterator[tuple[Ranges, dict[str, Any]]]:
         inner = scope.over(ranges)
         if 0 in map(inner.length, executor.reduced) and empty == "nan":  # the definition: reductions are identities
             yield ranges, interpret_cascade(form.cascade, inner)
@@ -58,10 +58,10 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
             for part in pieces(executor.reduced, inner, length):
                 yield {**ranges, **part}, executor.outputs(inner.over(part), values, carries=True)
 
-    chunks = chain.from_iterable(map(made, pieces(output_axes(form.cascade), scope, length)))
+    chunks = chain.from_iterable(map(blocks, pieces(output_axes(form.cascade), scope, length)))
     with ops.quiet():
         whole = assemble_chunks(chunks, output_kinds(form, bound.result), scope, backend)
-    return {name: ARRAY_BACKENDS[backend].returned(array, bound.library) for name, array in whole.items()}
+    return {name: ARRAY_BACKENDS[backend].to_library(array, bound.library) for name, array in whole.items()}
 
 
 def reference(form: FusedForm, bound: Bound) -> dict[str, Any]:

@@ -33,7 +33,7 @@ class ArrayBackend(ABC):
         """An uninitialised array."""
 
     @abstractmethod
-    def returned(self, array: Any, library: str) -> Any:
+    def to_library(self, array: Any, library: str) -> Any:
         """An output as an array of the caller's library, `numpy` or `torch`."""
 
 
@@ -61,7 +61,7 @@ class NumpyBackend(ArrayBackend):
 
         return np.empty(tuple(shape), numpy_dtype(dtype))
 
-    def returned(self, array: Any, library: str) -> Any:
+    def to_library(self, array: Any, library: str) -> Any:
         if library == "numpy":
             return array
         import torch
@@ -93,7 +93,7 @@ class TorchBackend(ArrayBackend):
 
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=getattr(ops, "device", "cpu"))
 
-    def returned(self, array: Any, library: str) -> Any:
+    def to_library(self, array: Any, library: str) -> Any:
         return to_numpy(array) if library == "numpy" else array
 
 

@@ -51,7 +51,7 @@ def _blocks(form: FusedForm, sizes: Mapping[str, int], limit: int) -> dict[Axis,
     inner -= {
         axis for value in (*form.cascade.values, *(p.value for p in form.cascade.producers)) for axis in value.indices
     }
-    inner -= set(form.cascade.reduced)
+    inner -= set(form.cascade.reduced_axes)
     whole = whole_axes(form.cascade)
     arrays = [axes - inner for axes in _arrays(form)]
     while True:
@@ -75,7 +75,7 @@ def whole_axes(cascade: Cascade) -> set[Axis]:
 
 def _preference(form: FusedForm, axis: Axis) -> int:
     """Batch axes (those of every output) are cut only when the two long axes are small already."""
-    return int(axis in form.cascade.reduced or any(axis in one.axes for one in form.outputs))
+    return int(axis in form.cascade.reduced_axes or any(axis in one.axes for one in form.outputs))
 
 
 def _arrays(form: FusedForm) -> list[AbstractSet[Axis]]:
@@ -89,7 +89,7 @@ def _arrays(form: FusedForm) -> list[AbstractSet[Axis]]:
     made += [free_axes(form.cascade.domain)] if form.cascade.domain is not S.true else []
     made += [set(one.axes) for one in form.cascade.producers]
     made += [set(one.expr.atoms(Axis)) for one in form.outputs if one.carries]
-    return [*made, set(form.cascade.reduced)]
+    return [*made, set(form.cascade.reduced_axes)]
 
 
 def stream(executor: Executor, scope: Scope, length: Mapping[Axis, int]) -> Slots:
@@ -116,7 +116,7 @@ def _output_axes(cascade: Cascade) -> tuple[Axis, ...]:
     found = {axis for one in cascade.outputs for axis in one.axes}
     found |= {axis for one in cascade.reductions for axis in one.axes}
     held = {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
-    return tuple(sorted(found - whole_axes(cascade) - set(cascade.reduced) - held, key=str))
+    return tuple(sorted(found - whole_axes(cascade) - set(cascade.reduced_axes) - held, key=str))
 
 
 output_axes: Remembered[tuple[Axis, ...]] = Remembered(_output_axes)

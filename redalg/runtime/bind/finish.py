@@ -85,8 +85,8 @@ def with_starts(form: FusedForm, state: State, start: Mapping[Axis, int]) -> dic
 
 def check_whole(form: FusedForm, state: State, piece: Mapping[str, int], start: Mapping[Axis, int]) -> None:
     """Refuse a piece of a tensor that stands under two indices in the outputs, unless it is the whole."""
-    edges = ((start.get(axis, 0), start.get(axis, 0) + piece.get(axis.name, 0)) for axis in form.cascade.reduced)
-    if state.places != (tuple(edges),) or any(start.get(axis, 0) for axis in form.cascade.reduced):
+    edges = ((start.get(axis, 0), start.get(axis, 0) + piece.get(axis.name, 0)) for axis in form.cascade.reduced_axes)
+    if state.places != (tuple(edges),) or any(start.get(axis, 0) for axis in form.cascade.reduced_axes):
         check_piece_indices(finished_exprs(form), form, "finish")
 
 
@@ -144,14 +144,14 @@ def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict
 
 def summed_boxes(form: FusedForm, state: State, piece: Mapping[str, int]) -> dict[Axis, tuple[int, int]]:
     """(first, stop) of the reduced axes that outputs sum over and no tensor of `finish` has: those of the state."""
-    axes = {axis for one in finished_producers(form) for axis in one.cascade.axes()} & set(form.cascade.reduced)
+    axes = {axis for one in finished_producers(form) for axis in one.cascade.axes()} & set(form.cascade.reduced_axes)
     missing = sorted((axis for axis in axes if axis.name not in piece), key=str)
     if missing and (state.places is None or len(state.places) > 1):
         raise InputError(
             f"finish: an output sums over axis {missing[0]} itself, and the state does not know which places of it it "
             "holds: its pieces do not adjoin. Merge pieces that adjoin."
         )
-    boxes = dict(zip(form.cascade.reduced, state.places[0], strict=True)) if state.places else {}
+    boxes = dict(zip(form.cascade.reduced_axes, state.places[0], strict=True)) if state.places else {}
     return {axis: boxes.get(axis, (0, 0)) for axis in missing}
 
 

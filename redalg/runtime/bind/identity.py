@@ -63,7 +63,7 @@ def shared_parts(cascade: Cascade, writer: Writer) -> list[str]:
     """The parts that all slots of a state share: the reduced axes, the mask, the producers."""
     producers = (f"{producer.name} over {writer.free(producer.axes)}: {producer_text(producer.cascade, writer)}"
                  for producer in cascade.producers)  # fmt: skip
-    return [f"over {writer.several(cascade.reduced)} where {writer.text(cascade.domain)}", *producers]
+    return [f"over {writer.several(cascade.reduced_axes)} where {writer.text(cascade.domain)}", *producers]
 
 
 def producer_text(cascade: Cascade, writer: Writer) -> str:
@@ -98,7 +98,7 @@ def accumulator_text(slot: Accumulator, writer: Writer) -> str:
 def description_lines(form: FusedForm) -> tuple[str, ...]:
     """A line for each part, as people read it."""
     cascade = form.cascade
-    lines = [f"over {', '.join(map(str, cascade.reduced))}"]
+    lines = [f"over {', '.join(map(str, cascade.reduced_axes))}"]
     lines += [] if cascade.domain is S.true else [f"where {cascade.domain}"]
     lines += [f"{one.name} = {one.definition}" for one in cascade.producers]
     lines += [f"{one.value} = {one.monoid} {one.term}" for one in form.extrema]

@@ -99,7 +99,7 @@ def array_dtype(array: Any) -> str:
 def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] | None = None,
          chunked: bool = False) -> Bound:  # fmt: skip
     """Check the inputs of a call. `extents` gives axes that no tensor carries; `chunked` allows a part of the axis."""
-    tensors, scalars = _named(cascade, given)
+    tensors, scalars = _select_inputs(cascade, given)
     tensors = {name: native(array) for name, array in tensors.items()}
     libraries = {name: _library(name, array) for name, array in tensors.items()}
     if len(set(libraries.values())) > 1:
@@ -118,11 +118,11 @@ def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] 
     _check_dtypes(cascade, dtypes, library)
     _check_extents(cascade, extents or {})
     sizes = _sizes(cascade, tensors, extents or {}, chunked)
-    compute, result = promoted([dtype for dtype in dtypes.values() if is_float(dtype)])
+    compute, result = promote_dtypes([dtype for dtype in dtypes.values() if is_float(dtype)])
     return Bound(tensors, scalars, sizes, dtypes, library, next(iter(devices.values()), "cpu"), compute, result)
 
 
-def promoted(dtypes: list[str]) -> tuple[str, str]:
+def promote_dtypes(dtypes: list[str]) -> tuple[str, str]:
     """(compute dtype, output dtype) by torch's promotion: two different 16-bit types meet in float32.
 
     Floats of 8 bits only store numbers: beside wider ones they decide nothing, and alone they meet in float32.
@@ -136,7 +136,7 @@ def promoted(dtypes: list[str]) -> tuple[str, str]:
     return ("float64" if widest == "float64" else "float32"), widest
 
 
-def _named(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+def _select_inputs(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
     wanted = cascade.inputs()
     check_call_names(
         {name: _signature(cascade, name) for name in wanted}, [one.name for one in cascade.scalars()], given
@@ -274,7 +274,7 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
     sizes = {}
     for axis in cascade.axes():
         known = seen.get(axis.name, {})
-        if not (chunked and axis in cascade.reduced and known):  # of which the tensors hold a part
+        if not (chunked and axis in cascade.reduced_axes and known):  # of which the tensors hold a part
             known = known | ({} if axis.size is None else {"its declaration": axis.size})
             known = known | ({"sizes=": extents[axis.name]} if axis.name in extents else {})
         if len(set(known.values())) > 1:

@@ -86,7 +86,7 @@ def axes_by_place(form: FusedForm) -> frozenset[Axis]:
 
 def places_matter(form: FusedForm) -> bool:
     """Tell if a state is right only if the places of its elements are right."""
-    if form.ordered or axes_by_place(form) & set(form.cascade.reduced):
+    if form.ordered or axes_by_place(form) & set(form.cascade.reduced_axes):
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
     used = frozenset().union(*map(values_of, finished))

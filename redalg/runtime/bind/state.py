@@ -104,8 +104,8 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
     with ops.quiet():
         slots = stream(executor, scope, block_lengths(form, bound.sizes))
     made = pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
-    box = tuple(scope.ranges[axis] for axis in form.cascade.reduced)
-    others = axes_by_place(form) - set(form.cascade.reduced)
+    box = tuple(scope.ranges[axis] for axis in form.cascade.reduced_axes)
+    others = axes_by_place(form) - set(form.cascade.reduced_axes)
     return replace(
         made,
         places=() if is_nothing(box) else (box,),
@@ -115,23 +115,24 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
 
 def check_piece_indices(exprs: Iterable[Basic], form: FusedForm, method: str) -> None:
     """Refuse a tensor under two indices if a piece of it serves the one and not the other."""
-    both = under_two_indices(exprs, form.cascade.reduced)
+    both = under_two_indices(exprs, form.cascade.reduced_axes)
     if both is None:
         return
     cut, whole = both
     names = (f"{cut.name}_{number or 'all'}" for number in count())
     name = next(new for new in names if new not in form.cascade.inputs())
     other = str(whole).replace(f"{whole.name}[", f"{name}[", 1)
+    along = ", ".join(map(str, form.cascade.reduced_axes))
     raise InputError(
         f"{method}: tensor `{cut.name}` stands under two indices, `{cut}` and `{whole}`: one of them would take a "
-        f"piece along axis {', '.join(map(str, form.cascade.reduced))} for the whole. Write the expression with two "
+        f"piece along axis {along} for the whole. Write the expression with two "
         f"tensors, `{cut}` and `{other}`; pass the piece as `{cut.name}`, and all of it as `{name}`."
     )
 
 
 def reduced_names(form: FusedForm) -> tuple[str, ...]:
     """The names of the reduced axes."""
-    return tuple(str(axis.name) for axis in form.cascade.reduced)
+    return tuple(str(axis.name) for axis in form.cascade.reduced_axes)
 
 
 def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
@@ -180,7 +181,7 @@ def _totals(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
 
 
 def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
-    if index in form.cascade.reduced:
+    if index in form.cascade.reduced_axes:
         return 0
     if isinstance(index, Axis):
         if index.name not in sizes and index.size is None:
@@ -282,15 +283,15 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
                          "Make it again by `leaf`.")  # fmt: skip
     both = None if form.ordered else shared_box(a.places, b.places)
     if both is not None:
-        raise InputError(overlapping(form, both))
+        raise InputError(overlap_message(form, both))
     return join_boxes(a.places, b.places)
 
 
-def overlapping(form: FusedForm, both: Box) -> str:
+def overlap_message(form: FusedForm, both: Box) -> str:
     """The message for two pieces that hold the same places."""
     held = " × ".join(f"{_elements(*edge)} of axis {axis}"
-                      for axis, edge in zip(form.cascade.reduced, both, strict=True))  # fmt: skip
-    starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced)
+                      for axis, edge in zip(form.cascade.reduced_axes, both, strict=True))  # fmt: skip
+    starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced_axes)
     return (
         f"merge: both states hold {held}, and the expression depends on the places of elements (a mask by place, an "
         f"index, a shift). Give every leaf its `start={{{starts_wanted}}}`, and merge each piece once."

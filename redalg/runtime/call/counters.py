@@ -33,7 +33,7 @@ class Counters:
     def __call__(self) -> Any:
         if self.device.type == "cpu":
             return zeros(self.shape, self.device)
-        if capturing():
+        if is_capturing():
             return self.cut()
         stream = stream_of(self.device)
         if stream not in self.kept:
@@ -80,7 +80,7 @@ def zeros(shape: tuple[int, ...], device: Any) -> Any:
     return torch.zeros(shape, dtype=torch.int32, device=device)
 
 
-def capturing() -> bool:
+def is_capturing() -> bool:
     """Tell if launches are captured into a graph."""
     import torch
 

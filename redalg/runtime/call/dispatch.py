@@ -22,7 +22,7 @@ from redalg.runtime.bind.inputs import (
     check_choice,
     library_name,
     native,
-    promoted,
+    promote_dtypes,
 )
 from redalg.runtime.call import prepared
 from redalg.runtime.call.prepared import Step, bound_again, keep, kind_of, without_tensors
@@ -42,7 +42,7 @@ def call(
     if options["check"]:
         check_signs(passes, given)
     kind = kind_of(passes, given, backend, sizes, options)
-    met = prepared.known(kind) if kind is not None else None
+    met = prepared.find_prepared(kind) if kind is not None else None
     if met is not None:
         return met.run(given)
     given = {name: native(one) for name, one in given.items()} if kind is None else given
@@ -155,7 +155,7 @@ def bind_pass(passes: Passes, form: FusedForm, known: Mapping[str, Any], sizes: 
         return bound
     names = {element.name for element in passes.elements}
     floats = [dtype for name in names if is_float(dtype := array_dtype(known[name]))]
-    return replace(bound, result=promoted(floats)[1])
+    return replace(bound, result=promote_dtypes(floats)[1])
 
 
 def check_given(passes: Passes, given: Mapping[str, Any]) -> None:

@@ -15,7 +15,7 @@ from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
 from redalg.runtime.call.counters import Counters
 from redalg.runtime.call.prepared import Step, bound_again, without_tensors
-from redalg.runtime.call.sizes import lowered_for
+from redalg.runtime.call.sizes import lowering_for
 from redalg.runtime.compile.compile import Kernel, compile_source, launch_function
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused import unfused
@@ -39,7 +39,7 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     checked = gathers_any(form.cascade) and (options["check"] or bound.device == "cpu")
     if checked:  # before anything is compiled
         check_indices(form, bound)
-    lowered = lowered_for(form, bound, tensors, options)
+    lowered = lowering_for(form, bound, tensors, options)
     if isinstance(lowered, unfused.Unfused):
         return unfused.unfused_operations(lowered, bound)
     return Launch(form, held, recipe_of(lowered, kernel_for(lowered), bound, tensors), checked, options["empty"])
@@ -149,12 +149,12 @@ def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, .
 def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
     """The function that converts a tensor like this one to the kernel's input; None if it fits already."""
     if numpy:
-        return lambda one: taken(backends.torch_of(native(one)), parameter)
+        return lambda one: to_parameter(backends.torch_of(native(one)), parameter)
     plain = array.is_contiguous() and tuple(array.shape) == parameter.shape and not array.is_neg()
-    return None if plain and array.dtype == _dtype(parameter.dtype) else lambda one: taken(one, parameter)
+    return None if plain and array.dtype == _dtype(parameter.dtype) else lambda one: to_parameter(one, parameter)
 
 
-def taken(array: Any, parameter: Parameter) -> Any:
+def to_parameter(array: Any, parameter: Parameter) -> Any:
     """A tensor as the kernel takes it: contiguous, masks as bytes."""
     import torch
 
@@ -171,11 +171,11 @@ def finisher(output: FormOutput, lowered: Lowered, parameter: Parameter, bound: 
     if shape == parameter.shape and dtype == parameter.dtype and not numpy:
         return None
 
-    def finished(array: Any) -> Any:
+    def finish(array: Any) -> Any:
         array = array.reshape(shape).to(_dtype(dtype))
         return array.numpy() if numpy else array
 
-    return finished
+    return finish
 
 
 def refuse_missing_torch() -> None:

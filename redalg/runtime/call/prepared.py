@@ -77,7 +77,7 @@ def kind_of(
     return tuple(seen)
 
 
-def known(kind: Hashable) -> Prepared | None:
+def find_prepared(kind: Hashable) -> Prepared | None:
     """The steps of a kind of call that was met before."""
     try:
         return _PREPARED.get(kind)

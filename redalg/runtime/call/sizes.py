@@ -25,23 +25,23 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.pipeline import plan_stages, write_source
 from redalg.runtime.bind.inputs import Bound
-from redalg.runtime.known.tuned import measured_at
+from redalg.runtime.known.tuned import was_measured
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import (
+    choose_unfused,
+    choose_unfused_for,
     options_of,
     plannable,
     problem_of,
     sized_axes,
     target_of,
-    unfused_at,
-    unfused_for,
 )
 from redalg.runtime.unfused.unfused import Unfused
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.plan import Problem, shape_of
 from redalg.strategies.schedule import AnySchedule
-from redalg.strategies.varying import fits_launch, may_vary, unnamed, with_symbols
+from redalg.strategies.varying import fits_launch, may_vary, unnamed_dimensions, with_symbols
 
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
@@ -53,7 +53,7 @@ _FIRST: dict[Hashable, Mapping[Any, int]] = {}
 _VARIED: dict[Hashable, frozenset[Any]] = {}
 
 
-def lowered_for(
+def lowering_for(
     form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Lowered | Unfused:
     """The lowering for a call's sizes, or the unfused form, kept in process by what it depends on."""
@@ -74,12 +74,12 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
 
 def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Lowered | Unfused:
     """The lowering of sizes not met before: their own for the first of a family, else the one that they share."""
-    plain = unfused_at(form, target, problem, plan)
+    plain = choose_unfused(form, target, problem, plan)
     if plain is not None:
         return plain
     asked = problem
     planable, plans, problem = plan_stages(form, target, asked, plan)
-    if plan is not None or measured_at(form, problem, plans[0]):
+    if plan is not None or was_measured(form, problem, plans[0]):
         return write_source(planable, plans, problem)
     one_loop, within, binding = planable, problem, plans[0].binding
     if len(planable.forms) > 1:  # sizes of stages are constant, those of one loop need not be
@@ -93,7 +93,8 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
     problem = replace(
         problem,
-        varying=changed(family, {**problem.sizes, **unnamed(loop, within)}, str(loop.cascade.axis.name)) & free,
+        varying=changed_axes(family, {**problem.sizes, **unnamed_dimensions(loop, within)}, str(loop.cascade.axis.name))
+        & free,
     )
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
     if not problem.varying or large or not fits_launch(plans[0].binding, problem):
@@ -120,7 +121,7 @@ def forget(form: FusedForm) -> None:
         _LOWERED.pop(key, None)
 
 
-def changed(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:
+def changed_axes(family: Hashable, sizes: Mapping[Any, int], streamed: str) -> frozenset[Any]:
     """The axes whose sizes become run-time ones: free axes once any size has changed, the streamed one once it has.
 
     A changing trip count costs more than changing bounds: the tail of every tile is masked.
@@ -145,7 +146,7 @@ def plan_taken(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
 ) -> AnySchedule:
     """The plan that a call takes: a kernel's, or the unfused form."""
-    plain = unfused_for(form, target, sizes, dtypes, **options)
+    plain = choose_unfused_for(form, target, sizes, dtypes, **options)
     return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
 
 
@@ -154,7 +155,7 @@ def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mappin
     lowered = lower(form, target, sizes, dtypes, **options)
     wanted = {name: options.get(name, default) for name, default in DEFAULTS.items()}
     wanted["result"] = lowered.problem.result
-    if not lowered.program.sizes and unfused_for(form, target, sizes, dtypes, **options) is None:
+    if not lowered.program.sizes and choose_unfused_for(form, target, sizes, dtypes, **options) is None:
         given, of_call = options.get("shapes") or {}, replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={})
         shapes = {name: tuple(given.get(name) or shape_of(name, form.cascade.elements(), of_call)) or (1,)
                   for name in form.cascade.inputs()}  # fmt: skip

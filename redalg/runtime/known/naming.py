@@ -116,7 +116,7 @@ class Writer:
         """The outputs of a cascade, in order, each with its axes (a producer's are in order of name)."""
         for producer in cascade.producers:
             self.values[producer.name] = text_digest(self.cascade(producer.cascade, inner=True))
-        reduced = self.several(cascade.reduced)
+        reduced = self.several(cascade.reduced_axes)
         for reduction in cascade.reductions:
             place = "" if reduction.place is None else self.text(reduction.place)
             head = f"{reduction.monoid} {reduction.result} {place} over {reduced}"

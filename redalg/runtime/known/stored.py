@@ -30,21 +30,21 @@ LATER = {"merge": "kernel", "persistent": 0}
 """Choices that older files do not name, as their plans had them."""
 
 
-def written(schedule: AnySchedule) -> Line:
+def to_json(schedule: AnySchedule) -> Line:
     """The JSON of a schedule of a form."""
     if isinstance(schedule, Definition):
         return DEFINITION
     return _lines(_over_roles(schedule.levels, schedule.binding))
 
 
-def read(line: Line, binding: Binding, device: DeviceSpec) -> AnySchedule:
+def from_json(line: Line, binding: Binding, device: DeviceSpec) -> AnySchedule:
     """The schedule of a form from its JSON."""
     if line == DEFINITION:
         return Definition(device)
-    return Schedule(*_with_axes(parsed(line), binding), roles=binding, limits=device)
+    return Schedule(*_with_axes(parse_levels(line), binding), roles=binding, limits=device)
 
 
-def parsed(line: Line) -> tuple[Level, ...]:
+def parse_levels(line: Line) -> tuple[Level, ...]:
     """The levels over roles from their JSON; `ValueError` or `TypeError` for anything else."""
     if isinstance(line, str):
         raise ValueError(f"a schedule is a list of levels or {DEFINITION!r}, not {line!r}")

@@ -95,10 +95,10 @@ class Entry:
     def name(self) -> str:
         """The entry's name in a file: a bucket may hold results of several sizes, each with a kernel and without."""
         sizes = (f"{axis}={size}" for axis, size in sorted(self.sizes.items()))
-        return " ".join([self.key.digest, *sizes, *([UNFUSED] if self.unfused else [])])
+        return " ".join([self.key.digest, *sizes, *([UNFUSED] if self.is_unfused else [])])
 
     @property
-    def unfused(self) -> bool:
+    def is_unfused(self) -> bool:
         """True if it is the time of the unfused form, which has no levels."""
         return self.schedule == stored.DEFINITION
 
@@ -142,7 +142,7 @@ def tilelang_version() -> str:
 # ---- choice ----------------------------------------------------------------------------------------------------------
 
 
-def remembered(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
+def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
     """The remembered schedules of a problem.
 
     First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
@@ -153,9 +153,9 @@ def remembered(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
     found = list(known_entries(form, space.problem, space.device))
     sizes = key_sizes(form, space.problem) if found else {}
     for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
-        if entry.unfused and entry.sizes != sizes:
+        if entry.is_unfused and entry.sizes != sizes:
             continue
-        schedule = stored.read(entry.schedule, space.binding, space.device)
+        schedule = stored.from_json(entry.schedule, space.binding, space.device)
         schedule = replace(schedule, predicted_us=entry.predicted_us, origin=origin)
         if isinstance(schedule, Definition) or entry.sizes == sizes or space.admits(schedule):
             yield schedule
@@ -171,13 +171,13 @@ def known_entries(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iter
         yield from ((origin, one) for origin, entries in held.items() for one in entries.values() if one.key == key)
 
 
-def measured_at(form: FusedForm, problem: Problem, schedule: Schedule) -> bool:
+def was_measured(form: FusedForm, problem: Problem, schedule: Schedule) -> bool:
     """Tell if a schedule was measured at exactly these sizes: a kernel of their own is worth it."""
     if schedule.origin not in TUNED:
         return False
     found = (one for origin, one in known_entries(form, problem, schedule.device) if origin == schedule.origin)
     binding, device, sizes = schedule.binding, schedule.device, key_sizes(form, problem)
-    return any(one.sizes == sizes and stored.read(one.schedule, binding, device) == schedule for one in found)
+    return any(one.sizes == sizes and stored.from_json(one.schedule, binding, device) == schedule for one in found)
 
 
 def pack_file(name: str) -> Path:
@@ -265,7 +265,7 @@ def parse_entry(line: Mapping[str, Any]) -> Entry:
     else:
         schedule, planner = line["schedule"], int(parts["planner"])
     if schedule != stored.DEFINITION:
-        stored.parsed(schedule)
+        stored.parse_levels(schedule)
     key = Key(str(parts["cascade"]), dict(parts["dtypes"]), dict(parts["bucket"]), dict(parts["options"]),
               str(parts["card"]), planner, str(parts["tilelang"]))  # fmt: skip
     sizes = {str(name): int(size) for name, size in dict(line["sizes"]).items()}

@@ -39,7 +39,7 @@ class Worker:
 
     def compile(self, source: Source) -> str:
         """Compile into the cache; return what went wrong, empty if nothing did."""
-        process = self.running()
+        process = self.start()
         assert process.stdin is not None
         assert process.stdout is not None
         try:
@@ -50,7 +50,7 @@ class Worker:
             self.end()
             return STOPPED
 
-    def running(self) -> subprocess.Popen[bytes]:
+    def start(self) -> subprocess.Popen[bytes]:
         """The process, started if there is none."""
         if self.process is None:
             known = os.pathsep.join([str(PACKAGES), *filter(None, sys.path)])

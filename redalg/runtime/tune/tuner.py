@@ -136,7 +136,7 @@ def tune(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) 
         pass
     task = task_of(passes, given, extents, how)
     rules, *_ = task.space.plans()
-    estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.ranked()}
+    estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.rank()}
     estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
     listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
     limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first
@@ -166,7 +166,7 @@ def first_plans(task: Task, rules: AnySchedule) -> list[AnySchedule]:
 
     The result is no slower than they are.
     """
-    known = (one for one in tuned.remembered(task.form, task.space) if isinstance(one, Schedule))
+    known = (one for one in tuned.tuned_schedules(task.form, task.space) if isinstance(one, Schedule))
     plain = [] if task.plain is None else [task.plain.plan]
     return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
 
@@ -179,7 +179,7 @@ def keep_fastest(task: Task, found: Found[AnySchedule], rules: AnySchedule, bega
         best = Found(tuple(same), found.listed, found.stopped).best
         if best is not None and best.measured_us is not None:
             key = tuned.problem_key(task.form, problem, task.space.device)
-            sized, chosen = tuned.key_sizes(task.form, problem), stored.written(best.candidate)
+            sized, chosen = tuned.key_sizes(task.form, problem), stored.to_json(best.candidate)
             path = tuned.remember(tuned.Entry(key, sized, chosen, best.measured_us, best.predicted_us))
     if path is not None:
         sizes.forget(task.form)
@@ -260,7 +260,7 @@ def task_of(passes: Passes, given: Given, extents: Mapping[str, int], how: Tunin
     shapes = {name: tuple(one.shape) or (1,) for name, one in backends.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
                       precision=how.precision, result=bound.result)  # fmt: skip
-    return Task(passes, given, extents, taken, bound, space, unfused.offered(form, space))
+    return Task(passes, given, extents, taken, bound, space, unfused.offer_unfused(form, space))
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -290,7 +290,7 @@ class Measuring:
         if self.task.bound.device == "cpu":  # they would disturb the clock
             for begun in jobs:
                 wait_for_kernel(begun, deadline)
-        return [self.finished(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
+        return [self.outcome(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
 
     def began(self, plan: AnySchedule) -> Begun:
         """A plan's program and the job that compiles it, or the reason why it has none. The unfused form needs none."""
@@ -302,7 +302,7 @@ class Measuring:
             return f"{refusal}"
         return lowered, self.compilers.submit(lowered.source)
 
-    def finished(self, plan: AnySchedule, begun: Begun, deadline: float) -> Outcome:
+    def outcome(self, plan: AnySchedule, begun: Begun, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
         said = wait_for_kernel(begun, deadline)
         if said or isinstance(begun, str):
@@ -313,7 +313,7 @@ class Measuring:
             return Outcome(None, "not measured: the time was over")
         try:
             self.steps[plan] = self.step(begun)
-            made = self.timed(self.steps[plan])
+            made = self.check_and_time(self.steps[plan])
         except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
             if is_lost(self.task.bound.device):
                 self.lost.append(f"not measured: this process lost the device to plan `{plan}`")
@@ -327,7 +327,7 @@ class Measuring:
         first = time_of(trial)
         if self.lost:
             return first
-        second = self.timed(self.steps[trial.candidate]).measured_us if trial.candidate in self.steps else None
+        second = self.check_and_time(self.steps[trial.candidate]).measured_us if trial.candidate in self.steps else None
         return first if second is None else (first + second) / 2
 
     def step(self, begun: Unfused | tuple[Lowered, Job]) -> Step:
@@ -339,7 +339,7 @@ class Measuring:
         recipe = recipe_of(lowered, compile_source(lowered.source), task.bound, tensors)
         return partial(recipe.launch, scalars=[task.scalars[name] for name in recipe.scalars])
 
-    def timed(self, step: Step) -> Outcome:
+    def check_and_time(self, step: Step) -> Outcome:
         """Check a plan's result, then time it."""
         import torch
 

@@ -43,9 +43,9 @@ class Verifier:
     @staticmethod
     def of(form: FusedForm, bound: Bound, reference: Mapping[str, Any]) -> Verifier:
         """The verifier of a problem, from its unfused definition's outputs."""
-        reduced = prod(bound.sizes[axis.name] for axis in form.cascade.reduced)
-        reduced *= max((prod(bound.sizes[axis.name] for axis in one.cascade.reduced) for one in form.cascade.producers),
-                       default=1)  # fmt: skip
+        reduced = prod(bound.sizes[axis.name] for axis in form.cascade.reduced_axes)
+        inner = [producer.cascade.reduced_axes for producer in form.cascade.producers]
+        reduced *= max((prod(bound.sizes[axis.name] for axis in axes) for axes in inner), default=1)
         summed = ROOM * sqrt(reduced) * DTYPES[bound.compute].roundoff
         taken = [DTYPES[dtype].roundoff for dtype in (*bound.dtypes.values(), bound.result) if is_float(dtype)]
         plain = bound.compute if is_eight_bits(bound.result) else bound.result

@@ -4,7 +4,7 @@
     running := the definition's text (`lower_tile.definition`) as a function, made once for a form and its sizes
 
 Fusion is no gain if a product is large and what it leaves in memory is small. The unfused form is admitted only if
-it is as accurate as the kernel and takes about as much memory (elsewhere `admitted` raises `PlanError`):
+it is as accurate as the kernel and takes about as much memory (elsewhere `admit_unfused` raises `PlanError`):
 
     dtypes       all tensors are of one: float64 or float32, in which the kernel calculates as well; or bfloat16, where
                  every tensor in between is an operand of a further product, which the kernel rounds to bfloat16 too.
@@ -44,7 +44,7 @@ from redalg.runtime.bind.narrow import to_numpy
 from redalg.runtime.unfused.scaled import scaled_product, scaled_product_text
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.model.cost import Prediction
-from redalg.strategies.model.unfused import expression, predicted
+from redalg.strategies.model.unfused import expression, predict_unfused
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.products import operands_dtype
 from redalg.strategies.schedule import Definition
@@ -94,7 +94,7 @@ class Unfused:
 # ---- admission -------------------------------------------------------------------------------------------------------
 
 
-def admitted(form: FusedForm, space: Space) -> Unfused:
+def admit_unfused(form: FusedForm, space: Space) -> Unfused:
     """The unfused form beside a space of kernels; `PlanError` if it would be less accurate, or take far more memory.
 
     Args:
@@ -116,17 +116,17 @@ def admitted(form: FusedForm, space: Space) -> Unfused:
 def unfused_form(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
     """The unfused form of a definition's text, whose largest tensor in between has `largest` bytes."""
     count = launch_count(text)
-    time = predicted(form, space.problem, space.device, count, largest)
+    time = predict_unfused(form, space.problem, space.device, count, largest)
     plan = Definition(space.device, count, predicted_us=time.time_us, origin="model")
     return Unfused(form, space.problem, plan, text, time)
 
 
-def offered(form: FusedForm, space: Space) -> Unfused | None:
+def offer_unfused(form: FusedForm, space: Space) -> Unfused | None:
     """The unfused form; None if it is not admitted."""
     if obstacle(form, space.problem, space.device):  # the cheap part: most forms end here
         return None
     try:
-        return admitted(form, space)
+        return admit_unfused(form, space)
     except PlanError:
         return None
 
@@ -166,7 +166,7 @@ def rounding_refusal(form: FusedForm, space: Space) -> str:
     sums = [one for whole in cascades(cascade) for one in whole.reductions]
     bare = all(one.monoid.name == "sum" and is_matrix_product(one.term) for one in sums)
     returned = all(one.expr in made for whole in cascades(cascade) for one in whole.outputs)
-    nested = any(one.cascade.producers or set(one.cascade.reduced) & set(one.axes) for one in cascade.producers)
+    nested = any(one.cascade.producers or set(one.cascade.reduced_axes) & set(one.axes) for one in cascade.producers)
     within = any(values_of(one.term) & set(cascade.values) for one in cascade.reductions)
     if not bare or not returned or nested or within or cascade.parameters:
         return said
@@ -283,19 +283,19 @@ class Operations:
     def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
         import torch
 
-        arguments = [self.taken(given[name], dtype) for name, dtype in self.inputs]
+        arguments = [self.to_input(given[name], dtype) for name, dtype in self.inputs]
         arguments += [torch.full((), scalar, dtype=self.dtype, device=self.device)
                       for scalar in scalars_of(self.cascade, given).values()]  # fmt: skip
         with exactly(self.device.type, tf32=self.tf32):
             made = self.function(*arguments)
-        return {name: self.finished(one, dtype) for (name, dtype), one in zip(self.outputs, made, strict=True)}
+        return {name: self.to_output(one, dtype) for (name, dtype), one in zip(self.outputs, made, strict=True)}
 
-    def taken(self, array: Array, dtype: Any) -> Array:
+    def to_input(self, array: Array, dtype: Any) -> Array:
         """A tensor as PyTorch takes it."""
         array = backends.torch_of(native(array)) if self.numpy else array
         return array if dtype is None else array.to(dtype)
 
-    def finished(self, array: Array, dtype: Any) -> Array:
+    def to_output(self, array: Array, dtype: Any) -> Array:
         """An output as a kernel gives it: contiguous, in its dtype."""
         array = array.to(dtype).contiguous()
         return to_numpy(array) if self.numpy else array

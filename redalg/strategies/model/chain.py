@@ -83,7 +83,7 @@ class Chain:
         return tuple(dict.fromkeys(loop for one in made for loop in one.loops))
 
     @cached_property
-    def shared(self) -> tuple[str, ...]:
+    def shared_loops(self) -> tuple[str, ...]:
         """The loops that several blocks have (of a single block: all its loops)."""
         several = [loop for loop in self.loops if sum(loop in block.loops for block in self.blocks) > 1]
         return tuple(several) if len(self.blocks) > 1 else self.loops
@@ -107,10 +107,10 @@ def chain_of(form: FusedForm) -> Chain:
     cascade, blocks = form.cascade, list[Block]()
     for producer in cascade.producers:
         inner = producer.cascade
-        reduced = tuple(map(str, inner.reduced)) if inner.reductions else ()
+        reduced = tuple(map(str, inner.reduced_axes)) if inner.reductions else ()
         output = Tensor(producer.name, tuple(map(str, producer.axes)))
         blocks.append(Block(output, inputs_of([one.term for one in inner.reductions]), reduced))
-    streamed = tuple(map(str, cascade.reduced))
+    streamed = tuple(map(str, cascade.reduced_axes))
     for axes, terms in grouped_terms(form).items():
         name = "_".join(terms)
         blocks.append(Block(Tensor(name, axes), inputs_of(terms.values()), streamed))

@@ -229,16 +229,16 @@ class Kernel:
     def waiting_us(self) -> float:
         """The time that a block waits: for loads and inner loads; for reductions, or a lane's earlier operations."""
         fitted, plan, traffic = self.constants, self.plan, self.traffic
-        each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed
+        each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed_share
         if plan.level == "thread":
             chain = self.work.merging * self.cells / plan.threads
             return traffic.steps * (each + fitted.lane_us + fitted.chain_us * chain) + fitted.join_us * self.warps
         rows = 1 if plan.multiplies else plan.block_row
         reduced = fitted.reduce_us * self.work.reductions * rows * self.warps.bit_length()
-        return traffic.steps * (each + fitted.step_us * self.exposed + reduced)
+        return traffic.steps * (each + fitted.step_us * self.exposed_share + reduced)
 
     @cached_property
-    def exposed(self) -> float:
+    def exposed_share(self) -> float:
         """The share of a load's wait that is left if the load begins some steps ahead."""
         ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized))
         if ahead < 1:

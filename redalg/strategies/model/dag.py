@@ -96,14 +96,14 @@ class _Loop:
         return f"{self.name}{inner}" if alone or (not self.name and len(self.body) == 1) else f"{self.name}({inner})"
 
 
-def spelled_out(placed: Sequence[Placed]) -> str:
+def tiling_expression(placed: Sequence[Placed]) -> str:
     """The tiling expression with its statements.
 
     >>> from redalg.strategies.model.chain import products
     >>> chain, trips = products("m", "k", "n", "h"), {"m": 8, "k": 8, "n": 8, "h": 8}
-    >>> spelled_out(place(chain, Nest(("m", "h", "n", "k")), trips))
+    >>> tiling_expression(place(chain, Nest(("m", "h", "n", "k")), trips))
     'mh(n(k(L_A, L_B, C_C), L_D, C_E), S_E)'
-    >>> spelled_out(place(chain, Nest(("m", "h", "n", "k")), {**trips, "k": 1}))
+    >>> tiling_expression(place(chain, Nest(("m", "h", "n", "k")), {**trips, "k": 1}))
     'm(L_A, h(n(L_B, C_C, L_D, C_E), S_E))'
     """
     root = _Loop("")

@@ -30,7 +30,7 @@ class Nest:
 
     def __str__(self) -> str:
         beneath = f"({', '.join(map(str, self.then))})" if self.then else ""
-        return spelled(self.loops) + beneath
+        return loop_names(self.loops) + beneath
 
     def without(self, bound: Collection[str]) -> Nest:
         """The nest with some loops taken out (bound to blocks, or run once)."""
@@ -45,7 +45,7 @@ class Nest:
         return (*self.loops, *(mine if set(mine) & set(block.loops) else ()))
 
 
-def spelled(loops: tuple[str, ...]) -> str:
+def loop_names(loops: tuple[str, ...]) -> str:
     """`mhnk`; with spaces where a loop's name has several letters."""
     return ("" if all(len(loop) == 1 for loop in loops) else " ").join(loops)
 
@@ -67,10 +67,10 @@ def flat(chain: Chain) -> Iterator[Nest]:
     >>> print(*flat(products("m", "k", "n", "h")))
     mn(k, h) nm(k, h)
     """
-    own = [tuple(loop for loop in block.loops if loop not in chain.shared) for block in chain.blocks]
+    own = [tuple(loop for loop in block.loops if loop not in chain.shared_loops) for block in chain.blocks]
     own = [loops for loops in own if loops]
     if len(own) < 2:
         return
-    for outer in permutations(chain.shared):
+    for outer in permutations(chain.shared_loops):
         for inner in product(*map(permutations, own)):
             yield Nest(outer, tuple(map(Nest, inner)))

@@ -20,7 +20,7 @@ from redalg.strategies.model.tiling import Nest
 from redalg.strategies.model.work import work_of
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.products import operands_dtype
-from redalg.strategies.rules.tiles import padded
+from redalg.strategies.rules.tiles import round_up
 
 VECTOR = 16
 """Bytes of the widest load."""
@@ -43,7 +43,7 @@ class Outline:
     """
 
     def __init__(self, form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> None:
-        self.binding, self.sizes = binding, binding.sized(problem.sizes)
+        self.binding, self.sizes = binding, binding.all_sizes(problem.sizes)
         self.chain, self.work = chain_of(form), work_of(form)
         self.streamed = str(binding.streamed)
         self.inner = tuple(dict.fromkeys(str(one.cascade.axis) for one in form.cascade.producers))
@@ -66,7 +66,7 @@ class Outline:
         made = sum(DTYPES[problem.result].bytes * prod(self.sizes.get(str(axis), 1) for axis in output.axes)
                    for output in form.outputs)  # fmt: skip
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
-        self.read_bytes = sum(self.width(one) * self.held(one, problem) for one in inputs)
+        self.read_bytes = sum(self.width(one) * self.elements_read(one, problem) for one in inputs)
         self.moved_bytes = made + self.read_bytes
         self.stored_width = sum(DTYPES[problem.result].bytes for one in form.outputs if binding.column in one.axes)
         self.carried = any(binding.streamed in one.axes for one in form.outputs)
@@ -75,7 +75,7 @@ class Outline:
         """Return the loops of a tensor that are not rows, and True if some are."""
         return tuple(loop for loop in tensor.loops if loop not in self.rows), bool(self.rows & set(tensor.loops))
 
-    def held(self, tensor: Tensor, problem: Problem) -> int:
+    def elements_read(self, tensor: Tensor, problem: Problem) -> int:
         """The elements that are read of an input: one for every point of its loops, or fewer if points share one."""
         points = prod(self.sizes.get(loop, 1) for loop in tensor.loops)
         shape = problem.shapes.get(tensor.name, ())
@@ -90,12 +90,12 @@ class Outline:
         """The loops within a block: the streamed one, and in it the producers'."""
         return Nest((self.streamed,), tuple(Nest((one,)) for one in self.inner)).without(())
 
-    def placed(self, live: frozenset[str]) -> tuple[Placed, ...]:
+    def placement(self, live: frozenset[str]) -> tuple[Placed, ...]:
         """Every statement in its place, if the loops in `live` run more than once and the others once."""
-        if live not in self._placed:
+        if live not in self._placements:
             trips = {loop: 2 if loop in live else 1 for loop in self.chain.loops}
-            self._placed[live] = place(self.chain, self.nest, trips)
-        return self._placed[live]
+            self._placements[live] = place(self.chain, self.nest, trips)
+        return self._placements[live]
 
     def tiles(self, plan: Plan) -> Tiles:
         """The tiles that plans of one shape share."""
@@ -109,7 +109,7 @@ class Outline:
         return {}
 
     @cached_property
-    def _placed(self) -> dict[frozenset[str], tuple[Placed, ...]]:
+    def _placements(self) -> dict[frozenset[str], tuple[Placed, ...]]:
         return {}
 
 
@@ -136,7 +136,7 @@ class Tiles:
         self.lengths |= {loop: self.deep(loop) for loop in outline.inner}
         self.lengths[outline.column] = plan.block_column
         self.lengths[outline.streamed] = plan.block_streamed
-        self.placed = outline.placed(frozenset(loop for loop, count in self.trips.items() if count > 1))
+        self.placed = outline.placement(frozenset(loop for loop, count in self.trips.items() if count > 1))
         self.loads = self._loads()
 
     def _steps(self, plan: Plan) -> int:
@@ -147,7 +147,7 @@ class Tiles:
 
     def deep(self, loop: str) -> int:
         """The number of elements of a producer's own axis that a tile holds."""
-        whole = padded(self.outline.sizes[loop], 16)
+        whole = round_up(self.outline.sizes[loop], 16)
         return min(self.inner or whole, whole)
 
     def elements(self, tensor: Tensor) -> int:
@@ -155,7 +155,7 @@ class Tiles:
         loops, by_row = self.outline.sides[tensor]
         return prod([self.lengths[loop] for loop in loops]) * (self.rows if by_row else 1)
 
-    def staged(self, tensor: Tensor) -> bool:
+    def is_staged(self, tensor: Tensor) -> bool:
         """Tell if a tile of a tensor lies in shared memory: it has two dimensions, and enters a product."""
         loops, by_row = self.outline.sides[tensor]
         return self.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
@@ -183,7 +183,7 @@ class Tiles:
         found = []
         for load in self.loads:
             tensor = load.statement.tensor
-            if self.staged(tensor):
+            if self.is_staged(tensor):
                 size = self.elements(tensor) * self.outline.width(tensor)
                 found.append((self.outline.takers[tensor], size, load.around[-1:] == (deepest,)))
         return tuple(found)

@@ -26,7 +26,9 @@ OPERATION_US, SHARE, TILE = 3.0, {1: 0.75, 2: 0.5}, 64 * 64
 more than 2 bytes: as of 2); results of a tile."""
 
 
-def predicted(form: FusedForm, problem: Problem, device: DeviceSpec, operations: int, largest_bytes: int) -> Prediction:
+def predict_unfused(
+    form: FusedForm, problem: Problem, device: DeviceSpec, operations: int, largest_bytes: int
+) -> Prediction:
     """Predict the time of a definition, from the number of its operations and the bytes of its largest tensor."""
     blocks = [one for one in chain_of(form).blocks if is_product(one)]
     width = min(DTYPES[dtype].bytes for dtype in problem.dtypes.values())

@@ -20,7 +20,7 @@ def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedul
     if (count := segments(plan, problem)) == 1:
         return schedule
     axis = plan.binding.streamed.name
-    rows = merged(plan, problem)
+    rows = rows_at_once(plan, problem)
     pipeline = plan.stages if plan.tensor_cores else 0
     return schedule.having(
         Parts(axis, count, rows=rows), Loop(axis, plan.block_streamed, pipeline, plan.warp_specialized)
@@ -87,7 +87,7 @@ SPREAD = 128
 """Blocks of the merging kernel above which they take more rows."""
 
 
-def merged(plan: Plan, problem: Problem, merge: str = "kernel") -> int:
+def rows_at_once(plan: Plan, problem: Problem, merge: str = "kernel") -> int:
     """The number of rows that a block merges at a time: in a kernel, as many as leave every multiprocessor a block."""
     most = min(plan.block_row, MERGED_ROWS)
     if merge == "launch" or (plan.multiplies and not plan.tensor_cores):

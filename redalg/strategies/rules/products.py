@@ -44,12 +44,16 @@ def product_dtype(left: str, right: str, problem: Problem, device: DeviceSpec) -
     """The dtype in which two operands of the given dtypes are multiplied."""
     known = {left, right}
     for dtype, held in HOLDS.items():
-        if known <= held | rounded_to(dtype, problem) and known & held and (not is_eight_bits(dtype) or device.fp8):
+        if (
+            known <= held | roundable_operands(dtype, problem)
+            and known & held
+            and (not is_eight_bits(dtype) or device.fp8)
+        ):
             return dtype
     return problem.compute
 
 
-def rounded_to(dtype: str, problem: Problem) -> set[str]:
+def roundable_operands(dtype: str, problem: Problem) -> set[str]:
     """The operands that may be rounded to a dtype: none to 8 bits, and none if an input of the call has more bits. (The
     tensor of a stage has more bits, even if the inputs have 16.)"""
     wide = {"float32", "float64"}

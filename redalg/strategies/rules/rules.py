@@ -26,21 +26,21 @@ from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
 from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
-from redalg.strategies.rules.tiles import Product, Tile, padded, product_tile
+from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 
 def choose(form: FusedForm, problem: Problem, target: str) -> Schedule:
     """Choose the schedule of a form for a target; it serves the run-time sizes up to the next power of two."""
-    return chosen(form, problem, device_for(target))
+    return choose_schedule(form, problem, device_for(target))
 
 
-def chosen(form: FusedForm, problem: Problem, device: DeviceSpec) -> Schedule:
+def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Schedule:
     """Choose the schedule of a form for a device; it serves the run-time sizes up to the next power of two."""
     rounded = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
     problem = replace(problem, sizes={**problem.sizes, **rounded})
     binding = bind_axes(form, problem.sizes)
-    problem = replace(problem, sizes=binding.sized(problem.sizes))
+    problem = replace(problem, sizes=binding.all_sizes(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
     rule = contraction_rule if multiplies else rows_rule
     schedule = with_parts(rule(form, problem, device, binding), form, problem)
@@ -68,17 +68,17 @@ def row_schedule(
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of contractions, in tiles of rows x streamed elements, on tensor cores if the dtype allows."""
     rows = problem.sizes[binding.row.name] if binding.row else 1
-    columns = padded(problem.sizes[binding.column.name] if binding.column else 1, 16)
+    columns = round_up(problem.sizes[binding.column.name] if binding.column else 1, 16)
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device)
     part = equal_part(form)
     whole = [one for one in inner if not inner_rule([one], columns, cores=cores)]
     facts = TileFacts(
         rows,
-        padded(max([columns, *whole]), 16),
+        round_up(max([columns, *whole]), 16),
         trims(form, problem),
-        biased(form, binding),
-        aligned(form, problem) and part % LEAST_PART == 0,
+        has_bias(form, binding),
+        has_aligned_rows(form, problem) and part % LEAST_PART == 0,
         wide=columns > WIDE,
     )
     if not form.cascade.producers and not any(one.weight for one in form.accumulators):
@@ -125,7 +125,7 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
             grid=prod(max(1, problem.sizes[axis.name]) for axis in binding.grid),
             eight_bits=any(is_eight_bits(operands_dtype(one, form, problem, device)) for one in products),
             plain=all(isinstance(factor, Element) for one in products for factor in one.factors),
-            aligned=aligned(form, problem),
+            aligned=has_aligned_rows(form, problem),
         ),
         device,
         cores=cores,
@@ -217,7 +217,7 @@ def trims(form: FusedForm, problem: Problem) -> bool:
     )
 
 
-def biased(form: FusedForm, binding: Binding) -> bool:
+def has_bias(form: FusedForm, binding: Binding) -> bool:
     """Tell if an input is indexed by both the row and the streamed axis."""
     read = [free_axes(one) for one in form.cascade.elements()]
     return any(binding.streamed in axes and binding.rows & axes for axes in read if not by_group(axes, binding))
@@ -243,7 +243,7 @@ def equal_part(form: FusedForm) -> int:
     return gcd(*found)
 
 
-def aligned(form: FusedForm, problem: Problem) -> bool:
+def has_aligned_rows(form: FusedForm, problem: Problem) -> bool:
     """Tell if the rows of every streamed floating-point input are multiples of 16 bytes."""
     for element in form.cascade.elements():
         if form.cascade.axis in free_axes(element) and is_float(problem.dtypes[element.name]) and element.indices:
@@ -273,7 +273,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
         level = "thread" if form.structures and not form.places else "block"
-        return row_schedule(device, binding, (min(4, rows), min(256, padded(length, 1))), 1, level)
+        return row_schedule(device, binding, (min(4, rows), min(256, round_up(length, 1))), 1, level)
     if form.places:
         return ranked_rule(problem, device, binding)
     if form.structures:
@@ -315,7 +315,7 @@ def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: 
     streamed = power_of_two(max(length, 128))
     threads = min(512, max(32, streamed // 32))
     if length > 1024:
-        streamed = padded(length, threads * wide)
+        streamed = round_up(length, threads * wide)
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
     return row_schedule(device, binding, (row, streamed), threads if row == 1 else 128, "row")
 

@@ -43,7 +43,7 @@ class Product:
 
 def product_tile(product: Product, device: DeviceSpec, *, cores: bool) -> tuple[Tile, int]:
     """Return a tile, and its columns."""
-    columns = padded(product.columns, 16)
+    columns = round_up(product.columns, 16)
     if not cores:
         return scalar_product(product, device, columns)
     row = 128 if product.rows > 64 else 64
@@ -74,10 +74,10 @@ def columns_of(product: Product, device: DeviceSpec, columns: int, row: int) -> 
     return columns if columns <= min(RATE) else min(RATE, key=time)
 
 
-def padded(length: int, step: int) -> int:
+def round_up(length: int, step: int) -> int:
     """The length rounded up to a multiple of `step`, at least one step.
 
-    >>> padded(77, 16)
+    >>> round_up(77, 16)
     80
     """
     return max(step, -(-length // step) * step)

@@ -110,11 +110,11 @@ class Candidates(Sequence[Candidate]):
         return self.table()._repr_html_()
 
 
-def ranked(
+def rank_candidates(
     space: Space, others: Iterable[Candidate] = (), builds: Callable[[AnySchedule], bool] | None = None
 ) -> Candidates:
     """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
-    listed = [*(candidate(space, plan, said) for said, plan in space.ranked()), *others]
+    listed = [*(candidate(space, plan, said) for said, plan in space.rank()), *others]
     listed.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     return Candidates(listed, f"plans for {space.device.part}, predicted", builds)
 

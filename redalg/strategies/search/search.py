@@ -98,7 +98,7 @@ class Found(Generic[C]):
         return min((one for one in self.trials if one.measured_us is not None), key=time_of, default=None)
 
     @property
-    def failed(self) -> tuple[Trial[C], ...]:
+    def failures(self) -> tuple[Trial[C], ...]:
         """The trials that have no time."""
         return tuple(one for one in self.trials if one.measured_us is None)
 
@@ -109,7 +109,7 @@ class Found(Generic[C]):
         shown = ordered if most is None else ordered[:most]
         rows = tuple(cells(one, best) for one in shown)
         left = f"; {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
-        said = (f"{len(self.trials)} of {self.listed} candidates in {turns} rounds, {len(self.failed)} failed; "
+        said = (f"{len(self.trials)} of {self.listed} candidates in {turns} rounds, {len(self.failures)} failed; "
                 f"stopped: {self.stopped}{left}")  # fmt: skip
         return Table(
             title, ("round", "predicted µs", "measured µs", "of best", "candidate, or why it failed"), rows, said
@@ -171,14 +171,14 @@ def search(
     while True:
         batch = state.batch(population, starts if not state.tried else ())
         if not batch:
-            return state.found("exhausted")
+            return state.result("exhausted")
         fastest = state.record(batch, measure(batch))
         stale = 0 if fastest < best * (1 - limits.least) else stale + 1
         best = min(best, fastest)
         if stale >= limits.patience and best < inf:
-            return state.found("converged")
+            return state.result("converged")
         if over():
-            return state.found("budget")
+            return state.result("budget")
         for _ in range(limits.generations):
             population = state.next(population)
 
@@ -196,34 +196,34 @@ class State(Generic[C]):
     estimates: dict[C, float] = field(default_factory=dict)
     tried: dict[C, Trial[C]] = field(default_factory=dict)
 
-    def estimated(self, candidate: C) -> float:
+    def estimate_of(self, candidate: C) -> float:
         """The estimate of a candidate."""
         if candidate not in self.estimates:
             self.estimates[candidate] = self.estimate(candidate)
         return self.estimates[candidate]
 
-    def drawn(self, count: int) -> list[C]:
+    def draw(self, count: int) -> list[C]:
         """Draw candidates from the space, all different."""
         return self.random.sample(self.space, min(count, len(self.space)))
 
     def first(self, starts: Sequence[C]) -> list[C]:
         """The first generation: the starts, and candidates drawn from the space."""
-        return list(dict.fromkeys([*starts, *self.drawn(self.limits.population)]))
+        return list(dict.fromkeys([*starts, *self.draw(self.limits.population)]))
 
     def batch(self, population: Sequence[C], starts: Sequence[C]) -> list[C]:
         """The starts, then the n best of a generation that were not tried yet; of the whole space if it has none."""
         fresh = self.fresh(population) or self.fresh(self.space)
-        ranked = [*dict.fromkeys([*starts, *sorted(fresh, key=self.estimated)])]
+        ranked = [*dict.fromkeys([*starts, *sorted(fresh, key=self.estimate_of)])]
         return ranked[: max(self.limits.batch, len(starts))]
 
     def fresh(self, among: Sequence[C]) -> list[C]:
         """The candidates that were not tried, and may work."""
-        return [one for one in among if one not in self.tried and self.estimated(one) < inf]
+        return [one for one in among if one not in self.tried and self.estimate_of(one) < inf]
 
     def record(self, batch: Sequence[C], outcomes: Sequence[Outcome]) -> float:
         """Keep the outcomes; return the time of the fastest."""
         turn = 1 + max((one.turn for one in self.tried.values()), default=0)
-        made = [Trial(candidate, self.estimated(candidate), got.measured_us, got.failure, turn)
+        made = [Trial(candidate, self.estimate_of(candidate), got.measured_us, got.failure, turn)
                 for candidate, got in zip(batch, outcomes, strict=True)]  # fmt: skip
         self.tried.update({one.candidate: one for one in made})
         return min(map(time_of, made))
@@ -231,23 +231,23 @@ class State(Generic[C]):
     def next(self, population: Sequence[C]) -> list[C]:
         """The next generation: N parents, each with one choice changed, and the best N of those before them."""
         known = dict.fromkeys([*population, *self.tried])
-        kept = sorted((one for one in known if self.works(one)), key=self.estimated)[: self.limits.population]
+        kept = sorted((one for one in known if self.works(one)), key=self.estimate_of)[: self.limits.population]
         if not kept:
-            return self.drawn(self.limits.population)
-        weights = [1e-9 + 1 / max(self.estimated(one), 1e-9) for one in kept]
+            return self.draw(self.limits.population)
+        weights = [1e-9 + 1 / max(self.estimate_of(one), 1e-9) for one in kept]
         parents = self.random.choices(kept, weights, k=self.limits.population)
-        return list(dict.fromkeys([*self.changed(parents), *kept]))
+        return list(dict.fromkeys([*self.mutate(parents), *kept]))
 
     def works(self, candidate: C) -> bool:
         """Tell if a candidate is not known to fail."""
         return candidate not in self.tried or self.tried[candidate].measured_us is not None
 
-    def changed(self, parents: Sequence[C]) -> Iterator[C]:
+    def mutate(self, parents: Sequence[C]) -> Iterator[C]:
         """Yield each parent with one choice changed; the parent itself if it has no neighbour."""
         for parent in parents:
             beside = self.neighbours(parent)
             yield self.random.choice(beside) if beside else parent
 
-    def found(self, stopped: str) -> Found[C]:
+    def result(self, stopped: str) -> Found[C]:
         """The result of the search; `stopped` is the reason why it stopped."""
         return Found(tuple(self.tried.values()), len(self.space), stopped)

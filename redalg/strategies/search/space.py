@@ -40,9 +40,9 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
-from redalg.strategies.rules.parts import blocks, may_split, merged, power_of_two
-from redalg.strategies.rules.rules import aligned, choose, tensor_cores, trims, vector
-from redalg.strategies.rules.tiles import padded
+from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
+from redalg.strategies.rules.rules import choose, has_aligned_rows, tensor_cores, trims, vector
+from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule, numbers_of
 
 PADDING = 0.05
@@ -73,7 +73,7 @@ def tile_lengths(extent: int, step: int, most: int) -> tuple[int, ...]:
     >>> tile_lengths(512, 16, 128), tile_lengths(80, 16, 256), tile_lengths(1, 64, 256)
     ((16, 32, 64, 128), (16, 80), (64,))
     """
-    whole = padded(extent, step)
+    whole = round_up(extent, step)
     lengths = [length for length in range(step, min(most, whole) + 1, step) if padding(extent, length, step) <= PADDING]
     return tuple(lengths) or (min(whole, most),)
 
@@ -84,7 +84,7 @@ def padding(extent: int, length: int, step: int = 1) -> float:
     >>> padding(1000, 512), padding(512, 48), padding(512, 128)
     (0.024, inf, 0.0)
     """
-    whole = padded(extent, step)
+    whole = round_up(extent, step)
     beyond = -whole % length
     if beyond and whole == power_of_two(whole):
         return float("inf")
@@ -116,9 +116,9 @@ class Space:
         return bind_axes(self.form, self.problem.sizes)
 
     @cached_property
-    def sized(self) -> Problem:
+    def sized_problem(self) -> Problem:
         """The problem with the extents of axes that packing makes."""
-        return replace(self.problem, sizes=self.binding.sized(self.problem.sizes))
+        return replace(self.problem, sizes=self.binding.all_sizes(self.problem.sizes))
 
     @cached_property
     def outline(self) -> Outline:
@@ -126,7 +126,7 @@ class Space:
         return Outline(self.form, self.binding, self.problem, self.device)
 
     @cached_property
-    def ruled(self) -> Schedule:
+    def rules_schedule(self) -> Schedule:
         """The rules' schedule."""
         return choose(self.form, self.problem, self.target)
 
@@ -142,22 +142,22 @@ class Space:
         self, merges: Collection[str] = MERGES, *, persistent: bool = True
     ) -> Iterator[tuple[Schedule, Traffic]]:
         """Yield every schedule with its traffic, in the order of `plans`."""
-        yield self.ruled, Traffic(self.outline, numbers_of(self.ruled))
-        for schedule in self.grown(merges):
+        yield self.rules_schedule, Traffic(self.outline, numbers_of(self.rules_schedule))
+        for schedule in self.tile_schedules(merges):
             plan = numbers_of(schedule)
             if plan.obstacle:
                 continue
             traffic = Traffic(self.outline, plan)
             if not self.has_room(traffic):
                 continue
-            if schedule != self.ruled:
+            if schedule != self.rules_schedule:
                 yield schedule, traffic
-            if persistent and (blocks := self.staying(plan)):
+            if persistent and (blocks := self.resident_blocks(plan)):
                 twin = Traffic(self.outline, replace(plan, persistent=blocks))
                 if self.has_room(twin):
-                    yield self.written((Persistent(blocks), *schedule.levels)), twin
+                    yield self.schedule_of_levels((Persistent(blocks), *schedule.levels)), twin
 
-    def ranked(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Schedule]]:
+    def rank(self, merges: Collection[str] = MERGES, *, persistent: bool = True) -> list[tuple[Prediction, Schedule]]:
         """Schedules with their predictions, the fastest first (of equals, those of two stages).
 
         Rule 4 leaves in some that are estimated to need more shared memory than a block has: these are the last.
@@ -169,22 +169,22 @@ class Space:
         found.sort(key=itemgetter(0, 1, 2))
         return [(said, schedule) for *_, said, schedule in found]
 
-    def preferred(self) -> Schedule:
+    def preferred_schedule(self) -> Schedule:
         """The schedule that is taken without measuring: the rules', unless the model promises more than its error.
 
         The model was fitted on an H200, to producers on tensor cores and to elementwise terms whose outputs do not
         carry the streamed axis. The tiles of that axis were powers of two, a kernel merged the parts, and every tile
         had a block. Other forms, and those that read by pages, keep the rules' schedule.
         """
-        ruled = numbers_of(self.ruled)
-        if not self.fitted(ruled):
-            return self.ruled
-        ranked = self.ranked((ruled.merge,), persistent=False)
+        ruled = numbers_of(self.rules_schedule)
+        if not self.is_calibrated(ruled):
+            return self.rules_schedule
+        ranked = self.rank((ruled.merge,), persistent=False)
         promise, best = next(one for one in ranked if is_power_of_two(numbers_of(one[1]).block_streamed))
-        better = DOUBT * promise.time_us + DOUBT_US < self.predict(self.ruled).time_us
-        return replace(best, origin="model", predicted_us=promise.time_us) if better else self.ruled
+        better = DOUBT * promise.time_us + DOUBT_US < self.predict(self.rules_schedule).time_us
+        return replace(best, origin="model", predicted_us=promise.time_us) if better else self.rules_schedule
 
-    def fitted(self, ruled: Plan) -> bool:
+    def is_calibrated(self, ruled: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space."""
         if not in_order(self.form):
             return False
@@ -192,13 +192,13 @@ class Space:
         fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else rows
         return self.device.wgmma and bool(fitted)
 
-    def outdone(self, promise_us: float) -> bool:
+    def loses_to(self, promise_us: float) -> bool:
         """Tell if a form that is no kernel beats the plan taken without measuring, by more than the model's error."""
-        ruled = numbers_of(self.ruled)
+        ruled = numbers_of(self.rules_schedule)
         promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
-        if not self.fitted(ruled) or promise_us >= self.predict(self.ruled).time_us:
+        if not self.is_calibrated(ruled) or promise_us >= self.predict(self.rules_schedule).time_us:
             return False
-        return promise_us < self.predict(self.preferred()).time_us
+        return promise_us < self.predict(self.preferred_schedule()).time_us
 
     def may_fit(self, schedule: Schedule) -> bool:
         """Tell if the tiles of a schedule are estimated to fit a block's shared memory (rule 4)."""
@@ -218,7 +218,7 @@ class Space:
         plan = numbers_of(schedule)
         if plan.obstacle or plan.segments not in self.parts(plan):
             return False
-        if plan.persistent and plan.persistent != self.staying(replace(plan, persistent=0)):
+        if plan.persistent and plan.persistent != self.resident_blocks(replace(plan, persistent=0)):
             return False
         if plan.splits > 1 and plan.splits not in self.splits(plan):
             return False
@@ -231,15 +231,15 @@ class Space:
         placed = all(length in allowed for length, allowed in zip(lengths, self.tiles(), strict=True))
         return placed and pipeline in list[object](self.pipelines()) and self.has_registers(plan)
 
-    def written(self, levels: tuple[Level, ...]) -> Schedule:
+    def schedule_of_levels(self, levels: tuple[Level, ...]) -> Schedule:
         """The schedule of levels that make one."""
         return Schedule.of_levels(levels, self.binding, self.device)
 
-    def grown(self, merges: Collection[str] = MERGES) -> Iterator[Schedule]:
+    def tile_schedules(self, merges: Collection[str] = MERGES) -> Iterator[Schedule]:
         """Yield schedules of every tile, with every number of parts."""
         streamed = self.binding.streamed.name
         for grid, body in self.products() if self.multiplies else self.rows():
-            whole = self.written((*grid, *body))
+            whole = self.schedule_of_levels((*grid, *body))
             plan = numbers_of(whole)
             if self.multiplies and not self.has_registers(plan):
                 continue
@@ -248,17 +248,17 @@ class Space:
                     yield whole
                     continue
                 for merge in merges:
-                    parts = Parts(streamed, count, merge, merged(plan, self.sized, merge))
-                    yield self.written((*grid, parts, *body))
+                    parts = Parts(streamed, count, merge, rows_at_once(plan, self.sized_problem, merge))
+                    yield self.schedule_of_levels((*grid, parts, *body))
             for count in self.splits(plan):
                 inner = inner_levels(self.binding, plan.block_inner, count)
-                yield self.written((*grid, body[0], *inner, body[-1]))
+                yield self.schedule_of_levels((*grid, body[0], *inner, body[-1]))
 
     # ---- matrix products ---------------------------------------------------------------------------------------------
 
     def extent(self, axis: object) -> int:
         """The length of an axis; 1 for none."""
-        return self.sized.sizes[str(axis)] if axis is not None else 1
+        return self.sized_problem.sizes[str(axis)] if axis is not None else 1
 
     @cached_property
     def cores(self) -> bool:
@@ -271,7 +271,7 @@ class Space:
         deep = 32 if self.outline.eight_bits and self.cores else 16
         rows = tile_lengths(self.extent(self.binding.row), step, 256 if self.cores else 128)
         streamed = tile_lengths(self.extent(self.binding.streamed), deep, 256)
-        whole = padded(self.extent(self.binding.column), 16)
+        whole = round_up(self.extent(self.binding.column), 16)
         parts = (length for length in (64, 128, 192, 256) if length < whole and padding(whole, length) <= PADDING)
         return rows, streamed, (*parts, whole), self.inner()
 
@@ -285,7 +285,9 @@ class Space:
 
     def inner(self) -> tuple[int, ...]:
         """The tile lengths of the producers' own axes; 0 for the whole axis."""
-        longest = max((self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers), default=0)
+        longest = max(
+            (self.sized_problem.sizes[one.cascade.axis.name] for one in self.form.cascade.producers), default=0
+        )
         cut = tuple(length for length in (64, 128, 256) if longest > length)
         return (0, *cut) if longest <= 1024 else cut
 
@@ -296,7 +298,9 @@ class Space:
             yield 0, False, ScalarCores(1)
             return
         varies = trims(self.form, self.problem)
-        special = (False, True) if cores and self.device.wgmma and aligned(self.form, self.problem) else (False,)
+        special = (
+            (False, True) if cores and self.device.wgmma and has_aligned_rows(self.form, self.problem) else (False,)
+        )
         lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
         for stages, threads, loads, left in product((0, 1, 2, 3, 4), (128, 256), special, lefts):
             alone = left == "registers" or threads == 256
@@ -307,7 +311,7 @@ class Space:
 
     def has_registers(self, plan: Plan) -> bool:
         """Tell if warps share out the products of a plan, and its threads have registers for their sums."""
-        return shared_out(plan, self.form) and held_in_registers(plan, self.form)
+        return suits_warps(plan, self.form) and fits_registers(plan, self.form)
 
     def rows(self) -> Iterator[tuple[tuple[Level, ...], tuple[Level, ...]]]:
         """Yield the grid and the loops of tiles of rows x streamed elements, at every level."""
@@ -323,7 +327,7 @@ class Space:
         """Yield (level, rows, streamed elements) for a number of threads."""
         widths = [1 << power for power in range(7, 15)]
         if not self.form.structures:
-            whole = {power_of_two(max(length, 128)), padded(length, threads * wide)}
+            whole = {power_of_two(max(length, 128)), round_up(length, threads * wide)}
             yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
                         if along // threads * row <= 96 and along <= 16384)  # fmt: skip
         if not self.form.places and (self.form.structures or self.form.is_lanewise):  # of lanes one slope serves all
@@ -344,7 +348,7 @@ class Space:
         """The numbers of segments: powers of two, with at least a tile each, at most `MOST_BLOCKS` a multiprocessor."""
         if plan.device.target == "c" or plan.level == "row":
             return (1,)
-        grid = blocks(plan.binding, self.sized, plan.block_row, plan.block_column)
+        grid = blocks(plan.binding, self.sized_problem, plan.block_row, plan.block_column)
         tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
         most = min(MOST_SEGMENTS, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
         return [1 << power for power in range(most.bit_length())]
@@ -353,12 +357,12 @@ class Space:
         """The numbers of parts of the producers' axes, if their tiles are few."""
         if not may_split(plan, self.form):
             return ()
-        longest = min(self.sized.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
+        longest = min(self.sized_problem.sizes[one.cascade.axis.name] for one in self.form.cascade.producers)
         return [parts for parts in (2, 4, 8, 16) if parts * plan.block_inner <= longest]
 
     # ---- blocks that stay --------------------------------------------------------------------------------------------
 
-    def staying(self, plan: Plan) -> int:
+    def resident_blocks(self, plan: Plan) -> int:
         """The blocks of a multiprocessor that could take a plan's tiles in turn; 0 if they would be done after one."""
         if plan.device.target == "c" or plan.merge == "launch" or plan.splits > 1:
             return 0
@@ -378,7 +382,7 @@ def is_power_of_two(length: int) -> bool:
     return length == power_of_two(length)
 
 
-def shared_out(plan: Plan, form: FusedForm) -> bool:
+def suits_warps(plan: Plan, form: FusedForm) -> bool:
     """Tell if every warp gets its own rows, or its own columns, of each product that tensor cores make."""
     if not plan.tensor_cores:
         return True
@@ -393,7 +397,7 @@ def shared_out(plan: Plan, form: FusedForm) -> bool:
     return plan.block_row % (plan.threads // 2) == 0 or (narrow and plan.block_row % 64 == 0)
 
 
-def held_in_registers(plan: Plan, form: FusedForm) -> bool:
+def fits_registers(plan: Plan, form: FusedForm) -> bool:
     """Tell if the sums and the part of a tile that a thread holds leave registers for the rest."""
     if plan.device.target == "c":
         return True

@@ -18,7 +18,7 @@ from sympy import Expr, Mul
 from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
-from redalg.incremental.arrange.orient import oriented
+from redalg.incremental.arrange.orient import orient_products
 from redalg.incremental.fixed import fixed
 from redalg.incremental.form import Accumulator, FusedForm
 from redalg.incremental.remembered import Remembered
@@ -27,7 +27,7 @@ from redalg.strategies.binding import bind_axes, column_axis, ordered_free
 _ARRANGED: Remembered[dict[frozenset[tuple[str, int]], FusedForm]] = Remembered(lambda _: {})
 
 
-def arranged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+def arrange_products(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     """Arrange the products of a form so that a binding holds them, and fix the pivots of its columns.
 
     A form keeps what it is arranged as, and that keeps its binding.
@@ -37,12 +37,12 @@ def arranged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
     """
     known, key = _ARRANGED(form), frozenset(sizes.items())
     if key not in known:
-        known[key] = _arranged(form, sizes)
+        known[key] = _arrange(form, sizes)
     return known[key]
 
 
-def _arranged(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
-    *others, last = (fixed(one, column_axis(one, sizes)) for one in candidates(oriented(form), sizes))
+def _arrange(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
+    *others, last = (fixed(one, column_axis(one, sizes)) for one in candidates(orient_products(form), sizes))
     for candidate in others:
         try:
             bind_axes(candidate, sizes)

@@ -17,7 +17,7 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.mapped import map_form
 
 
-def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
+def replace_in_form(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
     """The form with symbols replaced; producers whose values are among them are gone."""
 
     def change(node: Any) -> Any:
@@ -26,7 +26,7 @@ def replaced(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
     return map_form(replace(form, cascade=_without(form.cascade, found)), change)
 
 
-def substituted(cascade: Cascade, found: Mapping[Expr, Expr]) -> Cascade:
+def replace_in_cascade(cascade: Cascade, found: Mapping[Expr, Expr]) -> Cascade:
     """The definition with symbols replaced; producers whose values are among them are gone."""
     return map_cascade(_without(cascade, found), lambda node: node.xreplace(found))
 

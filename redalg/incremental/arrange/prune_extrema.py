@@ -13,7 +13,7 @@ from redalg.expression.contents import values_of
 from redalg.incremental.form import FusedForm
 
 
-def pruned(form: FusedForm) -> FusedForm:
+def prune_extrema(form: FusedForm) -> FusedForm:
     """The form without the extrema that nothing reads."""
     read = {value for pivot in form.pivots for value in values_of(pivot.source) | {pivot.value}}
     read |= {value for one in form.assignments for value in values_of(one.expr)}
