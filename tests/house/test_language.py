@@ -1,10 +1,12 @@
 """The language of the code (DESIGN, rule 14), as counts that only fall: a change that lowers one writes the new limit.
 
 A docstring begins with a verb or with the noun of what it returns. `one` names a variable in comprehensions of one line
-alone. A function's name has one meaning in the whole package, or stands in a table with the reason.
+alone. A function is named by a verb or by a noun: `staged` and `placed_again` are neither, `reduced_axes` is a noun.
+A function's name has one meaning in the whole package, or stands in a table with the reason.
 """
 
 import ast
+import re
 from collections import defaultdict
 from collections.abc import Iterator
 
@@ -12,9 +14,23 @@ from tests.house.source import Function, Source, sources
 
 ENGINE = sources("redalg")
 QUESTIONS = ("What", "Whether", "Which", "Where", "Why", "How")
+IRREGULAR = re.compile(
+    "begun|bent|broken|brought|built|caught|chosen|dealt|done|drawn|fallen|fed|felt|forgotten|frozen|given|gone|got|grown|"
+    "heard|held|hidden|kept|known|laid|led|left|lost|made|meant|met|outdone|paid|risen|seen|sent|shown|sold|stolen|stood|"
+    "struck|stuck|swept|taken|taught|thrown|told|torn|undone|understood|unread|unwritten|won|worn|wound|written"
+)
+PLAIN = re.compile("binding|naming|need|nothing|padding|rounding|scaling|setting|spelling|string|tiling")
+"""Nouns and verbs that end as participles do."""
+AFTER = re.compile("again|ahead|apart|as|at|by|first|for|from|in|into|of|on|out|over|to|together|up|with|without")
+"""Words that make no noun of a participle before them: `placed_again`."""
+PARTICIPLES = {  # functions that may have such a name: why
+    "having": "`Schedule.having`, which users call",
+    "lowering_for": "a lowering is a noun",
+}
 LIMITS = {
     "docstrings that begin with a question": 0,
     "`one` as a variable": 0,
+    "functions named by a participle": 211,
 }
 MOST_SAME_NAMES = 20
 SAME_NAMES = {  # functions that several modules define under one name: why
@@ -52,6 +68,16 @@ def ones(source: Source) -> Iterator[str]:
     return visit(source.tree, inside=False)
 
 
+def participles(source: Source) -> Iterator[str]:
+    """Functions, methods and properties whose name is a participle, alone or with a word that makes no noun of it."""
+    for function in source.functions():
+        first, *others = function.name.strip("_").split("_")
+        participle = IRREGULAR.fullmatch(first) or re.fullmatch(r"\w+ed|\w{2,}ing", first)
+        plain = PLAIN.fullmatch(first) or function.name in PARTICIPLES or function.name.startswith("__")
+        if participle and not plain and (not others or AFTER.fullmatch(others[0])):
+            yield f"{source.name}:{function.lineno}: {function.name}"
+
+
 def doubles() -> dict[str, list[str]]:
     """Public functions that several modules define under one name, with the modules."""
     found = defaultdict[str, list[str]](list)
@@ -67,6 +93,7 @@ def counted() -> dict[str, int]:
     return {
         "docstrings that begin with a question": sum(1 for source in ENGINE for _ in questions(source)),
         "`one` as a variable": sum(1 for source in ENGINE for _ in ones(source)),
+        "functions named by a participle": sum(1 for source in ENGINE for _ in participles(source)),
     }
 
 
