@@ -11,7 +11,7 @@ from redalg.incremental.combine.let import Assign, Program
 from redalg.lower_tile.ir.program import Parallel, Statement
 from redalg.lower_tile.ir.scalars import Is, Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.lines import Lines, positive_factor, with_tests
+from redalg.lower_tile.place.lines import Placer, positive_factor, with_tests
 from redalg.lower_tile.place.space import I
 from tests.cases.kernels import fused, problem
 
@@ -35,7 +35,7 @@ def placed(program: Program, **reads: Expr) -> list[tuple[str, Expr]]:
     assembly = Assembly(plan, names, "float32")
     values = {Value(Label(name)): read for name, read in reads.items()}
     slots = {value: read for value, read in values.items() if value in program.results}
-    body: list[Statement] = Lines(program, assembly, frame(job, names, segmented=False).space, values).build(slots)
+    body: list[Statement] = Placer(program, assembly, frame(job, names, segmented=False).space, values).build(slots)
     return [(store.target, store.expr) for loop in body if isinstance(loop, Parallel) for store in loop.body]
 
 

@@ -32,7 +32,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.centres import is_local, local
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import TILE
-from redalg.lower_tile.place.lines import Lines
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.moves import Merge, Side, first_nonempty_pivot, triangular
 from redalg.lower_tile.place.slots import Slots, allocate, stands_alone
 from redalg.lower_tile.place.space import I, J, Space
@@ -316,7 +316,7 @@ class Lanes:
         program = programs(self.form).of(collapse_program, steps=steps, full=not self.shared)
         wanted = {value: rows.read(value) for value in self.slots.names}
         program = replace(program, results={value: program.results[value] for value in wanted}).pruned()
-        body += Lines(program, self.assembly, self.space, reads).build(wanted)
+        body += Placer(program, self.assembly, self.space, reads).build(wanted)
         return rows, body if self._is_full() else [*body, *self._marked(rows)]
 
     def _is_full(self) -> bool:

@@ -34,7 +34,7 @@ FIRST, SECOND = "a", "b"
 
 
 @final
-class Lines:
+class Placer:
     """Places a program of assignments.
 
     `values` tells where the values lie that it is given. `alone` are the extrema that an output holds as they are: a

@@ -40,7 +40,7 @@ from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
-from redalg.lower_tile.place.lines import FIRST, SECOND, Lines
+from redalg.lower_tile.place.lines import FIRST, SECOND, Placer
 from redalg.lower_tile.place.selection import Best, part_buffers, row_width, selected_part
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
 from redalg.lower_tile.place.slots import Slots, State, allocate, stands_alone
@@ -314,4 +314,4 @@ def merge_step(
     tagged_reads = {tagged(value, tag): read
                     for tag, reads in ((FIRST, running), (SECOND, part)) for value, read in reads.items()}  # fmt: skip
     alone = [one.value for one in form.extrema if stands_alone(one, form)]
-    return Lines(merged, assembly, space, tagged_reads, alone).build(numbers)
+    return Placer(merged, assembly, space, tagged_reads, alone).build(numbers)
