@@ -32,7 +32,7 @@ def merge_program(form: FusedForm) -> Program:
 
 
 def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = False) -> Program:
-    """The state of states that lie side by side along the form's axis, in its order (`full`: none of them is empty)."""
+    """The state of states side by side along the form's axis, in order (`full`: each holds numbers as pivots)."""
     lines = Lines()
     states = States(form, "lane", lines, (form.cascade.axis,), full=full)
     state = combine(form, [states], lines, steps)

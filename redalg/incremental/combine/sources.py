@@ -227,7 +227,7 @@ class States(Source):
     def __init__(
         self, form: FusedForm, tag: str, lines: Lines, over: tuple[Axis, ...] = (), *, full: bool = False
     ) -> None:
-        """`tag` tells its slots from those of other states; `full` says that none of these is empty."""
+        """`tag` tells its slots from those of other states; `full`: each pivot that they hold is a number."""
         self.form, self.tag, self.over, self.full = form, tag, over, full
         self.slots: dict[Expr, Value] = {value: self.read(value) for value in slots_of(form)}
         self.pivots = dict[Expr, Value](self.slots)
@@ -334,7 +334,7 @@ class States(Source):
             here = lines.assign(f"{name}_from", ratio * self._safe(pivot, lines))
         if pivot.onto:
             there = lines.assign(f"{name}_to", self._ratio(pivot.onto, at.safe, lines) * there)
-        if self.full and not pivot.scales and not pivot.onto:
+        if self.full and pivot.has_slot and not pivot.scales and not pivot.onto:
             return lines.assign(name, there - here)
         moved = lines.assign(f"{name}_free", there - here)
         empty = marks_empty(pivot, self.pivots[pivot.value], self.form)
