@@ -57,16 +57,16 @@ def is_local(pivot: Pivot) -> bool:
     return pivot.policy is PivotPolicy.TILE_LOCAL
 
 
-def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement], into: str = "") -> Load:
-    """The start of a pivot, in a row buffer (`into`, if there is one already)."""
+def start(pivot: Pivot, of: Centred, assembly: Assembly, body: list[Statement]) -> Load:
+    """The start of a pivot, in a row buffer."""
     if pivot.policy is PivotPolicy.SLOPE:
-        held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
+        held = Load(assembly.row(f"{pivot.value.name}_tile"), I)
         body.append(assembly.over_rows((held.name, Where(Eq(of.count, 0), S.NegativeInfinity, S.Zero))))
         return held
     total = in_operand_layout(
         Load(assembly.summed(f"{pivot.value.name}_total", mask_dead(of.live, of.u, S.Zero), body), I), assembly, body
     )
-    held = Load(into or assembly.row(f"{pivot.value.name}_tile"), I)
+    held = Load(assembly.row(f"{pivot.value.name}_tile"), I)
     finite = Where(Eq(of.count, 0), S.NegativeInfinity, Where(IsFinite(held), held, S.Zero))
     body.append(assembly.over_rows((held.name, total / of.count), (held.name, finite)))
     if pivot.policy is PivotPolicy.MEMBER:

@@ -310,14 +310,13 @@ class Lanes:
         body += [ReduceTile("sum", met, rows.nan[value], clear=True) for value, met in self.slots.nan.items()]
         lanes = (self.form.cascade.axis,)
         reads = {tagged(value, "lane", lanes): read for value, read in self.slots.reads().items()}
-        steps = (
-            None if self._is_full() else self.form.links + 2
-        )  # the mean of the centres counts lanes without elements
+        # the mean of the centres counts lanes without elements, and may be far from the row's
+        steps = None if self._is_full() else self.form.links + 2
         program = programs(self.form).of(collapse_program, steps=steps, full=not self.shared)
         wanted = {value: rows.read(value) for value in self.slots.names}
         program = replace(program, results={value: program.results[value] for value in wanted}).pruned()
         body += Placer(program, self.assembly, self.space, reads).build(wanted)
-        return rows, body if self._is_full() else [*body, *self._marked(rows)]
+        return rows, body if self._is_full() else [*body, *self._mark_empty(rows)]
 
     def _is_full(self) -> bool:
         """Tell if every lane holds an element."""
@@ -325,7 +324,7 @@ class Lanes:
         lanes = self.space.plan.block_streamed * self.space.plan.segments
         return self.lagged and bool(length.is_Integer) and length >= lanes
 
-    def _marked(self, rows: Slots) -> list[Statement]:
+    def _mark_empty(self, rows: Slots) -> list[Statement]:
         """The stores of −∞ as the centre of a row without elements: a merge knows such a row by it."""
         stores = list[tuple[str, Expr]]()
         for pivot in self.local:

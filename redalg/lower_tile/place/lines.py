@@ -86,7 +86,10 @@ class Placer:
         return buffer if same == number else None
 
     def _stands_in_reader(self, let: Assign) -> bool:
-        """Tell if a line needs no buffer: lines of float64 alone read it, or one that does not choose by it."""
+        """Tell if a line stands in the lines that read it, without a buffer.
+
+        A line of float64 does if only lines of float64 read it; any other line if it is read once, and is no choice.
+        """
         if let.precision is Precision.DOUBLE and not self._read_in_compute(let.value):
             return True
         is_end = let.value in self.program.results.values()
