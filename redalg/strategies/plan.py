@@ -174,11 +174,10 @@ def grid_levels(binding: Binding, rows: int, columns: int) -> tuple[Level, ...]:
     grid: list[Level] = [Grid(axis.name) for axis in binding.grid]
     if binding.row is not None:
         grid.append(Grid(binding.row.name, rows))
-    elif rows > 1:
-        grid.append(Pad(rows))
     if binding.column is not None:
         grid.append(Grid(binding.column.name, columns))
-    return tuple(grid)
+    padded = (Pad(rows),) if binding.row is None and rows > 1 else ()
+    return (*grid, *padded)
 
 
 def _body_levels(plan: Plan) -> tuple[Level, ...]:

@@ -274,3 +274,13 @@ def test_old_names_work_with_a_warning() -> None:
     plain = ra.Definition(schedule.device)
     with pytest.warns(DeprecationWarning, match="choices"):
         assert plain.choices() == {"form": "unfused"}
+
+
+def test_columns_without_a_row_axis_are_laid_out_before_the_padding() -> None:
+    """Forces on a point: a product with columns, and no axis for its rows (a schedule that the rules write)."""
+    n, k, i, component = ra.axes("n k i l")
+    mass, r = ra.tensor("m[k]"), ra.Tensor("r")
+    apart = ra.sum((r[k, i] - r[n, i]) ** 2, i) + 1
+    force = ra.fuse(ra.sum(mass * (r[k, component] - r[n, component]) / apart, k), axes="n l")
+    written = force.source("sm_90a", sizes={"n": 20, "k": 20, "i": 3, "l": 3}, dtypes="float64")
+    assert "Schedule: Grid(n) Grid(l, 16) Pad(16) Loop(k, 64" in written
