@@ -50,6 +50,7 @@ class Placer:
         self.values = dict(values)
         self.lines = {let.value: let for let in program.lets if isinstance(let, Assign)}
         self.uses = _uses(program)
+        self.divided = {value for let in self.lines.values() if _divides(let.expr) for value in _needs(let)}
         self.named: dict[Expr, Load] = {}
         self.ends: dict[Value, tuple[Expr, Load]] = {}
         self.body: list[Statement] = []
@@ -88,12 +89,15 @@ class Placer:
     def _stands_in_reader(self, let: Assign) -> bool:
         """Tell if a line stands in the lines that read it, without a buffer.
 
-        A line of float64 does if only lines of float64 read it; any other line if it is read once, and is no choice.
+        A line of float64 does if only lines of float64 read it; any other line if it is read once, is no choice, and no
+        quotient reads it: a division branches, and loads behind it would wait for it.
         """
         if let.precision is Precision.DOUBLE and not self._read_in_compute(let.value):
             return True
+        if self.uses[let.value] > 1:
+            return False
         is_end = let.value in self.program.results.values()
-        return self.uses[let.value] == 1 and (is_end or not isinstance(let.expr, Where))
+        return is_end or not (isinstance(let.expr, Where) or let.value in self.divided)
 
     def _read_in_compute(self, value: Value) -> bool:
         """Tell if a line that is not of float64 reads a value."""
@@ -203,6 +207,11 @@ def _needs(let: Let) -> Counter[Value]:
     moves = let.moves if isinstance(let, Assign) else ()
     exprs = [part for move in moves for part in move] or let.exprs
     return Counter(value for expr in exprs for value in _occurrences(expr))
+
+
+def _divides(expr: Expr) -> bool:
+    """Tell if an expression divides by something that is no number."""
+    return any(node.exp.is_negative and not node.base.is_number for node in expr.atoms(Pow))
 
 
 def _occurrences(expr: Basic) -> Iterator[Value]:
