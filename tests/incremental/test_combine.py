@@ -28,7 +28,8 @@ from redalg.incremental.combine.finish import finish_program, output_program
 from redalg.incremental.combine.let import Assign, Program
 from redalg.incremental.combine.lines import Lines
 from redalg.incremental.combine.programs import leaf_program, merge_program, programs
-from redalg.incremental.combine.sources import Elements, Source, States
+from redalg.incremental.combine.elements import Elements
+from redalg.incremental.combine.sources import Source, States
 from redalg.incremental.form import FusedForm
 from redalg.library import variance
 from redalg.runtime.bind.arrays import scope_for, to_axes

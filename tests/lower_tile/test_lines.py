@@ -11,7 +11,8 @@ from redalg.incremental.combine.let import Assign, Program
 from redalg.lower_tile.ir.program import Parallel, Statement
 from redalg.lower_tile.ir.scalars import Is, Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.lines import Placer, positive_factor, with_tests
+from redalg.lower_tile.place.expressions import positive_factor, with_tests
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.space import I
 from tests.cases.kernels import fused, problem
 

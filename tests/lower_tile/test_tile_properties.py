@@ -100,7 +100,7 @@ def test_sums_of_products_are_one_product(target: str, seed: int, sizes: list[in
     form, tensors = fused("latent"), latent(*sizes)(torch.Generator().manual_seed(seed))
     known = problem(form, tensors)
     made = form.lower(target, **known)
-    with patch("redalg.lower_tile.place.stream.addable_producers", lambda form, space: {}):
+    with patch("redalg.lower_tile.place.step.addable_producers", lambda form, space: {}):
         apart = form.lower(target, **known, plan=made.plan)
     contractions = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, Contract)]
     assert len({one.c for one in contractions}) == 2 < len(contractions) == 3

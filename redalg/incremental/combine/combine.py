@@ -13,7 +13,8 @@ accumulators              Σ over the sources, at those pivots
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
 
 from sympy import Add, Expr, Max, Min
 
@@ -22,16 +23,19 @@ from redalg.expression.contents import values_of
 from redalg.incremental.combine.let import Precision
 from redalg.incremental.combine.lines import Lines, is_below_all, is_finite_number
 from redalg.incremental.combine.sources import Source, Target, finite_pivot
-from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure
 
 JOINS = {"max": Max, "min": Min, "sum": Add}
 """⊕ of two numbers, by the array libraries' word for it."""
 
 
-def combine(form: FusedForm, sources: Sequence[Source], lines: Lines, steps: int | None = None) -> dict[Value, Value]:
+def combine(
+    form: FusedForm, sources: Sequence[Source], lines: Lines, steps: int | None = None, still: Collection[Value] = ()
+) -> dict[Value, Value]:
     """Add the lines that make one state of the sources; returns slot -> the value that holds it.
 
-    `steps`: number of moves to the natural pivots; None for as many as the sources need.
+    `steps`: number of moves to the natural pivots; None for as many as the sources need. `still`: pivots that are not
+    found anew.
     """
     state: dict[Expr, Value] = {one.value: _extremum(one, sources, lines) for one in form.extrema}
     for structure in form.structures:
@@ -40,19 +44,27 @@ def combine(form: FusedForm, sources: Sequence[Source], lines: Lines, steps: int
     for pivot in form.pivots:
         if not pivot.has_slot:
             c = lines.assign(pivot.value.name, pivot.source.xreplace(state), Precision.EXACT_PLACES)
-            running[pivot.value] = lines.assign(f"{c}_safe", finite_pivot(pivot, c, form), Precision.EXACT_PLACES)
+            running[pivot.value] = lines.assign(
+                f"{pivot.value}_safe", finite_pivot(pivot, c, form), Precision.EXACT_PLACES
+            )
     for pivot in form.shifted:
-        *earlier, start = (source.start(pivot, running, lines) for source in sources)
-        for c in reversed(earlier):
-            start = lines.assign(f"{pivot.value}_start", Where(is_below_all(c), start, c), Precision.EXACT_PLACES)
-        state[pivot.value] = start
-    target = _target(form, state, running, lines)
-    if any(pivot.is_found for pivot in form.shifted):
-        for _ in range(max(source.steps for source in sources) if steps is None else steps):
-            target = _recentred(form, sources, target, lines)
+        state[pivot.value] = _start(pivot, sources, running, lines)
+    target = _target(form, state, running, lines, full=any(source.full for source in sources))
+    found = [pivot for pivot in form.shifted if pivot.is_found and pivot.value not in still]
+    for _ in range(max(source.steps for source in sources) if steps is None else steps) if found else ():
+        target = _recentred(form, found, sources, target, lines)
     state |= target.state
     sums = _sums(form.accumulators, sources, target, lines)
     return {value: made for value, made in (state | sums).items() if isinstance(value, Value)}
+
+
+def _start(pivot: Pivot, sources: Sequence[Source], running: Mapping[Expr, Value], lines: Lines) -> Value:
+    """The start of a pivot: that of the first source which is not empty."""
+    *earlier, start = (source.start(pivot, running, lines) for source in sources)
+    for source, c in reversed(list(zip(sources, earlier, strict=False))):
+        first = Where(is_below_all(c), start, c)
+        start = c if source.full else lines.assign(f"{pivot.value}_start", first, Precision.EXACT_PLACES)
+    return start
 
 
 def _extremum(extremum: Extremum, sources: Sequence[Source], lines: Lines) -> Value:
@@ -70,18 +82,25 @@ def _structure(structure: Structure, sources: Sequence[Source], form: FusedForm,
     return first
 
 
-def _target(form: FusedForm, state: Mapping[Expr, Value], running: Mapping[Expr, Value], lines: Lines) -> Target:
-    """The pivots of a state, as they are and as they are subtracted."""
+def _target(
+    form: FusedForm, state: Mapping[Expr, Value], running: Mapping[Expr, Value], lines: Lines, *, full: bool
+) -> Target:
+    """The pivots of a state, as they are and as they are subtracted. If one of the sources is full, they are alike."""
     shifted = dict[Expr, Value]()
     for pivot in form.shifted:
-        c = finite_pivot(pivot, state[pivot.value], form)
+        c = state[pivot.value] if full else finite_pivot(pivot, state[pivot.value], form)
         shifted[pivot.value] = lines.assign(f"{pivot.value}_safe", c, Precision.EXACT_PLACES)
-    return Target(state, {**running, **shifted})
+    stays = frozenset(pivot.value for pivot in form.shifted if not _starts_anew(pivot))
+    return Target(state, {**running, **shifted}, stays)
 
 
-def _recentred(form: FusedForm, sources: Sequence[Source], at: Target, lines: Lines) -> Target:
+def _starts_anew(pivot: Pivot) -> bool:
+    """Tell if a pivot starts at 0 whenever the scales of its generators move."""
+    return pivot.policy is PivotPolicy.SLOPE and bool(pivot.scales or pivot.onto)
+
+
+def _recentred(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source], at: Target, lines: Lines) -> Target:
     """c + δ for every pivot that is found from sums; the old c if that is not finite."""
-    found = [pivot for pivot in form.shifted if pivot.is_found]
     needed = frozenset[Value]().union(*(values_of(pivot.source) for pivot in found))
     asked = [one for one in form.accumulators if one.value in needed]
     known = {**at.known, **_sums(asked, sources, at, lines, "_there")}
@@ -95,7 +114,7 @@ def _recentred(form: FusedForm, sources: Sequence[Source], at: Target, lines: Li
         safe[pivot.value] = lines.assign(
             f"{pivot.value}_safe", Where(moves, there, at.safe[pivot.value]), Precision.EXACT_PLACES
         )
-    return Target(state, safe)
+    return Target(state, safe, at.stays - {pivot.value for pivot in found})
 
 
 def _sums(
@@ -105,6 +124,8 @@ def _sums(
     sums = dict[Expr, Value]()
     for accumulator in asked:
         name, precision = accumulator.value.name + suffix, Precision.OWN if accumulator.is_count else Precision.COMPUTE
-        parts = [source.accumulator(accumulator, at, lines, name) for source in sources]
+        later = replace(at, stays=frozenset())
+        parts = [source.accumulator(accumulator, later if place else at, lines, name)
+                 for place, source in enumerate(sources)]  # fmt: skip
         sums[accumulator.value] = lines.total(name, parts, precision) if len(parts) > 1 else parts[0]
     return sums

@@ -101,6 +101,7 @@ class Folding:
         axes: those that the result does not carry.
         precision: that at which the factors are read.
         identity: the result if one of the axes has no elements.
+        of: the accumulator whose product of two factors it is, if a kernel places it.
     """
 
     kind: str
@@ -108,6 +109,7 @@ class Folding:
     axes: tuple[Axis, ...]
     precision: Precision = Precision.COMPUTE
     identity: Expr = S.Zero
+    of: Value | None = None
 
 
 @final

@@ -6,11 +6,11 @@ from collections.abc import Iterable, Sequence
 from itertools import count
 from typing import final
 
-from sympy import Abs, Add, Eq, Expr, Lt, S
+from sympy import Abs, Add, Eq, Expr, Lt, Mul, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Label, Value
+from redalg.expression import Axis, Label, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.incremental.combine.let import Assign, Fold, Folding, Gather, Join, Let, Move, Precision
 from redalg.incremental.form import Structure
@@ -50,10 +50,11 @@ class Lines:
         return self._known[key]
 
     def sum(
-        self, name: str, factors: Sequence[Expr], over: tuple[Axis, ...], precision: Precision = Precision.COMPUTE
-    ) -> Value:
-        """Add value := Σ over axes of a product, unless a line says so already."""
-        return self._fold(name, Folding("sum", tuple(factors), over, precision))
+        self, name: str, factors: Sequence[Expr], over: tuple[Axis, ...], precision: Precision = Precision.COMPUTE,
+        of: Value | None = None,
+    ) -> Value:  # fmt: skip
+        """Add value := Σ over axes of a product, unless a line says so already; `of`: see `Folding`."""
+        return self._fold(name, Folding("sum", tuple(factors), over, precision, of=of))
 
     def reduce(
         self, name: str, monoid: Monoid, term: Expr, over: tuple[Axis, ...],
@@ -71,6 +72,8 @@ class Lines:
         return self._fold(name, Folding("any", (condition,), over, Precision.OWN))
 
     def _fold(self, name: str, folding: Folding) -> Value:
+        if not folding.axes:
+            return self.assign(name, _element(folding), folding.precision)
         if folding not in self._known:
             value = self._value(name, folding.factors, folding.axes, None)
             self._known[folding] = self._add(Fold(value, folding))
@@ -126,6 +129,13 @@ def _kept_as(let: Let) -> Precision:
     if isinstance(let, Assign):
         return let.precision
     return let.folding.precision if isinstance(let, Fold) else Precision.OWN
+
+
+def _element(folding: Folding) -> Expr:
+    """The folding of one element: the element."""
+    if folding.kind in ("count", "any"):
+        return Where(folding.factors[0], S.One, S.Zero)
+    return Mul(*folding.factors)
 
 
 # ---- conditions on one number ----------------------------------------------------------------------------------------

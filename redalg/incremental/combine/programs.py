@@ -6,11 +6,13 @@ from collections.abc import Callable
 from typing import Any, final
 from weakref import ref
 
+from redalg.expression import Value
 from redalg.incremental.combine.combine import combine
 from redalg.incremental.combine.define import definition_program, producer_program
+from redalg.incremental.combine.elements import Elements
 from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.lines import Lines
-from redalg.incremental.combine.sources import Elements, States
+from redalg.incremental.combine.sources import States
 from redalg.incremental.form import FusedForm
 from redalg.incremental.remembered import Remembered
 
@@ -39,6 +41,50 @@ def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = 
     return Program("collapse", tuple(states.slots.values()), tuple(lines.lets), state).pruned()
 
 
+def tile_program(form: FusedForm, *, ends: bool) -> Program:
+    """The state of a tile (`ends`: the axis may end within it), of which a kernel makes the producers."""
+    lines = Lines()
+    tile = Elements(form, lines, tile=True, ends=ends)
+    state = combine(form, [tile], lines, form.links + 1)
+    return Program("tile", tile.given, tuple(lines.lets), state).pruned()
+
+
+def step_program(form: FusedForm, *, ends: bool) -> Program:
+    """The state of a running state `a` and a tile after it."""
+    lines = Lines()
+    running, tile = States(form, "a", lines), Elements(form, lines, tile=True, ends=ends)
+    state = combine(form, [running, tile], lines, 1)
+    return Program("step", (*running.slots.values(), *tile.given), tuple(lines.lets), state).pruned()
+
+
+def lane_program(
+    form: FusedForm, *, ends: bool, full: bool, steps: int, still: frozenset[Value] = frozenset()
+) -> Program:
+    """The state of a lane's state `a` and its next element (`full`: the lane's pivots are numbers)."""
+    lines = Lines()
+    running = States(form, "a", lines, full=full)
+    element = Elements(form, lines, (), tile=True, ends=ends)
+    state = combine(form, [running, element], lines, steps, still)
+    return Program("lane", (*running.slots.values(), *element.given), tuple(lines.lets), state).pruned()
+
+
+def first_program(form: FusedForm, *, ends: bool) -> Program:
+    """The pivots with which a lane starts from its first element."""
+    lines = Lines()
+    element = Elements(form, lines, (), tile=True, ends=ends)
+    state = combine(form, [element], lines, 0)
+    pivots = {pivot.value: state[pivot.value] for pivot in form.shifted}
+    return Program("first", element.given, tuple(lines.lets), pivots).pruned()
+
+
+def recentre_program(form: FusedForm, still: frozenset[Value] = frozenset()) -> Program:
+    """A state `a` at its natural pivots."""
+    lines = Lines()
+    running = States(form, "a", lines)
+    state = combine(form, [running], lines, 1, still)
+    return Program("recentre", tuple(running.slots.values()), tuple(lines.lets), state).pruned()
+
+
 @final
 class Programs:
     """The programs of one form, by what they do."""
@@ -48,7 +94,7 @@ class Programs:
 
     def of(self, write: Callable[..., Program], **how: Any) -> Program:
         """The program that a function writes of the form."""
-        key = (write, *how.values())
+        key = (write, *how.items())
         if key not in self._written:
             form = self._form()
             if form is None:

@@ -16,16 +16,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Eq, Expr, Gt, Mul, Ne, Or, S, exp
-from sympy.logic.boolalg import And, Boolean, Not
+from sympy import Eq, Expr, Gt, Mul, S, exp
+from sympy.logic.boolalg import And, Boolean
 
-from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Label, Value, Where
-from redalg.expression.contents import free_axes, is_indicator, values_of
-from redalg.incremental.combine.define import add_producers
+from redalg.expression.contents import values_of
 from redalg.incremental.combine.let import Move, Precision
 from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_infinite, is_zero
-from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure, magnitude_of
 from redalg.monoids import MONOIDS
 
@@ -51,7 +48,9 @@ def marks_empty(pivot: Pivot, c: Expr, form: FusedForm) -> Boolean:
 
 
 class Source(ABC):
-    """A thing that states are made from."""
+    """A thing that states are made from. If it is `full`, each pivot that it holds is a number."""
+
+    full = False
 
     @property
     @abstractmethod
@@ -83,141 +82,17 @@ class Target:
     Attributes:
         state: extremum and pivot -> its value in the state that is made.
         safe: pivot -> the number that is subtracted.
+        stays: shifts that are where the first source has them, or start if that is empty: its sums do not move.
     """
 
     state: At
     safe: At
+    stays: frozenset[Value] = frozenset()
 
     @property
     def known(self) -> At:
         """The values in terms: extrema as they are, pivots as they are subtracted."""
         return {**self.state, **self.safe}
-
-
-# ---- data ------------------------------------------------------------------------------------------------------------
-
-
-@final
-class Elements(Source):
-    """The data of a block, reduced over all reduced axes."""
-
-    def __init__(self, form: FusedForm, lines: Lines) -> None:
-        """Adds the lines of the form's producers."""
-        self.form, self.over = form, form.cascade.reduced_axes
-        self.found = add_producers(form.cascade.producers, lines, {})
-        self.domain: Boolean = form.cascade.domain.xreplace(self.found)
-
-    @property
-    def steps(self) -> int:
-        """A weighted centre far from the block's mean is rounded as the mean is, and so is found twice.
-
-        Chained slopes are found one after the other, each from the residuals of those before.
-        """
-        return self.form.links + (2 if any(one.weight for one in self.form.accumulators) else 1)
-
-    def extremum(self, extremum: Extremum, lines: Lines) -> Value:
-        u = self._generator(extremum.term, {}, lines)
-        masked = Where(self.domain, u, extremum.monoid.identity)
-        return lines.reduce(extremum.value.name, extremum.monoid, masked, self.over, Precision.EXACT_PLACES)
-
-    def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
-        operands = tuple(operand.xreplace(self.found) for operand in structure.operands)
-        parts = lifted(structure.monoid, operands, self.over[0])
-        return lines.gather(structure, parts, self.over)
-
-    def start(self, pivot: Pivot, running: At, lines: Lines) -> Value:
-        name, u = pivot.value.name, self._generator(pivot.generator, running, lines)
-        counts = self._reaching(self.domain, u, lines)
-        n = lines.count(f"{name}_n", counts, self.over)
-        if pivot.policy is PivotPolicy.SLOPE:
-            return lines.assign(f"{name}_start", Where(is_zero(n), -OO, S.Zero))
-        total = lines.sum(f"{name}_total", [Where(counts, u, S.Zero)], self.over, Precision.EXACT_PLACES)
-        ratio = total / Where(is_zero(n), S.One, n)
-        mean = lines.assign(f"{name}_ratio", ratio, Precision.EXACT_PLACES)
-        mean = lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
-        mean = lines.assign(f"{name}_mean", Where(is_zero(n), -OO, mean), Precision.EXACT_PLACES)
-        return self._nearest(pivot, u, mean, counts, lines) if pivot.policy is PivotPolicy.MEMBER else mean
-
-    def _nearest(self, pivot: Pivot, u: Value, mean: Value, counts: Boolean, lines: Lines) -> Value:
-        """The live element of the block nearest to its mean."""
-        name = pivot.value.name
-        u = lines.assign(f"{name}_u", u)
-        far = Abs(lines.assign(f"{name}_off", u - mean))
-        far = lines.assign(f"{name}_far", Where(counts, far, OO))
-        least = lines.reduce(f"{name}_least", MONOIDS["min"], far, self.over)
-        nearest = Eq(far, least, evaluate=False)
-        chosen = Where(nearest, u, -OO) if counts is S.true else Where(And(counts, nearest), u, -OO)
-        found = lines.reduce(f"{name}_found", MONOIDS["max"], chosen, self.over)
-        return lines.assign(f"{name}_member", Where(is_finite_number(found), found, mean), Precision.EXACT_PLACES)
-
-    def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
-        if accumulator.is_count:
-            return lines.count(name, self.domain, self.over)
-        known = {**self.found, **at.known}
-        factors = [lines.assign(f"{name}_factor", live_term(factor, self.form.cascade.domain).xreplace(known))
-                   for factor in accumulator.factors if factor is not S.One]  # fmt: skip
-        if accumulator.weight:
-            first = [] if accumulator.factors[0] is S.One else [factors.pop(0)]
-            weighed = self._weighed(accumulator, at, first, lines)
-            factors = [weighed, *(self._reached(self.domain, factor, lines) for factor in factors)]
-        else:
-            factors = self._masked_factors(factors or [S.One], lines)
-        for guard in indicators(accumulator) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
-            condition = holds_where(guard).xreplace(known)
-            factors = [self._reached(condition, factor, lines) for factor in factors]
-        return lines.sum(name, factors, self.over)
-
-    def _weighed(self, accumulator: Accumulator, at: Target, first: list[Value], lines: Lines) -> Expr:
-        """The weight, times the first factor; 0 where an exponent is −∞, not where the weight is too small."""
-        bases = [self._generator(pivot.base, {}, lines) for pivot, _ in accumulator.weight]
-        name = accumulator.weight[0][0].value.name
-        moves = [(q, u, at.safe[pivot.value]) for u, (pivot, q) in zip(bases, accumulator.weight, strict=True)]
-        weight = lines.assign(f"{name}_weight", exp(Where(self.domain, exponent_of(name, moves, lines), -OO)))
-        if not first:
-            return weight
-        dead = Or(*(is_below_all(Where(self.domain, u, -OO)) for u in bases), evaluate=False)
-        return lines.assign(f"{accumulator.value.name}_weighed", Where(dead, S.Zero, weight * first[0]))
-
-    def _masked_factors(self, factors: list[Expr], lines: Lines) -> list[Expr]:
-        """Apply the mask to the only factor or to one whose axes include its own; else append it as a factor."""
-        if self.domain is S.true:
-            return factors
-        axes = free_axes(self.domain)
-        place = next((place for place, one in enumerate(factors) if axes <= free_axes(one)), None)
-        if len(factors) == 1:
-            place = 0
-        masked = [Where(self.domain, factor, S.Zero) if number == place else self._reached(self.domain, factor, lines)
-                  for number, factor in enumerate(factors)]  # fmt: skip
-        return masked if place is not None else [*masked, Where(self.domain, S.One, S.Zero)]
-
-    def _generator(self, u: Expr, running: At, lines: Lines) -> Value:
-        expr = live_term(u, self.form.cascade.domain).xreplace({**self.found, **running})
-        return lines.assign("u", expr, Precision.EXACT_PLACES)
-
-    def _reached(self, condition: Boolean, factor: Expr, lines: Lines) -> Expr:
-        """An operand of a contraction, set to 0 where it does not count: 0 times an element there need not be 0."""
-        return Where(self._reaching(condition, factor, lines), factor, S.Zero)
-
-    def _reaching(self, condition: Boolean, factor: Expr, lines: Lines) -> Boolean:
-        """True at the elements of a factor that count for any element of the free axes which the factor lacks."""
-        missing = free_axes(condition) - free_axes(factor) - set(self.over)
-        if not missing:
-            return condition
-        some = lines.some("some", condition, tuple(sorted(missing, key=str)))
-        return Ne(some, S.Zero, evaluate=False)
-
-
-def indicators(accumulator: Accumulator) -> list[Where]:
-    """The masks among the factors of a sum."""
-    return [part for factor in accumulator.factors for part in Mul.make_args(factor) if is_indicator(part)]
-
-
-def holds_where(indicator: Where) -> Boolean:
-    """The condition under which an indicator is 1."""
-    return indicator.condition if indicator.args[1] is S.One else Not(indicator.condition, evaluate=False)
-
-
-# ---- states ----------------------------------------------------------------------------------------------------------
 
 
 @final
@@ -290,6 +165,7 @@ class States(Source):
         slot, whole, name = self.slots[accumulator.value], name, f"{self.tag}.{name}"
         precision = Precision.OWN if accumulator.is_count else Precision.COMPUTE
         terms = [self._term(value, c, at, lines) for value, c in accumulator.transition]
+        terms = [term for term in terms if term is not S.Zero]
         total = lines.total(f"{name}_moved", terms, precision) if terms != [slot] else slot
         if accumulator.weight:
             weight = self._factor(accumulator.weight, at.safe, f"{self.tag}.rescale", lines)
@@ -305,6 +181,8 @@ class States(Source):
             return slot
         ends = self._ends(values_of(coefficient), at, lines)
         coefficient = coefficient.xreplace(ends)
+        if coefficient is S.One or coefficient is S.Zero:
+            return coefficient * slot
         return slot * (coefficient if coefficient.is_number else lines.assign(f"{self.tag}.move", coefficient))
 
     def _ends(self, asked: frozenset[Value], at: Target, lines: Lines) -> dict[Expr, Expr]:
@@ -321,9 +199,14 @@ class States(Source):
                 found[pivot.arrival] = at.state[pivot.value]
         return found
 
-    def _displaced(self, pivot: Pivot, at: Target, lines: Lines) -> Value:
+    def _displaced(self, pivot: Pivot, at: Target, lines: Lines) -> Expr:
         """ρ_x·c' − ρ·c; with slopes, minus Σ β'·(move of u'). It is rounded once: on a steep line the terms cancel."""
         name = f"{self.tag}.{pivot.displacement}"
+        if {
+            pivot.value,
+            *(centre for _, centre in pivot.slopes if isinstance(centre, Value)),
+        } <= at.stays and not self.over:
+            return S.Zero
         if pivot.policy is PivotPolicy.SCALE:
             return self._ratio(((pivot, S.One),), at.safe, lines)
         if pivot.slopes:

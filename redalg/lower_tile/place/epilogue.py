@@ -12,7 +12,7 @@ from redalg.incremental.form import FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Store
 from redalg.lower_tile.ir.scalars import Load, RankedIndex
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.moves import safe, usable
+from redalg.lower_tile.place.expressions import safe, usable
 from redalg.lower_tile.place.selection import padded_places
 from redalg.lower_tile.place.selection import read_best as read_selected
 from redalg.lower_tile.place.slots import Slots

@@ -6,6 +6,8 @@ reads e        a number for every column         reads i, j     one for every ro
 v := f(a, b), read once          v has no buffer: f(a, b) stands in the line that reads it
 v := Π exp(q·(u − c))            scaled exponentials: a number that u and c share is part of q
 v := max(n·a, n·b), n > 0        a buffer of max(a, b), which is read as n times its element
+v := max(slot, max_j u)          the slot takes the maximum of the tile in; what it held is copied first, if it is read
+v := Σ_j a·b                     a matrix product, which is added to the slot that it is for
 v := f(a, b), of float64         no buffer: computed in float64 where a line of the kernel's arithmetic reads it
 slots := values                  each slot is stored after the last value that reads what it held before
 """
@@ -13,46 +15,58 @@ slots := values                  each slot is stored after the last value that r
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import final
 
-from sympy import Abs, Add, Eq, Expr, Integer, Lt, Max, Min, Mul, Or, Pow, S, preorder_traversal
-from sympy.core.basic import Basic
+from sympy import Add, Expr, Integer, Max, Min, Mul, S, preorder_traversal
 
 from redalg.expression import Let as Named
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.combine.let import Assign, Fold, Let, Precision, Program
-from redalg.lower_tile.ir.program import ReduceTile, Statement
-from redalg.lower_tile.ir.scalars import Is, IsFinite, Kept, Load, Wide
+from redalg.lower_tile.ir.program import Copy, ReduceTile, Statement
+from redalg.lower_tile.ir.scalars import IsNaN, Kept, Load, Wide
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.moves import numeric_factor, scaled_exp
+from redalg.lower_tile.place.data import ColumnSum, Data, Pending
+from redalg.lower_tile.place.expressions import (
+    buffer_name,
+    divides,
+    numeric_factor,
+    occurrences,
+    positive_factor,
+    scaled_exp,
+    with_tests,
+    without_factors,
+)
 from redalg.lower_tile.place.space import E_, I, J, Space, unforgetting
 
-FIRST, SECOND = "a", "b"
-"""The tags of two states that are merged."""
+FIRST = "a"
+"""The tag of the first of two states that are merged, and of a running state."""
 
 
 @final
 class Placer:
-    """Places a program of assignments.
+    """Places a program of assignments and folds.
 
     `values` tells where the values lie that it is given. `alone` are the extrema that an output holds as they are: a
-    maximum of the target ignores NaN, and theirs may not.
+    maximum of the target ignores NaN, and theirs may not. `data` are the data of a tile, if the program reads any.
     """
 
     def __init__(
         self, program: Program, assembly: Assembly, space: Space, values: Mapping[Value, Expr],
-        alone: Collection[Value] = (),
+        alone: Collection[Value] = (), data: Data | None = None,
     ) -> None:  # fmt: skip
-        self.program, self.assembly, self.space = program, assembly, space
+        self.program, self.assembly, self.space, self.data = program, assembly, space, data
         self.alone = {program.results[slot] for slot in alone if slot in program.results}
         self.values = dict(values)
         self.lines = {let.value: let for let in program.lets if isinstance(let, Assign)}
         self.uses = _uses(program)
-        self.divided = {value for let in self.lines.values() if _divides(let.expr) for value in _needs(let)}
+        self.divided = {value for let in self.lines.values() if divides(let.expr) for value in _needs(let)}
         self.named: dict[Expr, Load] = {}
+        self.pending: dict[Expr, Pending] = {}
         self.ends: dict[Value, tuple[Expr, Load]] = {}
+        counted = {slot: name for slot, name in (data.nan if data else {}).items() if slot in program.results}
+        self.nan = {program.results[slot]: name for slot, name in counted.items()}
         self.body: list[Statement] = []
 
     def build(self, slots: Mapping[Value, Expr]) -> list[Statement]:
@@ -60,26 +74,111 @@ class Placer:
         given = {load for read in self.values.values() for load in read.atoms(Load)}
         ends = [(self.program.results[slot], *numeric_factor(read)) for slot, read in slots.items()]
         self.ends = {value: (number, buffer) for value, number, buffer in ends if buffer not in given}
+        taking = self._taking(dict(ends_of(ends)))
         for let in self.program.lets:
-            if isinstance(let, Fold):
+            if isinstance(let, Fold) and let.value in taking:
+                self._take(let, *taking[let.value])
+            elif isinstance(let, Fold):
                 self.values[let.value] = self._fold(let)
             elif isinstance(let, Assign) and self.uses[let.value] and not self._stands_in_reader(let):
-                expr = self._expr(let)
-                number, rest = positive_factor(expr) if isinstance(let.expr, Max | Min | Where) else (S.One, expr)
-                self.values[let.value] = number * self._buffer(let.value, number, rest)
+                self.values[let.value] = self._line(let)
         self._store({buffer: self._value(value) / number for value, number, buffer in ends})
         return self.body
 
+    def _line(self, let: Assign) -> Expr:
+        """The read of a line that has a buffer."""
+        expr = self._expr(let)
+        splits = isinstance(let.expr, Max | Min | Where) or self._is_base(let.value)
+        number, rest = positive_factor(expr) if splits else (S.One, expr)
+        return number * self._buffer(let.value, number, rest)
+
+    def _is_base(self, value: Value) -> bool:
+        """Tell if a value is the base of an exponential, from which a positive number may be taken out."""
+        return any(value == u for let in self.lines.values() for _, u, _ in let.moves)
+
+    # ---- folds -------------------------------------------------------------------------------------------------------
+
+    def _taking(self, ends: Mapping[Value, Load]) -> dict[Value, tuple[Value, Value, Load]]:
+        """Folds that a slot takes in: fold -> (the line that joins them, what the slot held before, its buffer)."""
+        found = dict[Value, tuple[Value, Value, Load]]()
+        folds = {let.value for let in self.program.lets if isinstance(let, Fold)}
+        for value, buffer in ends.items():
+            let = self.lines.get(value)
+            if let is None or not isinstance(let.expr, Max | Min):
+                continue
+            taken = [one for one in let.expr.args if one in folds and self.uses[one] == 1]
+            held = [one for one in let.expr.args if one in self.values and self.values[one].has(buffer)]
+            if len(taken) == len(held) == 1:
+                found[taken[0]] = (value, held[0], buffer)
+        return found
+
+    def _take(self, let: Fold, joined: Value, held: Value, buffer: Load) -> None:
+        """Take a fold in: slot := max(slot, max_j u)."""
+        if self.uses[held] > 1:
+            old = self.assembly.row(f"{buffer.name}_old")
+            self.body.append(Copy(buffer.name, old))
+            self.values[held] = self.values[held].xreplace({buffer: Load(old, I)})
+        number, source = self._source(let)
+        self.body.append(ReduceTile(let.folding.kind, source, buffer.name, clear=False))
+        self._count_nan(joined, source)
+        self.values[joined] = number * buffer
+
     def _fold(self, let: Fold) -> Expr:
         """The read of a fold over the lanes; a positive number that its elements share multiplies the result."""
-        kind, [factor] = let.folding.kind, let.folding.factors
-        if kind == "count" and factor == S.true:
-            return Integer(self.space.plan.block_streamed)
-        number, rest = positive_factor(self._read(factor))
-        source = self.assembly.tile_of(buffer_name(f"{let.value.name}_moved"), rest, self.body)
+        kind, factors = let.folding.kind, let.folding.factors
+        if self.data and self.data.is_product(let):
+            return self._pend(self.data.product(let, self.lines, self.space, self._read, self.body))
+        if kind == "count":
+            return self._count(let)
+        read = self._read(factors[0])
+        if self.data and read.has(E_) and not read.has(I):
+            return self._pend(ColumnSum(read, self.space, self.assembly))
+        if kind == "sum" and not read.has(J) and self.data:
+            return read * self.space.plan.block_streamed
+        number, source = self._source(let)
         target = self._end_of(let.value, number) or Load(self.assembly.row(buffer_name(let.value.name)), I)
         self.body.append(ReduceTile(kind, source, target.name, clear=True))
+        self._count_nan(let.value, source)
         return number * target
+
+    def _source(self, let: Fold) -> tuple[Expr, str]:
+        """The tile that a fold reduces, and the positive number that its elements share."""
+        read = self._read(let.folding.factors[0])
+        number, rest = positive_factor(read) if let.folding.kind == "max" or not self.data else (S.One, read)
+        wanted = "term" if self.data else f"{let.value.name}_moved"
+        return number, self.assembly.tile_of(buffer_name(wanted), rest, self.body)
+
+    def _count(self, let: Fold) -> Expr:
+        """The number of elements of a tile that count: its length, what is left of the axis, or a sum of ones."""
+        [condition] = let.folding.factors
+        if condition == S.true:
+            return Integer(self.space.plan.block_streamed)
+        read = self._read(condition)
+        if read == self.space.inside():
+            return self.space.left()
+        wanted = buffer_name(let.value.name)
+        return Load(self.assembly.summed(wanted, Where(read, S.One, S.Zero), self.body), I)
+
+    def _count_nan(self, value: Value, source: str) -> None:
+        """Count the NaN that an extremum met, if an output holds it as it is."""
+        if value in self.nan:
+            met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
+            counted = self.assembly.tile_of("nan", met, self.body)
+            self.body.append(ReduceTile("sum", counted, self.nan[value], clear=False))
+
+    def _count_nan_of_lanes(self, let: Assign, reads: list[Expr]) -> None:
+        """Count the NaN that the extremum of every lane meets."""
+        [element] = (read for value, read in zip(let.expr.args, reads, strict=True) if value in self.lines)
+        counted = Load(self.nan[let.value], I, J)
+        self.body.append(self.assembly.over_tile(counted.name, counted + Where(IsNaN(element), S.One, S.Zero)))
+
+    def _pend(self, pending: Pending) -> Expr:
+        """The read that stands for a product until it is stored."""
+        read = Load(f"product {len(self.pending)}", *pending.indices)
+        self.pending[read] = pending
+        return read
+
+    # ---- buffers -----------------------------------------------------------------------------------------------------
 
     def _end_of(self, value: Value, number: Expr) -> Load | None:
         """The buffer of the slot that a value is for, if no line reads what it held before."""
@@ -89,24 +188,32 @@ class Placer:
     def _stands_in_reader(self, let: Assign) -> bool:
         """Tell if a line stands in the lines that read it, without a buffer.
 
-        A line of float64 does if only lines of float64 read it; any other line if it is read once, is no choice, and no
-        quotient reads it: a division branches, and loads behind it would wait for it.
+        A line of float64 does if only lines of float64 read it; any other line if it is read once, is no choice of
+        numbers of rows, and no quotient reads it: a division branches, and loads behind it would wait for it.
         """
-        if let.precision is Precision.DOUBLE and not self._read_in_compute(let.value):
+        if let.value in self.values or (let.precision is Precision.DOUBLE and not self._read_in_compute(let.value)):
             return True
         if self.uses[let.value] > 1:
             return False
         is_end = let.value in self.program.results.values()
-        return is_end or not (isinstance(let.expr, Where) or let.value in self.divided)
+        chosen = isinstance(let.expr, Where) and not self._is_element(let.value)
+        return is_end or not (chosen or let.value in self.divided)
+
+    def _is_element(self, value: Value) -> bool:
+        """Tell if a value differs from element to element of the tile."""
+        return self.space.plan.binding.streamed in value.indices
 
     def _read_in_compute(self, value: Value) -> bool:
         """Tell if a line that is not of float64 reads a value."""
         readers = (let for let in self.lines.values() if value in _needs(let))
         return any(let.precision is not Precision.DOUBLE for let in readers)
 
-    def _buffer(self, value: Value, number: Expr, expr: Expr) -> Load:
+    def _buffer(self, value: Value, number: Expr, expr: Expr) -> Expr:
         """The buffer of number · value := an expression; a new one if the value is no slot's."""
-        target = self._end_of(value, number) or self._new(value.name, expr)
+        target = self._end_of(value, number)
+        if target is None and self.data and expr.has(J) and not expr.has(E_):
+            return Load(self.assembly.tile_of(buffer_name(value.name), expr, self.body), *self.assembly.lanes.place)
+        target = target or self._new(value.name, expr)
         self._assign(target, expr)
         return target
 
@@ -123,6 +230,10 @@ class Placer:
 
     def _assign(self, target: Load, expr: Expr) -> None:
         """Append target := expr, at every place of the target."""
+        for read in sorted((one for one in self.pending if expr.has(one)), key=str):
+            expr = self._add(target, expr, read)
+        if expr == target:
+            return
         if target.indices == (I,):
             self.body.append(self.assembly.over_rows((target.name, expr)))
         elif target.indices == (E_,):
@@ -131,8 +242,28 @@ class Placer:
             self.body.append(self.assembly.over_tile(target.name, expr))
         else:
             by_column = any(one.indices == (E_,) for one in expr.atoms(Load))
-            expr = self.assembly.across(expr, self.body) if by_column else expr
+            expr = self.assembly.across(expr, self.body) if by_column or self._crosses(target, expr) else expr
             self.body.append(self.assembly.over_columns(target.name, expr))
+
+    def _crosses(self, target: Load, expr: Expr) -> bool:
+        """Tell if a step of a loop stores more than a multiple of the target: rows then have another layout."""
+        return self.data is not None and any(one != target and one.indices == (I, E_) for one in expr.atoms(Load))
+
+    def _add(self, target: Load, expr: Expr, read: Expr) -> Expr:
+        """Add a product to its target if it may be added there; return what is left to store."""
+        pending, terms = self.pending[read], Add.make_args(expr)
+        rest = Add(*(term for term in terms if term != read))
+        others = {load for load in rest.atoms(Load) if load != target and load.indices == target.indices}
+        if read in terms and not rest.has(read) and not others and not pending.apart:
+            pending.first(self.body)
+            self._assign(target, rest) if rest is not S.Zero else None
+            pending.into(target.name, self.body, clear=rest is S.Zero)
+            return target
+        pending.first(self.body)
+        made = Load(self.assembly.buffer("product", "fragment", pending.shape, note="of one tile"), *pending.indices)
+        pending.into(made.name, self.body, clear=True)
+        stored: Expr = expr.xreplace({read: made * pending.scale})
+        return stored
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -149,6 +280,8 @@ class Placer:
     def _extremum(self, let: Assign) -> Expr:
         """The larger or the smaller of values; a positive number that they share multiplies the result."""
         kind, reads = type(let.expr), [self._value(value) for value in let.expr.args]
+        if let.value in self.nan:
+            self._count_nan_of_lanes(let, reads)
         numbers, rests = zip(*map(positive_factor, reads), strict=True)
         number, operands = (numbers[0], list(rests)) if len(set(numbers)) == 1 else (S.One, reads)
         return number * (unforgetting(kind, operands) if let.value in self.alone else kind(*operands))
@@ -165,20 +298,31 @@ class Placer:
 
     def _read(self, expr: Expr) -> Expr:
         """An expression as reads of buffers; what it names has a buffer of its own."""
+        if self.data:
+            self.space = self.data.staged(self.space, expr, self.body)
+        else:
+            self._name(expr)
+        expr = with_tests(expr.xreplace(self.named))
+        reads = {value: self._operand(value, expr) for value in values_of(expr)}
+        made: Expr = self.space.with_values(reads).read(expr)
+        return without_factors(made)
+
+    def _name(self, expr: Expr) -> None:
+        """Store what an expression names."""
         for node in sorted(expr.atoms(Named), key=str):
             if node not in self.named:
                 read = self._read(node.expr)
                 self.named[node] = self._new(node.name, read)
                 self._assign(self.named[node], read)
-        expr = with_tests(expr.xreplace(self.named))
-        reads = {value: self._operand(value, expr) for value in values_of(expr)}
-        made: Expr = self.space.with_values(reads).read(expr)
-        return made
 
     def _operand(self, value: Value, reader: Expr) -> Expr:
-        """The read of a value; a sum stays one number in a product, whose number SymPy would distribute over it."""
+        """The read of a value; a sum stays one number in a product, whose number SymPy would distribute over it.
+
+        So does a sum of an element in another sum: it is rounded on its own before it is added.
+        """
         read = self._value(value)
-        within = (node for node in preorder_traversal(reader) if isinstance(node, Mul) and value in node.args)
+        kinds = (Mul, Add) if self._is_element(value) and self.data else (Mul,)
+        within = (node for node in preorder_traversal(reader) if isinstance(node, kinds) and value in node.args)
         return Kept(read) if isinstance(read, Add) and any(within) else read
 
     def _value(self, value: Expr) -> Expr:
@@ -188,11 +332,24 @@ class Placer:
 
     # ---- results -----------------------------------------------------------------------------------------------------
 
+    def keep(self, suffix: str) -> dict[Value, Expr]:
+        """The reads of all results, each in a buffer."""
+        found = dict[Value, Expr]()
+        for slot, value in self.program.results.items():
+            read = self._value(value)
+            if not isinstance(numeric_factor(read)[1], Load) or read.has(*self.pending):
+                target = self._new(f"{slot.name}_{suffix}", read)
+                self._assign(target, read)
+                read = target
+            found[slot] = self.values[value] = read
+        return found
+
     def _store(self, stores: dict[Load, Expr]) -> None:
         """Store the results, each buffer after the results that read it."""
         stores = {buffer: expr for buffer, expr in stores.items() if expr != buffer}
         while stores:
-            free = [one for one in stores if not any(expr.has(one) for to, expr in stores.items() if to != one)]
+            free = [one for one in stores if not any(self._reads(expr, one)
+                    for to, expr in stores.items() if to != one)]  # fmt: skip
             for target in free:
                 self._assign(target, stores.pop(target))
             if not free:
@@ -201,27 +358,27 @@ class Placer:
                 self._assign(after, stores[target])
                 stores[target] = after
 
+    def _reads(self, expr: Expr, buffer: Load) -> bool:
+        """Tell if an expression, or a product that it adds, reads a buffer."""
+        return expr.has(buffer) or any(
+            pending.operand.has(buffer) for read, pending in self.pending.items() if expr.has(read)
+        )
+
+
+def ends_of(ends: list[tuple[Value, Expr, Load]]) -> list[tuple[Value, Load]]:
+    """The values that slots are for, with the slots' buffers."""
+    return [(value, buffer) for value, _, buffer in ends]
+
 
 def _needs(let: Let) -> Counter[Value]:
-    """The values that a line reads where it is placed, each as often as its text holds it."""
+    """The values that a line reads where it is placed, each as often as its text holds it.
+
+    The second operand of a matrix product is read from the data.
+    """
     moves = let.moves if isinstance(let, Assign) else ()
     exprs = [part for move in moves for part in move] or let.exprs
-    return Counter(value for expr in exprs for value in _occurrences(expr))
-
-
-def _divides(expr: Expr) -> bool:
-    """Tell if an expression divides by something that is no number."""
-    return any(node.exp.is_negative and not node.base.is_number for node in expr.atoms(Pow))
-
-
-def _occurrences(expr: Basic) -> Iterator[Value]:
-    if isinstance(expr, Value):
-        yield expr
-    elif isinstance(expr, Pow) and expr.exp.is_Integer and expr.exp > 1:
-        yield from [*_occurrences(expr.base)] * 2
-    else:
-        for arg in expr.args:
-            yield from _occurrences(arg)
+    exprs = exprs[:1] if isinstance(let, Fold) else exprs
+    return Counter(value for expr in exprs for value in occurrences(expr))
 
 
 def _uses(program: Program) -> Counter[Value]:
@@ -231,40 +388,3 @@ def _uses(program: Program) -> Counter[Value]:
         if any(uses[value] for value in let.values):
             uses.update(_needs(let))
     return uses
-
-
-def buffer_name(name: str) -> str:
-    """The name of a value in a kernel: that of the second of two states has `part` in front.
-
-    >>> buffer_name("a.delta_c"), buffer_name("b.delta_c"), buffer_name("c")
-    ('delta_c', 'part_delta_c', 'c')
-    """
-    tag, _, rest = name.rpartition(".")
-    return f"part_{rest}" if tag == SECOND else rest
-
-
-def positive_factor(expr: Expr) -> tuple[Expr, Expr]:
-    """Split n·f into the positive number n and f, of a choice between it and 0 too; (1, the expression) of others."""
-    if isinstance(expr, Where) and expr.args[1] is S.Zero:
-        number, rest = positive_factor(expr.args[2])
-        tests = {node: Is(positive_factor(node.args[0])[1], node.args[1]) for node in expr.args[0].atoms(Is)}
-        return number, Where(expr.args[0].xreplace(tests), S.Zero, rest)
-    number, rest = numeric_factor(expr)
-    return (number, rest) if number.is_positive and not rest.is_number else (S.One, expr)
-
-
-def with_tests(node: Basic) -> Basic:
-    """The expression with tests of one number that SymPy does not decide: x = ±∞, |x| = ∞, |x| < ∞."""
-    if isinstance(node, Eq | Lt):
-        left, right = node.args
-        number = with_tests(left.args[0] if isinstance(left, Abs) else left)
-        if isinstance(node, Eq) and isinstance(left, Abs) and right is S.Infinity:
-            return Or(Is(number, S.Infinity), Is(number, S.NegativeInfinity))
-        if isinstance(node, Eq) and right.is_infinite is True and right.is_number:
-            return Is(number, right)
-        if isinstance(node, Lt) and isinstance(left, Abs) and right is S.Infinity:
-            return IsFinite(number)
-    if not node.args or isinstance(node, Value | Named):
-        return node
-    args = [with_tests(arg) for arg in node.args]
-    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)

@@ -24,7 +24,7 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Contract, Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.moves import buffer_of, numeric_factor
+from redalg.lower_tile.place.expressions import buffer_of, numeric_factor
 from redalg.lower_tile.place.operands import Operands, operand_dtype
 from redalg.lower_tile.place.space import I, J, Space, U
 from redalg.strategies.rules.products import HOLDS

@@ -38,9 +38,10 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
+from redalg.lower_tile.place.expressions import SECOND
 from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
-from redalg.lower_tile.place.lines import FIRST, SECOND, Placer
+from redalg.lower_tile.place.lines import FIRST, Placer
 from redalg.lower_tile.place.selection import Best, part_buffers, row_width, selected_part
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
 from redalg.lower_tile.place.slots import Slots, State, allocate, stands_alone

@@ -23,7 +23,7 @@ from redalg.lower_tile.place.lanes import Lanes
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.split import Sums, adding, producer_workspace, summing, tile_space, workspace_parameter
-from redalg.lower_tile.place.stream import Step
+from redalg.lower_tile.place.step import Step
 from redalg.strategies.plan import Plan
 from redalg.strategies.varying import tiles_of
 
@@ -66,8 +66,8 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
     folds = Folds(job.form, assembly, place.space)
     body += folds.emptied()
     before: list[Statement] = []
-    step = Step(job.form, assembly, slots, place.space, before, sums=job.sums, folds=folds)
-    taken_in = tuple(step.build())
+    step = Step(job.form, assembly, place.space, before, job.sums)
+    taken_in = tuple(step.build(slots, folds))
     slots.names.update(folds.rows)
     if job.plan.level == "row":
         return slots, [*before, *body, *taken_in], step.space

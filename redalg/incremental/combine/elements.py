@@ -1,0 +1,180 @@
+"""Data as a source of a state: every term at the pivots that it is told, reduced over the reduced axes.
+
+The data of a block are reduced over all of them. A tile of a kernel is a block of which the kernel makes the producers.
+A lane's own element is a tile that nothing is reduced over.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from sympy import Abs, Eq, Expr, Mul, Ne, Or, S, exp
+from sympy.logic.boolalg import And, Boolean, Not
+
+from redalg.decompose.domain import live_term
+from redalg.expression import Axis, Value, Where
+from redalg.expression.contents import free_axes, is_indicator
+from redalg.incremental.combine.define import add_producers
+from redalg.incremental.combine.let import Precision
+from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_zero
+from redalg.incremental.combine.sources import At, Source, Target, exponent_of
+from redalg.incremental.combine.structures import lifted
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure
+from redalg.monoids import MONOIDS
+
+
+@final
+class Elements(Source):
+    """The data of a block, reduced over all reduced axes, or over those of `over`."""
+
+    def __init__(
+        self, form: FusedForm, lines: Lines, over: tuple[Axis, ...] | None = None, *, tile: bool = False,
+        ends: bool = False,
+    ) -> None:  # fmt: skip
+        """Adds the lines of the form's producers, unless the data are a `tile`: it is given their values.
+
+        `ends`: the form's axis may end within the tile, so that elements beyond its end do not count.
+        """
+        self.form, self.tile = form, tile
+        self.over = form.cascade.reduced_axes if over is None else over
+        producers = form.cascade.producers
+        self.given = tuple(one.value for one in producers) if tile else ()
+        lines.given(self.given)
+        self.found = {} if tile else add_producers(producers, lines, {})
+        self.domain: Boolean = form.cascade.domain.xreplace(self.found)
+        if ends:
+            axis = form.cascade.axis
+            self.domain = And(axis < axis.extent, self.domain)
+
+    @property
+    def steps(self) -> int:
+        """A weighted centre far from the block's mean is rounded as the mean is, and so is found twice.
+
+        Chained slopes are found one after the other, each from the residuals of those before.
+        """
+        return self.form.links + (2 if any(one.weight for one in self.form.accumulators) else 1)
+
+    def extremum(self, extremum: Extremum, lines: Lines) -> Value:
+        u = self._generator(extremum.term, {}, lines)
+        masked = self._masked(u, lines) if extremum.monoid.identity is -OO else \
+            Where(self.domain, u, extremum.monoid.identity)  # fmt: skip
+        return lines.reduce(extremum.value.name, extremum.monoid, masked, self.over, Precision.EXACT_PLACES)
+
+    def _masked(self, u: Value, lines: Lines) -> Value:
+        """u, or −∞ where it does not count."""
+        return lines.assign("u_live", Where(self.domain, u, -OO), Precision.EXACT_PLACES)
+
+    def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
+        operands = tuple(operand.xreplace(self.found) for operand in structure.operands)
+        parts = lifted(structure.monoid, operands, self.form.cascade.reduced_axes[0])
+        if not self.over:
+            return tuple(lines.assign(value.name, part, Precision.OWN)
+                         for value, part in zip(structure.values, parts, strict=True))  # fmt: skip
+        return lines.gather(structure, parts, self.over)
+
+    def start(self, pivot: Pivot, running: At, lines: Lines) -> Value:
+        name, u = pivot.value.name, self._generator(pivot.generator, running, lines)
+        counts = self._reaching(self.domain, u, lines)
+        if not self.over:
+            start = S.Zero if pivot.policy is PivotPolicy.SLOPE else Where(is_finite_number(u), u, S.Zero)
+            return lines.assign(f"{name}_first", Where(counts, start, -OO), Precision.EXACT_PLACES)
+        n = lines.count(f"{name}_n", counts, self.over)
+        if pivot.policy is PivotPolicy.SLOPE:
+            return lines.assign(f"{name}_start", Where(is_zero(n), -OO, S.Zero))
+        total = lines.sum(f"{name}_total", [Where(counts, u, S.Zero)], self.over, Precision.EXACT_PLACES)
+        ratio = total / Where(is_zero(n), S.One, n)
+        mean = lines.assign(f"{name}_ratio", ratio, Precision.EXACT_PLACES)
+        mean = lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
+        mean = lines.assign(f"{name}_mean", Where(is_zero(n), -OO, mean), Precision.EXACT_PLACES)
+        return self._nearest(pivot, u, mean, counts, lines) if pivot.policy is PivotPolicy.MEMBER else mean
+
+    def _nearest(self, pivot: Pivot, u: Value, mean: Value, counts: Boolean, lines: Lines) -> Value:
+        """The live element of the block nearest to its mean."""
+        name = pivot.value.name
+        u = lines.assign(f"{name}_u", u)
+        far = Abs(lines.assign(f"{name}_off", u - mean))
+        far = lines.assign(f"{name}_far", Where(counts, far, OO))
+        least = lines.reduce(f"{name}_least", MONOIDS["min"], far, self.over)
+        nearest = Eq(far, least, evaluate=False)
+        chosen = Where(nearest, u, -OO) if counts is S.true else Where(And(counts, nearest), u, -OO)
+        found = lines.reduce(f"{name}_found", MONOIDS["max"], chosen, self.over)
+        return lines.assign(f"{name}_member", Where(is_finite_number(found), found, mean), Precision.EXACT_PLACES)
+
+    def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
+        if accumulator.is_count:
+            return lines.count(name, self.domain, self.over)
+        known = {**self.found, **at.known}
+        terms = [live_term(factor, self.form.cascade.domain).xreplace(known) for factor in accumulator.factors]
+        factors = [lines.assign(f"{name}_factor", term) for term in terms if term is not S.One]
+        if self.tile and len(terms) == 2:
+            return self._product(accumulator, at, factors, lines, name)
+        if accumulator.weight:
+            first = [] if accumulator.factors[0] is S.One else [factors.pop(0)]
+            weighed = self._weighed(accumulator, at, first, lines)
+            factors = [weighed, *(self._reached(self.domain, factor, lines) for factor in factors)]
+        else:
+            factors = self._masked_factors(factors or [S.One], lines)
+        for guard in indicators(accumulator) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
+            condition = holds_where(guard).xreplace(known)
+            factors = [self._reached(condition, factor, lines) for factor in factors]
+        return lines.sum(name, factors, self.over)
+
+    def _product(self, accumulator: Accumulator, at: Target, factors: list[Value], lines: Lines, name: str) -> Value:
+        """A matrix product of a tile: a masked factor of rows, and one of columns."""
+        *first, second = factors
+        left = self._weighed(accumulator, at, first, lines) if accumulator.weight else \
+            Where(self.domain, first[0] if first else S.One, S.Zero)  # fmt: skip
+        right = self._reached(self.domain, second, lines)
+        return lines.sum(name, [left, right], self.over, of=accumulator.value)
+
+    def _weighed(self, accumulator: Accumulator, at: Target, first: list[Value], lines: Lines) -> Expr:
+        """The weight, times the first factor; 0 where an exponent is −∞, not where the weight is too small."""
+        bases = [self._masked(self._generator(pivot.base, {}, lines), lines) for pivot, _ in accumulator.weight]
+        name = accumulator.weight[0][0].value.name
+        moves = tuple((q, u, at.safe[pivot.value]) for u, (pivot, q) in zip(bases, accumulator.weight, strict=True))
+        weight = lines.assign("weight", exp(exponent_of(name, moves, lines)), moves=moves)
+        if not first:
+            return weight
+        dead = Or(*map(is_below_all, bases), evaluate=False)
+        return lines.assign(f"{accumulator.value.name}_weighed", Where(dead, S.Zero, weight * first[0]))
+
+    def _masked_factors(self, factors: list[Expr], lines: Lines) -> list[Expr]:
+        """Apply the mask to the only factor or to one whose axes include its own; else append it as a factor."""
+        if self.domain is S.true:
+            return factors
+        axes = free_axes(self.domain)
+        place = next((place for place, one in enumerate(factors) if axes <= free_axes(one)), None)
+        if len(factors) == 1:
+            place = 0
+        masked = [Where(self.domain, factor, S.Zero) if number == place else self._reached(self.domain, factor, lines)
+                  for number, factor in enumerate(factors)]  # fmt: skip
+        return masked if place is not None else [*masked, Where(self.domain, S.One, S.Zero)]
+
+    def _generator(self, u: Expr, running: At, lines: Lines) -> Value:
+        expr = live_term(u, self.form.cascade.domain).xreplace({**self.found, **running})
+        return lines.assign("u", expr, Precision.EXACT_PLACES)
+
+    def _reached(self, condition: Boolean, factor: Expr, lines: Lines) -> Expr:
+        """An operand of a contraction, set to 0 where it does not count: 0 times an element there need not be 0."""
+        return Where(self._reaching(condition, factor, lines), factor, S.Zero)
+
+    def _reaching(self, condition: Boolean, factor: Expr, lines: Lines) -> Boolean:
+        """True at the elements of a factor that count for any element of the free axes which the factor lacks."""
+        missing = free_axes(condition) - free_axes(factor) - set(self.over)
+        if not missing:
+            return condition
+        if self.tile:  # 0 times what another row hides is 0, but of an infinity
+            parts = And.make_args(condition)
+            return And(*(one for one in parts if not free_axes(one) - free_axes(factor) - set(self.over)))
+        some = lines.some("some", condition, tuple(sorted(missing, key=str)))
+        return Ne(some, S.Zero, evaluate=False)
+
+
+def indicators(accumulator: Accumulator) -> list[Where]:
+    """The masks among the factors of a sum."""
+    return [part for factor in accumulator.factors for part in Mul.make_args(factor) if is_indicator(part)]
+
+
+def holds_where(indicator: Where) -> Boolean:
+    """The condition under which an indicator is 1."""
+    return indicator.condition if indicator.args[1] is S.One else Not(indicator.condition, evaluate=False)

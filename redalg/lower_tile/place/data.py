@@ -1,0 +1,206 @@
+"""The data of a tile: what a program reads of its inputs and producers, and sums that are added where they are stored.
+
+Σ_j a(i, j)·b(j, e)     c += A @ B: A in the dtype of its partner, in registers if it is a 16-bit weight
+rounded at a scale h    c += (A @ B)/h, A = cast(g·h)
+Σ_j f(e, j)             a sum for every column
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Expr, S, Symbol
+from sympy.core.basic import Basic
+
+from redalg.decompose.domain import live_term
+from redalg.expression import Cast, Element, RunningCast, Value, Where
+from redalg.expression.dtypes import is_eight_bits
+from redalg.incremental.combine.let import Assign, Fold
+from redalg.incremental.form import Accumulator, FusedForm
+from redalg.lower_tile.ir.program import Contract, Copy, Parallel, ReduceTile, Statement, Store
+from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.expressions import drop_rounding
+from redalg.lower_tile.place.operands import Operands
+from redalg.lower_tile.place.space import E_, I, J, Space, usable_scale
+from redalg.strategies.rules.products import operands_dtype
+
+Read = Callable[[Expr], Expr]
+
+
+class Pending(ABC):
+    """A sum over a tile that is computed where it is stored.
+
+    Attributes:
+        indices: those of a buffer of such sums.
+        operand: what it reads of the state.
+        apart: it needs a buffer of its own.
+        scale: it is the sum over the tile times this.
+    """
+
+    indices: tuple[Symbol, ...]
+    operand: Expr
+    apart = False
+    scale: Expr = S.One
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """The shape of a buffer of such sums."""
+
+    @abstractmethod
+    def first(self, body: list[Statement]) -> None:
+        """Append what comes before the target is scaled."""
+
+    @abstractmethod
+    def into(self, target: str, body: list[Statement], *, clear: bool) -> None:
+        """Append target := (0 if clear else target) + the sum."""
+
+
+@final
+class Product(Pending):
+    """A matrix product of a factor of rows and one of columns."""
+
+    indices = (I, E_)
+
+    def __init__(
+        self, accumulator: Accumulator, left: Expr | Element, scale: Expr, space: Space, operands: Operands,
+        form: FusedForm,
+    ) -> None:  # fmt: skip
+        self.accumulator, self.left, self.scale, self.space = accumulator, left, scale, space
+        self.operands, self.assembly, self.form = operands, operands.assembly, form
+        self.dtype = operands_dtype(accumulator, form, space.problem, space.plan.device)
+        self.operand = S.Zero if isinstance(left, Element) else left * scale
+        self.apart = scale is not S.One or is_eight_bits(self.dtype)
+        self.name = ""
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.space.plan.block_row, self.space.plan.block_column)
+
+    def first(self, body: list[Statement]) -> None:
+        if isinstance(self.left, Element):
+            self.name = self.operands.load(self.space, self.left, body)
+        elif self.accumulator.weight or self.left in self.assembly.made:
+            self.name = self._copied(self.assembly.tile_of("term", self.left, body), body)
+        else:
+            term = drop_rounding(self.left, self.dtype)
+            self.name = self.operands.made_of(self.space, term, self.dtype, body)
+
+    def into(self, target: str, body: list[Statement], *, clear: bool) -> None:
+        domain = self.form.cascade.domain
+        factor, live = live_term(self.accumulator.factors[1], domain), self.space.alike(domain)
+        right, turned = self.operands.right(self.space, factor, self.dtype, body, live)
+        body.append(Contract(self.name, right, target, transposed=turned, clear=clear))
+
+    def _copied(self, source: str, body: list[Statement]) -> str:
+        """The first operand in the dtype of its partner: in registers if it is a 16-bit weight for tensor cores.
+
+        With 8 bits, no layout of registers serves both a product's result and the next product's operand.
+        """
+        key = Load(f"operand {self.dtype} of {source}")
+        if key not in self.assembly.made:
+            plan, narrow = self.space.plan, self.dtype != self.space.problem.compute and not is_eight_bits(self.dtype)
+            stays = bool(self.accumulator.weight) and plan.tensor_cores and plan.warps == "rows" and narrow
+            shape, note = (plan.block_row, plan.block_streamed), f"{source} as {self.dtype}"
+            name = self.assembly.buffer("operand", "fragment" if stays else "shared", shape, self.dtype, note)
+            self.assembly.made[key] = name
+            body.append(Copy(source, name))
+        return self.assembly.made[key]
+
+
+@final
+class ColumnSum(Pending):
+    """A sum over the tile for every column."""
+
+    indices = (E_,)
+
+    def __init__(self, term: Expr, space: Space, assembly: Assembly) -> None:
+        self.operand, self.space, self.assembly = term, space, assembly
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return (self.space.plan.block_column,)
+
+    def first(self, body: list[Statement]) -> None:
+        """Nothing comes before."""
+
+    def into(self, target: str, body: list[Statement], *, clear: bool) -> None:
+        shape = (self.space.plan.block_column, self.space.plan.block_streamed)
+        name = self.assembly.buffer("head", "fragment", shape, self.space.problem.compute)
+        body.append(Parallel(((E_, shape[0]), (J, shape[1])), (Store(name, (E_, J), self.operand),)))
+        body.append(ReduceTile("sum", name, target, clear=clear))
+
+
+@final
+@dataclass(frozen=True)
+class Data:
+    """The data of a tile of a form.
+
+    `nan`: buffers that count the NaN which extrema meet.
+    """
+
+    form: FusedForm
+    operands: Operands
+    nan: Mapping[Value, str]
+    columns: frozenset[Value] = frozenset()
+
+    def staged(self, space: Space, expr: Basic, body: list[Statement]) -> Space:
+        """The space with tiles for the elements that an expression reads, if the form has no producers.
+
+        Beside their contractions, masks and biases are read straight from their tensors.
+        """
+        return space if self.form.cascade.producers else self.operands.staged(space, expr, body)
+
+    def is_product(self, fold: Fold) -> bool:
+        """Tell if a fold is a matrix product."""
+        return fold.folding.of in self.columns
+
+    def product(
+        self, fold: Fold, lines: Mapping[Value, Assign], space: Space, read: Read, body: list[Statement]
+    ) -> Product:
+        """The matrix product of a fold."""
+        accumulator = next(one for one in self.form.accumulators if one.value == fold.folding.of)
+        left, scale = fold.folding.factors[0], S.One
+        plain = self._plain(accumulator, space)
+        condition, factor = _split_mask(left, lines)
+        if plain is None and isinstance(factor, RunningCast) and not accumulator.weight:
+            usable = self._scale(read(factor.args[1]), accumulator, body)
+            term = Cast(read(factor.args[0]) * usable, factor.dtype)
+            term = term if condition is S.true else Where(read(condition), term, S.Zero)
+            return Product(accumulator, term, 1 / usable, space, self.operands, self.form)
+        return Product(accumulator, read(left) if plain is None else plain, scale, space, self.operands, self.form)
+
+    def _plain(self, accumulator: Accumulator, space: Space) -> Element | None:
+        """The first operand if it is an unchanged tile of an input, which is 0 outside the input."""
+        first, problem = accumulator.factors[0], space.problem
+        if accumulator.weight or self.form.cascade.domain is not S.true or not isinstance(first, Element):
+            return None
+        part, binding = space.region(first), space.plan.binding
+        dtype = operands_dtype(accumulator, self.form, problem, space.plan.device)
+        fits = part is not None and part[1] == (binding.row, binding.streamed) and dtype == problem.dtypes[first.name]
+        return first if fits else None
+
+    def _scale(self, read: Expr, accumulator: Accumulator, body: list[Statement]) -> Expr:
+        """The running scale of a rounding, in a row buffer; 1 as long as no element gives a scale."""
+        assembly, key = self.operands.assembly, Load("scale", read)
+        if key not in assembly.made:
+            cast = accumulator.factors[0]
+            note = f"rounded at {cast.args[1]}" if isinstance(cast, RunningCast) else ""
+            assembly.made[key] = assembly.shared_row("scale", usable_scale(read), body, note=note).name
+        return Load(assembly.made[key], I)
+
+
+def _split_mask(factor: Expr, lines: Mapping[Value, Assign]) -> tuple[Basic, Expr]:
+    """The condition and the factor of Where(condition, factor, 0), as lines define them; true of any other."""
+    condition: Basic = S.true
+    while True:
+        if isinstance(factor, Value) and factor in lines:
+            factor = lines[factor].expr
+        elif isinstance(factor, Where) and factor.args[2] is S.Zero and condition is S.true:
+            condition, factor = factor.args[:2]
+        else:
+            return condition, factor

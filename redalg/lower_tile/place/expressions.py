@@ -1,0 +1,127 @@
+"""Scalar expressions of a kernel: numbers outside of them, exponentials of differences, tests of one number.
+
+n·f                    the number n > 0 and f, where a maximum or a choice needs f alone
+exp(q·(u − c))         one node; a positive number that u and c share is part of q
+x = ±∞, |x| < ∞        nodes of `scalars`, of x without its positive factor
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from sympy import Abs, And, Eq, Expr, Lt, Mul, Or, Pow, S
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.expression import Cast, Value, Where
+from redalg.expression import Let as Named
+from redalg.lower_tile.ir.scalars import Is, IsFinite, Load, ScaledExp
+
+SECOND = "b"
+"""The tag of the second of two states that are merged."""
+
+
+def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
+    """Split an expression into number · rest (the number may be irrational: 1/√128)."""
+    numbers = [factor for factor in Mul.make_args(expr) if factor.is_number]
+    return Mul(*numbers), Mul(*(factor for factor in Mul.make_args(expr) if not factor.is_number))
+
+
+def positive_factor(expr: Expr) -> tuple[Expr, Expr]:
+    """Split n·f into the positive number n and f, of a choice between it and 0 or −∞ too; (1, expr) of others.
+
+    >>> from sympy import Symbol
+    >>> positive_factor(3 * Symbol("x"))
+    (3, x)
+    """
+    if isinstance(expr, Where):
+        condition, first, second = expr.args
+        for place, other in ((1, first), (2, second)):
+            if other in (S.Zero, S.NegativeInfinity):
+                number, rest = positive_factor(expr.args[3 - place])
+                branches = (other, rest) if place == 1 else (rest, other)
+                return number, Where(without_factors(condition), *branches)
+        return S.One, expr
+    number, rest = numeric_factor(expr)
+    return (number, rest) if number.is_positive and not rest.is_number else (S.One, expr)
+
+
+def scaled_exp(u: Expr, c: Expr, q: Expr) -> Expr:
+    """exp(q·(u − c)). A positive number that u and c share becomes part of q, which saves one multiplication."""
+    (number, u_rest), (other, c_rest) = numeric_factor(u), numeric_factor(c)
+    return ScaledExp(u_rest, c_rest, q * number) if number == other and number.is_positive else ScaledExp(u, c, q)
+
+
+def with_tests(node: Basic) -> Basic:
+    """The expression with tests of one number that SymPy does not decide: x = ±∞, |x| = ∞, |x| < ∞."""
+    if isinstance(node, Eq | Lt):
+        left, right = node.args
+        number = with_tests(left.args[0] if isinstance(left, Abs) else left)
+        if isinstance(node, Eq) and isinstance(left, Abs) and right is S.Infinity:
+            return Or(Is(number, S.Infinity), Is(number, S.NegativeInfinity))
+        if isinstance(node, Eq) and right.is_infinite is True and right.is_number:
+            return Is(number, right)
+        if isinstance(node, Lt) and isinstance(left, Abs) and right is S.Infinity:
+            return IsFinite(number)
+    if not node.args or isinstance(node, Value | Named):
+        return node
+    args = [with_tests(arg) for arg in node.args]
+    return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+
+def without_factors(expr: Expr) -> Expr:
+    """The expression whose tests of ±∞ leave out a positive factor: n·x = −∞ where x = −∞."""
+    tests = {node: node.func(positive_factor(node.args[0])[1], *node.args[1:]) for node in expr.atoms(Is, IsFinite)}
+    made: Expr = expr.xreplace(tests) if tests else expr
+    return made
+
+
+def divides(expr: Expr) -> bool:
+    """Tell if an expression divides by something that is no number."""
+    return any(node.exp.is_negative and not node.base.is_number for node in expr.atoms(Pow))
+
+
+def occurrences(expr: Basic) -> Iterator[Value]:
+    """The values of an expression, each as often as its text holds it."""
+    if isinstance(expr, Value):
+        yield expr
+    elif isinstance(expr, Pow) and expr.exp.is_Integer and expr.exp > 1:
+        yield from [*occurrences(expr.base)] * 2
+    else:
+        for arg in expr.args:
+            yield from occurrences(arg)
+
+
+def drop_rounding(term: Expr, dtype: str) -> Expr:
+    """The term without its last rounding, if the copy into a buffer of that dtype does it."""
+    if isinstance(term, Where) and term.args[2] is S.Zero:
+        return Where(term.args[0], drop_rounding(term.args[1], dtype), S.Zero)
+    return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term
+
+
+def buffer_name(name: str) -> str:
+    """The name of a value in a kernel: that of the second of two states has `part` in front.
+
+    >>> buffer_name("a.delta_c"), buffer_name("b.delta_c"), buffer_name("c")
+    ('delta_c', 'part_delta_c', 'c')
+    """
+    tag, _, rest = name.rpartition(".")
+    return f"part_{rest}" if tag == SECOND else rest
+
+
+def buffer_of(read: Expr) -> str:
+    """The name of the buffer of a plain read."""
+    if not isinstance(read, Load):
+        raise AssertionError(f"{read} is not a plain read of a buffer")
+    return read.name
+
+
+def safe(c: Expr, *, scales: bool = True) -> Expr:
+    """c, or 0 if c is an empty state's: −∞, or ±∞ for a pivot that only shifts (its centre may be a minimum)."""
+    empty = Is(c, S.NegativeInfinity)
+    return Where(empty if scales else Or(empty, Is(c, S.Infinity)), S.Zero, c)
+
+
+def usable(c: Expr) -> Boolean:
+    """The condition that c is a scale: elements were met, not all of them are 0, and all of them are finite."""
+    return And(IsFinite(c), c > 0)

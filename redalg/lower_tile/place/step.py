@@ -1,0 +1,138 @@
+"""One tile of the streamed axis: its producers, then the program that takes it into the state.
+
+a loop over tiles       state = combine(state, tile)
+the row in one tile     state = combine(tile)
+slopes from data        state = merge(state, combine(tile)): β·(u − c) is rounded in proportion to the distance from
+                        u to c, so that every tile takes a c of its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import final
+
+from sympy import Expr, S
+from sympy.core.basic import Basic
+
+from redalg.decompose.domain import live_term
+from redalg.expression import Value
+from redalg.incremental.combine.let import Program
+from redalg.incremental.combine.programs import merge_program, programs, step_program, tile_program
+from redalg.incremental.combine.sources import tagged
+from redalg.incremental.combine.structures import lifted
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.ir.program import Statement
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.data import Data
+from redalg.lower_tile.place.expressions import SECOND, positive_factor
+from redalg.lower_tile.place.folds import Folds
+from redalg.lower_tile.place.lines import FIRST, Placer
+from redalg.lower_tile.place.operands import Operands
+from redalg.lower_tile.place.producers import Production, addable_producers
+from redalg.lower_tile.place.selection import select_best, tile_elements
+from redalg.lower_tile.place.slots import Slots
+from redalg.lower_tile.place.space import Space
+from redalg.lower_tile.place.split import Sums, added_up
+
+
+@final
+class Step:
+    """Places what happens to a tile; `before` takes what is loaded once, ahead of the loop."""
+
+    def __init__(
+        self, form: FusedForm, assembly: Assembly, space: Space, before: list[Statement],
+        sums: Mapping[Value, Sums] | None = None,
+    ) -> None:  # fmt: skip
+        self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
+        self.operands = Operands(assembly, before)
+        self.body: list[Statement] = []
+
+    @property
+    def ends(self) -> bool:
+        """Tell if the streamed axis may end within the tile."""
+        return self.space.inside() is not S.true
+
+    def produce(self) -> None:
+        """Compute the producers' values."""
+        production = Production(self.assembly, self.operands)
+        onto = addable_producers(self.form, self.space)
+        for producer in self.form.cascade.producers:
+            if producer.value in self.sums:
+                self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
+            elif producer.value in onto:
+                self.space = production.add(self.space, producer, onto[producer.value], self.body)
+            else:
+                self.space = production.produce(self.space, producer, self.body)
+
+    def scale(self, slots: Slots) -> None:
+        """Tell the slots of maxima the positive number that stands outside of them."""
+        for extremum in self.form.extrema:
+            if extremum.monoid.name == "max":
+                read = self.space.read(live_term(extremum.term, self.form.cascade.domain))
+                slots.scale[extremum.value], _ = positive_factor(read)
+
+    def run(self, program: Program, slots: Slots, values: Mapping[Value, Expr], wanted: Mapping[Value, Expr]) -> None:
+        """Place a program that reads the tile, and store what is wanted of it."""
+        placer = self._placer(program, slots, values)
+        self.body += placer.build(wanted)
+        self.space = self.space.with_staged(placer.space.staged)
+
+    def make(self, program: Program, slots: Slots) -> dict[Value, Expr]:
+        """Place a program that reads the tile alone; returns where its results lie."""
+        placer = self._placer(program, slots, {})
+        placer.build({})
+        results = placer.keep("tile")
+        self.body += placer.body
+        self.space = self.space.with_staged(placer.space.staged)
+        return results
+
+    def _placer(self, program: Program, slots: Slots, values: Mapping[Value, Expr]) -> Placer:
+        data = Data(self.form, self.operands, slots.nan, frozenset(slots.columns))
+        produced = {one.value: self.space.values[one.value] for one in self.form.cascade.producers}
+        return Placer(program, self.assembly, self.space, {**produced, **values}, data=data)
+
+    def build(self, slots: Slots, folds: Folds) -> list[Statement]:
+        """The statements of one step of a loop over tiles, or of the only tile."""
+        self.produce()
+        self._structures(slots, folds)
+        self.scale(slots)
+        state, written = {value: slots.read(value) for value in slots.names}, programs(self.form)
+        if self.space.plan.level == "row":
+            self.run(only(written.of(tile_program, ends=self.ends), state), slots, {}, state)
+        elif self.form.is_tilted:
+            self._merge(state, self.make(only(written.of(tile_program, ends=self.ends), state), slots))
+        else:
+            running = {tagged(value, FIRST): read for value, read in state.items()}
+            self.run(only(written.of(step_program, ends=self.ends), state), slots, running, state)
+        return self.body
+
+    def _merge(self, state: Mapping[Value, Expr], tile: Mapping[Value, Expr]) -> None:
+        """Merge the state of the tile into the running one."""
+        reads = {tagged(value, tag): read
+                 for tag, reads in ((FIRST, state), (SECOND, tile)) for value, read in reads.items()}  # fmt: skip
+        program = only(programs(self.form).of(merge_program), state)
+        self.body += Placer(program, self.assembly, self.space, reads).build(state)
+
+    def _structures(self, slots: Slots, folds: Folds) -> None:
+        """Take the tile's elements of several components in: those that are ranked, then others."""
+        streamed = self.space.plan.binding.streamed
+        for structure, best in slots.best.items():
+            value = lifted(structure.monoid, structure.operands, streamed)[0]
+            self.stage(value)
+            tile = tile_elements(structure, self.assembly, self.space, self.space.read(value), self.body)
+            alone = self.space.tiles == 1
+            self.body += select_best(structure, self.assembly, self.space.problem, best, tile, alone=alone)
+        for structure in folds.structures:
+            self.stage(*structure.operands)
+            self.body += folds.tile(structure, self.space)
+
+    def stage(self, *exprs: Basic) -> None:
+        """Load the tiles that expressions read, if the form has no producers."""
+        for expr in exprs if not self.form.cascade.producers else ():
+            self.space = self.operands.staged(self.space, expr, self.body)
+
+
+def only(program: Program, wanted: Iterable[Value]) -> Program:
+    """The program without the results that are not wanted, and without the lines that these alone need."""
+    return replace(program, results={value: program.results[value] for value in wanted}).pruned()
