@@ -62,7 +62,7 @@ class Elements(Source):
 
     def _masked(self, u: Value, lines: Lines) -> Value:
         """u, or −∞ where it does not count."""
-        return lines.assign("u_live", Where(self.domain, u, -OO), Precision.EXACT_PLACES)
+        return lines.assign("u_tile" if self.tile else "u_live", Where(self.domain, u, -OO), Precision.EXACT_PLACES)
 
     def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
         operands = tuple(operand.xreplace(self.found) for operand in structure.operands)
@@ -101,6 +101,7 @@ class Elements(Source):
         return lines.assign(f"{name}_member", Where(is_finite_number(found), found, mean), Precision.EXACT_PLACES)
 
     def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
+        name = f"{name}_tile" if self.tile else name
         if accumulator.is_count:
             return lines.count(name, self.domain, self.over)
         known = {**self.found, **at.known}
@@ -152,7 +153,7 @@ class Elements(Source):
 
     def _generator(self, u: Expr, running: At, lines: Lines) -> Value:
         expr = live_term(u, self.form.cascade.domain).xreplace({**self.found, **running})
-        return lines.assign("u", expr, Precision.EXACT_PLACES)
+        return lines.assign("u_tile" if self.tile else "u", expr, Precision.EXACT_PLACES)
 
     def _reached(self, condition: Boolean, factor: Expr, lines: Lines) -> Expr:
         """An operand of a contraction, set to 0 where it does not count: 0 times an element there need not be 0."""

@@ -66,13 +66,10 @@ class Product(Pending):
 
     indices = (I, E_)
 
-    def __init__(
-        self, accumulator: Accumulator, left: Expr | Element, scale: Expr, space: Space, operands: Operands,
-        form: FusedForm,
-    ) -> None:  # fmt: skip
+    def __init__(self, data: Data, accumulator: Accumulator, left: Expr | Element, scale: Expr, space: Space) -> None:
+        self.form, self.operands, self.assembly = data.form, data.operands, data.operands.assembly
         self.accumulator, self.left, self.scale, self.space = accumulator, left, scale, space
-        self.operands, self.assembly, self.form = operands, operands.assembly, form
-        self.dtype = operands_dtype(accumulator, form, space.problem, space.plan.device)
+        self.dtype = operands_dtype(accumulator, self.form, space.problem, space.plan.device)
         self.operand = S.Zero if isinstance(left, Element) else left * scale
         self.apart = scale is not S.One or is_eight_bits(self.dtype)
         self.name = ""
@@ -164,15 +161,15 @@ class Data:
     ) -> Product:
         """The matrix product of a fold."""
         accumulator = next(one for one in self.form.accumulators if one.value == fold.folding.of)
-        left, scale = fold.folding.factors[0], S.One
+        left = fold.folding.factors[0]
         plain = self._plain(accumulator, space)
         condition, factor = _split_mask(left, lines)
         if plain is None and isinstance(factor, RunningCast) and not accumulator.weight:
             usable = self._scale(read(factor.args[1]), accumulator, body)
             term = Cast(read(factor.args[0]) * usable, factor.dtype)
             term = term if condition is S.true else Where(read(condition), term, S.Zero)
-            return Product(accumulator, term, 1 / usable, space, self.operands, self.form)
-        return Product(accumulator, read(left) if plain is None else plain, scale, space, self.operands, self.form)
+            return Product(self, accumulator, term, 1 / usable, space)
+        return Product(self, accumulator, read(left) if plain is None else plain, S.One, space)
 
     def _plain(self, accumulator: Accumulator, space: Space) -> Element | None:
         """The first operand if it is an unchanged tile of an input, which is 0 outside the input."""

@@ -223,8 +223,8 @@ class Lanes:
         body += [ReduceTile("sum", met, rows.nan[value], clear=True) for value, met in self.slots.nan.items()]
         lanes = (self.form.cascade.axis,)
         reads = {tagged(value, "lane", lanes): read for value, read in self.slots.reads().items()}
-        # a row that not all lanes hold elements of may have its centre far from the mean of the lanes' centres
-        steps = None if self.full else self.form.links + 2
+        # lanes of no elements or of no weight may have their centres far from the row's
+        steps = None if self.full and self.lagged else self.form.links + 2
         program = programs(self.form).of(collapse_program, steps=steps, full=self.full)
         wanted = {value: rows.read(value) for value in self.slots.names}
         body += Placer(only(program, wanted), self.assembly, self.space, reads).build(wanted)

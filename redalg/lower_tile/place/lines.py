@@ -53,7 +53,7 @@ class Placer:
     """
 
     def __init__(
-        self, program: Program, assembly: Assembly, space: Space, values: Mapping[Value, Expr],
+        self, program: Program, assembly: Assembly, space: Space, values: Mapping[Value, Expr], *,
         alone: Collection[Value] = (), data: Data | None = None,
     ) -> None:  # fmt: skip
         self.program, self.assembly, self.space, self.data = program, assembly, space, data

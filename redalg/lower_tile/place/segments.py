@@ -315,4 +315,4 @@ def merge_step(
     tagged_reads = {tagged(value, tag): read
                     for tag, reads in ((FIRST, running), (SECOND, part)) for value, read in reads.items()}  # fmt: skip
     alone = [one.value for one in form.extrema if stands_alone(one, form)]
-    return Placer(merged, assembly, space, tagged_reads, alone).build(numbers)
+    return Placer(merged, assembly, space, tagged_reads, alone=alone).build(numbers)

@@ -12,7 +12,7 @@ from sympy import S
 from redalg.decompose.cascade import Producer
 from redalg.expression import Value
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
+from redalg.lower_tile.ir.program import Fill, Kernel, Parameter, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
@@ -67,6 +67,8 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
     body += folds.emptied()
     before: list[Statement] = []
     step = Step(job.form, assembly, place.space, before, job.sums)
+    if job.plan.level == "row":  # the tile is the state
+        body = [one for one in body if not (isinstance(one, Fill) and one.buffer in slots.names.values())]
     taken_in = tuple(step.build(slots, folds))
     slots.names.update(folds.rows)
     if job.plan.level == "row":

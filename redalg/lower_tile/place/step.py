@@ -1,7 +1,7 @@
 """One tile of the streamed axis: its producers, then the program that takes it into the state.
 
 a loop over tiles       state = combine(state, tile)
-the row in one tile     state = combine(tile)
+a single tile           state = combine(tile)
 slopes from data        state = merge(state, combine(tile)): β·(u − c) is rounded in proportion to the distance from
                         u to c, so that every tile takes a c of its own
 """
@@ -53,6 +53,11 @@ class Step:
         """Tell if the streamed axis may end within the tile."""
         return self.space.inside() is not S.true
 
+    @property
+    def is_alone(self) -> bool:
+        """Tell if no other tile is taken into the state."""
+        return self.space.plan.level == "row" or bool(self.space.tiles == 1)
+
     def produce(self) -> None:
         """Compute the producers' values."""
         production = Production(self.assembly, self.operands)
@@ -98,7 +103,7 @@ class Step:
         self._structures(slots, folds)
         self.scale(slots)
         state, written = {value: slots.read(value) for value in slots.names}, programs(self.form)
-        if self.space.plan.level == "row":
+        if self.is_alone:
             self.run(only(written.of(tile_program, ends=self.ends), state), slots, {}, state)
         elif self.form.is_tilted:
             self._merge(state, self.make(only(written.of(tile_program, ends=self.ends), state), slots))
@@ -121,8 +126,8 @@ class Step:
             value = lifted(structure.monoid, structure.operands, streamed)[0]
             self.stage(value)
             tile = tile_elements(structure, self.assembly, self.space, self.space.read(value), self.body)
-            alone = self.space.tiles == 1
-            self.body += select_best(structure, self.assembly, self.space.problem, best, tile, alone=alone)
+            problem = self.space.problem
+            self.body += select_best(structure, self.assembly, problem, best, tile, alone=self.is_alone)
         for structure in folds.structures:
             self.stage(*structure.operands)
             self.body += folds.tile(structure, self.space)
