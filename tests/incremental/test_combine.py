@@ -24,11 +24,20 @@ from redalg.incremental.arrays.interpret import Executor, run_lines, run_program
 from redalg.incremental.arrays.numpy_ops import NumpyOps
 from redalg.incremental.combine.combine import combine
 from redalg.incremental.combine.define import definition_program
+from redalg.incremental.combine.elements import Elements
 from redalg.incremental.combine.finish import finish_program, output_program
 from redalg.incremental.combine.let import Assign, Program
 from redalg.incremental.combine.lines import Lines
-from redalg.incremental.combine.programs import leaf_program, merge_program, programs
-from redalg.incremental.combine.elements import Elements
+from redalg.incremental.combine.programs import (
+    first_program,
+    lane_program,
+    leaf_program,
+    merge_program,
+    programs,
+    recentre_program,
+    step_program,
+    tile_program,
+)
 from redalg.incremental.combine.sources import Source, States
 from redalg.incremental.form import FusedForm
 from redalg.library import variance
@@ -132,6 +141,25 @@ class Laned:
         ranges = {LANE: (0, len(states)), self.streamed: (0, 0)}
         return self.combined(lambda lines: [States(self.form, "p", lines, (LANE,))], given, ranges)
 
+    def lanes(self, start: int, width: int, turns: int) -> dict[Value, Any]:
+        """A state in each of `width` lanes, which take every `width`-th element; then all lanes at once."""
+
+        def sources(lines: Lines) -> list[Source]:
+            return [States(self.form, "a", lines), Elements(self.form, lines, ())]
+
+        state = self.combined(
+            lambda lines: [Elements(self.form, lines, ())], {}, {self.streamed: (start, start + width)}
+        )
+        for turn in range(1, turns):
+            given = {States(self.form, "a", Lines()).read(value): array for value, array in state.items()}
+            first = start + turn * width
+            state = self.combined(sources, given, {self.streamed: (first, first + width)})
+        beside = States(self.form, "p", Lines(), (self.streamed,))
+        given = {beside.read(value): array for value, array in state.items()}
+        return self.combined(
+            lambda lines: [States(self.form, "p", lines, (self.streamed,))], given, {self.streamed: (0, width)}
+        )
+
     def finished(self, state: dict[Value, Any]) -> np.ndarray:
         executor = Executor(self.form, self.ops)
         with np.errstate(all="ignore"):
@@ -158,6 +186,41 @@ def test_every_way_to_combine_gives_the_definition(name: str, edges: list[int], 
     wanted = np.squeeze(fused(name).reference(**data))
     for state in (laned.leaf(0, length), stepped, laned.together(states)):
         np.testing.assert_allclose(laned.finished(state), wanted, rtol=1e-8, atol=1e-8)
+
+
+COMMUTATIVE = [name for name in EXPRESSIONS if not fused(name).form.structures]
+"""Forms whose lanes may take elements out of order, and whose states of one element are numbers."""
+
+
+@pytest.mark.parametrize("name", COMMUTATIVE)
+@given(st.integers(1, 4), st.integers(0, 9), st.sampled_from([0.0, 100.0]))
+def test_lanes_of_single_elements_give_the_definition(name: str, turns: int, seed: int, offset: float) -> None:
+    data = drawn(name, seed, offset)
+    laned = Laned(name, data)
+    length = SIZES[str(laned.streamed)]
+    width = length // turns
+    state = laned.together([laned.lanes(0, width, turns), laned.leaf(width * turns, length)])
+    wanted = np.squeeze(fused(name).reference(**data))
+    np.testing.assert_allclose(laned.finished(state), wanted, rtol=1e-8, atol=1e-8)
+
+
+@pytest.mark.parametrize("name", EXPRESSIONS)
+def test_programs_of_kernels_verify(name: str) -> None:
+    form = fused(name).form
+    still = frozenset(pivot.value for pivot in form.shifted)
+    for ends in (False, True):
+        step_program(form, ends=ends).verify()
+        tile_program(form, ends=ends).verify()
+        first_program(form, ends=ends).verify()
+        for full, steps in ((True, 0), (False, 1)):
+            lane_program(form, ends=ends, full=full, steps=steps, still=still if full else frozenset()).verify()
+    recentre_program(form).verify()
+
+
+def test_a_full_lane_asks_for_no_empty_state() -> None:
+    form = fused("variance").form
+    asks = [str(lane_program(form, ends=False, full=full, steps=0)).count("-oo") for full in (True, False)]
+    assert asks[0] == 0 < asks[1]
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

@@ -13,10 +13,11 @@ accumulators              Σ over the sources, at those pivots
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
-from sympy import Add, Expr, Max, Min
+from sympy import Add, Expr, Max, Min, fraction
 
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
@@ -105,9 +106,14 @@ def _recentred(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source
     asked = [one for one in form.accumulators if one.value in needed]
     known = {**at.known, **_sums(asked, sources, at, lines, "_there")}
     state, safe = dict(at.state), dict(at.safe)
+    quotients = {pivot.value: fraction(pivot.source.together()) for pivot in found}
+    divisors = Counter(below for _, below in quotients.values())
     for pivot in found:
-        c, name = at.state[pivot.value], f"{pivot.value}_moved"
-        step = lines.assign(f"{pivot.value}_step", pivot.source.xreplace(known))
+        c, name, (above, below) = at.state[pivot.value], f"{pivot.value}_moved", quotients[pivot.value]
+        source = pivot.source.xreplace(known)
+        if divisors[below] > 1 and not below.is_number:  # any centre is exact, so that one reciprocal serves all
+            source = above.xreplace(known) * lines.assign("inverse", 1 / below.xreplace(known))
+        step = lines.assign(f"{pivot.value}_step", source)
         there = lines.assign(name, c + step, Precision.EXACT_PLACES)
         moves = is_finite_number(there)
         state[pivot.value] = lines.assign(name, Where(moves, there, c), Precision.EXACT_PLACES)

@@ -81,15 +81,15 @@ def divides(expr: Expr) -> bool:
     return any(node.exp.is_negative and not node.base.is_number for node in expr.atoms(Pow))
 
 
-def occurrences(expr: Basic) -> Iterator[Value]:
+def value_occurrences(expr: Basic) -> Iterator[Value]:
     """The values of an expression, each as often as its text holds it."""
     if isinstance(expr, Value):
         yield expr
     elif isinstance(expr, Pow) and expr.exp.is_Integer and expr.exp > 1:
-        yield from [*occurrences(expr.base)] * 2
+        yield from [*value_occurrences(expr.base)] * 2
     else:
         for arg in expr.args:
-            yield from occurrences(arg)
+            yield from value_occurrences(arg)
 
 
 def drop_rounding(term: Expr, dtype: str) -> Expr:

@@ -32,9 +32,9 @@ from redalg.lower_tile.place.expressions import (
     buffer_name,
     divides,
     numeric_factor,
-    occurrences,
     positive_factor,
     scaled_exp,
+    value_occurrences,
     with_tests,
     without_factors,
 )
@@ -74,10 +74,10 @@ class Placer:
         given = {load for read in self.values.values() for load in read.atoms(Load)}
         ends = [(self.program.results[slot], *numeric_factor(read)) for slot, read in slots.items()]
         self.ends = {value: (number, buffer) for value, number, buffer in ends if buffer not in given}
-        taking = self._taking(dict(ends_of(ends)))
+        joins = self._joins({value: buffer for value, _, buffer in ends})
         for let in self.program.lets:
-            if isinstance(let, Fold) and let.value in taking:
-                self._take(let, *taking[let.value])
+            if isinstance(let, Fold) and let.value in joins:
+                self._join(let, *joins[let.value])
             elif isinstance(let, Fold):
                 self.values[let.value] = self._fold(let)
             elif isinstance(let, Assign) and self.uses[let.value] and not self._stands_in_reader(let):
@@ -98,30 +98,30 @@ class Placer:
 
     # ---- folds -------------------------------------------------------------------------------------------------------
 
-    def _taking(self, ends: Mapping[Value, Load]) -> dict[Value, tuple[Value, Value, Load]]:
-        """Folds that a slot takes in: fold -> (the line that joins them, what the slot held before, its buffer)."""
+    def _joins(self, ends: Mapping[Value, Load]) -> dict[Value, tuple[Value, Value, Load]]:
+        """Folds that a slot takes in: fold -> (the value of both, what the slot held before, its buffer)."""
         found = dict[Value, tuple[Value, Value, Load]]()
         folds = {let.value for let in self.program.lets if isinstance(let, Fold)}
         for value, buffer in ends.items():
             let = self.lines.get(value)
             if let is None or not isinstance(let.expr, Max | Min):
                 continue
-            taken = [one for one in let.expr.args if one in folds and self.uses[one] == 1]
-            held = [one for one in let.expr.args if one in self.values and self.values[one].has(buffer)]
-            if len(taken) == len(held) == 1:
-                found[taken[0]] = (value, held[0], buffer)
+            alone = [fold for fold in let.expr.args if fold in folds and self.uses[fold] == 1]
+            before = [slot for slot in let.expr.args if slot in self.values and self.values[slot].has(buffer)]
+            if len(alone) == len(before) == 1:
+                found[alone[0]] = (value, before[0], buffer)
         return found
 
-    def _take(self, let: Fold, joined: Value, held: Value, buffer: Load) -> None:
+    def _join(self, let: Fold, both: Value, before: Value, buffer: Load) -> None:
         """Take a fold in: slot := max(slot, max_j u)."""
-        if self.uses[held] > 1:
+        if self.uses[before] > 1:
             old = self.assembly.row(f"{buffer.name}_old")
             self.body.append(Copy(buffer.name, old))
-            self.values[held] = self.values[held].xreplace({buffer: Load(old, I)})
+            self.values[before] = self.values[before].xreplace({buffer: Load(old, I)})
         number, source = self._source(let)
         self.body.append(ReduceTile(let.folding.kind, source, buffer.name, clear=False))
-        self._count_nan(joined, source)
-        self.values[joined] = number * buffer
+        self._count_nan(both, source)
+        self.values[both] = number * buffer
 
     def _fold(self, let: Fold) -> Expr:
         """The read of a fold over the lanes; a positive number that its elements share multiplies the result."""
@@ -348,8 +348,7 @@ class Placer:
         """Store the results, each buffer after the results that read it."""
         stores = {buffer: expr for buffer, expr in stores.items() if expr != buffer}
         while stores:
-            free = [one for one in stores if not any(self._reads(expr, one)
-                    for to, expr in stores.items() if to != one)]  # fmt: skip
+            free = [buffer for buffer in stores if not self._is_read(buffer, stores)]
             for target in free:
                 self._assign(target, stores.pop(target))
             if not free:
@@ -358,16 +357,11 @@ class Placer:
                 self._assign(after, stores[target])
                 stores[target] = after
 
-    def _reads(self, expr: Expr, buffer: Load) -> bool:
-        """Tell if an expression, or a product that it adds, reads a buffer."""
-        return expr.has(buffer) or any(
-            pending.operand.has(buffer) for read, pending in self.pending.items() if expr.has(read)
-        )
-
-
-def ends_of(ends: list[tuple[Value, Expr, Load]]) -> list[tuple[Value, Load]]:
-    """The values that slots are for, with the slots' buffers."""
-    return [(value, buffer) for value, _, buffer in ends]
+    def _is_read(self, buffer: Load, stores: Mapping[Load, Expr]) -> bool:
+        """Tell if another store, or a product that it adds, reads a buffer."""
+        exprs = [expr for target, expr in stores.items() if target != buffer]
+        exprs += [pending.operand for read, pending in self.pending.items() if any(expr.has(read) for expr in exprs)]
+        return any(expr.has(buffer) for expr in exprs)
 
 
 def _needs(let: Let) -> Counter[Value]:
@@ -378,7 +372,7 @@ def _needs(let: Let) -> Counter[Value]:
     moves = let.moves if isinstance(let, Assign) else ()
     exprs = [part for move in moves for part in move] or let.exprs
     exprs = exprs[:1] if isinstance(let, Fold) else exprs
-    return Counter(value for expr in exprs for value in occurrences(expr))
+    return Counter(value for expr in exprs for value in value_occurrences(expr))
 
 
 def _uses(program: Program) -> Counter[Value]:
