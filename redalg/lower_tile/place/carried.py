@@ -131,9 +131,8 @@ class Carried:
         if node.is_number or isinstance(node, Load):
             return node
         if node not in self.held:
-            name = self.assembly.row("factor")
-            self.before.append(self.assembly.over_rows((name, node)))
-            self.held[node] = Load(name, I)
+            self.held[node] = self.assembly.new("factor", I)
+            self.before.append(self.assembly.stores((self.held[node], node)))
         return self.held[node]
 
 

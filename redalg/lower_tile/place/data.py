@@ -82,7 +82,7 @@ class Product(Pending):
         if isinstance(self.left, Element):
             self.name = self.operands.load(self.space, self.left, body)
         elif self.accumulator.weight or self.left in self.assembly.made:
-            self.name = self._copied(self.assembly.tile_of("term", self.left, body), body)
+            self.name = self._copied(self.assembly.tile_of("term", self.left, body).name, body)
         else:
             term = drop_rounding(self.left, self.dtype)
             self.name = self.operands.made_of(self.space, term, self.dtype, body)
@@ -142,7 +142,7 @@ class Data:
 
     form: FusedForm
     operands: Operands
-    nan: Mapping[Value, str]
+    nan: Mapping[Value, Load]
     columns: frozenset[Value] = frozenset()
 
     def staged(self, space: Space, expr: Basic, body: list[Statement]) -> Space:

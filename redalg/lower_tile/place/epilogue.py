@@ -28,7 +28,7 @@ class Epilogue:
     ) -> None:
         self.form, self.assembly, self.dtypes = form, assembly, dtypes
         self.body: list[Statement] = []
-        values = {value: slots.final(value) for value in slots.names}
+        values = {value: slots.final(value) for value in slots.numbers}
         for structure, names in slots.best.items():
             values |= zip(structure.values, read_selected(structure, names, space.problem), strict=True)
         for pivot in form.pivots:
@@ -42,11 +42,10 @@ class Epilogue:
         """The value of a pivot that the state does not hold: safe to subtract, or to multiply by."""
         if pivot.policy is not PivotPolicy.SCALE:
             return safe(source, scales=False)
-        held = self.assembly.row(f"{pivot.value.name}_scale")
-        read = Load(held, I)
-        self.body += [self.assembly.over_rows((held, source)),
-                      self.assembly.over_rows((held, Where(usable(read), read, S.One)))]  # fmt: skip
-        return read
+        scale = self.assembly.new(f"{pivot.value.name}_scale", I)
+        usable_or_one = Where(usable(scale), scale, S.One)
+        self.body += [self.assembly.stores((scale, source)), self.assembly.stores((scale, usable_or_one))]
+        return scale
 
     def build(self) -> list[Statement]:
         """Build the assignments, then the outputs that do not carry the streamed axis."""
@@ -62,9 +61,9 @@ class Epilogue:
         for assignment in self.form.assignments:
             read = self.space.read(assignment.expr)
             if assignment.value not in places and not self._varies(read):
-                name = self.assembly.row(assignment.value.name)
-                self.body.append(self.assembly.over_rows((name, read)))
-                read = Load(name, I)
+                row = self.assembly.new(assignment.value.name, I)
+                self.body.append(self.assembly.stores((row, read)))
+                read = row
             self.space = self.space.with_values({assignment.value: read})
         return self.body
 
@@ -94,14 +93,14 @@ class Epilogue:
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """Store a (row, column) output in a tile, then copy it out."""
-        name = self.assembly.columns(f"{output.name}_tile")
+        tile = self.assembly.new(f"{output.name}_tile", I, E_)
         read = read if self.form.cascade.producers else self.assembly.across(read, self.body)
-        self.body.append(self.assembly.over_columns(name, read))
+        self.body.append(self.assembly.stores((tile, read)))
         binding = self.space.plan.binding
         plain = binding.row is not None and output.axes[-2:] == (binding.row, binding.column)
         if not plain:
             inside = And(self.space.rows_inside(), self.space.columns_inside())
-            store = Store(self.space.output_name(output.name), self._place(output), Load(name, I, E_), inside)
+            store = Store(self.space.output_name(output.name), self._place(output), tile, inside)
             extents = ((I, self.space.plan.block_row), (E_, self.space.plan.block_column))
             self.body.append(Parallel(extents, (store,)))
             return
@@ -109,9 +108,9 @@ class Epilogue:
         if self.space.plan.tensor_cores:  # through shared memory, so that each store is 16 bytes wide
             shape = (self.space.plan.block_row, self.space.plan.block_column)
             staged = self.assembly.buffer(f"{output.name}_shared", "shared", shape, self.dtypes[output.name])
-            self.body.append(Copy(name, staged))
-            name = staged
-        self.body.append(Copy(name, Region(self.space.output_name(output.name), tuple(place))))
+            self.body.append(Copy(tile.name, staged))
+            tile = Load(staged, I, E_)
+        self.body.append(Copy(tile.name, Region(self.space.output_name(output.name), tuple(place))))
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:
         return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)

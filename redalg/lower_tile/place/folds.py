@@ -12,16 +12,17 @@ block_streamed-th element. Every element is read, masked or not; beyond the end 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import final
 
-from sympy import And, Eq, Expr, Integer, Mod, S, Tuple
+from sympy import And, Eq, Expr, Integer, Mod, S, Symbol, Tuple
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value, Where
 from redalg.incremental.combine.structures import NOWHERE, component_symbols, join_of, lifted
 from redalg.incremental.form import FusedForm, Structure
-from redalg.lower_tile.ir.program import Copy, Fill, Parallel, Statement, Store
+from redalg.lower_tile.ir.program import Copy, Fill, Statement
 from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.selection import ranked_structures
@@ -40,24 +41,20 @@ class Folds:
     def __init__(self, form: FusedForm, assembly: Assembly, space: Space, *, by_row: bool = False) -> None:
         self.form, self.assembly, self.space = form, assembly, space
         self.structures = [one for one in form.structures if one not in ranked_structures(form, assembly.plan)]
-        self.lanes: dict[Value, str] = {}
-        if assembly.plan.level == "thread" and not by_row:
-            self.lanes = {value: self._buffer(f"{value.name}_lanes", value, rows=False) for value in self._values()}
-        self.rows = {value: self._buffer(value.name, value, rows=True) for value in self._values()}
+        values = [value for one in self.structures for value in one.values]
+        lanes = assembly.plan.level == "thread" and not by_row
+        self.lanes = {value: self._new(value, "_lanes", I, J) for value in values if lanes}
+        self.rows = {value: self._new(value, "", I) for value in values}
 
-    def _values(self) -> list[Value]:
-        return [value for one in self.structures for value in one.values]
-
-    def _buffer(self, wanted: str, value: Value, *, rows: bool, scope: str = "fragment") -> str:
-        plan, dtype = self.assembly.plan, integer_dtype(value, self.form)
-        if rows:
-            return self.assembly.row(wanted, dtype=dtype)
-        return self.assembly.buffer(wanted, scope, (plan.block_row, plan.block_streamed), dtype)
+    def _new(self, value: Value, suffix: str, *indices: Symbol, scope: str = "fragment") -> Load:
+        """A buffer of a component."""
+        dtype = integer_dtype(value, self.form)
+        return self.assembly.new(f"{value.name}{suffix}", *indices, dtype=dtype, scope=scope)
 
     def emptied(self) -> list[Statement]:
         """The statements that make every state empty: the identity."""
         into = self.lanes or self.rows
-        return [Fill(into[value], identity) for structure in self.structures
+        return [Fill(into[value].name, identity) for structure in self.structures
                 for value, identity in zip(structure.values, identities(structure), strict=True)]  # fmt: skip
 
     def taken(self, space: Space) -> list[Statement]:
@@ -65,72 +62,57 @@ class Folds:
         body = list[Statement]()
         for structure in self.structures:
             element = self._lifted(structure, space, body)
-            after = [Load(element[value], I, J) for value in structure.values]
-            body += self._joined(
-                structure, [Load(self.lanes[value], I, J) for value in structure.values], after, self.lanes
-            )
+            state = [self.lanes[value] for value in structure.values]
+            body += self._joined(structure, state, [element[value] for value in structure.values], state)
         return body
 
     def tile(self, structure: Structure, space: Space) -> list[Statement]:
         """The statements that join a tile's elements by a tree of neighbours, and the result to the row's state."""
         body = list[Statement]()
         tree = self._tree(structure, self._lifted(structure, space, body), body)
-        return [*body, *self._onto_rows(structure, [Load(tree[value], I, S.Zero) for value in structure.values])]
+        first = [Load(tree[value].name, I, S.Zero) for value in structure.values]
+        return [*body, *self._onto_rows(structure, first)]
 
-    def part(self, held: Mapping[Value, str]) -> list[Statement]:
+    def part(self, part: Mapping[Value, Load]) -> list[Statement]:
         """The statements that join a segment's result, which row buffers hold, to the row's state."""
         return [statement for structure in self.structures
-                for statement in self._onto_rows(
-                    structure, [Load(held[value], I) for value in structure.values])]  # fmt: skip
+                for statement in self._onto_rows(structure, [part[value] for value in structure.values])]  # fmt: skip
 
-    def _onto_rows(self, structure: Structure, after: list[Load]) -> list[Statement]:
-        """Store the row's state ⊕ `after` as the row's state, through separate buffers."""
-        parts = (*component_symbols(structure.monoid, "a"), *component_symbols(structure.monoid, "b"))
-        reads = dict(zip(parts, [*(Load(self.rows[value], I) for value in structure.values), *after], strict=True))
-        made = [self._buffer(f"{value.name}_joined", value, rows=True) for value in structure.values]
-        exprs = [self.space.read(expr.xreplace(reads)) for expr in join_of(structure.monoid)]
-        sums, exprs = self._with_lost(exprs, rows=True)
-        stores = [(self.rows[value], Load(name, I)) for value, name in zip(structure.values, made, strict=True)]
-        rows = self.assembly.rows
-        return [*sums, rows.stores(*zip(made, exprs, strict=True)), rows.stores(*stores)]
+    def _onto_rows(self, structure: Structure, after: Sequence[Load]) -> list[Statement]:
+        """Store the row's state ⊕ `after` as the row's state."""
+        state = [self.rows[value] for value in structure.values]
+        return self._joined(structure, state, after, state)
 
-    def _lifted(self, structure: Structure, space: Space, body: list[Statement]) -> dict[Value, str]:
+    def _lifted(self, structure: Structure, space: Space, body: list[Statement]) -> dict[Value, Load]:
         """The buffers of a tile's elements; beyond the end of the streamed axis they hold the identity."""
         lift = lifted(structure.monoid, structure.operands, self.form.cascade.axis)
-        element = {value: self._buffer(f"{value.name}_next", value, rows=False) for value in structure.values}
+        element = {value: self._new(value, "_next", I, J) for value in structure.values}
         reads = [mask_dead(space.inside(), space.read(part), identity)
                  for part, identity in zip(lift, identities(structure), strict=True)]  # fmt: skip
-        body.append(self.assembly.lanes.stores(*zip(element.values(), reads, strict=True)))
+        body.append(self.assembly.stores(*zip(element.values(), reads, strict=True)))
         return element
 
     def _joined(
-        self,
-        structure: Structure,
-        before: list[Load],
-        after: list[Load],
-        target: dict[Value, str],
+        self, structure: Structure, before: Sequence[Load], after: Sequence[Load], target: Sequence[Load],
         guard: Boolean = S.true,
-    ) -> list[Statement]:
+    ) -> list[Statement]:  # fmt: skip
         """Store before ⊕ after in `target`, through separate buffers: a component is read until all are known."""
         parts = (*component_symbols(structure.monoid, "a"), *component_symbols(structure.monoid, "b"))
-        reads = dict(zip(parts, (*before, *after), strict=True))
-        made = [self._buffer(f"{value.name}_joined", value, rows=False) for value in structure.values]
+        reads, indices = dict(zip(parts, (*before, *after), strict=True)), target[0].indices
+        joined = [self._new(value, "_joined", *indices) for value in structure.values]
         exprs = [self.space.read(expr.xreplace(reads)) for expr in join_of(structure.monoid)]
-        sums, exprs = self._with_lost(exprs)
-        stores = [Store(target[value], (I, J), Load(name, I, J), guard)
-                  for value, name in zip(structure.values, made, strict=True)]  # fmt: skip
-        lanes = self.assembly.lanes
-        return [*sums, lanes.stores(*zip(made, exprs, strict=True)), Parallel(lanes.indices, tuple(stores))]
+        sums, exprs = self._with_lost(exprs, *indices)
+        last = self.assembly.stores(*zip(target, joined, strict=True))
+        guarded = tuple(replace(store, guard=guard) for store in last.body)
+        return [*sums, self.assembly.stores(*zip(joined, exprs, strict=True)), replace(last, body=guarded)]
 
-    def _with_lost(self, exprs: list[Expr], *, rows: bool = False) -> tuple[list[Statement], list[Expr]]:
+    def _with_lost(self, exprs: list[Expr], *indices: Expr) -> tuple[list[Statement], list[Expr]]:
         """Compute what sums lose, step by step through buffers: TVM takes (a + b) − a for b, even of floats."""
         found, body = dict[Expr, Expr](), list[Statement]()
-        every, made, at = ((self.assembly.rows, self.assembly.row, (I,)) if rows else
-                           (self.assembly.lanes, self.assembly.tile, (I, J)))  # fmt: skip
         for node in sorted({node for expr in exprs for node in expr.atoms(Lost)}, key=str):
             a, b = node.args
-            total, second = (Load(made(name), *at) for name in ("total", "second"))
-            body.append(every.stores((total.name, a + b), (second.name, total - a)))
+            total, second = (self.assembly.new(name, *indices) for name in ("total", "second"))
+            body.append(self.assembly.stores((total, a + b), (second, total - a)))
             found[node] = Where(IsFinite(total), Kept(a - Kept(total - second)) + Kept(b - second), S.Zero)
         return body, [expr.xreplace(found) for expr in exprs]
 
@@ -139,28 +121,23 @@ class Folds:
         body = list[Statement]()
         for structure in self.structures:
             tree = self._tree(structure, self.lanes, body)
-            roots = tuple(Store(self.rows[value], (I,), Load(tree[value], I, S.Zero)) for value in structure.values)
-            body.append(Parallel(self.assembly.rows.indices, roots))
+            roots = ((self.rows[value], Load(tree[value].name, I, S.Zero)) for value in structure.values)
+            body.append(self.assembly.stores(*roots))
         return body
 
-    def _tree(self, structure: Structure, lanes: Mapping[Value, str], body: list[Statement]) -> dict[Value, str]:
+    def _tree(self, structure: Structure, lanes: Mapping[Value, Load], body: list[Statement]) -> dict[Value, Load]:
         """The shared tiles whose first place holds the join of all lanes."""
-        tree = {
-            value: self._buffer(f"{value.name}_tree", value, rows=False, scope="shared") for value in structure.values
-        }
-        body += [Copy(lanes[value], tree[value]) for value in structure.values]
-        step = 1
-        while step < self.assembly.plan.block_streamed:
-            body += self._tree_step(structure, tree, step)
+        tree = {value: self._new(value, "_tree", I, J, scope="shared") for value in structure.values}
+        body += [Copy(lanes[value].name, tree[value].name) for value in structure.values]
+        step, width = 1, self.assembly.plan.block_streamed
+        here = list(tree.values())
+        while step < width:
+            # of the elements `there`, only those that the guard keeps count
+            there = [Load(load.name, I, Mod(J + step, width)) for load in here]
+            first = And(Eq(Mod(J, 2 * step), 0), J + step < width)
+            body += self._joined(structure, here, there, here, first)
             step *= 2
         return tree
-
-    def _tree_step(self, structure: Structure, tree: dict[Value, str], step: int) -> list[Statement]:
-        width = self.assembly.plan.block_streamed
-        here = [Load(tree[value], I, J) for value in structure.values]
-        # of the elements `there`, only those that the guard keeps count
-        there = [Load(tree[value], I, Mod(J + step, width)) for value in structure.values]
-        return self._joined(structure, here, there, tree, And(Eq(Mod(J, 2 * step), 0), J + step < width))
 
 
 def integer_dtype(value: Value, form: FusedForm) -> str | None:

@@ -23,7 +23,7 @@ from typing import final
 from sympy import Expr, Min, S, fraction, sympify
 
 from redalg.decompose.domain import live_term
-from redalg.expression import Value, Where
+from redalg.expression import Where
 from redalg.incremental.combine.programs import (
     collapse_program,
     first_program,
@@ -40,8 +40,8 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import TILE
 from redalg.lower_tile.place.lines import FIRST, Placer
-from redalg.lower_tile.place.slots import Slots, allocate, stands_alone
-from redalg.lower_tile.place.space import J, Space
+from redalg.lower_tile.place.slots import Slots, allocate
+from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.step import Step, only
 from redalg.strategies.varying import tiles_of
 
@@ -97,12 +97,13 @@ class Lanes:
         self.space = lane_order_space(space, step, first) if form.ordered else space.streaming(step, first)
         self.full = form.cascade.domain is S.true and not form.ordered and is_full(self.space)
         self.folds = Folds(form, assembly, self.space)
-        self.slots, self.starts = Slots(lanes=True), Slots()
+        self.slots, self.empty = allocate(form, assembly, space.problem, lanes=True)
+        self.starts = Slots()
         self.before: list[Statement] = []
 
     def build(self) -> tuple[Slots, list[Statement]]:
         """The slots of rows, and the statements: empty lanes, the loop, the merge of the lanes."""
-        head = self._allocate() + self._begun() + self._first_pivots()
+        head = self.empty + self.folds.emptied() + self._begun() + self._first_pivots()
         body = tuple(self._step())
         loop = self._groups(body) if self.grouped else self._loop(body)
         slots, tail = self._collapse()
@@ -120,25 +121,6 @@ class Lanes:
         return Loop(GROUP_NUMBER, sympify(tiles_of(tiles, GROUP)), 0, (inner, *self._recentred()), pipelined=False)
 
     # ---- the lanes' states -------------------------------------------------------------------------------------------
-
-    def _allocate(self) -> list[Statement]:
-        body = list[Statement]()
-        for extremum in self.form.extrema:
-            body.append(self._lane(extremum.value, f"{extremum.monoid} {extremum.term}", extremum.monoid.identity))
-            if stands_alone(extremum, self.form):
-                self.slots.nan[extremum.value] = self.assembly.tile(
-                    f"{extremum.value.name}_nan", note="NaN met, by lane"
-                )
-                body.append(Fill(self.slots.nan[extremum.value], S.Zero))
-        for pivot in self.form.shifted:
-            body.append(self._lane(pivot.value, f"pivot of {pivot.base}", S.NegativeInfinity))
-        for accumulator in self.form.accumulators:
-            body.append(self._lane(accumulator.value, f"sum {accumulator.term}", S.Zero))
-        return body + self.folds.emptied()
-
-    def _lane(self, value: Value, note: str, empty: Expr) -> Statement:
-        self.slots.names[value] = self.assembly.tile(f"{value.name}_lanes", note=f"{note}, by lane")
-        return Fill(self.slots.names[value], empty)
 
     def _first_pivots(self) -> list[Statement]:
         """Store the first element of every lane as its centre, if no step asks for it."""
@@ -161,8 +143,8 @@ class Lanes:
         """Start the pivots that a row's lanes share: from its first tile, as a block does; −∞ if nothing is live."""
         body = list[Statement]()
         for pivot in self.shared:
-            self.starts.names[pivot.value] = self.assembly.row(f"{pivot.value.name}_start")
-            body.append(Fill(self.starts.names[pivot.value], S.NegativeInfinity))
+            start = self.starts.loads[pivot.value] = self.assembly.new(f"{pivot.value.name}_start", I)
+            body.append(Fill(start.name, S.NegativeInfinity))
         if self.shared and not self.late:
             body += self._offered(self.space.streaming(self.span[0], self.first))
             self.assembly.made.clear()
@@ -170,13 +152,13 @@ class Lanes:
 
     def _offered(self, space: Space) -> list[Statement]:
         """Offer a tile's own pivots to the rows that have none yet, and the rows' pivots to the lanes."""
-        step, rows = self._at(space), self.starts.reads()
+        step, rows, lanes = self._at(space), self.starts.loads, self.slots.loads
         program = programs(self.form).of(tile_program, ends=step.ends)
-        tile = step.make(only(program, rows), Slots())
-        starts = [(self.starts.names[value], first_nonempty(row, tile[value])) for value, row in rows.items()]
-        step.body += [self.assembly.over_rows(store) for store in starts]
-        taken = [(self.slots.names[value], first_nonempty(self.slots.read(value), row)) for value, row in rows.items()]
-        return [*step.body, self.assembly.lanes.stores(*taken)]
+        tile = step.make(only(program, self.starts.numbers), Slots())
+        for value in self.starts.numbers:
+            step.body.append(self.assembly.stores((rows[value], first_nonempty(rows[value], tile[value]))))
+        taken = [(lanes[value], first_nonempty(lanes[value], rows[value])) for value in self.starts.numbers]
+        return [*step.body, self.assembly.stores(*taken)]
 
     # ---- one tile ----------------------------------------------------------------------------------------------------
 
@@ -218,15 +200,15 @@ class Lanes:
         """Merge the lanes into the row's state."""
         rows, _ = allocate(self.form, self.assembly, self.space.problem)
         rows.scale.update(self.slots.scale)
-        rows.names.update(self.folds.rows)
+        rows.loads.update(self.folds.rows)
         body = self.folds.collapsed()
-        body += [ReduceTile("sum", met, rows.nan[value], clear=True) for value, met in self.slots.nan.items()]
+        body += [ReduceTile("sum", met.name, rows.nan[value].name, clear=True) for value, met in self.slots.nan.items()]
         lanes = (self.form.cascade.axis,)
         reads = {tagged(value, "lane", lanes): read for value, read in self.slots.reads().items()}
         # lanes of no elements or of no weight may have their centres far from the row's
         steps = None if self.full and self.lagged else self.form.links + 2
         program = programs(self.form).of(collapse_program, steps=steps, full=self.full)
-        wanted = {value: rows.read(value) for value in self.slots.names}
+        wanted = {value: rows.read(value) for value in self.slots.numbers}
         body += Placer(only(program, wanted), self.assembly, self.space, reads).build(wanted)
         return rows, body
 

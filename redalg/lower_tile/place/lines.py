@@ -115,11 +115,11 @@ class Placer:
     def _join(self, let: Fold, both: Value, before: Value, buffer: Load) -> None:
         """Take a fold in: slot := max(slot, max_j u)."""
         if self.uses[before] > 1:
-            old = self.assembly.row(f"{buffer.name}_old")
-            self.body.append(Copy(buffer.name, old))
-            self.values[before] = self.values[before].xreplace({buffer: Load(old, I)})
+            old = self.assembly.new(f"{buffer.name}_old", I)
+            self.body.append(Copy(buffer.name, old.name))
+            self.values[before] = self.values[before].xreplace({buffer: old})
         number, source = self._source(let)
-        self.body.append(ReduceTile(let.folding.kind, source, buffer.name, clear=False))
+        self.body.append(ReduceTile(let.folding.kind, source.name, buffer.name, clear=False))
         self._count_nan(both, source)
         self.values[both] = number * buffer
 
@@ -136,12 +136,12 @@ class Placer:
         if kind == "sum" and not read.has(J) and self.data:
             return read * self.space.plan.block_streamed
         number, source = self._source(let)
-        target = self._end_of(let.value, number) or Load(self.assembly.row(buffer_name(let.value.name)), I)
-        self.body.append(ReduceTile(kind, source, target.name, clear=True))
+        target = self._end_of(let.value, number) or self.assembly.new(buffer_name(let.value.name), I)
+        self.body.append(ReduceTile(kind, source.name, target.name, clear=True))
         self._count_nan(let.value, source)
         return number * target
 
-    def _source(self, let: Fold) -> tuple[Expr, str]:
+    def _source(self, let: Fold) -> tuple[Expr, Load]:
         """The tile that a fold reduces, and the positive number that its elements share."""
         read = self._read(let.folding.factors[0])
         number, rest = positive_factor(read) if let.folding.kind == "max" or not self.data else (S.One, read)
@@ -156,21 +156,23 @@ class Placer:
         read = self._read(condition)
         if read == self.space.inside():
             return self.space.left()
-        wanted = buffer_name(let.value.name)
-        return Load(self.assembly.summed(wanted, Where(read, S.One, S.Zero), self.body), I)
+        counted, row = Where(read, S.One, S.Zero), self.assembly.new(buffer_name(let.value.name), I)
+        self.body.append(
+            ReduceTile("sum", self.assembly.tile_of("term", counted, self.body).name, row.name, clear=True)
+        )
+        return row
 
-    def _count_nan(self, value: Value, source: str) -> None:
+    def _count_nan(self, value: Value, source: Load) -> None:
         """Count the NaN that an extremum met, if an output holds it as it is."""
         if value in self.nan:
-            met = Where(IsNaN(Load(source, I, J)), S.One, S.Zero)
-            counted = self.assembly.tile_of("nan", met, self.body)
-            self.body.append(ReduceTile("sum", counted, self.nan[value], clear=False))
+            counted = self.assembly.tile_of("nan", Where(IsNaN(source), S.One, S.Zero), self.body)
+            self.body.append(ReduceTile("sum", counted.name, self.nan[value].name, clear=False))
 
     def _count_nan_of_lanes(self, let: Assign, reads: list[Expr]) -> None:
         """Count the NaN that the extremum of every lane meets."""
         [element] = (read for value, read in zip(let.expr.args, reads, strict=True) if value in self.lines)
-        counted = Load(self.nan[let.value], I, J)
-        self.body.append(self.assembly.over_tile(counted.name, counted + Where(IsNaN(element), S.One, S.Zero)))
+        counted = self.nan[let.value]
+        self.body.append(self.assembly.stores((counted, counted + Where(IsNaN(element), S.One, S.Zero))))
 
     def _pend(self, pending: Pending) -> Expr:
         """The read that stands for a product until it is stored."""
@@ -212,21 +214,17 @@ class Placer:
         """The buffer of number · value := an expression; a new one if the value is no slot's."""
         target = self._end_of(value, number)
         if target is None and self.data and expr.has(J) and not expr.has(E_):
-            return Load(self.assembly.tile_of(buffer_name(value.name), expr, self.body), *self.assembly.lanes.place)
+            return self.assembly.tile_of(buffer_name(value.name), expr, self.body)
         target = target or self._new(value.name, expr)
         self._assign(target, expr)
         return target
 
     def _new(self, name: str, expr: Expr) -> Load:
-        """A new buffer for an expression."""
-        wanted, assembly = buffer_name(name), self.assembly
-        if expr.has(J):
-            return Load(assembly.tile(wanted), *assembly.lanes.place)
-        if not expr.has(E_):
-            return Load(assembly.row(wanted), I)
-        if all(E_ in one.indices and I not in one.indices for one in expr.atoms(Load)):
-            return Load(assembly.heads(wanted), E_)
-        return Load(assembly.columns(wanted), I, E_)
+        """A new buffer for an expression, over the indices that it reads."""
+        indices = (I, J) if expr.has(J) else (I, E_) if expr.has(E_) else (I,)
+        if indices == (I, E_) and all(E_ in one.indices and I not in one.indices for one in expr.atoms(Load)):
+            indices = (E_,)
+        return self.assembly.new(buffer_name(name), *indices)
 
     def _assign(self, target: Load, expr: Expr) -> None:
         """Append target := expr, at every place of the target."""
@@ -234,16 +232,10 @@ class Placer:
             expr = self._add(target, expr, read)
         if expr == target:
             return
-        if target.indices == (I,):
-            self.body.append(self.assembly.over_rows((target.name, expr)))
-        elif target.indices == (E_,):
-            self.body.append(self.assembly.over_heads(target.name, expr))
-        elif J in target.indices:
-            self.body.append(self.assembly.over_tile(target.name, expr))
-        else:
+        if target.indices == (I, E_):
             by_column = any(one.indices == (E_,) for one in expr.atoms(Load))
             expr = self.assembly.across(expr, self.body) if by_column or self._crosses(target, expr) else expr
-            self.body.append(self.assembly.over_columns(target.name, expr))
+        self.body.append(self.assembly.stores((target, expr)))
 
     def _crosses(self, target: Load, expr: Expr) -> bool:
         """Tell if a step of a loop stores more than a multiple of the target: rows then have another layout."""

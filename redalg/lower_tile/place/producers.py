@@ -72,13 +72,13 @@ class Production:
         read = space.with_values(values).read(expr)
         if numeric_factor(read)[1].is_Atom or isinstance(numeric_factor(read)[1], Load):
             return space.with_values({producer.value: read})  # a number times a tile needs no tile of its own
-        return space.with_values({producer.value: Load(self.assembly.tile_of(producer.name, read, body), I, J)})
+        return space.with_values({producer.value: self.assembly.tile_of(producer.name, read, body)})
 
     def _reduced(
         self, space: Space, reduction: Reduction, axis: Axis, wanted: str, body: list[Statement], *, onto: bool = False
     ) -> str:
         """The tile of one reduction over the inner axis: at once, or in a loop over tiles of the axis."""
-        name = wanted if onto else self.assembly.tile(wanted, note=f"{reduction.monoid} over {axis}")
+        name = wanted if onto else self.assembly.new(wanted, I, J, note=f"{reduction.monoid} over {axis}").name
         size, length = space.problem.sizes[axis.name], inner_length(space, axis)
         if length >= size and self.part is None:
             place = along(space, axis, S.Zero, length)
@@ -127,7 +127,7 @@ class Production:
             made = Where(inner.at[axis] < space.problem.sizes[axis.name], made, held)
         if part.clear:
             body.append(Fill(part.name, monoid.identity))
-        step = self.assembly.over_tile(part.name, made)
+        step = self.assembly.stores((held, made))
         body.append(Loop(U, Integer(space.start[axis][1]), 0, (step,), pipelined=False))
 
 

@@ -18,16 +18,15 @@ from typing import Any, final
 
 from sympy import And, Expr, Integer, Min, S
 
-from redalg.expression import Axis, Value
+from redalg.expression import Axis
 from redalg.incremental.combine.programs import merge_program, programs
 from redalg.incremental.combine.sources import tagged
-from redalg.incremental.form import FusedForm, Structure
+from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Kernel,
     Last,
     Loop,
-    Parallel,
     Parameter,
     Statement,
     Store,
@@ -42,10 +41,11 @@ from redalg.lower_tile.place.expressions import SECOND
 from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
 from redalg.lower_tile.place.lines import FIRST, Placer
-from redalg.lower_tile.place.selection import Best, part_buffers, row_width, selected_part
+from redalg.lower_tile.place.selection import row_width, selected_part
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
 from redalg.lower_tile.place.slots import Slots, State, allocate, stands_alone
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
+from redalg.lower_tile.place.step import only
 from redalg.strategies.varying import tiles_of
 
 PART, CHUNK = index("part"), index("chunk")
@@ -73,7 +73,8 @@ class Parts:
 
     def own(self, value: State) -> tuple[Expr, Any] | None:
         """(number, count) of the tile, if it stores its own copy of a slot that other tiles hold too; else None."""
-        return None if value in self.slots.columns else self.rows if value in self.slots.heads else self.columns
+        indices = self.slots.loads[value].indices
+        return self.columns if E_ not in indices else self.rows if I not in indices else None
 
     def shape(self, value: State, job: Job) -> tuple[Any, ...]:
         """The shape of a workspace: (segments, tiles that store their own, …)."""
@@ -92,17 +93,17 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, body, _ = stream_loop(job, place, assembly)
-    named = {value: names.fresh(f"{name}_parts") for value, name in slots.buffers().items()}
+    named = {value: names.fresh(f"{load.name}_parts") for value, load in slots.loads.items()}
     wholes = dict[State, str]()
     if carries(job.form):
-        wholes = {value: names.fresh(f"{name}_whole") for value, name in slots.buffers().items()}
+        wholes = {value: names.fresh(f"{load.name}_whole") for value, load in slots.loads.items()}
     parts = Parts(named, slots, wholes)
     if job.plan.merge == "launch":
         rows, columns = (own_tile(axis, job, place.space) for axis in (job.plan.binding.row, job.plan.binding.column))
         parts = replace(parts, rows=rows, columns=columns)
     for value, name in named.items():
         where, alone = parts.place(value, place.space, SEGMENT), parts.own(value) is None
-        body.append(store_slot(value, slots, (name, where), place.space, alone=alone))
+        body.append(store_slot(value, slots, (name, where), place.space, assembly, alone=alone))
     made = [state_parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
     workspaces = [*named.values(), *wholes.values()]
     title = f"stream a part of {job.form.cascade.axis}"
@@ -131,47 +132,31 @@ def state_parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -
 def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
     """The shape of a slot for all rows: (grid axes …, rows, columns or places)."""
     binding, sizes = job.plan.binding, job.problem.sizes
-    if value in slots.heads and binding.column:
-        return (*(sizes[axis.name] for axis in binding.grid), sizes[binding.column.name])
-    rows = sizes[binding.row.name] if binding.row else 1
-    columns = [sizes[binding.column.name]] if value in slots.columns and binding.column else []
-    columns += (
-        [row_width(value[0], job.problem)] if isinstance(value, tuple) and row_width(value[0], job.problem) else []
-    )
-    return (*(sizes[axis.name] for axis in binding.grid), rows, *columns)
+    rows, columns = (sizes[axis.name] if axis is not None else 1 for axis in (binding.row, binding.column))
+    width = row_width(value[0], job.problem) if isinstance(value, tuple) else 0
+    lengths = {I: rows, E_: columns, PLACE: width}
+    return (*(sizes[axis.name] for axis in binding.grid), *(lengths[one] for one in slots.loads[value].indices))
 
 
 def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
     """The place of a slot among the slots of all rows."""
     binding = space.plan.binding
-    if value in slots.heads and binding.column:
-        return (*(space.at[axis] for axis in binding.grid), space.at[binding.column])
-    row = space.at[binding.row] if binding.row else I
-    place: tuple[Expr, ...] = (*(space.at[axis] for axis in binding.grid), row)
-    if isinstance(value, tuple):
-        return (*place, PLACE) if row_width(value[0], space.problem) else place
-    return (*place, space.at[binding.column]) if value in slots.columns and binding.column else place
+    axes = {I: binding.row, E_: binding.column}
+    found = {index: space.at[axis] for index, axis in axes.items() if axis is not None}
+    return (*(space.at[axis] for axis in binding.grid), *(found.get(one, one) for one in slots.loads[value].indices))
 
 
 def store_slot(
-    value: State, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, *, alone: bool = True
-) -> Statement:
+    value: State, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, assembly: Assembly, *,
+    alone: bool = True,
+) -> Statement:  # fmt: skip
     """Store a slot at a place of a workspace; `alone`: only one of the blocks that hold the same stores it."""
-    (workspace, where), source = at, slots.buffers()[value]
-    once = And(space.rows_inside(), space.first_columns() if alone else S.true)
-    if isinstance(value, tuple):
-        sweep = [one for one in ((I, space.plan.block_row), (PLACE, row_width(value[0], space.problem))) if one[1]]
-        read = Load(source, *(one for one, _ in sweep))
-        return Parallel(tuple(sweep), (Store(workspace, where, read, once),))
-    if value in slots.heads:
-        first = And(space.columns_inside(), space.first_rows() if alone else S.true)
-        return Parallel(((E_, space.plan.block_column),), (Store(workspace, where, Load(source, E_), first),))
-    if value not in slots.columns:
-        store = Store(workspace, where, slots.marked(value, Load(source, I)), once)
-        return Parallel(((I, space.plan.block_row),), (store,))
-    inside = And(space.rows_inside(), space.columns_inside())
-    store = Store(workspace, where, Load(source, I, E_), inside)
-    return Parallel(((I, space.plan.block_row), (E_, space.plan.block_column)), (store,))
+    (workspace, where), load = at, slots.loads[value]
+    by_row, by_column = I in load.indices, E_ in load.indices
+    guards = [space.rows_inside() if by_row else space.first_rows() if alone else S.true,
+              space.columns_inside() if by_column else space.first_columns() if alone else S.true]  # fmt: skip
+    loop = assembly.stores((load, slots.marked(value, load)))
+    return replace(loop, body=(Store(workspace, where, loop.body[0].expr, And(*guards)),))
 
 
 def merging(job: Job, names: Names, parts: Parts) -> Kernel:
@@ -189,18 +174,18 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     folds = Folds(job.form, assembly, space, by_row=True)
     body += folds.emptied()
-    slots = replace(slots, names=slots.names | folds.rows, scale=parts.slots.scale)
+    slots = replace(slots, loads=slots.loads | folds.rows, scale=parts.slots.scale)
     places = {value: (name, parts.place(value, space, PART)) for value, name in parts.names.items()}
-    loop, held, best = taken_from(places, slots, job.form, assembly, space)
-    for structure, part in best.items():
-        loop += selected_part(structure, assembly, job.problem, slots.best[structure], part)
-    loop += folds.part(held)
-    loop += merge_step(assembly, space, slots, held, job.form)
+    part, loop = part_of(places, slots, job, assembly)
+    for structure, best in part.best.items():
+        loop += selected_part(structure, assembly, job.problem, slots.best[structure], best)
+    loop += folds.part({value: part.loads[value] for value in part.numbers})
+    loop += merge_step(assembly, space, slots, part, job.form)
     together = min(PARTS_TOGETHER, job.plan.segments)
     stop = Integer(job.plan.segments)
     body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
     for value, name in parts.wholes.items():
-        body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space))
+        body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space, assembly))
     if not all(one.carries for one in job.form.outputs):
         body += Epilogue(job.form, assembly, slots, space, job.dtypes).build()
     return body
@@ -255,47 +240,32 @@ def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, 
     return Last(counter.name, at_tile, job.plan.segments, flag, body)
 
 
-def taken_from(
-    places: Mapping[State, tuple[str, tuple[Expr, ...]]],
-    slots: Slots,
-    form: FusedForm,
-    assembly: Assembly,
-    space: Space,
-) -> tuple[list[Statement], dict[Value, str], dict[Structure, Best]]:
-    """Read a part's slots from their places in workspaces into row and column buffers."""
-    body, held, best = list[Statement](), dict[Value, str](), dict[Structure, Best]()
+def part_of(
+    places: Mapping[State, tuple[str, tuple[Expr, ...]]], slots: Slots, job: Job, assembly: Assembly
+) -> tuple[Slots, list[Statement]]:
+    """Read a part's slots from their places in workspaces into buffers as those of the slots."""
+    part, body = Slots(scale=slots.scale), list[Statement]()
     for value, (workspace, where) in places.items():
+        load = slots.loads[value]
         if isinstance(value, tuple):
             structure, number = value
-            if number == 0:
-                taken = (places[structure, number] for number in range(len(slots.best[structure])))
-                reads = [Load(name, *at) for name, at in taken]
-                best[structure], taking = part_buffers(structure, assembly, space.problem, reads)
-                body += taking
-            continue
-        read = Load(workspace, *where)
-        name = f"{value.name}_part"
-        if value in slots.heads:
-            held[value] = assembly.heads(name)
-            body.append(assembly.over_heads(held[value], read))
-        elif value in slots.columns:
-            held[value] = assembly.columns(name)
-            body.append(assembly.over_columns(held[value], read))
+            name, width = ("best_part", "best_part_place")[number], row_width(structure, job.problem)
+            shape = (job.plan.block_row, width) if width else (job.plan.block_row,)
+            note = f"{structure.monoid} {structure.term}"
+            target = Load(assembly.buffer(name, "fragment", shape, "int64", note), *load.indices)
         else:
-            held[value] = assembly.row(name, dtype=integer_dtype(value, form))
-            body.append(assembly.over_rows((held[value], read)))
-    return body, held, best
+            target = assembly.new(f"{value.name}_part", *load.indices, dtype=integer_dtype(value, job.form))
+        part.loads[value] = target
+        body.append(assembly.stores((target, Load(workspace, *where))))
+    return part, body
 
 
 def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -> Kernel:
     """The kernel that writes the outputs that carry the streamed axis; each part of the axis has its own blocks."""
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    slots, _ = allocate(job.form, assembly, job.problem)
-    assembly.buffers.clear()
-    whole = {value: (name, (S.Zero, *state_place(value, slots, place.space))) for value, name in wholes.items()}
-    body, held, best = taken_from(whole, slots, job.form, assembly, place.space)
-    slots = replace(slots, names=held, best=best, scale=parts.scale, nan={})
+    whole = {value: (name, (S.Zero, *state_place(value, parts, place.space))) for value, name in wholes.items()}
+    slots, body = part_of(whole, parts, job, assembly)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
     body += epilogue.values()
     space = place.space.streaming(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
@@ -303,16 +273,12 @@ def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -
     return kernel_of(place, assembly, body, f"write a part of {job.form.cascade.axis}")
 
 
-def merge_step(
-    assembly: Assembly, space: Space, slots: Slots, held: Mapping[Value, str], form: FusedForm
-) -> list[Statement]:
-    """Merge one part into the running state (state ⊕ part); row and column buffers hold the part."""
-    running, part = slots.reads(), replace(slots, names=dict(held)).reads()
+def merge_step(assembly: Assembly, space: Space, slots: Slots, part: Slots, form: FusedForm) -> list[Statement]:
+    """Merge one part into the running state (state ⊕ part)."""
     joined = {value for structure in form.structures for value in structure.values}  # elements of several components
-    numbers = {value: read for value, read in running.items() if value not in joined}
-    program = programs(form).of(merge_program)
-    merged = replace(program, results={value: program.results[value] for value in numbers}).pruned()
-    tagged_reads = {tagged(value, tag): read
-                    for tag, reads in ((FIRST, running), (SECOND, part)) for value, read in reads.items()}  # fmt: skip
+    numbers = {value: slots.read(value) for value in slots.numbers if value not in joined}
+    reads = {tagged(value, tag): read
+             for tag, side in ((FIRST, slots), (SECOND, part)) for value, read in side.reads().items()}  # fmt: skip
     alone = [one.value for one in form.extrema if stands_alone(one, form)]
-    return Placer(merged, assembly, space, tagged_reads, alone=alone).build(numbers)
+    program = only(programs(form).of(merge_program), numbers)
+    return Placer(program, assembly, space, reads, alone=alone).build(numbers)

@@ -19,7 +19,7 @@ from redalg.errors import PlanError
 from redalg.expression import Where
 from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm, Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, Store, index
+from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, index
 from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import PLACE, I, J, Space
@@ -106,7 +106,7 @@ def tile_elements(
     made = buffers(assembly, shape, space.problem, "ranked")
     elements = (Ordered(read_term), -number) if in_two(space.problem) else (Ranked(read_term, number),)
     for name, element in zip(made, elements, strict=True):
-        body.append(assembly.over_tile(name, mask_dead(space.live(S.true), element, NO_ELEMENT)))
+        body.append(assembly.stores((Load(name, I, J), mask_dead(space.live(S.true), element, NO_ELEMENT))))
     return made
 
 
@@ -142,11 +142,11 @@ def keep_larger(assembly: Assembly, best: Best, other: Sequence[Expr]) -> Parall
     The place is stored first, since the old value decides it.
     """
     held, *place = (Load(name, I) for name in best)
-    whole = (best[0], Max(held, other[0]))
+    whole = (held, Max(held, other[0]))
     if not place:
-        return assembly.over_rows(whole)
+        return assembly.stores(whole)
     follows = Or(other[0] > held, And(Eq(other[0], held), other[1] > place[0]))
-    return assembly.over_rows((best[1], Where(follows, other[1], place[0])), whole)
+    return assembly.stores((place[0], Where(follows, other[1], place[0])), whole)
 
 
 def largest(sources: Sequence[str], into: str) -> list[Statement]:
@@ -157,21 +157,10 @@ def largest(sources: Sequence[str], into: str) -> list[Statement]:
 def among_equal(assembly: Assembly, source: Best, top: Expr, body: list[Statement]) -> str:
     """A buffer of the places of the elements with the largest value; `NO_ELEMENT` for all others."""
     order, place = source
-    made = assembly.buffer(f"{place}_of_top", "fragment", buffer_shape(assembly, place), "int64")
+    made = assembly.buffer(f"{place}_of_top", "fragment", assembly.shape(place), "int64")
     found = Where(Eq(Load(order, I, J), top), Load(place, I, J), NO_ELEMENT)
     body.append(fill_buffer(assembly, made, found, J))
     return made
-
-
-def part_buffers(
-    structure: Structure, assembly: Assembly, problem: Problem, sources: Sequence[Expr]
-) -> tuple[Best, list[Statement]]:
-    """Buffers for the best elements of a part, and the statements that fill them from `sources`."""
-    part = best_buffers(structure, assembly, problem, "best_part")
-    pairs = zip(part, sources, strict=True)
-    if not row_width(structure, problem):
-        return part, [assembly.over_rows(*pairs)]
-    return part, [fill_buffer(assembly, *pair) for pair in pairs]
 
 
 def selected_part(
@@ -185,8 +174,7 @@ def selected_part(
 
 def fill_buffer(assembly: Assembly, name: str, expr: Expr, along: Symbol = PLACE) -> Parallel:
     """A buffer := an expression in i and place (or j)."""
-    rows, length = buffer_shape(assembly, name)
-    return Parallel(((I, rows), (along, length)), (Store(name, (I, along), expr),))
+    return assembly.stores((Load(name, I, along), expr))
 
 
 def remove_best(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Parallel:
@@ -194,11 +182,6 @@ def remove_best(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Paral
     loads = [Load(name, I, J) for name in names]
     taken = And(*(Eq(load, one) for load, one in zip(loads, top, strict=True)))
     return fill_buffer(assembly, names[0], Where(taken, NO_ELEMENT, loads[0]), J)
-
-
-def buffer_shape(assembly: Assembly, name: str) -> tuple[int, ...]:
-    """The shape of a buffer."""
-    return next(one.shape for one in assembly.buffers if one.name == name)
 
 
 def empty_buffers(names: Best) -> list[Statement]:

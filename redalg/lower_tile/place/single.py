@@ -68,9 +68,10 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
     before: list[Statement] = []
     step = Step(job.form, assembly, place.space, before, job.sums)
     if job.plan.level == "row":  # the tile is the state
-        body = [one for one in body if not (isinstance(one, Fill) and one.buffer in slots.names.values())]
+        state = {slots.loads[value].name for value in slots.numbers}
+        body = [one for one in body if not (isinstance(one, Fill) and one.buffer in state)]
     taken_in = tuple(step.build(slots, folds))
-    slots.names.update(folds.rows)
+    slots.loads.update(folds.rows)
     if job.plan.level == "row":
         return slots, [*before, *body, *taken_in], step.space
     loop = over_tiles(TILE, (whole.start, whole.stop), job.plan.stages, taken_in)

@@ -1,20 +1,20 @@
-"""The buffers that hold the state of a block's rows, and the statements that make it empty."""
+"""The buffers that hold the state of a block's rows, or of its lanes, and the statements that make it empty."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from typing import final
 
-from sympy import Expr, Mul, S
+from sympy import Expr, Mul, S, Symbol
 
 from redalg.expression import RunningCast, Value, Where
 from redalg.expression.contents import is_indicator, values_of
-from redalg.incremental.form import Extremum, FusedForm, Structure
+from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
 from redalg.lower_tile.ir.program import Fill, Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.selection import Best, best_buffers, empty_buffers, ranked_structures
-from redalg.lower_tile.place.space import E_, I, J
+from redalg.lower_tile.place.selection import Best, best_buffers, empty_buffers, ranked_structures, row_width
+from redalg.lower_tile.place.space import E_, PLACE, I, J
 from redalg.strategies.plan import Problem
 
 State = Value | tuple[Structure, int]
@@ -24,76 +24,89 @@ State = Value | tuple[Structure, int]
 @final
 @dataclass(frozen=True)
 class Slots:
-    """The buffers that hold the state: value -> buffer.
+    """The buffers that hold the state: slot -> the read of its buffer, whose indices say what it holds.
 
-    `best` holds the selected elements of structures. `scale` is a positive factor that an extremum leaves out. `nan`
-    counts the NaN that an extremum met: a maximum of numbers ignores them (on both targets), but an output that is the
-    extremum itself must not. `lanes` says that every lane of the tile holds a state of its own.
+    `scale` is a positive factor that an extremum leaves out. `nan` counts the NaN that an extremum met: a maximum of
+    numbers ignores them (on both targets), but an output that is the extremum itself must not.
     """
 
-    names: dict[Value, str] = field(default_factory=dict)
-    columns: set[Value] = field(default_factory=set)
-    heads: set[Value] = field(default_factory=set)
+    loads: dict[State, Load] = field(default_factory=dict)
     scale: dict[Value, Expr] = field(default_factory=dict)
-    best: dict[Structure, Best] = field(default_factory=dict)
-    nan: dict[Value, str] = field(default_factory=dict)
-    lanes: bool = False
+    nan: dict[Value, Load] = field(default_factory=dict)
 
-    def buffers(self) -> dict[State, str]:
-        """Every buffer of the state."""
-        selected = {(one, number): name for one, names in self.best.items() for number, name in enumerate(names)}
-        return {**dict[State, str](self.names), **selected}
+    @property
+    def numbers(self) -> tuple[Value, ...]:
+        """The slots that hold numbers, not selected elements."""
+        return tuple(value for value in self.loads if isinstance(value, Value))
+
+    @property
+    def best(self) -> dict[Structure, Best]:
+        """The buffers of selected elements."""
+        found = dict[Structure, Best]()
+        for value, load in self.loads.items():
+            if isinstance(value, tuple):
+                found[value[0]] = (*found.get(value[0], ()), load.name)
+        return found
+
+    @property
+    def columns(self) -> frozenset[Value]:
+        """The slots of a number for every row and column."""
+        return frozenset(value for value in self.numbers if self.loads[value].indices == (I, E_))
 
     def read(self, value: Value) -> Expr:
         """A slot's read at tile indices."""
-        name = self.names[value]
-        if value in self.heads:
-            return Load(name, E_)
-        place = (I, E_) if value in self.columns else (I, J) if self.lanes else (I,)
-        return self.scale.get(value, S.One) * Load(name, *place)
+        return self.scale.get(value, S.One) * self.loads[value]
 
     def final(self, value: Value) -> Expr:
         """A slot's read after the loop: NaN if it is an extremum that met one."""
         return self.marked(value, self.read(value))
 
-    def marked(self, value: Value, read: Expr) -> Expr:
+    def marked(self, value: State, read: Expr) -> Expr:
         """A read, or NaN if the extremum met one."""
-        return Where(Load(self.nan[value], I) > 0, S.NaN, read) if value in self.nan else read
+        return Where(self.nan[value] > 0, S.NaN, read) if value in self.nan else read
 
     def reads(self) -> dict[Value, Expr]:
-        """Every slot's read."""
-        return {value: self.read(value) for value in self.names}
+        """The reads of all slots that hold numbers."""
+        return {value: self.read(value) for value in self.numbers}
 
 
 def allocate(
-    form: FusedForm, assembly: Assembly, problem: Problem, *, of_data: bool = True
+    form: FusedForm, assembly: Assembly, problem: Problem, *, of_data: bool = True, lanes: bool = False
 ) -> tuple[Slots, list[Statement]]:
-    """The state's buffers, and the statements that make it empty; a state of states (not `of_data`) counts no NaN."""
-    column = assembly.plan.binding.column
+    """The state's buffers, and the statements that make it empty: one for every row, or for every row and lane.
+
+    A state of states (not `of_data`) counts no NaN. Structures of lanes are joined (`folds`).
+    """
     slots, body = Slots(), list[Statement]()
+    own, suffix, tail = ((I, J), "_lanes", ", by lane") if lanes else ((I,), "", "")
+
+    def add(value: Value, empty: Expr, note: str, indices: tuple[Symbol, ...] = own) -> None:
+        slots.loads[value] = assembly.new(f"{value.name}{suffix}", *indices, note=note + tail)
+        body.append(Fill(slots.loads[value].name, empty))
+
     for extremum in form.extrema:
-        slots.names[extremum.value] = assembly.row(extremum.value.name, note=f"{extremum.monoid} {extremum.term}")
-        body.append(Fill(slots.names[extremum.value], extremum.monoid.identity))
+        add(extremum.value, extremum.monoid.identity, f"{extremum.monoid} {extremum.term}")
         if of_data and stands_alone(extremum, form):
-            slots.nan[extremum.value] = assembly.row(f"{extremum.value.name}_nan", note="NaN met")
-            body.append(Fill(slots.nan[extremum.value], S.Zero))
-    for structure in ranked_structures(form, assembly.plan):  # others are joined (`folds`)
-        slots.best[structure] = best_buffers(structure, assembly, problem)
-        body += empty_buffers(slots.best[structure])
+            slots.nan[extremum.value] = assembly.new(f"{extremum.value.name}_nan", *own, note=f"NaN met{tail}")
+            body.append(Fill(slots.nan[extremum.value].name, S.Zero))
+    for structure in ranked_structures(form, assembly.plan) if not lanes else ():
+        names = best_buffers(structure, assembly, problem)
+        places = (PLACE,) if row_width(structure, problem) else ()
+        slots.loads.update({(structure, place): Load(name, I, *places) for place, name in enumerate(names)})
+        body += empty_buffers(names)
     for pivot in form.shifted:
-        slots.names[pivot.value] = assembly.row(pivot.value.name, note=f"pivot of {pivot.base}")
-        body.append(Fill(slots.names[pivot.value], S.NegativeInfinity))
+        add(pivot.value, S.NegativeInfinity, f"pivot of {pivot.base}")
     for accumulator in form.accumulators:
-        wide = len(accumulator.factors) > 1 and column is not None
-        head = not wide and column in accumulator.value.indices
-        make = assembly.columns if wide else assembly.heads if head else assembly.row
-        if head:
-            slots.heads.add(accumulator.value)
-        slots.names[accumulator.value] = make(accumulator.value.name, note=f"sum {accumulator.term}")
-        if wide:
-            slots.columns.add(accumulator.value)
-        body.append(Fill(slots.names[accumulator.value], S.Zero))
+        add(accumulator.value, S.Zero, f"sum {accumulator.term}", own if lanes else indices_of(accumulator, assembly))
     return slots, body
+
+
+def indices_of(accumulator: Accumulator, assembly: Assembly) -> tuple[Symbol, ...]:
+    """The indices of a sum's buffer: a product of two factors has columns, and a sum of columns no rows."""
+    column = assembly.plan.binding.column
+    if len(accumulator.factors) > 1 and column is not None:
+        return (I, E_)
+    return (E_,) if column in accumulator.value.indices else (I,)
 
 
 def stands_alone(extremum: Extremum, form: FusedForm) -> bool:

@@ -47,8 +47,7 @@ class Sums:
 
 def added_up(space: Space, producer: Producer, sums: Sums, assembly: Assembly, body: list[Statement]) -> Space:
     """The space that knows a producer's value: the sum of its parts."""
-    tile = assembly.tile_of(producer.name, sums.read(space), body)
-    return space.with_values({producer.value: Load(tile, I, J)})
+    return space.with_values({producer.value: assembly.tile_of(producer.name, sums.read(space), body)})
 
 
 def check_splits(form: FusedForm, plan: Plan) -> None:

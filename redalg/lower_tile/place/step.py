@@ -93,7 +93,7 @@ class Step:
         return results
 
     def _placer(self, program: Program, slots: Slots, values: Mapping[Value, Expr]) -> Placer:
-        data = Data(self.form, self.operands, slots.nan, frozenset(slots.columns))
+        data = Data(self.form, self.operands, slots.nan, slots.columns)
         produced = {one.value: self.space.values[one.value] for one in self.form.cascade.producers}
         return Placer(program, self.assembly, self.space, {**produced, **values}, data=data)
 
@@ -102,7 +102,7 @@ class Step:
         self.produce()
         self._structures(slots, folds)
         self.scale(slots)
-        state, written = {value: slots.read(value) for value in slots.names}, programs(self.form)
+        state, written = slots.reads(), programs(self.form)
         if self.is_alone:
             self.run(only(written.of(tile_program, ends=self.ends), state), slots, {}, state)
         elif self.form.is_tilted:
