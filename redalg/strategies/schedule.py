@@ -237,7 +237,7 @@ def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedu
 def numbers_of(schedule: Schedule) -> Plan:
     """The numbers of a schedule by role."""
     binding, device = schedule.roles or schedule.binding, schedule.limits or schedule.device
-    row, column = binding.row and binding.row.name, binding.column and binding.column.name
+    row, column = (None if axis is None else axis.name for axis in (binding.row, binding.column))
     streamed = binding.streamed.name
     numbers: dict[str, Any] = {"block_row": 1, "block_column": 1, "stages": 0, "segments": 1, "warp_specialized": False,
                                "multiplies": False, "tensor_cores": False}  # fmt: skip

@@ -318,12 +318,14 @@ def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
     return {symbol: sympify(size) for symbol, size in sizes.items()}
 
 
-def nested_statements(body: tuple[Statement, ...]) -> Iterator[Statement]:
+def nested_statements(body: tuple[Statement, ...]) -> list[Statement]:
     """Every statement, those within others too, in order."""
-    for statement in body:
-        yield statement
-        if isinstance(statement, Loop | Last):
-            yield from nested_statements(statement.body)
+    found, left = list[Statement](), list(reversed(body))
+    while left:
+        found.append(left.pop())
+        if isinstance(found[-1], Loop | Last):
+            left += reversed(found[-1].body)
+    return found
 
 
 def innermost(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
