@@ -171,10 +171,10 @@ class Whole:
 @final
 @dataclass(frozen=True)
 class Lanes:
-    """Threads of a block, side by side along an axis; with several rows in a tile, along its rows one after another.
+    """Threads of a block, side by side along an axis; of a larger tile, along its other axis one after another.
 
     Attributes:
-        axis: the streamed axis.
+        axis: the streamed axis, whose lanes are merged; or the axis of the rows, so that a thread has rows of its own.
         width: number of threads: a multiple of 32 up to 1024; 1 on the C target.
     """
 
@@ -284,7 +284,8 @@ def _conflict(levels: tuple[Level, ...]) -> str:
     if again := [axis for axis in axes if axes.count(axis) > 1]:
         return f"names axis {again[0]} twice. Give it one level"
     for level, inside in parts:
-        if not isinstance(inside, Loop | Lanes) or inside.axis != level.axis:
+        loop = levels[-1] if isinstance(inside, Lanes) else inside
+        if not isinstance(loop, Loop) or loop.axis != level.axis:
             return f"cuts axis {level.axis} into parts, and {inside} inside them takes another axis"
     if (
         loops

@@ -76,7 +76,8 @@ def shape_of(name: str, elements: Iterable[Element], problem: Problem) -> tuple[
 
 
 CHOICES = ("block_row", "block_streamed", "block_column", "block_inner", "stages", "threads", "segments", "splits",
-           "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent")  # fmt: skip
+           "warp_specialized", "warps", "level", "block_merged", "tensor_cores", "merge", "persistent",
+           "along_rows")  # fmt: skip
 """The fields of a plan that a schedule decides; the others follow from form, sizes and device."""
 PADDED_COLUMNS = 16
 """Columns of a product's tile if no axis gives them."""
@@ -106,6 +107,7 @@ class Plan:
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
         merge: the place where parts are merged: a `kernel` of its own, or the same `launch`.
         persistent: blocks of a multiprocessor that stay and take one tile after another; 0: a block for every tile.
+        along_rows: True if neighbouring threads have neighbouring rows, and not neighbouring streamed elements.
     """
 
     device: DeviceSpec
@@ -126,6 +128,7 @@ class Plan:
     block_merged: int = MERGED_ROWS
     merge: str = "kernel"
     persistent: int = 0
+    along_rows: bool = False
 
     @property
     def strategy(self) -> str:
@@ -145,6 +148,8 @@ class Plan:
             return "specialises warps in a loop around another, which sums wrongly. Use one that is not specialised"
         if self.block_inner % 16:
             return f"cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16"
+        if self.along_rows and self.level != "thread":
+            return "merges every tile and has lanes along the rows. Put the loop inside the lanes"
         apart = self.multiplies and not self.tensor_cores
         if apart and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
             return (
@@ -186,15 +191,15 @@ def _body_levels(plan: Plan) -> tuple[Level, ...]:
     parts = (Parts(streamed, plan.segments, plan.merge, plan.block_merged),) if plan.segments > 1 else ()
     loop = Loop(streamed, plan.block_streamed, plan.stages, plan.warp_specialized)
     if not plan.multiplies:
-        return (*parts, *lane_levels(loop, plan.threads, plan.level))
+        axis = plan.binding.row.name if plan.along_rows and plan.binding.row is not None else streamed
+        return (*parts, *lane_levels(loop, Lanes(axis, plan.threads), plan.level))
     left = "shared" if plan.warps == "columns" else "registers"
     unit = TensorCores(plan.threads, left) if plan.tensor_cores else ScalarCores(plan.threads)
     return (*parts, loop, *inner_levels(plan.binding, plan.block_inner, plan.splits), unit)
 
 
-def lane_levels(loop: Loop, threads: int, level: str) -> tuple[Level, ...]:
+def lane_levels(loop: Loop, lanes: Lanes, level: str) -> tuple[Level, ...]:
     """The loop and the lanes of elementwise terms: lanes outside it, inside it, or in one tile in place of the loop."""
-    lanes = Lanes(loop.axis, threads)
     if level == "row":
         return Whole(loop.axis, loop.tile), lanes
     return (lanes, loop) if level == "thread" else (loop, lanes)

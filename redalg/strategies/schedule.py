@@ -196,8 +196,8 @@ def _place_for(level: Level, among: list[Level]) -> int:
     if isinstance(level, Grid | Pad):
         return sum(isinstance(known, Persistent | Grid) for known in among)
     if isinstance(level, Parts):
-        inside = (place for place, known in enumerate(among) if axis_of(known) == level.axis)
-        return next(inside, len(among))
+        inside = next((place for place, known in enumerate(among) if axis_of(known) == level.axis), len(among))
+        return inside - (inside > 0 and isinstance(among[inside - 1], Lanes))
     return len(among) - isinstance(among[-1], TensorCores | ScalarCores)
 
 
@@ -219,17 +219,18 @@ def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedu
         raise PlanError(
             f"schedule `{schedule}` lays axis {inside[0]} along the grid, and it is reduced. Use a Loop over it."
         )
-    first = next(level for level in schedule.levels if isinstance(level, Loop | Lanes | Whole))
+    first = next(level for level in schedule.levels if isinstance(level, Loop | Whole))
     if first.axis != str(binding.streamed):
         raise PlanError(
             f"schedule `{schedule}` streams axis {first.axis}, and the form streams {binding.streamed}. Put "
             f"{binding.streamed} outermost of the loops."
         )
     lanes = next((level for level in schedule.levels if isinstance(level, Lanes)), None)
-    if lanes is not None and lanes.axis != str(binding.streamed):
+    if lanes is not None and lanes.axis not in (str(binding.streamed), str(binding.row)):
         raise PlanError(
-            f"schedule `{schedule}` has {lanes}. Tile programs have lanes along {binding.streamed} so far. Use "
-            f"Lanes({binding.streamed}, {lanes.width})."
+            f"schedule `{schedule}` has {lanes}. Tile programs have lanes along {binding.streamed}"
+            f"{f' or {binding.row}' if binding.row is not None else ''} so far. Use Lanes({binding.streamed}, "
+            f"{lanes.width})."
         )
     return replace(schedule, roles=binding, limits=device)
 
@@ -266,6 +267,7 @@ def numbers_of(schedule: Schedule) -> Plan:
             numbers |= {"block_streamed": level.tile, "level": "row"}
         elif isinstance(level, Lanes):
             numbers |= {"threads": level.width} | ({} if "block_streamed" in numbers else {"level": "thread"})
+            numbers |= {"along_rows": True} if level.axis == row else {}
         else:
             numbers |= {"threads": level.threads, "multiplies": True, "tensor_cores": isinstance(level, TensorCores)}
             numbers |= {"warps": "columns"} if isinstance(level, TensorCores) and level.left == "shared" else {}

@@ -118,14 +118,17 @@ def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:
     a loop live while the loop runs.)
     """
     shapes = {buffer.name: buffer for buffer in kernel.buffers}
-    reduced = (shapes[other.source] for other in nested_statements((statement,)) if isinstance(other, ReduceTile))
-    return sum(plan.threads * DTYPES[tile.dtype].bytes for tile in reduced if spans_warps(tile, kernel, plan))
+    reductions = (other for other in nested_statements((statement,)) if isinstance(other, ReduceTile))
+    reduced = [(shapes[one.source], one.dim) for one in reductions]
+    return sum(plan.threads * DTYPES[tile.dtype].bytes for tile, dim in reduced if spans_warps(tile, dim, kernel, plan))
 
 
-def spans_warps(tile: Buffer, kernel: Kernel, plan: Plan) -> bool:
+def spans_warps(tile: Buffer, dim: int, kernel: Kernel, plan: Plan) -> bool:
     """Tell if a row of a register tile lies in several warps: by the plan for a product's layout, else by its lanes."""
     if plan.tensor_cores and not kernel.spread:
         return plan.warps == "columns"
+    if dim == 0:
+        return tile.shape[0] > 1 and plan.threads > WARP
     rows, width = prod(tile.shape[:-1]), tile.shape[-1]
     return min(plan.threads // max(1, rows), width) > WARP
 

@@ -185,7 +185,7 @@ class _Block:
         self.tiles[contract.c][...] = made if contract.clear else self.tiles[contract.c] + made
 
     def _reduce(self, reduction: ReduceTile) -> None:
-        made = COMBINE[reduction.kind].reduce(self.tiles[reduction.source], axis=1)
+        made = COMBINE[reduction.kind].reduce(self.tiles[reduction.source], axis=reduction.dim)
         self.tiles[reduction.target][...] = (
             made if reduction.clear else COMBINE[reduction.kind](self.tiles[reduction.target], made)
         )

@@ -148,7 +148,8 @@ def _reduce(reduction: ReduceTile, names: _Names) -> str | None:
     if reduction.source not in names.buffers or reduction.target not in names.buffers:
         return "an operand is no buffer"
     source, target = names.buffers[reduction.source].shape, names.buffers[reduction.target].shape
-    return None if source[:1] == target else f"reduces {source} into {target}"
+    left = source[: reduction.dim] + source[reduction.dim + 1 :]
+    return None if left == target else f"reduces dimension {reduction.dim} of {source} into {target}"
 
 
 def _parallel(loop: Parallel, names: _Names) -> str | None:

@@ -10,7 +10,7 @@
                | Copy(source, target)                          one of them a Region of a parameter
                | Fill(buffer, value)
                | Contract(a, b, c, transposed, clear)          c (+)= a · b or a · bᵀ
-               | ReduceTile(kind, source, target, clear)       along the second dimension
+               | ReduceTile(kind, source, target, clear, dim)  along a dimension
                | Parallel(index*, store*)                      every element of a tile, in any order
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
@@ -156,15 +156,17 @@ class Contract:
 @final
 @dataclass(frozen=True)
 class ReduceTile:
-    """target[i] := (identity if clear else target[i]) ⊕ ⊕_j source[i, j]."""
+    """target[i] := (identity if clear else target[i]) ⊕ ⊕_j source[i, j]; of source[j, i] where `dim` is 0."""
 
     kind: str
     source: str
     target: str
     clear: bool
+    dim: int = 1
 
     def __str__(self) -> str:
-        return f"{self.target} {'=' if self.clear else 'with'} {self.kind} of {self.source}"
+        along = "" if self.dim else " along its first dimension"
+        return f"{self.target} {'=' if self.clear else 'with'} {self.kind} of {self.source}{along}"
 
 
 @final

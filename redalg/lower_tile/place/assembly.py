@@ -15,7 +15,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Buffer, Parallel, Statement, Store
+from redalg.lower_tile.ir.program import Buffer, Parallel, ReduceTile, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.space import E_, I, J
 from redalg.strategies.plan import Plan
@@ -29,6 +29,7 @@ class Assembly:
         self.plan, self.names, self.compute = plan, names, compute
         self.buffers: list[Buffer] = []
         self.made: dict[Basic, str] = {}
+        self.lane = (J, I) if plan.along_rows else (I, J)
         self.extents = {I: plan.block_row, J: plan.block_streamed, E_: plan.block_column}
 
     def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:
@@ -49,15 +50,19 @@ class Assembly:
         place = tuple(zip(target.indices, self.shape(target.name), strict=True))
         return Parallel(place, tuple(Store(load.name, load.indices, expr) for load, expr in stores))
 
+    def reduce(self, kind: str, source: Load, target: Load, *, clear: bool = True) -> ReduceTile:
+        """target := (target ⊕) the reduction of a tile over its streamed elements."""
+        return ReduceTile(kind, source.name, target.name, clear=clear, dim=source.indices.index(J))
+
     def tile_of(self, wanted: str, expr: Expr, body: list[Statement]) -> Load:
         """The tile buffer that holds an expression in i, j, computed once."""
-        if isinstance(expr, Load) and expr.indices == (I, J) and self.is_fragment(expr.name):
+        if isinstance(expr, Load) and expr.indices == self.lane and self.is_fragment(expr.name):
             return expr
         if expr not in self.made:
-            tile = self.new(wanted, I, J)
+            tile = self.new(wanted, *self.lane)
             self.made[expr] = tile.name
             body.append(self.stores((tile, expr)))
-        return Load(self.made[expr], I, J)
+        return Load(self.made[expr], *self.lane)
 
     def shared_row(self, wanted: str, expr: Expr, body: list[Statement], note: str = "") -> Load:
         """A shared buffer of one number for every row, so that threads of any layout can read it."""

@@ -30,7 +30,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.epilogue import or_zero
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.producers import Production
-from redalg.lower_tile.place.space import I, J, Space
+from redalg.lower_tile.place.space import I, Space
 from redalg.lower_tile.place.split import Sums, added_up
 
 
@@ -89,7 +89,8 @@ class Carried:
             guard = guard & (I < 1)
         place = tuple(self.space.read(one) for one in output.places or output.axes)
         store = Store(self.space.output_name(output.name), place, read, guard)
-        self.body.append(Parallel(((I, self.space.plan.block_row), (J, self.space.plan.block_streamed)), (store,)))
+        extents = self.assembly.extents
+        self.body.append(Parallel(tuple((one, extents[one]) for one in self.assembly.lane), (store,)))
 
     def about_pivots(self, expr: Expr) -> Expr:
         """The expression with the state's weights rewritten: they subtract pivots that are safe to subtract."""

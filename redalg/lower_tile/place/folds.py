@@ -43,7 +43,7 @@ class Folds:
         self.structures = [one for one in form.structures if one not in ranked_structures(form, assembly.plan)]
         values = [value for one in self.structures for value in one.values]
         lanes = assembly.plan.level == "thread" and not by_row
-        self.lanes = {value: self._new(value, "_lanes", I, J) for value in values if lanes}
+        self.lanes = {value: self._new(value, "_lanes", *assembly.lane) for value in values if lanes}
         self.rows = {value: self._new(value, "", I) for value in values}
 
     def _new(self, value: Value, suffix: str, *indices: Symbol, scope: str = "fragment") -> Load:
@@ -70,7 +70,7 @@ class Folds:
         """The statements that join a tile's elements by a tree of neighbours, and the result to the row's state."""
         body = list[Statement]()
         tree = self._tree(structure, self._lifted(structure, space, body), body)
-        first = [Load(tree[value].name, I, S.Zero) for value in structure.values]
+        first = [tree[value].xreplace({J: S.Zero}) for value in structure.values]
         return [*body, *self._onto_rows(structure, first)]
 
     def part(self, part: Mapping[Value, Load]) -> list[Statement]:
@@ -86,7 +86,7 @@ class Folds:
     def _lifted(self, structure: Structure, space: Space, body: list[Statement]) -> dict[Value, Load]:
         """The buffers of a tile's elements; beyond the end of the streamed axis they hold the identity."""
         lift = lifted(structure.monoid, structure.operands, self.form.cascade.axis)
-        element = {value: self._new(value, "_next", I, J) for value in structure.values}
+        element = {value: self._new(value, "_next", *self.assembly.lane) for value in structure.values}
         reads = [mask_dead(space.inside(), space.read(part), identity)
                  for part, identity in zip(lift, identities(structure), strict=True)]  # fmt: skip
         body.append(self.assembly.stores(*zip(element.values(), reads, strict=True)))
@@ -121,19 +121,19 @@ class Folds:
         body = list[Statement]()
         for structure in self.structures:
             tree = self._tree(structure, self.lanes, body)
-            roots = ((self.rows[value], Load(tree[value].name, I, S.Zero)) for value in structure.values)
+            roots = ((self.rows[value], tree[value].xreplace({J: S.Zero})) for value in structure.values)
             body.append(self.assembly.stores(*roots))
         return body
 
     def _tree(self, structure: Structure, lanes: Mapping[Value, Load], body: list[Statement]) -> dict[Value, Load]:
         """The shared tiles whose first place holds the join of all lanes."""
-        tree = {value: self._new(value, "_tree", I, J, scope="shared") for value in structure.values}
+        tree = {value: self._new(value, "_tree", *self.assembly.lane, scope="shared") for value in structure.values}
         body += [Copy(lanes[value].name, tree[value].name) for value in structure.values]
         step, width = 1, self.assembly.plan.block_streamed
         here = list(tree.values())
         while step < width:
             # of the elements `there`, only those that the guard keeps count
-            there = [Load(load.name, I, Mod(J + step, width)) for load in here]
+            there = [load.xreplace({J: Mod(J + step, width)}) for load in here]
             first = And(Eq(Mod(J, 2 * step), 0), J + step < width)
             body += self._joined(structure, here, there, here, first)
             step *= 2

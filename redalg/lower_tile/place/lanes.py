@@ -34,7 +34,7 @@ from redalg.incremental.combine.programs import (
 )
 from redalg.incremental.combine.sources import tagged
 from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
-from redalg.lower_tile.ir.program import Fill, Loop, ReduceTile, Statement, index
+from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Is
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.folds import Folds
@@ -202,7 +202,7 @@ class Lanes:
         rows.scale.update(self.slots.scale)
         rows.loads.update(self.folds.rows)
         body = self.folds.collapsed()
-        body += [ReduceTile("sum", met.name, rows.nan[value].name, clear=True) for value, met in self.slots.nan.items()]
+        body += [self.assembly.reduce("sum", met, rows.nan[value]) for value, met in self.slots.nan.items()]
         lanes = (self.form.cascade.axis,)
         reads = {tagged(value, "lane", lanes): read for value, read in self.slots.reads().items()}
         # lanes of no elements or of no weight may have their centres far from the row's

@@ -119,7 +119,7 @@ class Placer:
             self.body.append(Copy(buffer.name, old.name))
             self.values[before] = self.values[before].xreplace({buffer: old})
         number, source = self._source(let)
-        self.body.append(ReduceTile(let.folding.kind, source.name, buffer.name, clear=False))
+        self.body.append(self.assembly.reduce(let.folding.kind, source, buffer, clear=False))
         self._count_nan(both, source)
         self.values[both] = number * buffer
 
@@ -137,7 +137,7 @@ class Placer:
             return read * self.space.plan.block_streamed
         number, source = self._source(let)
         target = self._end_of(let.value, number) or self.assembly.new(buffer_name(let.value.name), I)
-        self.body.append(ReduceTile(kind, source.name, target.name, clear=True))
+        self.body.append(self.assembly.reduce(kind, source, target))
         self._count_nan(let.value, source)
         return number * target
 
@@ -166,7 +166,7 @@ class Placer:
         """Count the NaN that an extremum met, if an output holds it as it is."""
         if value in self.nan:
             counted = self.assembly.tile_of("nan", Where(IsNaN(source), S.One, S.Zero), self.body)
-            self.body.append(ReduceTile("sum", counted.name, self.nan[value].name, clear=False))
+            self.body.append(self.assembly.reduce("sum", counted, self.nan[value], clear=False))
 
     def _count_nan_of_lanes(self, let: Assign, reads: list[Expr]) -> None:
         """Count the NaN that the extremum of every lane meets."""
@@ -221,7 +221,7 @@ class Placer:
 
     def _new(self, name: str, expr: Expr) -> Load:
         """A new buffer for an expression, over the indices that it reads."""
-        indices = (I, J) if expr.has(J) else (I, E_) if expr.has(E_) else (I,)
+        indices = self.assembly.lane if expr.has(J) else (I, E_) if expr.has(E_) else (I,)
         if indices == (I, E_) and all(E_ in one.indices and I not in one.indices for one in expr.atoms(Load)):
             indices = (E_,)
         return self.assembly.new(buffer_name(name), *indices)
@@ -235,7 +235,7 @@ class Placer:
         if target.indices == (I, E_):
             by_column = any(one.indices == (E_,) for one in expr.atoms(Load))
             expr = self.assembly.across(expr, self.body) if by_column or self._crosses(target, expr) else expr
-        self.body.append(self.assembly.stores((target, expr)))
+        self.body.append(self.assembly.stores((target, rounded_once(target, expr))))
 
     def _crosses(self, target: Load, expr: Expr) -> bool:
         """Tell if a step of a loop stores more than a multiple of the target: rows then have another layout."""
@@ -354,6 +354,16 @@ class Placer:
         exprs = [expr for target, expr in stores.items() if target != buffer]
         exprs += [pending.operand for read, pending in self.pending.items() if any(expr.has(read) for expr in exprs)]
         return any(expr.has(buffer) for expr in exprs)
+
+
+def rounded_once(target: Load, expr: Expr) -> Expr:
+    """A sum with what its target holds, to which the other terms are added as one number.
+
+    A sum grows, and what is added to it is small: of a + b + c, a long one, two roundings are those of a.
+    """
+    others = [term for term in Add.make_args(expr) if term != target]
+    grows = target in Add.make_args(expr) and len(others) > 1 and not any(term.is_number for term in others)
+    return target + Kept(Add(*others)) if grows else expr
 
 
 def _needs(let: Let) -> Counter[Value]:

@@ -74,7 +74,8 @@ class Operands:
     def _by_lane(self, space: Space, indices: tuple[Expr, ...]) -> bool:
         """Tell if the lane that loads a tile is the one that reads it: registers then hold it."""
         binding = space.plan.binding
-        return not space.plan.multiplies and indices == (binding.row, binding.streamed)
+        lanes = (binding.streamed, binding.row) if space.plan.along_rows else (binding.row, binding.streamed)
+        return not space.plan.multiplies and indices == lanes
 
     def operand(
         self,

@@ -14,7 +14,7 @@ from redalg.lower_tile.ir.program import Fill, Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.selection import Best, best_buffers, empty_buffers, ranked_structures, row_width
-from redalg.lower_tile.place.space import E_, PLACE, I, J
+from redalg.lower_tile.place.space import E_, PLACE, I
 from redalg.strategies.plan import Problem
 
 State = Value | tuple[Structure, int]
@@ -78,7 +78,7 @@ def allocate(
     A state of states (not `of_data`) counts no NaN. Structures of lanes are joined (`folds`).
     """
     slots, body = Slots(), list[Statement]()
-    own, suffix, tail = ((I, J), "_lanes", ", by lane") if lanes else ((I,), "", "")
+    own, suffix, tail = (assembly.lane, "_lanes", ", by lane") if lanes else ((I,), "", "")
 
     def add(value: Value, empty: Expr, note: str, indices: tuple[Symbol, ...] = own) -> None:
         slots.loads[value] = assembly.new(f"{value.name}{suffix}", *indices, note=note + tail)

@@ -231,7 +231,7 @@ class _Emitter:
             return [f"{name}({statement.a}, {statement.b}, {statement.c}, {rows}, {columns}, {depth})"]
         if isinstance(statement, ReduceTile):
             keep = "" if statement.clear else ", clear=False"
-            return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, dim=1{keep})"]
+            return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, dim={statement.dim}{keep})"]
         if isinstance(statement, Last):
             return self.last(statement)
         return self.loop(statement) if isinstance(statement, Loop) else self.parallel(statement)

@@ -151,7 +151,7 @@ def reduced_width(subject: Subject) -> Iterator[str]:
     if subject.plan.multiplies or subject.plan.device.target == "c":
         return
     for reduction in subject.each(ReduceTile):
-        width = subject.buffers[reduction.source].shape[-1]
+        width = subject.buffers[reduction.source].shape[reduction.dim]
         if width & (width - 1) and width % (4 * subject.plan.threads):
             yield (
                 f"`{reduction}` is over {width} elements; {subject.plan.threads} threads reduce a power of two or a "

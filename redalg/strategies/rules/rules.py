@@ -22,7 +22,7 @@ from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
+from redalg.strategies.levels import Lanes, Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
 from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
@@ -57,12 +57,17 @@ def product_schedule(
 
 
 def row_schedule(
-    device: DeviceSpec, binding: Binding, tile: tuple[int, int], threads: int, level: str = "block"
-) -> Schedule:
-    """The schedule of elementwise terms, from its tile (rows, streamed elements) and the place of its lanes."""
-    rows, streamed = tile
-    levels = (*grid_levels(binding, rows, 1), *lane_levels(Loop(binding.streamed.name, streamed), threads, level))
-    return Schedule.of_levels(levels, binding, device)
+    device: DeviceSpec, binding: Binding, tile: tuple[int, int], threads: int, level: str = "block", *,
+    along: Axis | None = None,
+) -> Schedule:  # fmt: skip
+    """The schedule of elementwise terms, from its tile (rows, streamed elements) and the place of its lanes.
+
+    `along`: the axis of the lanes; None for the streamed one.
+    """
+    (rows, streamed), axis = tile, binding.streamed.name
+    lanes = Lanes((along or binding.streamed).name, threads)
+    loops = lane_levels(Loop(axis, streamed), lanes, level)
+    return Schedule.of_levels((*grid_levels(binding, rows, 1), *loops), binding, device)
 
 
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
@@ -273,9 +278,11 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
     if device.target == "c":
         level = "thread" if form.structures and not form.places else "block"
-        return row_schedule(device, binding, (min(4, rows), min(256, round_up(length, 1))), 1, level)
+        return row_schedule(device, binding, (min(4, rows), min(128, round_up(length, 1))), 1, level)
     if form.places:
         return ranked_rule(problem, device, binding)
+    if lies_in_columns(form, problem, binding):
+        return columns_rule(form, problem, device, binding)
     if form.structures:
         lanes = min(1024, power_of_two(max(length, 128)))
         return row_schedule(device, binding, (1, lanes), 128, "thread")
@@ -285,6 +292,31 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
     threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256
     return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
+
+
+COLUMNS_OF_TILE, LANES_OF_COLUMNS = 64, 4
+"""Neighbouring columns that a block reads together, and elements of a tile that a thread takes."""
+
+
+def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool:
+    """Tell if neighbours along the rows' axis are neighbours in memory, in the largest tensor that is streamed.
+
+    Then lanes lie along the rows, if each may keep a state of its own.
+    """
+    own = form.structures or form.is_lanewise or (form.is_tilted and form.shares_slopes)
+    streamed = [one for one in form.cascade.elements() if one.indices and binding.streamed in free_axes(one)]
+    if binding.row is None or form.places or not own or not streamed:
+        return False
+    largest = max(streamed, key=lambda one: (prod(problem.sizes[axis.name] for axis in free_axes(one)), str(one)))
+    return largest.indices[-1] == binding.row and binding.packing is None
+
+
+def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
+    """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
+    columns = min(COLUMNS_OF_TILE, max(32, power_of_two(problem.sizes[str(binding.row)])))
+    threads = 512 if len(form.slots) <= 2 * FEW_SLOTS else 256
+    streamed = threads // columns * LANES_OF_COLUMNS
+    return row_schedule(device, binding, (columns, streamed), threads, "thread", along=binding.row)
 
 
 def ranked_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:

@@ -29,6 +29,7 @@ from redalg.strategies.levels import (
     LEFT,
     MERGES,
     RESIDENT,
+    Lanes,
     Level,
     Loop,
     Parts,
@@ -41,7 +42,7 @@ from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, pred
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
-from redalg.strategies.rules.rules import choose, has_aligned_rows, tensor_cores, trims, vector
+from redalg.strategies.rules.rules import choose, has_aligned_rows, lies_in_columns, tensor_cores, trims, vector
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule, numbers_of
 
@@ -225,6 +226,8 @@ class Space:
         if not self.multiplies:
             tile = (plan.level, plan.block_row, plan.block_streamed)
             length = max(1, self.extent(self.binding.streamed))
+            if lies_in_columns(self.form, self.problem, self.binding):
+                return plan.along_rows and tile[1:] in column_tiles(plan.threads)
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
@@ -319,9 +322,16 @@ class Space:
             return
         length = max(1, self.extent(self.binding.streamed))
         wide, streamed = vector(self.problem), self.binding.streamed.name
+        if lies_in_columns(self.form, self.problem, self.binding):
+            for threads in THREADS:
+                for columns, along in column_tiles(threads):
+                    lanes, loop = Lanes(str(self.binding.row), threads), Loop(streamed, along)
+                    yield grid_levels(self.binding, columns, 1), (lanes, loop)
+            return
         for threads in THREADS:
             for level, row, along in self.levels(threads, length, wide):
-                yield grid_levels(self.binding, row, 1), lane_levels(Loop(streamed, along), threads, level)
+                loops = lane_levels(Loop(streamed, along), Lanes(streamed, threads), level)
+                yield grid_levels(self.binding, row, 1), loops
 
     def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
         """Yield (level, rows, streamed elements) for a number of threads."""
@@ -368,6 +378,12 @@ class Space:
             return 0
         kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
         return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0
+
+
+def column_tiles(threads: int) -> Iterator[tuple[int, int]]:
+    """Yield (columns, streamed elements) of tiles whose lanes lie along columns, for a number of threads."""
+    for columns, each in product((32, 64, 128), (1, 2, 4, 8)) if threads >= 128 else ():
+        yield columns, threads // columns * each
 
 
 def in_order(form: FusedForm) -> bool:
