@@ -29,7 +29,8 @@ from redalg.decompose.samples.rank import (
     rank,
     rank_test,
 )
-from redalg.decompose.samples.samples import BLOCK, Samples, _first, _order
+from redalg.decompose.samples.reduced import _first, _order
+from redalg.decompose.samples.samples import BLOCK, Samples
 from redalg.decompose.samples.singular import ranks_of
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.signs import sign_of
