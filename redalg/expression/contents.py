@@ -33,7 +33,7 @@ def by_identity(function: Callable[[Basic], T]) -> Callable[[Basic], T]:
     recent = dict[int, tuple[Basic, T]]()
 
     @wraps(function)
-    def asked(node: Basic) -> T:
+    def answer(node: Basic) -> T:
         found = recent.get(id(node))
         if found is None:
             found = node, function(node)
@@ -42,7 +42,7 @@ def by_identity(function: Callable[[Basic], T]) -> Callable[[Basic], T]:
             recent[id(node)] = found
         return found[1]
 
-    return asked
+    return answer
 
 
 @by_identity

@@ -42,7 +42,7 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     if isinstance(node, log) and isinstance(args[0], Add) and args[0].free_symbols:
         return log(args[0], evaluate=False)  # SymPy would only ask whether it is 0
     if isinstance(node, Function | Pow | Max | Min | Relational) and _evaluated_alike(node, args):
-        return uncompared(node.func, args) if isinstance(node, Max | Min) else node.func(*args, evaluate=False)
+        return plain_extremum(node.func, args) if isinstance(node, Max | Min) else node.func(*args, evaluate=False)
     if isinstance(node, Add | Mul) and _collected_alike(node, args):
         return node._new_rawargs(*canonical_order(args), reeval=False)
     return node.func(*args)
@@ -83,15 +83,15 @@ def extremum_as_written(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr
         flat = _beside_number(lattice, list(lattice._collapse_arguments(frozenset(flat))))
     elif shared:
         flat = list(lattice._collapse_arguments(frozenset(flat)))
-    return uncompared(lattice, flat)
+    return plain_extremum(lattice, flat)
 
 
-def uncompared(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
+def plain_extremum(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
     """The max or min of parts, as SymPy writes it unevaluated; to put them in order SymPy counts their nodes anew.
 
     >>> from sympy import Symbol
     >>> x, y = Symbol("x"), Symbol("y")
-    >>> uncompared(Max, [y * x, x, y]) == Max(x, y, x * y, evaluate=False)
+    >>> plain_extremum(Max, [y * x, x, y]) == Max(x, y, x * y, evaluate=False)
     True
     """
     distinct = frozenset(parts)

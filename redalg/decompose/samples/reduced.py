@@ -41,7 +41,7 @@ def _min(samples: Samples, _: Value, terms: list[Any]) -> Any:
 def _sum_of_x(samples: Samples, flat: Any) -> Any:
     """The sum of what is of x alone: that of the x_i is the same in every data set."""
     rows = samples.draws.rows
-    return flat[:rows].sum(axis=0) + (samples.own(flat) * samples.weights[rows:]).sum(axis=0)
+    return np.add.accumulate(flat[:rows])[-1] + (samples.own(flat) * samples.weights[rows:]).sum(axis=0)
 
 
 def _max_of_x(samples: Samples, flat: Any) -> Any:

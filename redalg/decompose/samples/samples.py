@@ -10,9 +10,10 @@ elements. A value that no rule evaluates is a positive number of its own for eve
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property, reduce
+from functools import cache, cached_property, reduce
 from typing import Any, TypeAlias, final
 
 import numpy as np
@@ -30,7 +31,7 @@ from redalg.errors import Text
 from redalg.expression import Cast, Element, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, values_of
 
-Rule = Callable[["Samples", "Node"], Any]
+Rule = Callable[[Any, "Node"], Any]
 
 
 @final
@@ -52,7 +53,75 @@ Values: TypeAlias = Mapping[Value, tuple[str, Expr, str]]
 """The meaning of each value: its monoid, its term or terms, and the name of its result if there are several."""
 
 
-class Samples:
+class Evaluation(ABC):
+    """The computation of nodes at samples, each once."""
+
+    def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
+        self.draws, self.values, self.arithmetic, self.nodes = draws, values, arithmetic, nodes
+        self._made: dict[Node, Any] = {}
+
+    @abstractmethod
+    def value(self, known: Node) -> Any:
+        """A node's values, in the shape of its side."""
+
+    @abstractmethod
+    def align(self, known: Node) -> Any:
+        """The values of a node of x alone, as (element, data set)."""
+
+    @abstractmethod
+    def stretch(self, flat: Any) -> Any:
+        """An array of x alone as (element, data set)."""
+
+    def parts(self, known: Node) -> list[Any]:
+        """The values of a node's parts, in the shape of the node's side."""
+        mixed = known.on_x and known.on_d
+        return [self.align(part) if mixed and part.on_x and not part.on_d else self.value(part)
+                for part in known.parts]  # fmt: skip
+
+    def fold(self, known: Node, function: Callable[[Any, Any], Any]) -> Any:
+        """The values of a node's parts, joined by a function that may join them in any order."""
+        return self.join(known, [self.value(part) for part in known.parts], function)
+
+    def join(self, known: Node, made: Iterable[Any], function: Callable[[Any, Any], Any]) -> Any:
+        """Arrays of a node's parts, joined: those of x alone and those of d alone first, as they are small."""
+        if not (known.on_x and known.on_d):
+            return reduce(function, made)
+        groups = dict[tuple[bool, bool], Any]()
+        for part, each in zip(known.parts, made, strict=True):
+            side = part.on_x, part.on_x and part.on_d
+            groups[side] = function(groups[side], each) if side in groups else each
+        return reduce(function, [self.stretch(each) if side == (True, False) else each
+                                 for side, each in groups.items()])  # fmt: skip
+
+    def node_of(self, node: Basic) -> Node:
+        """A node with its side and its rule."""
+        if node not in self.nodes:
+            leaf = node in self.values or isinstance(node, Element | Value)
+            parts = () if leaf else tuple(self.node_of(arg) for arg in node.args if not isinstance(arg, Str))
+            on_x, on_d = self._sides(node, parts)
+            self.nodes[node] = Node(node, values_of(node), on_x, on_d, self._rule(node), parts)
+        return self.nodes[node]
+
+    def _sides(self, node: Basic, parts: Sequence[Node]) -> tuple[bool, bool]:
+        if node in self.values:
+            return False, True
+        if isinstance(node, Element | Value):
+            return not node.free_symbols.isdisjoint(self.draws.axes), False
+        return node in self.draws.axes or any(one.on_x for one in parts), any(one.on_d for one in parts)
+
+    def _rule(self, node: Basic) -> Rule:
+        if node in self.draws.axes:
+            return _place
+        if node in self.values:
+            return _value
+        if isinstance(node, Element | Value) or node.is_Symbol:
+            return _leaf
+        kind: Any = type(node)
+        return _rule_of(kind)
+
+
+@final
+class Samples(Evaluation):
     """Values of nodes at the samples in one arithmetic, each computed once.
 
     An array of x alone has an entry for every element, the x_i first. An array of d alone has one for every data set.
@@ -67,9 +136,7 @@ class Samples:
     """
 
     def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
-        self.draws, self.values, self.arithmetic = draws, values, arithmetic
-        self.nodes = nodes
-        self._made: dict[Node, Any] = {}
+        super().__init__(draws, values, arithmetic, nodes)
         self._spread: dict[Node, Any] = {}
         self._parts: dict[Any, Samples] = {}
 
@@ -117,7 +184,7 @@ class Samples:
         return Samples(self.draws.of_some(columns), self.values, arithmetic, self.nodes)
 
     @cached_property
-    def shared(self) -> Shared:
+    def at_rows(self) -> Shared:
         """The samples of the x_i alone."""
         return Shared(self)
 
@@ -125,7 +192,7 @@ class Samples:
         """F(x_i, d_j), whose entries need not be finite."""
         known, shape = self.node_of(node), (self.draws.rows, self.draws.columns, *self.draws.copies)
         with np.errstate(all="ignore"):
-            made = self.shared.aligned(self.value(known)) if not known.on_d else self.shared.value(known)
+            made = self.at_rows.align(known) if known.on_x and not known.on_d else self.at_rows.value(known)
             return np.broadcast_to(made, shape)
 
     def whole(self, node: Basic) -> Any:
@@ -136,7 +203,7 @@ class Samples:
     def spread(self, known: Node) -> Any:
         """A node's values as (element, data set)."""
         shape = (self.draws.length, self.draws.columns, *self.draws.copies)
-        return np.broadcast_to(self._align(known) if known.on_x and not known.on_d else self.value(known), shape)
+        return np.broadcast_to(self.align(known) if known.on_x and not known.on_d else self.value(known), shape)
 
     def own(self, flat: Any) -> Any:
         """The part of an array of x alone that is of the data sets' own elements, as (element, data set)."""
@@ -148,71 +215,25 @@ class Samples:
             self._made[known] = known.rule(self, known)
         return self._made[known]
 
-    def known(self, known: Node) -> Any:
+    def get(self, known: Node) -> Any:
         """A node's values if they are computed already; else None."""
         return self._made.get(known)
 
-    def parts(self, known: Node) -> list[Any]:
-        """The values of a node's parts, in the shape of the node's side."""
-        mixed = known.on_x and known.on_d
-        return [self._align(part) if mixed and part.on_x and not part.on_d else self.value(part)
-                for part in known.parts]  # fmt: skip
-
-    def fold(self, known: Node, function: Callable[[Any, Any], Any]) -> Any:
-        """The values of a node's parts, joined by a function that may join them in any order."""
-        return self.join(known, [self.value(part) for part in known.parts], function)
-
-    def join(self, known: Node, made: Iterable[Any], function: Callable[[Any, Any], Any]) -> Any:
-        """Arrays of a node's parts, joined: those of x alone and those of d alone first, as they are small."""
-        if not (known.on_x and known.on_d):
-            return reduce(function, made)
-        groups = dict[tuple[bool, bool], Any]()
-        for part, each in zip(known.parts, made, strict=True):
-            side = part.on_x, part.on_x and part.on_d
-            groups[side] = function(groups[side], each) if side in groups else each
-        return reduce(function, [self.aligned(each) if side == (True, False) else each
-                                 for side, each in groups.items()])  # fmt: skip
-
-    def aligned(self, flat: Any) -> Any:
+    def stretch(self, flat: Any) -> Any:
         """An array of x alone as (element, data set)."""
         rows = self.draws.rows
         each = np.broadcast_to(flat[:rows, None], (rows, self.draws.columns, *self.draws.copies))
         return np.concatenate([each, self.own(flat)])
 
-    def _align(self, known: Node) -> Any:
+    def align(self, known: Node) -> Any:
         """The values of a node of x alone, as (element, data set)."""
         if known not in self._spread:
-            self._spread[known] = self.aligned(self.value(known))
+            self._spread[known] = self.stretch(self.value(known))
         return self._spread[known]
-
-    def node_of(self, node: Basic) -> Node:
-        """A node with its side and its rule."""
-        if node not in self.nodes:
-            leaf = node in self.values or isinstance(node, Element | Value)
-            parts = () if leaf else tuple(self.node_of(arg) for arg in node.args if not isinstance(arg, Str))
-            on_x, on_d = self._sides(node, parts)
-            self.nodes[node] = Node(node, values_of(node), on_x, on_d, self._rule(node), parts)
-        return self.nodes[node]
-
-    def _sides(self, node: Basic, parts: Sequence[Node]) -> tuple[bool, bool]:
-        if node in self.values:
-            return False, True
-        if isinstance(node, Element | Value):
-            return not node.free_symbols.isdisjoint(self.draws.axes), False
-        return node in self.draws.axes or any(one.on_x for one in parts), any(one.on_d for one in parts)
-
-    def _rule(self, node: Basic) -> Rule:
-        if node in self.draws.axes:
-            return _place
-        if node in self.values:
-            return _value
-        if isinstance(node, Element | Value) or node.is_Symbol:
-            return _leaf
-        return next((rule for kind, rule in RULES if isinstance(node, kind)), _unknown)
 
 
 @final
-class Shared(Samples):
+class Shared(Evaluation):
     """The samples of the x_i alone, which all data sets hold: an array of both has no entry for any other element."""
 
     def __init__(self, whole: Samples) -> None:
@@ -224,11 +245,15 @@ class Shared(Samples):
         if not (known.on_x and known.on_d):
             return self._whole.value(known)
         if known not in self._made:
-            whole = self._whole.known(known)
+            whole = self._whole.get(known)
             self._made[known] = known.rule(self, known) if whole is None else whole[: self.draws.rows]
         return self._made[known]
 
-    def aligned(self, flat: Any) -> Any:
+    def align(self, known: Node) -> Any:
+        """The values of a node of x alone, as (element, 1)."""
+        return self.stretch(self._whole.value(known))
+
+    def stretch(self, flat: Any) -> Any:
         """An array of x alone as (element, 1)."""
         return flat[: self.draws.rows, None]
 
@@ -319,6 +344,11 @@ COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 def _fold_rule(function: Callable[[Any, Any], Any]) -> Rule:
     return lambda samples, known: samples.fold(known, function)
+
+
+@cache
+def _rule_of(kind: type[Basic]) -> Rule:
+    return next((rule for head, rule in RULES if issubclass(kind, head)), _unknown)
 
 
 RULES: tuple[tuple[Any, Rule], ...] = (

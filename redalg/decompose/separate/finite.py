@@ -77,7 +77,7 @@ def finite_cases(node: Basic, separator: Separating) -> Iterator[Case]:
 
 
 def outermost_first(node: Basic) -> Iterator[Basic]:
-    """Yield the nodes of an expression in the order of `preorder_traversal`, each where it stands first."""
+    """Yield each node of an expression once, where it stands first: a node, then its arguments in their order."""
     seen, todo = set[Basic](), [node]
     while todo:
         part = todo.pop()

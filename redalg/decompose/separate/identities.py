@@ -227,13 +227,13 @@ def of_atoms(term: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
 
 
 @lru_cache(SPELLED)
-def cancelled(term: Expr) -> Expr:
+def cancel_fractions(term: Expr) -> Expr:
     """A term with the factors cancelled that its fractions share; SymPy takes milliseconds to find them."""
     return of_atoms(term, cancel)
 
 
 @lru_cache(SPELLED)
-def factored(term: Expr) -> Expr:
+def factor_term(term: Expr) -> Expr:
     """A term as a product of what does not factor; SymPy takes milliseconds to find it."""
     return of_atoms(term, factor)
 
@@ -246,9 +246,9 @@ def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple
 Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
 """A test if a rewrite may change a term, and the rewrite."""
 REWRITES: tuple[Rewrite, ...] = (
-    (has_division, cancelled),
+    (has_division, cancel_fractions),
     (lambda term: any(isinstance(one, KINKS) for one in nodes_of(term)), without_kinks),
-    (lambda _: True, factored),
+    (lambda _: True, factor_term),
     (lambda term: opens(log, (Mul, Pow), term), expand_log),
     (lambda term: opens((TrigonometricFunction, HyperbolicFunction), (Add, Mul), term), expand_trig),
 )

@@ -28,7 +28,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import final
+from functools import reduce
+from operator import or_
+from typing import Any, final
 
 from sympy import (
     Abs,
@@ -106,6 +108,7 @@ class Separator(Separating):
         self.roundings: list[Rounding] = []
         self.primitives: dict[Expr, Expr] = {}  # v of exponents q·v with rational q -> the q of the atom E[q·v]
         self._sides, self._pure = dict[Basic, int](), dict[Expr, Polynomial]()
+        self.sampled = dict[Basic, Any]()  # what samples know of its nodes
         self._sides_of: dict[int, tuple[Basic, int]] = {}  # by identity, as to find an equal node takes longer
 
     def side(self, node: Basic) -> int:
@@ -114,9 +117,7 @@ class Separator(Separating):
             return known[1]
         if node not in self._sides:
             found = D if node in self.values else X if node in self.axes else 0
-            for child in () if found else node.args:
-                found |= self.side(child)
-            self._sides[node] = found
+            self._sides[node] = found or reduce(or_, map(self.side, node.args), 0)
         self._sides_of[id(node)] = node, self._sides[node]
         return self._sides[node]
 
