@@ -9,7 +9,7 @@ if f is.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 from sympy import And, Expr, Max, Min, Mul, S, exp
@@ -43,12 +43,24 @@ def live_term(term: Expr, domain: Boolean) -> Expr:
 
 def collapse(node: Basic, fails: Boolean) -> Expr | None:
     """0, −∞ or +∞ if the node has that value wherever `fails` is false; None if unknown."""
+    made: dict[Basic, Expr | None] = {}
+
+    def visit(part: Basic) -> Expr | None:
+        if part not in made:
+            made[part] = _collapse(part, fails, visit)
+        return made[part]
+
+    return visit(node)
+
+
+def _collapse(node: Basic, fails: Boolean, collapsed: Callable[[Basic], Expr | None]) -> Expr | None:
+    """The value of a node where `fails` is false, by that of its parts."""
     if node in (S.Zero, S.NegativeInfinity, S.Infinity):
         return node
     if isinstance(node, Where):
-        a, b = (collapse(branch, fails) for branch in node.args[1:])
+        a, b = map(collapsed, node.args[1:])
         return b if node.condition == fails or a == b else None
-    parts = [collapse(arg, fails) for arg in node.args] if isinstance(node, Expr) else []
+    parts = [collapsed(arg) for arg in node.args] if isinstance(node, Expr) else []
     if isinstance(node, exp):
         return S.Zero if parts[0] is S.NegativeInfinity else None
     if node.is_Mul:

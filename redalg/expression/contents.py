@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from functools import lru_cache
-from typing import TypeVar
+from collections.abc import Callable
+from functools import lru_cache, wraps
+from typing import Any, TypeVar
 
 from sympy import Add, Function, Mul, Pow, Rational, S
 from sympy.core.basic import Basic
@@ -18,9 +19,33 @@ REMEMBERED = 1 << 15
 """Nodes for which the answer to each question is remembered."""
 WHOLE = 1 << 10
 """Expressions of which all nodes are remembered."""
+RECENT = 1 << 12
+"""Nodes of which each answer is found by the object, before any equal one is looked for."""
 N = TypeVar("N", bound=Basic)
+T = TypeVar("T")
 
 
+def by_identity(function: Callable[[Basic], T]) -> Callable[[Basic], T]:
+    """The function with its last results found by the object: to find one by an equal tree compares all its nodes.
+
+    The object is kept beside the result, so that no other has its `id`.
+    """
+    recent = dict[int, tuple[Basic, T]]()
+
+    @wraps(function)
+    def answer(node: Basic) -> T:
+        found = recent.get(id(node))
+        if found is None:
+            found = node, function(node)
+            if len(recent) >= RECENT:
+                recent.clear()
+            recent[id(node)] = found
+        return found[1]
+
+    return answer
+
+
+@by_identity
 @lru_cache(WHOLE)
 def nodes_of(expr: Basic) -> frozenset[Basic]:
     """Every node of an expression, once: a cascade is a graph, and its tree is many times larger.
@@ -41,15 +66,31 @@ def nodes_of(expr: Basic) -> frozenset[Basic]:
 
 def of_kind(kind: type[N], *exprs: Basic) -> set[N]:
     """The nodes of a kind that stand in expressions."""
-    return {node for expr in exprs for node in nodes_of(expr) if isinstance(node, kind)}
+    return {node for expr in exprs for node in _kinds_of(expr, kind)}
 
 
+_KINDS = dict[tuple[int, Any], tuple[Basic, frozenset[Any]]]()
+
+
+def _kinds_of(expr: Basic, kind: type[N]) -> frozenset[N]:
+    """The nodes of a kind that stand in one expression, found by the object as in `by_identity`."""
+    found = _KINDS.get((id(expr), kind))
+    if found is None:
+        found = expr, frozenset(node for node in nodes_of(expr) if isinstance(node, kind))
+        if len(_KINDS) >= RECENT:
+            _KINDS.clear()
+        _KINDS[id(expr), kind] = found
+    return found[1]
+
+
+@by_identity
 @lru_cache(REMEMBERED)
 def sympy_text(expr: Basic) -> str:
     """An expression as SymPy prints it, by which things are put in order."""
     return str(expr)
 
 
+@by_identity
 @lru_cache(REMEMBERED)
 def operations_of(node: Basic) -> int:
     """The number of operations of an expression, about as many as SymPy's `count_ops` finds in the whole tree.
@@ -73,6 +114,18 @@ def operations_of(node: Basic) -> int:
     return own + sum(map(operations_of, node.args))
 
 
+@by_identity
+@lru_cache(REMEMBERED)
+def tree_size(node: Basic) -> float:
+    """The number of nodes of an expression's tree, as SymPy counts them to put arguments in order.
+
+    >>> from sympy import Symbol
+    >>> tree_size(1 + Symbol("x") ** 2)
+    5
+    """
+    return 0.5 if node.is_Float else 1 + sum(map(tree_size, node.args))
+
+
 def _of_product(node: Mul) -> int:
     """The operations of a product: its sign, its division, and the products above and below."""
     coefficient, rest = node.as_coeff_Mul(rational=True)
@@ -85,6 +138,7 @@ def _of_product(node: Mul) -> int:
     return number + int(coefficient.p < 0) + int(bool(below) or coefficient.q != 1)
 
 
+@by_identity
 @lru_cache(REMEMBERED)
 def values_of(node: Basic) -> frozenset[Value]:
     """The values that stand in an expression.
@@ -98,6 +152,7 @@ def values_of(node: Basic) -> frozenset[Value]:
     return frozenset().union(*map(values_of, node.args))
 
 
+@by_identity
 @lru_cache(REMEMBERED)
 def elements_of(node: Basic) -> frozenset[Element]:
     """The tensor elements that stand in an expression, in indices too."""
@@ -105,6 +160,7 @@ def elements_of(node: Basic) -> frozenset[Element]:
     return own.union(*map(elements_of, node.args))
 
 
+@by_identity
 @lru_cache(REMEMBERED)
 def reductions_of(node: Basic) -> frozenset[Reduce]:
     """The reductions that stand in an expression, nested ones too."""
@@ -117,6 +173,7 @@ def bound_axes(node: Basic) -> frozenset[Axis]:
     return frozenset(axis for one in reductions_of(node) for axis in one.bound)
 
 
+@by_identity
 @lru_cache(REMEMBERED)
 def free_axes(node: Basic) -> frozenset[Axis]:
     """The axes on which an expression depends."""

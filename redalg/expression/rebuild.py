@@ -16,12 +16,12 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import cmp_to_key
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Function, Max, Min, Mul, Pow, S, exp, log
+from sympy import Add, Dummy, Expr, Function, Max, Min, Mul, Pow, S, default_sort_key, exp, log, ordered
 from sympy.core.basic import Basic
-from sympy.core.relational import Relational
+from sympy.core.relational import Relational, is_ge, is_le
 
 from redalg.expression.axis import Extent
-from redalg.expression.contents import operations_of
+from redalg.expression.contents import operations_of, tree_size
 from redalg.expression.reduce import Reduce
 from redalg.expression.tensor import Value
 
@@ -42,7 +42,7 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
     if isinstance(node, log) and isinstance(args[0], Add) and args[0].free_symbols:
         return log(args[0], evaluate=False)  # SymPy would only ask whether it is 0
     if isinstance(node, Function | Pow | Max | Min | Relational) and _evaluated_alike(node, args):
-        return node.func(*args, evaluate=False)
+        return plain_extremum(node.func, args) if isinstance(node, Max | Min) else node.func(*args, evaluate=False)
     if isinstance(node, Add | Mul) and _collected_alike(node, args):
         return node._new_rawargs(*canonical_order(args), reeval=False)
     return node.func(*args)
@@ -74,11 +74,47 @@ def extremum_as_written(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr
     inner = [arg for one in flat if isinstance(one, Max | Min) for arg in one.args]
     shared = len(set(inner)) < len(inner) or not set(inner).isdisjoint(flat)
     numbers = [one for one in flat if one.is_number]
-    if sum(map(operations_of, flat)) <= COMPARED_LIMIT:
-        return lattice(*flat, evaluate=bool(shared or numbers))
+    small = sum(map(operations_of, flat)) <= COMPARED_LIMIT
+    if small and shared:
+        return lattice(*flat)
     if len(numbers) > 1:
         flat = [lattice(*numbers), *(one for one in flat if not one.is_number)]
-    return lattice(*(lattice._collapse_arguments(frozenset(flat)) if shared else flat), evaluate=False)
+    if small and numbers:
+        flat = _beside_number(lattice, list(lattice._collapse_arguments(frozenset(flat))))
+    elif shared:
+        flat = list(lattice._collapse_arguments(frozenset(flat)))
+    return plain_extremum(lattice, flat)
+
+
+def plain_extremum(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
+    """The max or min of parts, as SymPy writes it unevaluated; to put them in order SymPy counts their nodes anew.
+
+    >>> from sympy import Symbol
+    >>> x, y = Symbol("x"), Symbol("y")
+    >>> plain_extremum(Max, [y * x, x, y]) == Max(x, y, x * y, evaluate=False)
+    True
+    """
+    distinct = frozenset(parts)
+    if len(distinct) == 1:
+        return next(iter(distinct))
+    made = Expr.__new__(lattice, *ordered(distinct, (tree_size, default_sort_key), default=False))
+    made._argset = distinct
+    return made
+
+
+def _beside_number(lattice: type[Max | Min], parts: list[Expr]) -> list[Expr]:
+    """The parts of a max or min without those that a number among them exceeds; or without the number.
+
+    No two other parts are compared: SymPy would write out and factor their difference.
+    """
+    number = next((one for one in parts if one.is_number), None)
+    if number is None or number is lattice.identity:
+        return [one for one in parts if one is not number] or parts
+    if number is lattice.zero:
+        return [number]
+    above, below = (is_ge, is_le) if lattice is Max else (is_le, is_ge)
+    others = [one for one in parts if one is not number and below(one, number) is not True]
+    return others if any(above(one, number) is True for one in others) else [number, *others]
 
 
 def canonical_order(args: Sequence[Basic]) -> list[Basic]:
@@ -87,12 +123,14 @@ def canonical_order(args: Sequence[Basic]) -> list[Basic]:
     return numbers + sorted((one for one in args if not one.is_Number), key=cmp_to_key(Basic.compare))
 
 
-UNSIGNED = Pow | log | Max | Min | Relational
-"""Functions out of which SymPy moves the sign of a product, but not that of a sum; out of exp it moves none."""
+UNSIGNED = Pow | log | Relational
+"""Functions out of which SymPy moves the sign of a product, but not that of a sum."""
+PLAIN = exp | Max | Min
+"""Functions out of which SymPy moves no sign."""
 
 
 def _evaluated_alike(node: Basic, args: Sequence[Basic]) -> bool:
-    signed = () if isinstance(node, exp) else Mul if isinstance(node, UNSIGNED) else Expr
+    signed = () if isinstance(node, PLAIN) else Mul if isinstance(node, UNSIGNED) else Expr
     return len(set(args)) == len(args) and all(_alike(a, b, signed) for a, b in zip(node.args, args, strict=True))
 
 

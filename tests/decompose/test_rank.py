@@ -29,7 +29,8 @@ from redalg.decompose.samples.rank import (
     rank,
     rank_test,
 )
-from redalg.decompose.samples.samples import BLOCK, Samples, _first, _order
+from redalg.decompose.samples.reduced import _first, _order
+from redalg.decompose.samples.samples import BLOCK, Samples
 from redalg.decompose.samples.singular import ranks_of
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.signs import sign_of
@@ -409,9 +410,8 @@ def test_some_data_sets_are_those_of_the_draw() -> None:
 
 def test_some_draws_are_those_of_all() -> None:
     term = Abs(x - v) * y + gamma
-    [whole] = Setting((n,), tuple(FACTS), FACTS, seed=1, copies=2 * BLOCK).samples(
-        [term], FLOATS[0], (Floats(np.float64),), positive=False
-    )  # fmt: skip
+    setting = Setting((n,), tuple(FACTS), FACTS, seed=1, copies=2 * BLOCK)
+    [whole] = setting.samples([term], FLOATS[0], (Floats(np.float64),), positive=False)
     blocks = [block.matrix(term) for _, block in whole.blocks()]
     assert len(blocks) == 2
     np.testing.assert_array_equal(np.concatenate(blocks, axis=-1), whole.matrix(term))

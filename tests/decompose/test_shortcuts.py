@@ -2,29 +2,33 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from fractions import Fraction
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Abs, Add, Dummy, Expr, Max, Min, Symbol, cosh, oo, tanh
+from sympy import Abs, Add, Dummy, Expr, Max, Min, S, Symbol, cosh, exp, oo, sympify, tanh
 from sympy.core.assumptions import _assume_defined
 from sympy.core.basic import Basic
 
 import redalg as ra
 from redalg.decompose.parse.parse import parse
 from redalg.decompose.parse.written import named_outputs
+from redalg.decompose.samples.arithmetic import Digits, Floats
 from redalg.decompose.samples.digits import context
-from redalg.decompose.samples.rank import rank
+from redalg.decompose.samples.rank import FLOATS, Setting, rank
 from redalg.decompose.separate import laurent
+from redalg.decompose.separate.finite import outermost_first
 from redalg.decompose.separate.signs import absolute
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Axis, Label, Reduce, Value, Where
 from redalg.expression.contents import free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.known import FACTS
-from redalg.expression.rebuild import extremum_as_written, replace_nodes, with_args
+from redalg.expression.rebuild import extremum_as_written, plain_extremum, replace_nodes, with_args
 from redalg.incremental.derive.derive import derive
 from redalg.incremental.derive.losable import Losable
 from tests.cases.random_cascades import case
@@ -33,6 +37,7 @@ from tests.verdict_texts import PATTERNS
 SEEDS = range(60)
 n = ra.axes("n")
 x, y = ra.tensors("x[b,n] y[b,n]")
+D_OF_X = Value(Label("d"))
 
 
 def written(seed: int) -> list[Expr]:
@@ -97,6 +102,42 @@ def test_every_fact_that_may_be_asked_is_declared() -> None:
 def test_an_extremum_of_parts_without_an_order_is_what_sympy_writes(parts: tuple[Expr, ...]) -> None:
     assert extremum_as_written(Max, list(parts)) == Max(*parts)
     assert extremum_as_written(Min, list(parts)) == Min(*parts)
+
+
+@pytest.mark.parametrize("parts", [(x, 0), (x**2, 0), (-exp(x), 0), (x, y, 1), (x, exp(y), -1), (x, -oo), (x, oo, y)])
+def test_an_extremum_beside_a_number_is_what_sympy_writes(parts: tuple[Expr, ...]) -> None:
+    assert extremum_as_written(Max, map(sympify, parts)) == Max(*parts)
+    assert extremum_as_written(Min, map(sympify, parts)) == Min(*parts)
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_an_extremum_is_put_in_the_order_of_sympy(seed: int) -> None:
+    for node in of_kind(Max, *written(seed)) | of_kind(Min, *written(seed)):
+        made = plain_extremum(node.func, node.args)
+        assert (made, made.args, hash(made)) == (node, node.args, hash(node))
+
+
+@pytest.mark.parametrize("seed", SEEDS)
+def test_each_node_is_met_where_it_stands_first(seed: int) -> None:
+    def preorder(node: Basic) -> Iterator[Basic]:
+        yield node
+        for arg in node.args:
+            yield from preorder(arg)
+
+    for expr in written(seed):
+        assert list(outermost_first(expr)) == list(dict.fromkeys(preorder(expr)))
+
+
+@pytest.mark.parametrize("copies", [0, 2])
+@pytest.mark.parametrize(
+    "term", [x, S.One, D_OF_X, x * D_OF_X * y, Max(x, D_OF_X, y), (1 + x**2) ** tanh(D_OF_X), x + n + D_OF_X]
+)
+def test_a_matrix_is_that_of_the_rows_of_all_elements(term: Expr, copies: int) -> None:
+    setting = Setting((n,), (D_OF_X,), {D_OF_X: ("sum", x)}, copies=copies)
+    for kind in (Floats(np.float64), Floats(np.longdouble), Digits())[: 3 if not copies else 2]:
+        [first], [second] = (setting.samples([term], FLOATS[0], (kind,), positive=False) for _ in range(2))
+        rows = second.whole(term)[: second.draws.rows].astype(float)
+        np.testing.assert_allclose(first.matrix(term).astype(float), rows, rtol=1e-12)
 
 
 @pytest.mark.parametrize("known", [{"extended_real": True}, {"nonnegative": True}, {"positive": True}])

@@ -9,6 +9,7 @@ and a function of few values is a choice.
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import final
 
 from sympy import Abs, Expr, Max, Min
 from sympy.core.basic import Basic
@@ -36,7 +37,7 @@ def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
         term, kind: the compared term, and the extremum: max or min.
         separator: tells x from d.
     """
-    finder, none = Finder(separator), monoid(kind).identity
+    choices, none = Choices(separator), monoid(kind).identity
     written_out = expansion(node) if isinstance(node, Expr) and operations_of(node) <= SIZE_LIMIT else None
 
     def is_part(part: Expr) -> bool:
@@ -44,23 +45,38 @@ def decides(node: Basic, term: Expr, kind: str, separator: Separator) -> bool:
             return True
         return operations_of(part) <= SIZE_LIMIT and expansion(part) == written_out
 
-    whole = _choices(term, finder, lambda one: one)
-    without = _choices(term, finder, lambda one: none if is_part(one) else one)
+    whole = choices.of(term, lambda one: one)
+    without = choices.of(term, lambda one: none if is_part(one) else one)
     if without == none:
         return True
     return without != whole and count_strict_extrema(whole, kind, separator, without) >= CORNERS
 
 
-def _choices(node: Expr, finder: Finder, part: Callable[[Expr], Expr], opened: int = 0) -> Expr:
-    """A term as choices of parts, each replaced by `part` of it."""
-    if finder.separator.side(node) != X | D or part(node) != node:
-        return part(node)
-    made = finder.inward(node)
-    if isinstance(made, Abs):
-        made = extremum_as_written(Max, [made.args[0], -made.args[0]])
-    if not isinstance(made, Max | Min | Where) and opened < CASES_LIMIT and operations_of(made) <= SIZE_LIMIT:
-        made, opened = by_cases(made, made, finder.separator, summed=False) or made, opened + 1
-    if not isinstance(made, Max | Min | Where) or part(made) != made:
-        return part(made)
-    first, *rest = (_choices(one, finder, part, opened) if isinstance(one, Expr) else one for one in made.args)
-    return Where(first, *rest) if isinstance(made, Where) else extremum_as_written(made.func, [first, *rest])
+@final
+class Choices:
+    """A term as choices among parts. What a node opens to is remembered, as a term is read twice."""
+
+    def __init__(self, separator: Separator) -> None:
+        self.finder = Finder(separator)
+        self._opened: dict[tuple[Expr, int], tuple[Expr, int]] = {}
+
+    def of(self, node: Expr, part: Callable[[Expr], Expr], opened: int = 0) -> Expr:
+        """A term as choices of parts, each replaced by `part` of it."""
+        if self.finder.separator.side(node) != X | D or part(node) != node:
+            return part(node)
+        made, opened = self._open(node, opened)
+        if not isinstance(made, Max | Min | Where) or part(made) != made:
+            return part(made)
+        first, *rest = (self.of(one, part, opened) if isinstance(one, Expr) else one for one in made.args)
+        return Where(first, *rest) if isinstance(made, Where) else extremum_as_written(made.func, [first, *rest])
+
+    def _open(self, node: Expr, opened: int) -> tuple[Expr, int]:
+        """A node as a choice if it is one, and the number of parts of few values that were opened."""
+        if (node, opened) not in self._opened:
+            made, number = self.finder.inward(node), opened
+            if isinstance(made, Abs):
+                made = extremum_as_written(Max, [made.args[0], -made.args[0]])
+            if not isinstance(made, Max | Min | Where) and opened < CASES_LIMIT and operations_of(made) <= SIZE_LIMIT:
+                made, number = by_cases(made, made, self.finder.separator, summed=False) or made, opened + 1
+            self._opened[node, opened] = made, number
+        return self._opened[node, opened]

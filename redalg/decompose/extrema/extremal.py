@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from contextlib import suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, final
 
 from sympy import (
@@ -40,26 +40,25 @@ from sympy import (
     S,
     Symbol,
     acosh,
-    exp,
     log,
-    preorder_traversal,
 )
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
+from redalg.decompose.extrema.generators import PartsOfX
 from redalg.decompose.samples.conditions import CORNERS, count_strict_extrema, independent, speaks, varies_with_side
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, trend_of
 from redalg.decompose.separate.laurent import Polynomial
 from redalg.decompose.separate.plain import is_number
 from redalg.decompose.separate.separate import Separator
-from redalg.decompose.separate.signs import UP, absolute, sign_of
+from redalg.decompose.separate.signs import UP, sign_of
 from redalg.decompose.separate.span import Span
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.errors import Text
-from redalg.expression import Axis, Where
-from redalg.expression.contents import elements_of, of_kind, operations_of, sympy_text, values_of
+from redalg.expression import Where
+from redalg.expression.contents import elements_of, of_kind, values_of
 from redalg.expression.expanded import addends_of, expansion
 from redalg.expression.rebuild import extremum_as_written, replace_nodes, with_args
 from redalg.monoids import monoid
@@ -117,7 +116,7 @@ class Finder:
     """The finder of the slots that one reduction needs; with `numbers`, a NaN does not count."""
 
     def __init__(self, separator: Separator, *, numbers: bool = False) -> None:
-        self.separator, self.numbers = separator, numbers
+        self.separator, self.numbers, self.parts = separator, numbers, PartsOfX(separator)
         self.slots: dict[tuple[str, Expr], Slot] = {}
         self.g: list[Expr] = []
         self.functions: list[tuple[Expr, Expr]] = []
@@ -151,8 +150,7 @@ class Finder:
 
     def _several(self, node: Expr) -> bool:
         """Tell if a node holds several functions of x, none of which is known to give the others."""
-        generators: dict[Expr, Dummy] = {}
-        return self._of_one(self.replace_x_parts(node, generators), generators) is None
+        return self.parts.sole(self.parts.of(node)) is None
 
     def inward(self, node: Expr) -> Expr:
         """k·max(a, b) + v as max(k·a + v, k·b + v), or a min for k < 0; a `where` alike, for any k and v."""
@@ -201,8 +199,7 @@ class Finder:
 
     def _extremum_of_step(self, node: Where, kind: str, where: Boolean) -> Expr | None:
         """The extremum of a choice that rises or falls with one function of x; NaN takes the second branch."""
-        generators: dict[Expr, Dummy] = {}
-        found = self._of_one(self.replace_x_parts(node, generators), generators)
+        found = self.parts.as_function(node, self.parts.of(node))
         if found is None or not isinstance(found[2], Where):
             return None
         u, variable, phi = found
@@ -218,32 +215,6 @@ class Finder:
             return value
         return extremum_as_written(LATTICE[kind], [value, self.present(b, kind, And(where, Not(is_number(u))))])
 
-    def _of_one(self, opened: Expr, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, Expr] | None:
-        """The function of x that gives all generators, its symbol, and the node as a function of it; or None."""
-        if len(generators) == 1:
-            [(u, variable)] = generators.items()
-            return u, variable, opened
-        parts = {part for u in generators for part in preorder_traversal(u)
-                 if isinstance(part, Expr) and self.separator.side(part) == X
-                 and not isinstance(part, Axis)}  # fmt: skip
-        for u in sorted(parts, key=lambda one: (-operations_of(one), sympy_text(one))):
-            variable, written = _variable(u), dict[Dummy, Expr]()
-            for generator, symbol in generators.items():
-                if (made := self._in_terms_of(u, variable, generator)) is None:
-                    break
-                written[symbol] = made
-            else:
-                return u, variable, opened.xreplace(written)
-        return None
-
-    def _in_terms_of(self, u: Expr, variable: Dummy, node: Expr) -> Expr | None:
-        """A node as a function of u; None if it is not seen to be one."""
-        if not self.separator.side(written := node.xreplace({u: variable})) & X:
-            return written
-        if not isinstance(node, Pow | Mul | exp):
-            return None
-        return next((variable**power for power in (2, 3, 4) if node == u**power), None)
-
     def _is_staircase(self, node: Where, kind: str) -> bool:
         """Tell if the theorem of the staircase applies: w and u fill a plane, or w rises to the edge."""
         if not isinstance(node.args[0], Relational) or not speaks(node.args[0], self.separator):
@@ -251,8 +222,8 @@ class Finder:
         if count_strict_extrema(node, kind, self.separator) < CORNERS:
             return False
         of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
-        self.replace_x_parts(node.args[0].lhs - node.args[0].rhs, of_u)
-        written = [self.replace_x_parts(one, of_w) for one in node.args[1:] if one.is_finite is not False]
+        self.parts.replace(node.args[0].lhs - node.args[0].rhs, of_u)
+        written = [self.parts.replace(one, of_w) for one in node.args[1:] if one.is_finite is not False]
         if independent([*of_u, *of_w], self.separator):
             return True
         strict = [curvature(one, symbol, self.separator.facts).strict for one in written for symbol in of_w.values()]
@@ -276,15 +247,15 @@ class Finder:
         held = {value for one in relations for value in values_of(one)} & self.separator.values
         return held <= self.separator.facts.keys()
 
-    def _extremum_of_composition(self, node: Expr, kind: str, where: Boolean) -> Expr:
-        generators: dict[Expr, Dummy] = {}
-        opened = self.replace_x_parts(node, generators)
-        alone = self._of_one(opened, generators)
-        if len(generators) > 1 and (written := self._expand(node)) != node:
+    def _extremum_of_composition(self, node: Expr, kind: str, where: Boolean, *, opens: bool = True) -> Expr:
+        """The extremum of a node of one function of x or of several; `opens` unless it is written out already."""
+        generators = self.parts.of(node)
+        alone = self.parts.as_function(node, generators)
+        if opens and len(generators) > 1 and (written := self._expand(node)) != node:
             if alone is not None:
                 with suppress(NotSeparable):
                     return self._extremum_over_generator(alone[0], kind, where, alone[2], alone[1])
-            return self._extremum_of_composition(written, kind, where)
+            return self._extremum_of_composition(written, kind, where, opens=False)
         if alone is None:
             return self._extremum_of_product(node, kind, where)
         u, variable, phi = alone
@@ -300,8 +271,7 @@ class Finder:
             if part not in plain:
                 side = self.separator.side(part)
                 if not side & X and isinstance(part, Function):
-                    known = "extended_nonnegative" if sign_of(part, self.separator.facts) in UP else "extended_real"
-                    plain[part] = Dummy(f"d{len(plain)}", **{known: True})
+                    plain[part] = _plain(len(plain), nonnegative=sign_of(part, self.separator.facts) in UP)
                 else:
                     opens = side == MIXED or (side != X and isinstance(part, Add | Mul | Pow))
                     plain[part] = with_args(part, [visit(arg) for arg in part.args]) if opens else part
@@ -331,24 +301,6 @@ class Finder:
         if len(ends) == 2:  # over no element the largest is below the smallest
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
         return value if safe else self.present(value, kind, where)
-
-    def replace_x_parts(self, node: Expr, generators: dict[Expr, Dummy]) -> Expr:
-        """The node with its maximal parts of x alone replaced by symbols; equal parts share one."""
-        if self.separator.side(node) == X:
-            factor, number, u = _without_numbers(node)
-            if u not in generators:
-                generators[u] = _variable(u)
-            return factor * generators[u] + number
-        if not self.separator.side(node) & X or not node.args:
-            return node
-        if node.is_Add or node.is_Mul:
-            of_x = [arg for arg in node.args if self.separator.side(arg) == X]
-            rest = [self.replace_x_parts(arg, generators) for arg in node.args if self.separator.side(arg) != X]
-            return node.func(*rest, self.replace_x_parts(node.func(*of_x), generators)) if of_x else node.func(*rest)
-        args = [self.replace_x_parts(arg, generators) for arg in node.args]
-        if isinstance(node, Max | Min):
-            return extremum_as_written(node.func, args)
-        return absolute(args[0], self.separator.facts) if isinstance(node, Abs) else node.func(*args)
 
     def _polynomial(self, node: Expr) -> Polynomial:
         """The polynomial of a node; a theorem that it has none is about sums, so it is not certain for extrema."""
@@ -395,23 +347,16 @@ class Finder:
         )
 
 
-def _without_numbers(node: Expr) -> tuple[Expr, Expr, Expr]:
-    """A part of x as k·u + c with numbers k and c: 2·u, u + 1 and −u give one u; if u is a sum, k is no fraction."""
-    c, u = node.as_coeff_Add() if node.is_Add else (S.Zero, node)
-    k, rest = u.as_coeff_Mul() if u.is_Mul else u.primitive() if u.is_Add else (S.One, u)
-    k, u = (k, rest) if not u.is_Add or k.is_Integer else (S.One, u)
-    return (-k, c, -u) if u.is_Add and u.could_extract_minus_sign() else (k, c, u)
-
-
 def otherwise(condition: Boolean) -> Boolean:
     """The negation of a condition; for an order it is not the opposite order, since both fail for NaN."""
     ordered = any(elements_of(one) for one in of_kind(Relational, condition) if one.rel_op not in ("==", "!="))
     return Eq(Where(condition, S.One, S.Zero), 0) if ordered else Not(condition)
 
 
-def _variable(u: Expr) -> Dummy:
-    """A symbol for a function of x, of the sign that SymPy knows of it."""
-    return Dummy("g", **({"nonnegative": True} if u.is_extended_nonnegative else {"extended_real": True}))
+@cache
+def _plain(number: int, *, nonnegative: bool) -> Dummy:
+    """A symbol for a function of d alone; always the same ones, so that what is written out with them is remembered."""
+    return Dummy(f"d{number}", **{"extended_nonnegative" if nonnegative else "extended_real": True})
 
 
 def increasing_form(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
@@ -420,10 +365,10 @@ def increasing_form(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
     Then u alone tells which elements are selected, and in which order.
     """
     generators: dict[Expr, Dummy] = {}
-    opened = Finder(separator).replace_x_parts(term, generators)
+    opened = PartsOfX(separator).replace(term, generators)
     if len(generators) > 1:
         generators = {}
-        opened = Finder(separator).replace_x_parts(expansion(term), generators)
+        opened = PartsOfX(separator).replace(expansion(term), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
         found = curvature(opened, variable, separator.facts)

@@ -64,10 +64,14 @@ def without_names(node: Basic) -> Any:
     """The expression with every `let` replaced by the expression that it names."""
     if not of_kind(Let, node):
         return node
-    if isinstance(node, Let):
-        return without_names(node.expr)
-    args = [without_names(arg) for arg in node.args]
-    return with_args(node, args)
+    made: dict[Basic, Basic] = {}
+
+    def visit(part: Basic) -> Basic:
+        if part not in made:
+            made[part] = visit(part.expr) if isinstance(part, Let) else with_args(part, list(map(visit, part.args)))
+        return made[part]
+
+    return visit(node)
 
 
 def without_nothing(name: str, expr: Expr) -> Expr:

@@ -48,6 +48,10 @@ class Arithmetic(ABC):
     def power(self, base: Any, exponent: Any) -> Any:
         """base^exponent; the exponent is an `int`, or an array."""
 
+    def logarithm(self, base: Any) -> Any:
+        """The logarithms of an array of positive numbers if powers are faster by them; else None."""
+        return None
+
     @abstractmethod
     def round_to(self, x: Any, dtype: str) -> Any:
         """An array rounded to a dtype, integers saturated."""
@@ -95,6 +99,9 @@ class Floats(Arithmetic):
         if np.ndim(exponent) == 0 and abs(exponent) == 1 / 2:
             return np.sqrt(base) if exponent > 0 else 1 / np.sqrt(base)
         return np.power(base, self.dtype(exponent) if isinstance(exponent, int) else exponent)
+
+    def logarithm(self, base: Any) -> Any:
+        return np.log(base) if (base > 0).all() else None
 
     def round_to(self, x: Any, dtype: str) -> Any:
         if dtype.startswith("int"):

@@ -87,7 +87,8 @@ def _is_free_of_many(reduction: Reduction, separator: Separator) -> bool:
 
 def setting(separator: Separator) -> Setting:
     """The setting of a separator's samples."""
-    return Setting(tuple(sorted(separator.axes, key=str)), tuple(sorted(separator.values, key=str)), separator.facts)
+    axes, values = (tuple(sorted(some, key=str)) for some in (separator.axes, separator.values))
+    return Setting(axes, values, separator.facts, nodes=separator.sampled)
 
 
 def independent(functions: Sequence[Expr], separator: Separator) -> bool:

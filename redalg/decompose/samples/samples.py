@@ -10,13 +10,14 @@ elements. A value that no rule evaluates is a positive number of its own for eve
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property, reduce
 from typing import Any, TypeAlias, final
 
 import numpy as np
-from sympy import Add, And, Expr, Mul, Not, Or, Pow, S, Tuple
+from sympy import Add, And, Expr, Mul, Not, Or, Pow, Tuple
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.core.symbol import Str
@@ -25,11 +26,12 @@ from sympy.logic.boolalg import BooleanFalse, BooleanTrue
 from redalg.decompose.samples.arithmetic import Arithmetic
 from redalg.decompose.samples.draws import OWN, Draws
 from redalg.decompose.samples.rank import Unavailable
+from redalg.decompose.samples.reduced import OF_X, REDUCED
 from redalg.errors import Text
 from redalg.expression import Cast, Element, Let, Reduce, Value, Where
 from redalg.expression.contents import elements_of, values_of
 
-Rule = Callable[["Samples", "Node"], Any]
+Rule = Callable[[Any, "Node"], Any]
 
 
 @final
@@ -51,8 +53,75 @@ Values: TypeAlias = Mapping[Value, tuple[str, Expr, str]]
 """The meaning of each value: its monoid, its term or terms, and the name of its result if there are several."""
 
 
+class Evaluation(ABC):
+    """The computation of nodes at samples, each once."""
+
+    def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
+        self.draws, self.values, self.arithmetic, self.nodes = draws, values, arithmetic, nodes
+        self._made: dict[Node, Any] = {}
+
+    @abstractmethod
+    def value(self, known: Node) -> Any:
+        """A node's values, in the shape of its side."""
+
+    @abstractmethod
+    def align(self, known: Node) -> Any:
+        """The values of a node of x alone, as (element, data set)."""
+
+    @abstractmethod
+    def stretch(self, flat: Any) -> Any:
+        """An array of x alone as (element, data set)."""
+
+    def parts(self, known: Node) -> list[Any]:
+        """The values of a node's parts, in the shape of the node's side."""
+        mixed = known.on_x and known.on_d
+        return [self.align(part) if mixed and part.on_x and not part.on_d else self.value(part)
+                for part in known.parts]  # fmt: skip
+
+    def fold(self, known: Node, function: Callable[[Any, Any], Any]) -> Any:
+        """The values of a node's parts, joined by a function that may join them in any order."""
+        return self.join(known, [self.value(part) for part in known.parts], function)
+
+    def join(self, known: Node, made: Iterable[Any], function: Callable[[Any, Any], Any]) -> Any:
+        """Arrays of a node's parts, joined: those of x alone and those of d alone first, as they are small."""
+        if not (known.on_x and known.on_d):
+            return reduce(function, made)
+        groups = dict[tuple[bool, bool], Any]()
+        for part, each in zip(known.parts, made, strict=True):
+            side = part.on_x, part.on_x and part.on_d
+            groups[side] = function(groups[side], each) if side in groups else each
+        return reduce(function, [self.stretch(each) if side == (True, False) else each
+                                 for side, each in groups.items()])  # fmt: skip
+
+    def node_of(self, node: Basic) -> Node:
+        """A node with its side and its rule."""
+        if node not in self.nodes:
+            leaf = node in self.values or isinstance(node, Element | Value)
+            parts = () if leaf else tuple(self.node_of(arg) for arg in node.args if not isinstance(arg, Str))
+            on_x, on_d = self._sides(node, parts)
+            self.nodes[node] = Node(node, values_of(node), on_x, on_d, self._rule(node), parts)
+        return self.nodes[node]
+
+    def _sides(self, node: Basic, parts: Sequence[Node]) -> tuple[bool, bool]:
+        if node in self.values:
+            return False, True
+        if isinstance(node, Element | Value):
+            return not node.free_symbols.isdisjoint(self.draws.axes), False
+        return node in self.draws.axes or any(one.on_x for one in parts), any(one.on_d for one in parts)
+
+    def _rule(self, node: Basic) -> Rule:
+        if node in self.draws.axes:
+            return _place
+        if node in self.values:
+            return _value
+        if isinstance(node, Element | Value) or node.is_Symbol:
+            return _leaf
+        kind: Any = type(node)
+        return _rule_of(kind)
+
+
 @final
-class Samples:
+class Samples(Evaluation):
     """Values of nodes at the samples in one arithmetic, each computed once.
 
     An array of x alone has an entry for every element, the x_i first. An array of d alone has one for every data set.
@@ -67,9 +136,7 @@ class Samples:
     """
 
     def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
-        self.draws, self.values, self.arithmetic = draws, values, arithmetic
-        self._nodes = nodes
-        self._made: dict[Node, Any] = {}
+        super().__init__(draws, values, arithmetic, nodes)
         self._spread: dict[Node, Any] = {}
         self._parts: dict[Any, Samples] = {}
 
@@ -80,7 +147,7 @@ class Samples:
 
     def with_numbers(self, value: Value, numbers: Any) -> Samples:
         """The samples in which a value has other numbers, and so has all that is computed from it."""
-        other = Samples(self.draws, self.values, self.arithmetic, self._nodes)
+        other = Samples(self.draws, self.values, self.arithmetic, self.nodes)
         moved = {value}
         for later, (_, term, _) in self.values.items():  # in order: a term holds values of those before
             if not values_of(term).isdisjoint(moved):
@@ -92,7 +159,7 @@ class Samples:
 
     def shift(self, leaf: Element, by: float) -> Samples:
         """The samples in which the numbers of a tensor's element are moved."""
-        other = Samples(self.draws.shift(leaf, by), self.values, self.arithmetic, self._nodes)
+        other = Samples(self.draws.shift(leaf, by), self.values, self.arithmetic, self.nodes)
         other._made = {known: made for known, made in self._made.items()
                        if not known.on_d and leaf not in elements_of(known.node)}  # fmt: skip
         return other
@@ -109,17 +176,24 @@ class Samples:
     def _part(self, which: int | slice) -> Samples:
         key = (which.start, which.stop) if isinstance(which, slice) else which
         if key not in self._parts:
-            self._parts[key] = Samples(self.draws.part(which), self.values, self.arithmetic, self._nodes)
+            self._parts[key] = Samples(self.draws.part(which), self.values, self.arithmetic, self.nodes)
         return self._parts[key]
 
     def of_some(self, columns: Any, arithmetic: Arithmetic) -> Samples:
         """Some of the data sets of one draw, in another arithmetic."""
-        return Samples(self.draws.of_some(columns), self.values, arithmetic, self._nodes)
+        return Samples(self.draws.of_some(columns), self.values, arithmetic, self.nodes)
+
+    @cached_property
+    def at_rows(self) -> Shared:
+        """The samples of the x_i alone."""
+        return Shared(self)
 
     def matrix(self, node: Basic) -> Any:
         """F(x_i, d_j), whose entries need not be finite."""
+        known, shape = self.node_of(node), (self.draws.rows, self.draws.columns, *self.draws.copies)
         with np.errstate(all="ignore"):
-            return self.spread(self.node_of(node))[: self.draws.rows]
+            made = self.at_rows.align(known) if known.on_x and not known.on_d else self.at_rows.value(known)
+            return np.broadcast_to(made, shape)
 
     def whole(self, node: Basic) -> Any:
         """F at all elements of every data set, its own last."""
@@ -129,7 +203,11 @@ class Samples:
     def spread(self, known: Node) -> Any:
         """A node's values as (element, data set)."""
         shape = (self.draws.length, self.draws.columns, *self.draws.copies)
-        return np.broadcast_to(self._align(known) if known.on_x and not known.on_d else self.value(known), shape)
+        return np.broadcast_to(self.align(known) if known.on_x and not known.on_d else self.value(known), shape)
+
+    def own(self, flat: Any) -> Any:
+        """The part of an array of x alone that is of the data sets' own elements, as (element, data set)."""
+        return flat[self.draws.rows :].reshape(OWN, self.draws.columns, *self.draws.copies)
 
     def value(self, known: Node) -> Any:
         """A node's values, in the shape of its side."""
@@ -137,44 +215,47 @@ class Samples:
             self._made[known] = known.rule(self, known)
         return self._made[known]
 
-    def parts(self, known: Node) -> list[Any]:
-        """The values of a node's parts, in the shape of the node's side."""
-        mixed = known.on_x and known.on_d
-        return [self._align(part) if mixed and part.on_x and not part.on_d else self.value(part)
-                for part in known.parts]  # fmt: skip
+    def get(self, known: Node) -> Any:
+        """A node's values if they are computed already; else None."""
+        return self._made.get(known)
 
-    def _align(self, known: Node) -> Any:
+    def stretch(self, flat: Any) -> Any:
+        """An array of x alone as (element, data set)."""
+        rows = self.draws.rows
+        each = np.broadcast_to(flat[:rows, None], (rows, self.draws.columns, *self.draws.copies))
+        return np.concatenate([each, self.own(flat)])
+
+    def align(self, known: Node) -> Any:
         """The values of a node of x alone, as (element, data set)."""
         if known not in self._spread:
-            flat, rows, shape = self.value(known), self.draws.rows, (self.draws.columns, *self.draws.copies)
-            own = flat[rows:].reshape(OWN, *shape)
-            self._spread[known] = np.concatenate([np.broadcast_to(flat[:rows, None], (rows, *shape)), own])
+            self._spread[known] = self.stretch(self.value(known))
         return self._spread[known]
 
-    def node_of(self, node: Basic) -> Node:
-        """A node with its side and its rule."""
-        if node not in self._nodes:
-            leaf = node in self.values or isinstance(node, Element | Value)
-            parts = () if leaf else tuple(self.node_of(arg) for arg in node.args if not isinstance(arg, Str))
-            on_x, on_d = self._sides(node, parts)
-            self._nodes[node] = Node(node, values_of(node), on_x, on_d, self._rule(node), parts)
-        return self._nodes[node]
 
-    def _sides(self, node: Basic, parts: Sequence[Node]) -> tuple[bool, bool]:
-        if node in self.values:
-            return False, True
-        if isinstance(node, Element | Value):
-            return not node.free_symbols.isdisjoint(self.draws.axes), False
-        return node in self.draws.axes or any(one.on_x for one in parts), any(one.on_d for one in parts)
+@final
+class Shared(Evaluation):
+    """The samples of the x_i alone, which all data sets hold: an array of both has no entry for any other element."""
 
-    def _rule(self, node: Basic) -> Rule:
-        if node in self.draws.axes:
-            return _place
-        if node in self.values:
-            return _value
-        if isinstance(node, Element | Value) or node.is_Symbol:
-            return _leaf
-        return next((rule for kind, rule in RULES if isinstance(node, kind)), _unknown)
+    def __init__(self, whole: Samples) -> None:
+        super().__init__(whole.draws, whole.values, whole.arithmetic, whole.nodes)
+        self._whole = whole
+
+    def value(self, known: Node) -> Any:
+        """A node's values; those of x alone, or of d alone, are those of all elements."""
+        if not (known.on_x and known.on_d):
+            return self._whole.value(known)
+        if known not in self._made:
+            whole = self._whole.get(known)
+            self._made[known] = known.rule(self, known) if whole is None else whole[: self.draws.rows]
+        return self._made[known]
+
+    def align(self, known: Node) -> Any:
+        """The values of a node of x alone, as (element, 1)."""
+        return self.stretch(self._whole.value(known))
+
+    def stretch(self, flat: Any) -> Any:
+        """An array of x alone as (element, 1)."""
+        return flat[: self.draws.rows, None]
 
 
 # ---- leaves ----------------------------------------------------------------------------------------------------------
@@ -192,137 +273,26 @@ def _leaf(samples: Samples, known: Node) -> Any:
 def _value(samples: Samples, known: Node) -> Any:
     """The value of a reduction over every data set."""
     kind, term, result = samples.values[known.node]
-    reduce = REDUCED.get((kind, result))
-    if reduce is None:
+    reduced = REDUCED.get((kind, result))
+    if reduced is None:
         return samples.arithmetic.array(samples.draws.of_columns(known.node))
-    terms = term.args if isinstance(term, Tuple) else (term,)
-    return reduce(samples, known.node, [samples.spread(samples.node_of(one)) for one in terms])
-
-
-# ---- reductions ------------------------------------------------------------------------------------------------------
-
-
-def _largest(samples: Samples, x: Any) -> Any:
-    most = samples.arithmetic.function("Max")
-    made = x[0]
-    for row in x[1:]:
-        made = most(made, row) if most is not None else row
-    return made
-
-
-def _sum(samples: Samples, _: Value, terms: list[Any]) -> Any:
-    return (terms[0] * samples.weights).sum(axis=0)
-
-
-def _prod(samples: Samples, _: Value, terms: list[Any]) -> Any:
-    return samples.arithmetic.power(terms[0], samples.weights).prod(axis=0)
-
-
-def _max(samples: Samples, _: Value, terms: list[Any]) -> Any:
-    return _largest(samples, terms[0])
-
-
-def _min(samples: Samples, _: Value, terms: list[Any]) -> Any:
-    return -_largest(samples, -terms[0])
-
-
-def _order(samples: Samples, u: Any) -> Any:
-    """The elements of every data set, the largest first, of equal ones that of the lower place."""
-    places = samples.spread(samples.node_of(samples.draws.axes[0]))
-    if u.dtype != object:
-        return np.lexsort((np.broadcast_to(places, u.shape), -u), axis=0)
-    return np.array([sorted(range(len(u)), key=lambda i: (-u[i, j], places[i, j])) for j in range(u.shape[1])]).T
-
-
-def _at(x: Any, index: Any) -> Any:
-    return np.take_along_axis(x, index[None, :], axis=0)[0]
-
-
-def _first(samples: Samples, u: Any) -> Any:
-    """The largest element of every data set, of equal ones that of the lowest place: the first of `_order`."""
-    if u.dtype == object:
-        return _order(samples, u)[0]
-    places = samples.spread(samples.node_of(samples.draws.axes[0]))
-    largest = np.fmax.reduce(u, axis=0)
-    return np.where((u == largest) | np.isnan(largest), places, np.inf).argmin(axis=0)
-
-
-def _argmax(samples: Samples, _: Value, terms: list[Any]) -> Any:
-    places = samples.spread(samples.node_of(samples.draws.axes[0]))
-    return _at(places, _first(samples, terms[0]))
-
-
-def _argmin(samples: Samples, value: Value, terms: list[Any]) -> Any:
-    return _argmax(samples, value, [-terms[0]])
-
-
-def _topk(samples: Samples, value: Value, terms: list[Any]) -> Any:
-    """One of the largest, by the place that was drawn for the axis that numbers them."""
-    number = [samples.draws.of(axis, on_x=False) for axis in value.free_symbols if getattr(axis, "size", None)]
-    order = _order(samples, terms[0])
-    place = np.asarray(number[0] if number else 0).astype(int)
-    return _at(terms[0], _at(order, np.broadcast_to(place, order.shape[1:])))
-
-
-def _selection_rule(plus: str, *, at: bool) -> Callable[..., Any]:
-    def rule(samples: Samples, _: Value, terms: list[Any]) -> Any:
-        u, w = terms
-        chosen = (u == _largest(samples, u)) == at
-        if plus == "sum":
-            return np.where(chosen, w * samples.weights, 0 * samples.weights).sum(axis=0)
-        sign = 1 if plus == "max" else -1
-        return sign * _largest(samples, np.where(chosen, sign * w, samples.arithmetic.number(S.NegativeInfinity)))
-
-    return rule
-
-
-def _place_rule(*, at: bool) -> Callable[..., Any]:
-    def rule(samples: Samples, _: Value, terms: list[Any]) -> Any:
-        u, w = terms
-        first = _first(samples, u)
-        alone = _at(w, first)
-        return alone if at else (w * samples.weights).sum(axis=0) - alone
-
-    return rule
-
-
-def _outermost(*, last: bool) -> Callable[..., Any]:
-    def rule(samples: Samples, _: Value, terms: list[Any]) -> Any:
-        x, counts = terms
-        places = samples.spread(samples.node_of(samples.draws.axes[0]))
-        key = np.where(counts != 0, places if last else -places, samples.arithmetic.number(S.NegativeInfinity))
-        return _at(x, _first(samples, key))
-
-    return rule
-
-
-def _affine(samples: Samples, _: Value, terms: list[Any]) -> Any:
-    """h ↦ a·h + b at every place in turn, from 0."""
-    a, b = terms
-    order = _order(samples, -samples.spread(samples.node_of(samples.draws.axes[0])))
-    h = 0 * b[0]
-    for index in order:
-        h = _at(a, index) * h + _at(b, index)
-    return h
-
-
-REDUCED: Mapping[tuple[str, str], Callable[..., Any]] = {
-    ("sum", ""): _sum, ("prod", ""): _prod, ("max", ""): _max, ("min", ""): _min, ("any", ""): _max, ("all", ""): _min,
-    ("compensated_sum", ""): _sum, ("argmax", ""): _argmax, ("argmin", ""): _argmin, ("topk", "values"): _topk,
-    ("at_argmax", ""): _place_rule(at=True), ("sum_beside_argmax", ""): _place_rule(at=False),
-    ("first", ""): _outermost(last=False), ("last", ""): _outermost(last=True), ("affine", "shift"): _affine,
-} | {(f"{plus}_{'at' if at else 'below'}_max", ""): _selection_rule(plus, at=at)
-     for plus in ("sum", "max", "min") for at in (True, False)}  # fmt: skip
-"""(monoid, result) -> its value of every data set."""
+    terms = [samples.node_of(one) for one in (term.args if isinstance(term, Tuple) else (term,))]
+    if kind in OF_X and terms[0].on_x and not terms[0].on_d:
+        return OF_X[kind](samples, samples.value(terms[0]))
+    return reduced(samples, known.node, [samples.spread(one) for one in terms])
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------
 
 
 def _power(samples: Samples, known: Node) -> Any:
-    base, exponent = samples.parts(known)
-    whole = known.node.exp
-    return samples.arithmetic.power(base, int(whole) if whole.is_Integer else exponent)
+    whole, arithmetic = known.node.exp, samples.arithmetic
+    if whole.is_Integer:
+        return arithmetic.power(samples.parts(known)[0], int(whole))
+    base, exponent = map(samples.value, known.parts)
+    if not whole.is_number and (logarithm := arithmetic.logarithm(base)) is not None:
+        return np.exp(samples.join(known, (logarithm, exponent), np.multiply))
+    return arithmetic.power(*samples.parts(known))
 
 
 def _where(samples: Samples, known: Node) -> Any:
@@ -364,12 +334,7 @@ def _function(samples: Samples, known: Node) -> Any:
     function = samples.arithmetic.function(name)
     if function is None:
         raise _unavailable(node)
-    if name not in ("Max", "Min"):
-        return function(*samples.parts(known))
-    first, *rest = samples.parts(known)
-    for part in rest:
-        first = function(first, part)
-    return first
+    return samples.fold(known, function) if name in ("Max", "Min") else function(*samples.parts(known))
 
 
 COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -378,13 +343,12 @@ COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _fold_rule(function: Callable[[Any, Any], Any]) -> Rule:
-    def rule(samples: Samples, known: Node) -> Any:
-        first, *rest = samples.parts(known)
-        for part in rest:
-            first = function(first, part)
-        return first
+    return lambda samples, known: samples.fold(known, function)
 
-    return rule
+
+@cache
+def _rule_of(kind: type[Basic]) -> Rule:
+    return next((rule for head, rule in RULES if issubclass(kind, head)), _unknown)
 
 
 RULES: tuple[tuple[Any, Rule], ...] = (

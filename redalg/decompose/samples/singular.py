@@ -90,20 +90,22 @@ def _rank_in_long_double(matrix: Any, noise: float) -> int:
     A part of the columns has no larger singular values than the matrix. Theirs are those of R, where the columns are
     Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
     """
-    left, units, inverse, norm = matrix.copy(), matrix[:, :0], matrix[:0, :0], 0.0
-    for found in range(min(SKETCHED, *matrix.shape)):
-        sizes = (left * left).sum(axis=0)
+    most, left, moved, norm = min(SKETCHED, *matrix.shape), matrix.copy(), np.empty_like(matrix), 0.0
+    units, inverse = np.zeros((len(matrix), most), matrix.dtype), np.zeros((most, most), matrix.dtype)
+    for found in range(most):
+        sizes = np.multiply(left, left, out=moved).sum(axis=0)
         lead = int(sizes.argmax())
         if not sizes[lead] > noise**2:
             return found
         unit = left[:, lead] / np.sqrt(sizes[lead])
-        unit = unit - units @ (unit @ units)  # again: what rounding left of the others
-        unit = (unit / np.sqrt(unit @ unit))[:, None]
-        last = 1 / (unit[:, 0] @ matrix[:, lead])
-        above = -last * (inverse @ (matrix[:, lead] @ units))
+        known, among = units[:, :found], inverse[:found, :found]
+        unit = unit - known @ (unit @ known)  # again: what rounding left of the others
+        unit = unit / np.sqrt(unit @ unit)
+        last = 1 / (unit @ matrix[:, lead])
+        above = -last * (among @ (matrix[:, lead] @ known))
         norm += float((above**2).sum() + last**2)
         if norm * noise**2 >= 1:
             return found
-        inverse = np.block([[inverse, above[:, None]], [np.zeros((1, found), dtype=matrix.dtype), last]])
-        units, left = np.hstack([units, unit]), left - unit * (unit[:, 0] @ left)
-    return min(SKETCHED, *matrix.shape)
+        inverse[:found, found], inverse[found, found], units[:, found] = above, last, unit
+        left -= np.multiply(unit[:, None], unit @ left, out=moved)
+    return most

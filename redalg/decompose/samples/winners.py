@@ -91,7 +91,7 @@ def _is_flat(term: Expr, setting: Setting) -> bool:
 
 def _has_rules(term: Expr, setting: Setting) -> bool:
     """Tell if samples have rules for every value that the term is made of."""
-    from redalg.decompose.samples.samples import REDUCED
+    from redalg.decompose.samples.reduced import REDUCED
 
     seen, todo = set[Value](), [*(values_of(term) & set(setting.values))]
     while todo:

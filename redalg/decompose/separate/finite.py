@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from sympy import Add, Eq, Expr, Integer, Max, Min, Mod, Ne, Pow, S, Tuple, exp, false, preorder_traversal, sign, true
+from sympy import Add, Eq, Expr, Integer, Max, Min, Mod, Ne, Pow, S, Tuple, exp, false, sign, true
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -61,7 +61,7 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
 
 def finite_cases(node: Basic, separator: Separating) -> Iterator[Case]:
     """Yield the parts that take few values in a node that mixes x and d, outermost first."""
-    for part in preorder_traversal(node):
+    for part in outermost_first(node):
         if isinstance(part, Value) and separator.facts.get(part, ("",))[0] in TRUTHS:
             yield part, partial(_by_truth, part)
         elif isinstance(part, Where) and UNDEFINED not in part.args and separator.side(part.condition) != X | D:
@@ -74,6 +74,17 @@ def finite_cases(node: Basic, separator: Separating) -> Iterator[Case]:
             yield part, partial(_by_parity, part)
         elif isinstance(part, Value) and (numbers := few(part, separator)):
             yield part, partial(_by_number, part, numbers)
+
+
+def outermost_first(node: Basic) -> Iterator[Basic]:
+    """Yield each node of an expression once, where it stands first: a node, then its arguments in their order."""
+    seen, todo = set[Basic](), [node]
+    while todo:
+        part = todo.pop()
+        if part not in seen:
+            seen.add(part)
+            yield part
+            todo += reversed(part.args)
 
 
 def _by_truth(truth: Expr, at: At) -> Expr:

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import final
 
 from sympy import (
@@ -49,6 +50,8 @@ from redalg.expression.expanded import expansion
 from redalg.expression.rebuild import extremum_as_written, with_args
 
 KINKS = (Abs, Max, Min, sign, Where)
+SPELLED = 1 << 8
+"""Terms of which each other spelling is remembered: advice on passes separates a cascade's terms again."""
 CELLS = {">": "pqqq", "<": "qpqq", ">=": "pqpq", "<=": "qppq", "==": "qqpq", "!=": "ppqp"}
 """Relation of a and b -> the branches that are taken where a > b, a < b, a = b, and where there is no order."""
 
@@ -74,7 +77,7 @@ def _of_lattice(node: Expr) -> Expr:
         if not isinstance(largest, Max | Min) or len(largest.args) != 2:
             continue
         a, b = largest.args
-        others = [-factor * largest.func(-a, -b)] if node.is_Add else []
+        others = [-factor * extremum_as_written(largest.func, (-a, -b))] if node.is_Add else []
         others += [factor * extremum_as_written(Min, (a, b))] if isinstance(largest, Max) else []
         other = next((rest for rest in left if rest in others and rest != arg), None)
         if arg in left and other is not None:
@@ -223,6 +226,18 @@ def of_atoms(term: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
     return term if made == plain else made.xreplace({atom: node for node, atom in atoms.items()})
 
 
+@lru_cache(SPELLED)
+def cancel_fractions(term: Expr) -> Expr:
+    """A term with the factors cancelled that its fractions share; SymPy takes milliseconds to find them."""
+    return of_atoms(term, cancel)
+
+
+@lru_cache(SPELLED)
+def factor_term(term: Expr) -> Expr:
+    """A term as a product of what does not factor; SymPy takes milliseconds to find it."""
+    return of_atoms(term, factor)
+
+
 def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple[type[Expr], ...], term: Expr) -> bool:
     """Tell if a function of a kind is taken of one of the heads: of anything else it is as open as it can be."""
     return any(isinstance(one, kind) and isinstance(one.args[0], heads) for one in nodes_of(term))
@@ -231,9 +246,9 @@ def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple
 Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
 """A test if a rewrite may change a term, and the rewrite."""
 REWRITES: tuple[Rewrite, ...] = (
-    (has_division, lambda term: of_atoms(term, cancel)),
+    (has_division, cancel_fractions),
     (lambda term: any(isinstance(one, KINKS) for one in nodes_of(term)), without_kinks),
-    (lambda _: True, lambda term: of_atoms(term, factor)),
+    (lambda _: True, factor_term),
     (lambda term: opens(log, (Mul, Pow), term), expand_log),
     (lambda term: opens((TrigonometricFunction, HyperbolicFunction), (Add, Mul), term), expand_trig),
 )

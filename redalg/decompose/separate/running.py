@@ -91,8 +91,9 @@ def refuse_functions(separator: Separating, node: Expr) -> None:
         if rounds(separator, node.args[0]):
             raise NotSeparable(node, "rounds what another rounding of x and d has moved", certain=False)
         return
+    if not rounds(separator, *((node.condition,) if isinstance(node, Where) else node.args)):
+        return
     known = isinstance(node, Abs) and separator.sign(node.args[0])
-    known = known or (isinstance(node, Max | Min) and len(dominant(separator, node)) == 1)
-    if not known and rounds(separator, *((node.condition,) if isinstance(node, Where) else node.args)):
+    if not (known or (isinstance(node, Max | Min) and len(dominant(separator, node)) == 1)):
         raise NotSeparable(node, "is a function of a rounding of x and d that one pass only approximates, and may move "
                            "by more than that does", certain=False)  # fmt: skip

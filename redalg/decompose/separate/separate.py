@@ -28,7 +28,9 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import replace
 from fractions import Fraction
-from typing import final
+from functools import reduce
+from operator import or_
+from typing import Any, final
 
 from sympy import (
     Abs,
@@ -105,20 +107,18 @@ class Separator(Separating):
         self.products: dict[Expr, None] = {}
         self.roundings: list[Rounding] = []
         self.primitives: dict[Expr, Expr] = {}  # v of exponents q·v with rational q -> the q of the atom E[q·v]
-        self._sides: dict[Basic, int] = {}
+        self._sides, self._pure = dict[Basic, int](), dict[Expr, Polynomial]()
+        self.sampled = dict[Basic, Any]()  # what samples know of its nodes
+        self._sides_of: dict[int, tuple[Basic, int]] = {}  # by identity, as to find an equal node takes longer
 
     def side(self, node: Basic) -> int:
         """The sides that a node depends on: x (1), d (2), both (3) or neither (0: a parameter)."""
+        if (known := self._sides_of.get(id(node))) is not None:
+            return known[1]
         if node not in self._sides:
-            if node in self.values:
-                found = D
-            elif node in self.axes:
-                found = X
-            else:
-                found = 0
-                for child in node.args:
-                    found |= self.side(child)
-            self._sides[node] = found
+            found = D if node in self.values else X if node in self.axes else 0
+            self._sides[node] = found or reduce(or_, map(self.side, node.args), 0)
+        self._sides_of[id(node)] = node, self._sides[node]
         return self._sides[node]
 
     def separate(self, node: Expr) -> Polynomial:
@@ -139,6 +139,11 @@ class Separator(Separating):
 
     def pure(self, node: Expr) -> Polynomial:
         """A subtree of one side: split along products, powers and exponentials, and otherwise one opaque atom."""
+        if node not in self._pure:
+            self._pure[node] = self._split(node)
+        return self._pure[node]
+
+    def _split(self, node: Expr) -> Polynomial:
         on_x = self.side(node) == X
         if node.is_Number and (value := rational(node)) is not None:
             return laurent.constant_polynomial(value)

@@ -88,8 +88,9 @@ def is_nonnegative(expr: Expr, facts: Facts) -> bool:
 
 def absolute(expr: Expr, facts: Facts) -> Expr:
     """|u| as SymPy writes it; left unevaluated if u has no known sign, for which SymPy would ask at length."""
-    unsigned = isinstance(expr, Add | tanh) and sign_of(expr, facts) is None and not expr.could_extract_minus_sign()
-    return Abs(expr, evaluate=not unsigned)
+    turned = isinstance(expr, Add) and expr.could_extract_minus_sign()
+    unsigned = isinstance(expr, Add | tanh) and sign_of(expr, facts) is None
+    return Abs(-expr if turned else expr, evaluate=not unsigned)
 
 
 def _find_sign(expr: Expr, facts: KnownFacts) -> Sign | None:

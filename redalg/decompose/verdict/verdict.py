@@ -312,7 +312,7 @@ def rank_summand(reduction: Reduction, term: Expr) -> Expr:
 def setting_of(separator: Separator, cascade: Cascade) -> Setting:
     """The setting of a cascade's samples."""
     others = {one.value: one for one in cascade.reductions if not one.is_scalar}
-    return Setting(cascade.reduced_axes, cascade.values, separator.facts, others)
+    return Setting(cascade.reduced_axes, cascade.values, separator.facts, others, nodes=separator.sampled)
 
 
 NODES_LIMIT = 8
