@@ -42,7 +42,8 @@ def _without_single_steps(kernel: Kernel, _: Plan) -> Kernel:
 
 
 def _fuse_row_loops(kernel: Kernel, plan: Plan) -> Kernel:
-    return replace(kernel, body=fuse_row_loops(kernel.body, tiles=plan.level == "thread"))
+    buffers = frozenset(one.name for one in kernel.buffers)
+    return replace(kernel, body=fuse_row_loops(kernel.body, buffers, tiles=plan.level == "thread"))
 
 
 def _hoist(program: TileProgram, _: Plan) -> TileProgram:
@@ -61,7 +62,7 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(await_before_empty_loops)),
     Pass("single trips", "for t < 1: A", "A at t = 0", "where a loop takes one step",
          _of_kernels(_without_single_steps)),
-    Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone",
+    Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("share", "x[i] = f(g, g)", "common = g; x[i] = f(common, common)", "where that saves enough", _share),
 )  # fmt: skip

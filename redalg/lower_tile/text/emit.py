@@ -272,7 +272,10 @@ class _Emitter:
         """The lines of an elementwise loop."""
         names = ", ".join(str(name) for name, _ in loop.indices)
         extents = ", ".join(str(extent) for _, extent in loop.indices)
-        inner = [line for store in loop.body for line in self.store(store)]
+        inner = list[str]()
+        for before, store in zip((None, *loop.body), loop.body, strict=False):
+            lines = self.store(store)
+            inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
         return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
 
     def store(self, store: Store) -> list[str]:
@@ -291,6 +294,12 @@ class _Emitter:
         if store.guard == S.true:
             return [*once, line]
         return [*once, f"if {self.printer.condition(store.guard)}:", f"    {line}"]
+
+
+def under_one_guard(first: Store, second: Store) -> bool:
+    """Tell if a store and the next one are guarded by one condition, which the first leaves as it is."""
+    changed = any(read.name == first.target for read in first.guard.atoms(Load))
+    return first.guard == second.guard != S.true and not changed and not second.once
 
 
 def staged_plans(program: TileProgram) -> tuple[Plan, ...]:
