@@ -64,6 +64,7 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(_without_single_steps)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
-    Pass("share", "x[i] = f(g, g)", "common = g; x[i] = f(common, common)", "where that saves enough", _share),
+    Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
+         "where no store between writes what g reads", _share),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""
