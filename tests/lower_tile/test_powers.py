@@ -8,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Expr, Mul, Pow, Rational, S, Symbol, sqrt
+from sympy import And, Expr, Gt, Lt, Mul, Or, Pow, Rational, S, Symbol, oo, sqrt
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.powers import MOST, above_and_below, factors_of_power
 from redalg.lower_tile.ir.program import index
-from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.ir.scalars import Is, Load
 from redalg.lower_tile.text.expr_printer import Printer
 
 X = Symbol("x", positive=True)
@@ -54,6 +54,16 @@ def value(node: Expr, at: float) -> float:
 )
 def test_the_text_of_a_power(power: Any, text: str) -> None:
     assert Printer({"x": "float32"}, "float32").number(Pow(Load("x", I), power)) == text
+
+
+def test_the_text_asks_by_name_if_a_number_is_finite() -> None:
+    """Not of a bound number, which is compared in float64, nor where only one end is asked."""
+    x, printer = Load("x", I), Printer({"x": "float32", "s": "float32"}, "float32")
+    assert printer.condition(And(Gt(x, -oo, evaluate=False), Lt(x, oo, evaluate=False))) == "is_finite(x[i])"
+    assert printer.condition(Or(Is(x, oo), Is(x, -oo))) == "is_infinite(x[i])"
+    assert "is_" not in printer.condition(Or(Is(x, oo), Is(Load("x", 0), -oo)))
+    assert "is_" not in printer.condition(And(Gt(x, -oo, evaluate=False), Lt(x, 3)))
+    assert "is_" not in printer.condition(And(*(f(Load("s"), end, evaluate=False) for f, end in ((Gt, -oo), (Lt, oo)))))
 
 
 def test_a_power_of_a_product_is_taken_as_it_is_written() -> None:

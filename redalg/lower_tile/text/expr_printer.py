@@ -139,6 +139,8 @@ class Printer:
         """The text of a Boolean."""
         if (infinite := of_infinity(node)) is not None:
             return f"is_infinite({self.number(infinite)})"
+        if (finite := between_infinities(node)) is not None and not self.is_integer(finite):
+            return f"is_finite({self.number(finite)})"
         if isinstance(node, And | Or):
             sign_of = " & " if isinstance(node, And) else " | "
             return sign_of.join(f"({self.condition(one)})" for one in sorted(node.args, key=_length))
@@ -367,6 +369,15 @@ def of_infinity(node: Basic) -> Basic | None:
     numbers, ends = {x for x, _ in pairs}, {end for _, end in pairs}
     found = len(pairs) == len(node.args) and len(numbers) == 1 and ends == {S.Infinity, S.NegativeInfinity}
     return numbers.pop() if found else None
+
+
+def between_infinities(node: Basic) -> Basic | None:
+    """The number that a condition asks to be above −∞ and below ∞; None of any other condition."""
+    if not isinstance(node, And) or any(not isinstance(one, Relational) or is_of_places(one) for one in node.args):
+        return None
+    numbers = {one.lhs for one in node.args}
+    asked = {(one.rel_op, one.rhs) for one in node.args} == {("<", S.Infinity), (">", S.NegativeInfinity)}
+    return numbers.pop() if asked and len(numbers) == 1 else None
 
 
 def is_of_places(relation: Relational) -> bool:
