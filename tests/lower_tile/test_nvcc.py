@@ -157,7 +157,7 @@ def test_choices_within_choices_compile() -> None:
     form = attention(sinks=True, mask=k <= q, also=["lse", "top"])
     sizes = {"b": 2, "h": 4, "q": 33, "k": 77, "d": 32, "e": 48}
     lowered = form.lower("sm_90a", sizes, dict.fromkeys(form.cascade.inputs(), "float32"))
-    assert "common = " in lowered.source.text
+    assert "choice = " in lowered.source.text
     assert all(kernel.spill_bytes == 0 for kernel in compile_only(lowered.source))
 
 

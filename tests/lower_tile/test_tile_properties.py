@@ -50,7 +50,7 @@ def test_joining_loops_changes_nothing(drawn: Problem) -> None:
     form = fused(name)
     made = form.lower("c", **problem(form, tensors, extents))
     dtypes_out = {one.name: one.dtype for one in made.program.parameters if one.role == "output"}
-    with patch("redalg.lower_tile.passes.order.fuse_row_loops", lambda body, tiles: body):
+    with patch("redalg.lower_tile.passes.order.fuse_row_loops", lambda body, buffers, tiles: body):
         apart = build(made.stages, numbers_of(made.plan), made.problem, dtypes_out)
     assert len(apart.kernels[0].body) >= len(made.program.kernels[0].body)
     arguments = {one: array.numpy() for one, array in tensors.items()}

@@ -79,7 +79,8 @@ MODULES = ("decompose/parse/axes", "decompose/parse/parse", "decompose/separate/
            "incremental/fixed", "incremental/derive/doubtful", "lower_tile/place/operands",
            "incremental/arrays/structured", "lower_tile/passes/join", "lower_tile/place/carried",
            "lower_tile/passes/loops", "lower_tile/passes/subexpressions", "lower_tile/place/producers",
-           "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arrange_products",
+           "lower_tile/ir/powers", "incremental/arrange/coalesce", "incremental/arrange/stages",
+           "incremental/arrange/arrange_products",
            "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
@@ -390,8 +391,12 @@ ELSEWHERE = {
     "out[k] = f(x[k], Σ_j d[j])": WIDER,
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/runtime/test_scaled.py::test_it_is_the_product",
     "Σ_i f(x[i,k], s), s[i] = Σ_j g": f"{FORMS}::test_what_every_row_would_reduce_again_is_made_ahead",
-    "x[i, j] = f(g, g)": "tests/lower_tile/test_subexpressions.py::test_what_is_bound_changes_nothing",
+    "x[i, j] = f(g); y[i, j] = h(g)": "tests/lower_tile/test_subexpressions.py::test_a_name_in_a_loop_changes_nothing",
     "out, out' of one loop": WIDER,
+    **dict.fromkeys(
+        ("x^(2n)", "x^(2n + 1)", "x^(n + 1/2)", "x^(-1/2)", "x^(-n - 1/2)"),
+        "tests/lower_tile/test_powers.py::test_a_power_is_the_product_of_its_factors",
+    ),
     "Σ_k f(q,k)·g(k,e)·h(k,c)": WIDER,
     "Σ_k f(q,k)·g(k,e)": WIDER,
     "t·(E[u]^q·Π f^p)^k": WHOLE,

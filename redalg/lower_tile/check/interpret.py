@@ -20,6 +20,7 @@ from redalg.expression import Cast, Where
 from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import numpy_function, operator_of
 from redalg.incremental.arrays.numpy_ops import NumpyOps
+from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
@@ -50,7 +51,7 @@ from redalg.lower_tile.ir.scalars import (
     RankedValue,
     ScaledExp,
     Wide,
-    place_in_sum,
+    terms_in_order,
 )
 from redalg.lower_tile.text.expr_printer import is_of_places
 
@@ -317,21 +318,22 @@ class _Block:
     def _fold(self, node: Basic, args: list[Any]) -> Any:
         operation = {Add: np.add, Mul: np.multiply, Max: np.maximum, Min: np.minimum}[type(node)]
         if isinstance(node, Add):
-            args = [value for _, value in sorted(zip(node.args, args, strict=True), key=lambda p: place_in_sum(p[0]))]
+            args = [args[node.args.index(term)] for term in terms_in_order(node.args)]
         total = args[0]
         for operand in args[1:]:
             total = operation(total, operand)
         return total
 
     def _power(self, node: Pow, base: Any, power: Any) -> Any:
-        exponent = node.exp
-        if exponent.is_Integer:
-            made = base
-            for _ in range(abs(int(exponent)) - 1):
-                made = made * base
-            return made if exponent > 0 else self.compute.type(1) / made
-        if exponent in (S.Half, -S.Half):
-            return np.sqrt(base) if exponent > 0 else self.compute.type(1) / np.sqrt(base)
+        if factors := factors_of_power(node):
+            return np.multiply(*map(self.value, factors))
+        if node.exp == S.Half:
+            return np.sqrt(base)
+        if is_rsqrt(node):
+            return self.compute.type(1) / np.sqrt(base)
+        if is_negative_power(node):
+            above, below = (Mul(*one) for one in above_and_below((node,)))
+            return self.value(above) / self.value(below)
         return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
 
 

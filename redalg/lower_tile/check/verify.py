@@ -154,6 +154,10 @@ def _reduce(reduction: ReduceTile, names: _Names) -> str | None:
 
 def _parallel(loop: Parallel, names: _Names) -> str | None:
     extents = tuple(extent for _, extent in loop.indices)
+    once = [name for store in loop.body for name, _ in store.once]
+    for place, name in enumerate(once):
+        if names.dimensions(name) is not None or name in once[:place]:
+            return f"`{name}` names what is computed once, and something else"
     for store in loop.body:
         problem = _unknown(store, names)
         if problem:
@@ -165,9 +169,6 @@ def _parallel(loop: Parallel, names: _Names) -> str | None:
 
 
 def _unknown(store: Store, names: _Names) -> str | None:
-    taken = [name for name, _ in store.once if names.dimensions(name) is not None]
-    if taken or len(dict(store.once)) < len(store.once):
-        return f"`{(taken or [store.once[-1][0]])[0]}` names what is computed once, and something else"
     for read in (Load(store.target, *store.indices), *sorted(store.expr.atoms(Load), key=str)):
         dimensions = names.dimensions(read.name)
         if dimensions is None:

@@ -72,6 +72,8 @@ RESERVED = NATIVE | frozenset(
         "powered",
         "power",
         "modulo",
+        "is_finite",
+        "is_infinite",
     }
 )
 

@@ -15,7 +15,8 @@
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
                                                             one that comes last of `parts`
-    store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name
+    store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name that
+                 holds for the stores after it, until one overwrites what the subexpression reads
     region    := parameter[index or (start, length)]
 
 Scalar expressions are SymPy's, with the nodes of `scalars`. Where an index varies, reading outside a parameter gives 0
@@ -31,10 +32,12 @@ from itertools import islice
 from math import prod
 from typing import Any, final
 
-from sympy import Expr, Integer, S, Symbol, sympify
+from sympy import Expr, Integer, Mul, S, Symbol, sympify
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
+from redalg.lower_tile.ir.powers import factors_of_power
+from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
 NO_ELEMENT = Integer(-(2**63))
@@ -174,7 +177,9 @@ class ReduceTile:
 class Store:
     """target[indices] := expr, if the guard holds.
 
-    `once` holds subexpressions that the text computes once, under a name; each stands after those within it.
+    `once` holds subexpressions that the text computes once, under a name; each stands after those within it. The name
+    holds for the later stores of a loop too (`known_after`). `reread` tells if later stores read the element where they
+    need the expression again.
     """
 
     target: str
@@ -182,15 +187,43 @@ class Store:
     expr: Expr
     guard: Boolean = S.true
     once: tuple[tuple[str, Expr], ...] = ()
+    reread: bool = False
 
     def __str__(self) -> str:
+        return "\n".join(self.lines({}))
+
+    def lines(self, known: Mapping[Basic, Expr]) -> list[str]:
+        """The lines of the store, where earlier stores named what is `known`."""
         tail = "" if self.guard == S.true else f" if {self.guard}"
-        named, lines = dict[Expr, Symbol](), list[str]()
+        named, lines = dict(known), list[str]()
         for name, node in self.once:
-            lines.append(f"{name} := {node.func(*(one.xreplace(named) for one in node.args))}")
+            lines.append(f"{name} := {_operands_by_name(node, named)}")
             named[node] = Symbol(name)
-        lines.append(f"{self.target}[{', '.join(map(str, self.indices))}] = {self.expr.xreplace(named)}{tail}")
-        return "\n".join(lines)
+        return [*lines, f"{self.target}[{', '.join(map(str, self.indices))}] = {_by_name(self.expr, named)}{tail}"]
+
+
+def _by_name(node: Basic, names: Mapping[Basic, Expr]) -> Basic:
+    """An expression with the names of the subexpressions that have one."""
+    return names[node] if node in names else _operands_by_name(node, names)
+
+
+def _operands_by_name(node: Basic, names: Mapping[Basic, Expr]) -> Basic:
+    if node.is_Atom or isinstance(node, Load):
+        return node
+    if factors := factors_of_power(node):
+        found = [_by_name(one, names) for one in factors]
+        return node if found == list(factors) else Mul(*found)
+    args = [_by_name(one, names) for one in node.args]
+    return node if args == list(node.args) else node.func(*args)
+
+
+def known_after(store: Store, known: Mapping[Basic, Expr]) -> dict[Basic, Expr]:
+    """The names that hold after a store, of those before it and its own: it overwrites nothing that they read."""
+    every = {**known, **{node: Symbol(name) for name, node in store.once}}
+    left = {node: name for node, name in every.items()
+            if all(one.name != store.target for one in node.atoms(Load) | name.atoms(Load))}  # fmt: skip
+    own = store.reread and all(one.name != store.target for one in store.expr.atoms(Load))
+    return {**left, store.expr: Load(store.target, *store.indices)} if own else left
 
 
 @final
@@ -203,7 +236,10 @@ class Parallel:
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
-        lines = [line for store in self.body for line in str(store).splitlines()]
+        lines, known = list[str](), dict[Basic, Expr]()
+        for store in self.body:
+            lines += store.lines(known)
+            known = known_after(store, known)
         return "\n".join([f"parallel {head}:", *("  " + line for line in lines)])
 
 
@@ -362,7 +398,8 @@ def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
 
 def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
     once = tuple((name, change(node)) for name, node in store.once)
-    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), once)
+    return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), once,
+                 store.reread)  # fmt: skip
 
 
 def expressions(statement: Statement) -> Iterator[Basic]:

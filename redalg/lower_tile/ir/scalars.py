@@ -55,6 +55,15 @@ def place_in_sum(term: Expr) -> tuple[bool, bool, int, str]:
     return not term.has(Load), negative, -len(indices) if negative else 0, str(term)
 
 
+def terms_in_order(terms: tuple[Expr, ...]) -> list[Expr]:
+    """The terms of a sum as they are added: of three and more added ones, elements come ahead of what is computed."""
+    ordered = sorted(terms, key=place_in_sum)
+    added = [one for one in ordered if one.has(Load) and not one.could_extract_minus_sign()]
+    return (
+        sorted(added, key=lambda one: not isinstance(one, Load)) + ordered[len(added) :] if len(added) > 2 else ordered
+    )
+
+
 @final
 class ScaledExp(Expr):
     """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which keeps the digits."""

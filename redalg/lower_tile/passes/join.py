@@ -1,9 +1,12 @@
 """Join neighbouring elementwise loops, so that a reader and the scheduler see one loop.
 
 parallel i: A;  parallel i: B   →   parallel i: A; B        exact where every buffer that is stored is read and stored
-                                                            at the loop's own indices alone
+                                                            at the loop's own indices alone, or where each store is to a
+                                                            parameter of its own that neither loop reads
 
-Loops over a whole tile are joined if tiles hold a state for every lane: its numbers then live no longer than they must.
+A loop that stores to parameters stays apart from one that computes in registers: joined, TileLang would have every
+thread that holds the numbers store them. Loops over a whole tile are joined if tiles hold a state for every lane: its
+numbers then live no longer than they must.
 """
 
 from __future__ import annotations
@@ -16,26 +19,36 @@ from redalg.lower_tile.ir.program import Last, Loop, Parallel, Statement
 from redalg.lower_tile.ir.scalars import Load
 
 
-def fuse_row_loops(body: tuple[Statement, ...], *, tiles: bool = False) -> tuple[Statement, ...]:
+def fuse_row_loops(
+    body: tuple[Statement, ...], buffers: frozenset[str] = frozenset(), *, tiles: bool = False
+) -> tuple[Statement, ...]:
     """The statements with neighbouring row loops joined, within loops too; if `tiles`, loops over tiles as well."""
     out: list[Statement] = []
     for given in body:
-        statement = (
-            replace(given, body=fuse_row_loops(given.body, tiles=tiles)) if isinstance(given, Loop | Last) else given
-        )
+        inner = fuse_row_loops(given.body, buffers, tiles=tiles) if isinstance(given, Loop | Last) else ()
+        statement = replace(given, body=inner) if isinstance(given, Loop | Last) else given
         last = out[-1] if out else None
-        if (
-            isinstance(statement, Parallel)
-            and isinstance(last, Parallel)
-            and statement.indices == last.indices
-            and by_element(statement, tiles=tiles)
-            and by_element(last, tiles=tiles)
-            and by_element(Parallel(last.indices, (*last.body, *statement.body)), tiles=tiles)
-        ):
-            out[-1] = Parallel(last.indices, (*last.body, *statement.body))
+        both = loop_of_both(last, statement)
+        if both is not None and (by_element(both, tiles=tiles) or outward(both, buffers)):
+            out[-1] = both
         else:
             out.append(statement)
     return tuple(out)
+
+
+def loop_of_both(first: Statement | None, second: Statement) -> Parallel | None:
+    """The loop that does what two loops do, if both are elementwise and over the same indices."""
+    if isinstance(first, Parallel) and isinstance(second, Parallel) and first.indices == second.indices:
+        return Parallel(first.indices, (*first.body, *second.body))
+    return None
+
+
+def outward(loop: Parallel, buffers: frozenset[str]) -> bool:
+    """Tell if a loop over rows stores to parameters alone, to each once, and reads none of them."""
+    targets = {store.target for store in loop.body}
+    exprs = (expr for store in loop.body for expr in (store.expr, store.guard, *store.indices))
+    reads = {read.name for expr in exprs for read in expr.atoms(Load)}
+    return len(loop.indices) == 1 and len(targets) == len(loop.body) and not targets & (buffers | reads)
 
 
 def by_element(loop: Parallel, *, tiles: bool) -> bool:

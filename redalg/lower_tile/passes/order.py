@@ -42,7 +42,8 @@ def _without_single_steps(kernel: Kernel, _: Plan) -> Kernel:
 
 
 def _fuse_row_loops(kernel: Kernel, plan: Plan) -> Kernel:
-    return replace(kernel, body=fuse_row_loops(kernel.body, tiles=plan.level == "thread"))
+    buffers = frozenset(one.name for one in kernel.buffers)
+    return replace(kernel, body=fuse_row_loops(kernel.body, buffers, tiles=plan.level == "thread"))
 
 
 def _hoist(program: TileProgram, _: Plan) -> TileProgram:
@@ -61,8 +62,9 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(await_before_empty_loops)),
     Pass("single trips", "for t < 1: A", "A at t = 0", "where a loop takes one step",
          _of_kernels(_without_single_steps)),
-    Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone",
+    Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
-    Pass("share", "x[i] = f(g, g)", "common = g; x[i] = f(common, common)", "where that saves enough", _share),
+    Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
+         "where no store between writes what g reads", _share),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""

@@ -1,30 +1,36 @@
-"""Bind common subexpressions: one that stands often in the expression of a store is computed once for the element.
+"""Name the common subexpressions: what stands several times in the stores of a loop is computed once for the element.
 
-x[i, j] = f(g, g)   →   common = g;  x[i, j] = f(common, common)      exact: a store reads before it writes
+x[i, j] = f(g); y[i, j] = h(g)   →   g₁ = g;  x[i, j] = f(g₁); y[i, j] = h(g₁)      exact where no store between writes
+                                                                                    what g reads
 
-Uses are counted as the text has them: a square stands twice, |x| too. Uses within a subexpression that is bound itself
-count once. A bound subexpression is the text's own: its terms and factors keep the order that they have written out, so
-that a number compared with its own maximum is still equal to it. Of 1/b, b is bound: a/b is rounded once, a·(1/b)
-twice.
+Uses are counted as the text has them when its functions are called: x stands twice in its square, in |x| and where it
+is asked if x is finite; x² stands twice in a fourth power. Uses within a subexpression that has a name count once. A
+subexpression is the text's own: its terms and factors keep the order that they have written out, so that a number
+compared with its own maximum is still equal to it. Of 1/b, b has the name: a/b is rounded once, a·(1/b) twice. An
+element that is only read has a name if the read converts it. If a value is first needed as what is stored to registers,
+the element is read again, and there is no other name.
 
-A choice computes a bound subexpression whichever branch it takes. So a subexpression that reads memory is bound only if
-some use of it is in no branch of a choice by data. (A choice by indices may hold it: a read outside of a tensor is 0.)
+A choice computes a subexpression with a name whichever branch it takes. So a subexpression that reads memory has one
+only if some use of it is in no branch of a choice by data. (A choice by indices may hold it: a read outside of a tensor
+is 0.)
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import final
 
-from sympy import Abs, Add, Expr, Function, Max, Min, Mul, Pow, sign
+from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, exp, log, sign
 from sympy.core.basic import Basic
+from sympy.core.relational import Relational
 from sympy.core.symbol import Str
-from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Cast, Where
+from redalg.expression import Where
 from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import (
     Loop,
     Parallel,
@@ -35,117 +41,173 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
     variables_of,
 )
-from redalg.lower_tile.ir.scalars import IsFinite, Load, ScaledExp, Wide
-from redalg.lower_tile.text.expr_printer import Printer, dtypes_of, reciprocal
+from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load, ScaledExp, Wide
+from redalg.lower_tile.text.expr_printer import Printer, dtypes_of, is_of_places
 
-WORTH = 6
-"""Operations that a line of its own must save; a function, a choice or a division counts as four."""
+OFTEN = 2
+"""Uses of a subexpression that has a name."""
+NOUNS: tuple[tuple[type | tuple[type, ...], str], ...] = (
+    (Mul, "product"), ((exp, ScaledExp), "exponential"), (log, "logarithm"), (Where, "choice"), (Max, "maximum"),
+    (Min, "minimum"), (Abs, "size"), (Pow, "power"),
+)  # fmt: skip
+"""Nouns for subexpressions, by their operation."""
+POWERS = {S(2): "square", S(3): "cube", S(4): "fourth", -S.One: "reciprocal", S.Half: "root", -S.Half: "inverse_root"}
+"""Nouns for powers, by their exponent."""
+Key = tuple[Basic, int]
+"""An expression, and the number of stores before it that overwrote what it reads: its value at a place of a loop."""
 
 
 def eliminate_common_subexpressions(program: TileProgram) -> TileProgram:
-    """The program with the common subexpressions of every store bound ahead of it."""
-    work = _Shared(program)
+    """The program with the common subexpressions of every elementwise loop named ahead of their first use."""
+    work = _Naming(program)
     bodies = (tuple(innermost(one, work.statement) for one in kernel.body) for kernel in program.kernels)
     kernels = zip(program.kernels, bodies, strict=True)
     return replace(program, kernels=tuple(replace(kernel, body=body) for kernel, body in kernels))
 
 
 @final
-class _Shared:
+class _Uses:
+    """The values that the stores of a loop compute, each after its operands.
+
+    Attributes:
+        operands: of every value, its operands as often as its text holds them, and if each is in a branch by data.
+        first: of every value, the number of the store that computes it first.
+        count: how often the text of all stores holds a value by itself, and not within another.
+        certain: the values that a store computes whichever branch its choices take.
+    """
+
+    def __init__(self) -> None:
+        self.operands: dict[Key, list[tuple[Key, bool]]] = {}
+        self.first: dict[Key, int] = {}
+        self.count: Counter[Key] = Counter()
+        self.certain: set[Key] = set()
+
+
+@final
+class _Naming:
     def __init__(self, program: TileProgram) -> None:
         self.printer = Printer(dtypes_of(program), program.compute)
         self.memory = {one.name for one in program.parameters if one.shape}
         inner = (one for kernel in program.kernels for one in nested_statements(kernel.body))
         variables = (str(one.variable) for one in inner if isinstance(one, Loop))
         grids = (name for kernel in program.kernels for name in variables_of(kernel))
-        self.names = Names((*self.printer.dtypes, *map(str, program.sizes), *variables, *grids))
+        buffers = [one for kernel in program.kernels for one in kernel.buffers]
+        self.registers = {one.name for one in buffers} - {one.name for one in buffers if one.scope == "shared"}
+        self.taken = (*self.printer.dtypes, *map(str, program.sizes), *variables, *grids)
 
     def statement(self, statement: Statement) -> Statement:
         """A statement with the names of its stores' common subexpressions."""
-        return (
-            replace(statement, body=tuple(map(self.store, statement.body)))
-            if isinstance(statement, Parallel)
-            else statement
-        )
+        return replace(statement, body=self.stores(statement.body)) if isinstance(statement, Parallel) else statement
 
-    def store(self, store: Store) -> Store:
-        """A store with the names of its common subexpressions."""
-        return replace(store, once=tuple((self.names.fresh("common"), node) for node in self.common(store.expr)))
+    def stores(self, stores: tuple[Store, ...]) -> tuple[Store, ...]:
+        """The stores of a loop, each with the names of the common subexpressions that it is the first to compute."""
+        uses, out, named = self.uses(stores), list(stores), dict[Basic, str]()
+        names = Names(self.taken)
+        for key in self.common(uses):
+            node, place = key[0], uses.first[key]
+            if node == stores[place].expr and self.serves_again(stores[place]):
+                named[node] = stores[place].target
+                out[place] = replace(out[place], reread=True)
+            else:
+                named[node] = names.fresh(noun(node, named))
+                out[place] = replace(out[place], once=(*out[place].once, (named[node], node)))
+        return tuple(out)
 
-    def common(self, expr: Expr) -> list[Expr]:
-        """The subexpressions that are worth binding, each after those within it."""
-        nodes, sure = self.distinct(expr), self.certain(expr)
-        uses = Counter(one for node in nodes for one, _ in self.operands(node))
-        chosen = list[Expr]()
-        for node in nodes:
-            often = isinstance(node, Expr) and self.is_number(node) and (uses[node] - 1) * work(node, chosen) >= WORTH
-            if often and (node in sure or not any(one.name in self.memory for one in node.atoms(Load))):
-                chosen.append(node)
-        return chosen
+    def serves_again(self, store: Store) -> bool:
+        """Tell if an element holds what was stored to it, as it was computed, in a thread's own registers."""
+        computed = self.printer.dtypes[store.target] == self.printer.compute
+        return store.target in self.registers and computed and store.guard == S.true
+
+    def common(self, uses: _Uses) -> list[Key]:
+        """The values that have a name, each after those within it."""
+        chosen = list[Key]()
+        for key in reversed(uses.operands):
+            often = uses.count[key] >= OFTEN and self.is_operation(key[0])
+            named = often and (key in uses.certain or not self.reads_memory(key[0]))
+            if named:
+                chosen.append(key)
+            for operand, branch in uses.operands[key]:
+                uses.count[operand] += 1 if named else uses.count[key]
+                if key in uses.certain and not branch:
+                    uses.certain.add(operand)
+        return chosen[::-1]
+
+    def uses(self, stores: tuple[Store, ...]) -> _Uses:
+        """The values that the stores of a loop compute."""
+        found, targets = _Uses(), [store.target for store in stores]
+        reads = dict[Basic, frozenset[str]]()
+
+        def visit(node: Basic, place: int) -> Key:
+            if node not in reads:
+                reads[node] = frozenset(one.name for one in node.atoms(Load))
+            key = node, sum(target in reads[node] for target in targets[:place])
+            if key not in found.operands:
+                operands = [(visit(operand, place), branch) for operand, branch in self.operands(node)]
+                found.operands[key], found.first[key] = operands, place
+            return key
+
+        for place, store in enumerate(stores):
+            if self.printer.bare_element(store.expr, self.printer.dtypes[store.target]) is None:
+                key = visit(without_sign(store.expr), place)
+                found.count[key] += 1
+                found.certain.add(key)
+        return found
+
+    def reads_memory(self, node: Basic) -> bool:
+        """Tell if an expression reads a parameter."""
+        return any(one.name in self.memory for one in node.atoms(Load))
+
+    def is_operation(self, node: Basic) -> bool:
+        """Tell if an expression is an operation on numbers, and no plain read."""
+        if isinstance(node, Load):
+            return self.is_number(node) and self.printer.dtypes[node.name] != self.printer.compute
+        return isinstance(node, Expr) and self.is_number(node)
 
     def is_number(self, node: Expr) -> bool:
         """Tell if an expression is computed, and in floating point: it is no constant and no index."""
         return not node.is_number and not self.printer.is_integer(node)
 
-    def distinct(self, expr: Basic) -> list[Basic]:
-        """The nodes of an expression, each once and after its operands."""
-        found = dict[Basic, None]()
-
-        def visit(node: Basic) -> None:
-            if node not in found:
-                for operand, _ in self.operands(node):
-                    visit(operand)
-                found[node] = None
-
-        visit(expr)
-        return list(found)
-
-    def certain(self, expr: Basic) -> set[Basic]:
-        """The nodes that are computed whichever branch a choice takes."""
-        found, left = set[Basic](), [expr]
-        while left:
-            node = left.pop()
-            if node not in found:
-                found.add(node)
-                left += [one for one, branch in self.operands(node) if not branch]
-        return found
-
     def operands(self, node: Basic) -> Iterator[tuple[Basic, bool]]:
         """(operand, True if in a branch by data): a node's numbers and conditions, as often as its text holds them."""
         if isinstance(node, Load | Wide) or (isinstance(node, Expr) and not self.is_number(node)):
             return
-        doubled = isinstance(node, Abs | sign | IsFinite)
-        power = isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 6
-        often = int(node.exp) if power else 2 if doubled else 1
-        for place, arg in enumerate(node.args[:1] if power else (as_printed(node),) if reciprocal(node) else node.args):
+        if isinstance(node, Relational) and is_of_places(node) and self.printer.compute != "float64":
+            return
+        for place, arg in enumerate(parts(node)):
             if not isinstance(arg, Str):
-                branch = isinstance(node, Where) and place > 0 and node.args[0].has(Load)
-                yield from [(as_printed(arg), branch)] * often
+                yield without_sign(arg), isinstance(node, Where) and place > 0 and node.args[0].has(Load)
 
 
-def as_printed(node: Basic) -> Basic:
-    """The part of a node that the text has beside a sign, or below a line of division."""
-    if node.is_Pow and reciprocal(node):
-        return Pow(node.base, -node.exp)
-    return Mul(*node.args[1:]) if node.is_Mul and node.args[0] == -1 else node
+def parts(node: Basic) -> tuple[Basic, ...]:
+    """The operands of a node, as often as its text holds them."""
+    if isinstance(node, Expr) and (factors := factors_of_power(node)):
+        return factors
+    if isinstance(node, Expr) and is_negative_power(node) and not is_rsqrt(node):
+        above, below = above_and_below((node,))
+        return *above, *below
+    if isinstance(node, Mul):
+        above, below = above_and_below(node.args)
+        return *above, *below
+    return (*node.args, *node.args) if isinstance(node, Abs | sign | IsFinite) else node.args
 
 
-def work(node: Basic, free: Sequence[Basic]) -> int:
-    """Number of operations of a node, without those of `free` nodes (each node counts once)."""
-    seen, total, left = set(free), 0, [node]
-    while left:
-        part = left.pop()
-        if part not in seen and not isinstance(part, Load):
-            seen.add(part)
-            total += own_operations(part)
-            left += part.args
-    return total
+def without_sign(node: Basic) -> Basic:
+    """A node without the sign and the parentheses around it."""
+    if isinstance(node, Kept):
+        return without_sign(node.args[0])
+    return without_sign(Mul(*node.args[1:])) if node.is_Mul and node.args[0] == -1 else node
 
 
-def own_operations(node: Basic) -> int:
-    """Number of operations of a node itself, without its operands."""
-    if isinstance(node, Add | Mul | Max | Min):
-        return len(node.args) - 1
-    if isinstance(node, Pow):
-        return int(node.exp) - 1 if node.exp.is_Integer and node.exp > 0 else 4
-    return 4 if isinstance(node, Function | ScaledExp | Where) else int(isinstance(node, Boolean | Cast))
+def noun(node: Basic, named: dict[Basic, str]) -> str:
+    """The name of a value by its operation: `difference`, `square`, `difference_square`, `tile_element` …"""
+    if isinstance(node, Load):
+        return re.sub(r"_tile(_\d+)?$", "", node.name) + "_element"
+    if isinstance(node, Add):
+        return "difference" if any(one.could_extract_minus_sign() for one in node.args) else "total"
+    if isinstance(node, Mul) and any(map(is_negative_power, node.args)):
+        return "quotient"
+    if isinstance(node, Pow) and node.exp in POWERS:
+        base = without_sign(node.base)
+        of = base.name if isinstance(base, Load) and base not in named else named.get(base, "")
+        return f"{of}_{POWERS[node.exp]}".lstrip("_")
+    return next((name for kinds, name in NOUNS if isinstance(node, kinds)), "value")

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, final
 
-from sympy import Mod, Mul, S, Symbol, floor, sympify
+from sympy import Expr, Mod, Mul, S, Symbol, floor, sympify
+from sympy.core.basic import Basic
 
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_emulated
 from redalg.lower_tile.ir.program import (
@@ -24,6 +27,7 @@ from redalg.lower_tile.ir.program import (
     Store,
     TileProgram,
     expressions,
+    known_after,
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
@@ -151,7 +155,22 @@ def powered(m, e, h, n):  # m * 2^e * h^n, in double as large exponents cancel
 
 """.lstrip()
 
-HELPERS = {"ranked(": RANKED, "ordered(": ORDERED, "modulo(": MODULO, "powered(": POWERED}
+IS_FINITE = """
+def is_finite(x):
+    return (x > -T.infinity(x.dtype)) & (x < T.infinity(x.dtype))
+
+
+""".lstrip()
+
+IS_INFINITE = """
+def is_infinite(x):
+    return (x == T.infinity(x.dtype)) | (x == -T.infinity(x.dtype))
+
+
+""".lstrip()
+
+HELPERS = {"ranked(": RANKED, "ordered(": ORDERED, "modulo(": MODULO, "powered(": POWERED, "is_finite(": IS_FINITE,
+           "is_infinite(": IS_INFINITE}  # fmt: skip
 """Functions of the kernel's text, by the call that needs them."""
 
 COMPILE = '''
@@ -272,25 +291,37 @@ class _Emitter:
         """The lines of an elementwise loop."""
         names = ", ".join(str(name) for name, _ in loop.indices)
         extents = ", ".join(str(extent) for _, extent in loop.indices)
-        inner = [line for store in loop.body for line in self.store(store)]
+        inner, known = list[str](), dict[Basic, Expr]()
+        for before, store in zip((None, *loop.body), loop.body, strict=False):
+            lines = self.store(store, known)
+            inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
+            known = known_after(store, known)
         return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
 
-    def store(self, store: Store) -> list[str]:
+    def store(self, store: Store, known: Mapping[Basic, Expr] = MappingProxyType({})) -> list[str]:
         """The lines of one assignment, with its guard if any, after the subexpressions that it computes once.
 
-        They stand before the guard: within a guard TileLang inlines them.
+        They stand before the guard: within a guard TileLang inlines them. `known` has the names of what stores before
+        it computed.
         """
-        printer, once = self.printer, list[str]()
+        once, names = list[str](), {node: self.printer.integer(name) for node, name in known.items()}
+        printer = Printer(self.printer.dtypes, self.printer.compute, names)
         for name, node in store.once:
             once.append(f"{name} = {printer.number(node)}")
             printer = printer.knowing(node, name)
         target = f"{store.target}[{', '.join(map(self.printer.integer, store.indices))}]"
         stored = self.printer.dtypes[store.target]
-        value = printer.stored(store.expr, stored)
+        value = printer.stored(store.expr, stored, Load(store.target, *store.indices))
         line = f"{target} = " + (f'T.cast({value}, "{stored}")' if is_eight_bits(stored) else value)
         if store.guard == S.true:
             return [*once, line]
         return [*once, f"if {self.printer.condition(store.guard)}:", f"    {line}"]
+
+
+def under_one_guard(first: Store, second: Store) -> bool:
+    """Tell if a store and the next one are guarded by one condition, which the first leaves as it is."""
+    changed = any(read.name == first.target for read in first.guard.atoms(Load))
+    return first.guard == second.guard != S.true and not changed and not second.once
 
 
 def staged_plans(program: TileProgram) -> tuple[Plan, ...]:

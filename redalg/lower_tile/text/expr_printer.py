@@ -2,14 +2,16 @@
 
 exp(q·(u − c))   T.exp2((u - c) * (q·log2 e))       the difference first: its rounding is relative to the difference
 |x|              T.max(x, -x)                       T.abs does not exist on the C target
-isfinite(x)      (x > -inf) & (x < inf)             likewise
+isfinite(x)      is_finite(x)                       a function of the text: T.isfinite does not exist there either
 a + b + eps      what is read first, in order, then numbers: (b − a) + eps keeps its digits
+x = y + x        x = x + y                          exact: the first two terms change places
+x^q              as `powers` has it
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import final
 
 from sympy import (
@@ -42,6 +44,7 @@ from redalg.errors import PlanError
 from redalg.expression import UNDEFINED, Cast, Reduce, Where
 from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import operator_of
+from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, nested_statements
 from redalg.lower_tile.ir.scalars import (
     Is,
@@ -56,11 +59,13 @@ from redalg.lower_tile.ir.scalars import (
     RankedValue,
     ScaledExp,
     Wide,
-    place_in_sum,
+    terms_in_order,
 )
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
 LOG2_E = 1.4426950408889634
+SHORT = (2, 4)
+"""Numbers that are not divided by: their reciprocals are short."""
 
 
 def dtypes_of(program: TileProgram) -> dict[str, str]:
@@ -132,14 +137,17 @@ class Printer:
 
     def condition(self, node: Basic) -> str:
         """The text of a Boolean."""
+        if (infinite := of_infinity(node)) is not None:
+            return f"is_infinite({self.number(infinite)})"
+        if (finite := between_infinities(node)) is not None and not self.is_integer(finite):
+            return f"is_finite({self.number(finite)})"
         if isinstance(node, And | Or):
             sign_of = " & " if isinstance(node, And) else " | "
             return sign_of.join(f"({self.condition(one)})" for one in sorted(node.args, key=_length))
         if isinstance(node, Not):
             return f"T.Not({self.condition(node.args[0])})"
         if isinstance(node, IsFinite):
-            x, inf = self.number(node.args[0]), self.infinity()
-            return f"(({x}) > -{inf}) & (({x}) < {inf})"
+            return f"is_finite({self.number(node.args[0])})"
         if isinstance(node, Is):
             return f"{self.number(node.args[0])} == {self.number(node.args[1])}"
         if isinstance(node, IsNaN):
@@ -168,18 +176,30 @@ class Printer:
             self.is_integer(arg) for arg in args
         )
 
-    def stored(self, node: Basic, dtype: str) -> str:
-        """The text of a value stored as a dtype: unchanged if it is only moved (or 0), else an integer or a number."""
-        if isinstance(node, Load) and self.dtypes[node.name] == dtype:
-            return self.load(node)
-        if dtype != self.compute and isinstance(node, Where):
-            condition, a, b = node.args
-            if isinstance(a, Load) and self.dtypes[a.name] == dtype and b is S.Zero:
-                return f'T.if_then_else({self.condition(condition)}, {self.load(a)}, T.cast(0, "{dtype}"))'
+    def stored(self, node: Basic, dtype: str, old: Load | None = None) -> str:
+        """The text of a value stored as a dtype: unchanged if it is only moved (or 0), else an integer or a number.
+
+        `old` is the element that is overwritten; of a sum that begins with another and it, it comes first.
+        """
+        moved = self.bare_element(node, dtype)
+        if moved is not None and moved is node:
+            return self.load(moved)
+        if moved is not None:
+            return f'T.if_then_else({self.condition(node.args[0])}, {self.load(moved)}, T.cast(0, "{dtype}"))'
         if dtype.startswith("int") and self.is_integer(node):
             text = self.integer(node)
             return f'T.cast({text}, "{dtype}")' if isinstance(node, Load) else text
-        return f'T.cast({self.number(node)}, "{dtype}")' if dtype == "uint8" else self.number(node)
+        text = self._sum(node, old) if isinstance(node, Add) and node not in self.named else self.number(node)
+        return f'T.cast({text}, "{dtype}")' if dtype == "uint8" else text
+
+    def bare_element(self, node: Basic, dtype: str) -> Load | None:
+        """The element that a store as a dtype only moves, by itself or where a condition holds, and 0 elsewhere."""
+        if isinstance(node, Load) and self.dtypes[node.name] == dtype:
+            return node
+        if dtype != self.compute and isinstance(node, Where):
+            _, a, b = node.args
+            return a if isinstance(a, Load) and self.dtypes[a.name] == dtype and b is S.Zero else None
+        return None
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
 
@@ -187,6 +207,8 @@ class Printer:
         """The text of a floating-point expression."""
         if node in self.named:
             return self.named[node]
+        if node.is_Mul and node.args[0] == -1 and (positive := Mul(*node.args[1:])) in self.named:
+            return f"-{self.named[positive]}"
         if node.is_Number or (isinstance(node, Expr) and node.is_number):
             return self._constant(node)
         if isinstance(node, Load):
@@ -210,9 +232,9 @@ class Printer:
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
         if isinstance(node, Add):
-            return _signed([self.number(one) for one in sorted(node.args, key=place_in_sum)])
+            return self._sum(node)
         if isinstance(node, Mul):
-            return self._product(node)
+            return self._product(node.args)
         if isinstance(node, Pow):
             return self._power(node)
         return self._function(node)
@@ -257,20 +279,29 @@ class Printer:
         difference = self.number(u) if c is S.Zero else f"({self.number(u)} - {self._factor(c)})"
         return f"T.exp2({difference} * {rate})"
 
-    def _product(self, node: Mul) -> str:
-        logs = [one for one in node.args if isinstance(one, log) and not one.is_number]
-        if logs and 1 / log(2) in node.args:  # exact where u is a power of 2
-            rest = Mul(*(one for one in node.args if one not in (logs[0], 1 / log(2))))
+    def _sum(self, node: Add, old: Load | None = None) -> str:
+        terms = terms_in_order(node.args)
+        if terms[1] == old and not terms[0].could_extract_minus_sign():
+            terms[:2] = terms[1::-1]
+        return _signed([self.number(one) for one in terms])
+
+    def _product(self, args: Iterable[Expr]) -> str:
+        args = tuple(args)
+        logs = [one for one in args if isinstance(one, log) and not one.is_number]
+        if logs and 1 / log(2) in args:  # exact where u is a power of 2
+            rest = Mul(*(one for one in args if one not in (logs[0], 1 / log(2))))
             text = f"T.log2({self.number(logs[0].args[0])})"
             return text if rest is S.One else f"{text} * {self._factor(rest)}"
-        above = [one for one in node.args if not reciprocal(one)]
-        below = [Pow(one.base, -one.exp) for one in node.args if reciprocal(one)]
-        if above and above[0] == -1:
-            return f"-{self._factor(Mul(*above[1:], *(1 / one for one in below)))}"
-        if above and isinstance(above[0], Rational) and not above[0].is_Integer and above[0].p == 1:
-            below, above = [Float(int(above[0].q)), *below], above[1:]
-        above.sort(key=lambda one: (not one.is_Number, str(one)))
-        top = " * ".join(map(self._factor, above)) if above else "1.0"
+        above, below = above_and_below(args)
+        number = Mul(*(one for one in above if one.is_Number))
+        above = sorted((one for one in above if not one.is_Number), key=_place_in_product)
+        sign_of, size = ("-" if number < 0 else ""), abs(number)
+        part = isinstance(size, Rational) and size.p == 1 and size.q not in (1, *SHORT)
+        if part:  # a/3 is rounded once, a·(1/3) twice
+            below, size = [Float(int(size.q)), *below], S.One
+        if size != 1 or not above:
+            above = [size, *above]
+        top = sign_of + " * ".join(map(self._factor, above))
         if not below:
             return top
         bottom = " * ".join(map(self._factor, below))
@@ -283,8 +314,12 @@ class Printer:
 
     def _power(self, node: Pow) -> str:
         base, exponent = node.base, node.exp
-        if exponent.is_Integer and 1 < int(exponent) <= 6:
-            return " * ".join([self._factor(base)] * int(exponent))
+        if factors := factors_of_power(node):
+            return " * ".join(map(self._factor, factors))
+        if is_rsqrt(node):
+            return f"T.rsqrt({self.number(base)})"
+        if is_negative_power(node):
+            return self._product((node,))
         if exponent.is_negative:
             return f"1.0 / {self._factor(Pow(base, -exponent))}"
         if exponent == S.Half:
@@ -305,7 +340,7 @@ class Printer:
         if isinstance(node, Max | Min):
             return _nested("T.max" if isinstance(node, Max) else "T.min", args)
         if isinstance(node, Abs):
-            return f"T.max({args[0]}, -({args[0]}))"
+            return f"T.max({args[0]}, -{self._factor(node.args[0])})"
         if isinstance(node, Cast) and node.dtype.startswith("int"):
             limit = 2 ** (int(node.dtype[3:]) - 1)
             return f"T.max({-limit}.0, T.min({limit - 1}.0, T.nearbyint({args[0]})))"
@@ -326,6 +361,23 @@ class Printer:
         if operator is not None and operator.kernel:
             return f"{operator.kernel}({', '.join(args)})"
         raise PlanError(f'`{node}`: kernels have no function `{type(node).__name__}` yet. Run it with backend="torch".')
+
+
+def of_infinity(node: Basic) -> Basic | None:
+    """The number that a condition asks to be ∞ or −∞; None of any other condition."""
+    pairs = [one.args for one in node.args if isinstance(one, Is)] if isinstance(node, Or) else []
+    numbers, ends = {x for x, _ in pairs}, {end for _, end in pairs}
+    found = len(pairs) == len(node.args) and len(numbers) == 1 and ends == {S.Infinity, S.NegativeInfinity}
+    return numbers.pop() if found else None
+
+
+def between_infinities(node: Basic) -> Basic | None:
+    """The number that a condition asks to be above −∞ and below ∞; None of any other condition."""
+    if not isinstance(node, And) or any(not isinstance(one, Relational) or is_of_places(one) for one in node.args):
+        return None
+    numbers = {one.lhs for one in node.args}
+    asked = {(one.rel_op, one.rhs) for one in node.args} == {("<", S.Infinity), (">", S.NegativeInfinity)}
+    return numbers.pop() if asked and len(numbers) == 1 else None
 
 
 def is_of_places(relation: Relational) -> bool:
@@ -357,6 +409,6 @@ def _length(node: Basic) -> tuple[int, str]:
     return len(str(node)), str(node)
 
 
-def reciprocal(node: Expr) -> bool:
-    """Tell if a factor stands below a line of division."""
-    return bool(node.is_Pow and node.exp.is_Rational and node.exp.is_negative)
+def _place_in_product(factor: Expr) -> tuple[bool, str]:
+    """The key that orders factors: reciprocals of roots come last."""
+    return is_rsqrt(factor), str(factor)

@@ -19,7 +19,7 @@ from textwrap import wrap
 WIDTH = 120
 INDENT = 4
 TOKEN = re.compile(r"""\s*("[^"]*"|\d[\d.]*(?:e[+-]?\d+)?|\w[\w.]*|\*\*|//|<=|>=|==|!=|<<|>>|\S)""")
-NEEDLESS = re.compile(r"\(\(|[-+*/] \(|= \(|if \(|\(-")
+NEEDLESS = re.compile(r"\(\(|[-+*/&|,] \(|= \(|if \(|\(-")
 """The beginnings of parentheses that may be needless."""
 LOOSEST_FIRST = ({"or"}, {"and"}, {"<", "<=", ">", ">=", "==", "!="}, {"|"}, {"^"}, {"&"}, {"<<", ">>"}, {"+", "-"},
                  {"*", "/", "//", "%"})  # fmt: skip
