@@ -67,6 +67,7 @@ class Placer:
         self.ends: dict[Value, tuple[Expr, Load]] = {}
         counted = {slot: name for slot, name in (data.nan if data else {}).items() if slot in program.results}
         self.nan = {program.results[slot]: name for slot, name in counted.items()}
+        self.buffers: set[Expr] = set()
         self.body: list[Statement] = []
 
     def build(self, slots: Mapping[Value, Expr]) -> list[Statement]:
@@ -90,6 +91,8 @@ class Placer:
         expr = self._expr(let)
         splits = isinstance(let.expr, Max | Min | Where) or self._is_base(let.value)
         number, rest = positive_factor(expr) if splits else (S.One, expr)
+        if isinstance(rest, Load) and rest in self.buffers:
+            return number * rest
         return number * self._buffer(let.value, number, rest)
 
     def _is_base(self, value: Value) -> bool:
@@ -215,7 +218,9 @@ class Placer:
         target = self._end_of(value, number)
         if target is None and self.data and expr.has(J) and not expr.has(E_):
             return self.assembly.tile_of(buffer_name(value.name), expr, self.body)
-        target = target or self._new(value.name, expr)
+        if target is None:
+            target = self._new(value.name, expr)
+            self.buffers.add(target)
         self._assign(target, expr)
         return target
 
