@@ -35,6 +35,8 @@ def placed(program: Program, **reads: Expr) -> list[tuple[str, Expr]]:
     names = Names(())
     assembly = Assembly(plan, names, "float32")
     values = {Value(Label(name)): read for name, read in reads.items()}
+    for load in {load for read in reads.values() for load in read.atoms(Load)}:
+        assembly.buffer(load.name, "fragment", (plan.block_row,))
     slots = {value: read for value, read in values.items() if value in program.results}
     body: list[Statement] = Placer(program, assembly, frame(job, names, segmented=False).space, values).build(slots)
     return [(store.target, store.expr) for loop in body if isinstance(loop, Parallel) for store in loop.body]

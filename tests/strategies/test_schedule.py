@@ -212,7 +212,11 @@ def test_a_schedule_written_by_hand_is_lowered() -> None:
         ((Grid("b"), Whole("n", 512), Lanes("n", 128)), "in one tile of 512 elements, and the axis has 900."),
         ((Grid("n"), Loop("b", 512), Lanes("b", 128)), "leaves out axis b"),
         ((Grid("b"), Grid("n"), Loop("b_", 512), Lanes("b_", 128)), "names axis b_"),
-        ((Grid("b"), Loop("n", 512), Lanes("b", 128)), "has Lanes(b, 128). Tile programs have lanes along n so far"),
+        (
+            (Grid("b"), Loop("n", 512), Lanes("b", 128)),
+            "merges every tile and has lanes along the rows. Put the loop inside",
+        ),
+        ((Grid("b"), Lanes("k", 128), Loop("n", 512)), "names axis k, and the loop has b, n"),
     ],
 )
 def test_what_a_form_and_a_device_add_is_said(levels: tuple[Level, ...], said: str) -> None:

@@ -61,7 +61,7 @@ class Placer:
         self.values = dict(values)
         self.lines = {let.value: let for let in program.lets if isinstance(let, Assign)}
         self.uses = _uses(program)
-        self.divided = {value for let in self.lines.values() if divides(let.expr) for value in _needs(let)}
+        self.divided = _read_by_quotients(self.lines)
         self.named: dict[Expr, Load] = {}
         self.pending: dict[Expr, Pending] = {}
         self.ends: dict[Value, tuple[Expr, Load]] = {}
@@ -380,6 +380,13 @@ def _needs(let: Let) -> Counter[Value]:
     exprs = [part for move in moves for part in move] or let.exprs
     exprs = exprs[:1] if isinstance(let, Fold) else exprs
     return Counter(value for expr in exprs for value in value_occurrences(expr))
+
+
+def _read_by_quotients(lines: Mapping[Value, Assign]) -> set[Value]:
+    """The values of quotients, and of products with a reciprocal that is a line of its own."""
+    quotients = {value for value, let in lines.items() if divides(let.expr)}
+    products = {value for value, let in lines.items() if isinstance(let.expr, Mul) and quotients & set(let.expr.args)}
+    return {needed for value in quotients | products for needed in _needs(lines[value])}
 
 
 def _uses(program: Program) -> Counter[Value]:

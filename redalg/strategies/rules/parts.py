@@ -48,6 +48,8 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
 
 LEAST_SEGMENT, RESIDENT = 4096, 4
 """Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
+TILES_OF_COLUMNS = 4
+"""Tiles of columns that a part has at least."""
 LEAST_BYTES = 1 << 16
 """Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
 
@@ -55,6 +57,9 @@ LEAST_BYTES = 1 << 16
 def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     """The number of parts of a row, if its lanes need nothing of each other until its end."""
     length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
+    if plan.along_rows:  # every tile is short, and a part needs few of them
+        wanted = min(2 * chips // grid, length // (TILES_OF_COLUMNS * plan.block_streamed), 64)
+        return 1 << max(0, wanted.bit_length() - 1)
     if grid > chips:
         return 1
     most = length // LEAST_SEGMENT

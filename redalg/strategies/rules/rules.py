@@ -294,8 +294,11 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
 
 
-COLUMNS_OF_TILE, LANES_OF_COLUMNS = 64, 4
-"""Neighbouring columns that a block reads together, and elements of a tile that a thread takes."""
+COLUMNS_OF_TILE, MOST_PARTS = 64, 64
+"""Neighbouring columns that a block reads together, and parts that they are cut into (measured on an H200).
+
+If blocks of so many columns fill the GPU, or all parts of them do not, half as many columns are better.
+"""
 
 
 def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool:
@@ -313,10 +316,12 @@ def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool
 
 def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
-    columns = min(COLUMNS_OF_TILE, max(32, power_of_two(problem.sizes[str(binding.row)])))
-    threads = 512 if len(form.slots) <= 2 * FEW_SLOTS else 256
-    streamed = threads // columns * LANES_OF_COLUMNS
-    return row_schedule(device, binding, (columns, streamed), threads, "thread", along=binding.row)
+    grid = blocks(binding, problem, COLUMNS_OF_TILE, 1)
+    wide = grid < device.multiprocessors <= grid * MOST_PARTS
+    columns, each = (COLUMNS_OF_TILE, 4) if wide else (COLUMNS_OF_TILE // 2, 2)
+    threads = 512 if wide else 256 if grid >= device.multiprocessors else 1024
+    threads = threads if len(form.slots) <= 2 * FEW_SLOTS else min(threads, 256)
+    return row_schedule(device, binding, (columns, threads // columns * each), threads, "thread", along=binding.row)
 
 
 def ranked_rule(problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:

@@ -187,7 +187,7 @@ class Space:
 
     def is_calibrated(self, ruled: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space."""
-        if not in_order(self.form):
+        if not in_order(self.form) or ruled.along_rows:
             return False
         rows = not self.form.places and not self.outline.carried and not self.binding.plain
         fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else rows
