@@ -10,7 +10,8 @@
     TensorCores, ScalarCores      the threads that multiply tiles
 
 A level's states are merged where the level ends. So `Loop Lanes` merges the lanes of every tile; `Lanes Loop` keeps a
-state in every lane and merges once, after the loop.
+state in every lane and merges once, after the loop. Lanes lie along the streamed axis, or along that of the rows if
+neighbours in memory are rows: `Grid(c, 64) Lanes(c, 512) Loop(n, 32)` for x[n, c].
 """
 
 from __future__ import annotations
