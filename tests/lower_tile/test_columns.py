@@ -14,6 +14,7 @@ from sympy import exp, oo
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only
+from redalg.runtime.known.stored import from_json, to_json
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.schedule import Schedule, numbers_of
 
@@ -116,6 +117,11 @@ def test_every_schedule_of_columns_that_is_listed_has_lanes_along_them() -> None
     assert all(numbers_of(plan).along_rows for plan in kernels)
     for plan in kernels[:3]:
         form.lower("H200", sizes, {"x": "float32"}, plan=plan)
+
+
+def test_a_schedule_of_columns_is_kept_in_files() -> None:
+    schedule = FORMS["variance"].lower("H200", {"n": 65536, "c": 1024}, {"x": "float32"}).plan
+    assert from_json(to_json(schedule), schedule.binding, schedule.device) == schedule
 
 
 def test_a_tile_is_not_merged_by_lanes_of_columns() -> None:

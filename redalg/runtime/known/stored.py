@@ -26,7 +26,7 @@ Line = str | list[list[Any]]
 ROLES = Binding(Axis("streamed"), Axis("row"), None, (), contracted=False)
 PRODUCT_ROLES = replace(ROLES, column=Axis("column"), inner=(Axis("inner"),), contracted=True)
 """The roles as axes, of elementwise terms and of products."""
-LATER = {"merge": "kernel", "persistent": 0}
+LATER = {"merge": "kernel", "persistent": 0, "along_rows": False}
 """Choices that older files do not name, as their plans had them."""
 
 
