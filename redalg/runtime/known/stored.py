@@ -16,7 +16,19 @@ from typing import Any
 from redalg.expression import Axis
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import CORE, DeviceSpec
-from redalg.strategies.levels import KINDS, Grid, Level, Loop, Pad, Parts, Persistent, axis_of, level_fields, on_axis
+from redalg.strategies.levels import (
+    KINDS,
+    Grid,
+    Lanes,
+    Level,
+    Loop,
+    Pad,
+    Parts,
+    Persistent,
+    axis_of,
+    level_fields,
+    on_axis,
+)
 from redalg.strategies.plan import CHOICES, Plan, grid_levels, inner_levels, levels_of
 from redalg.strategies.schedule import UNFUSED, AnySchedule, Definition, Schedule
 
@@ -98,6 +110,8 @@ def _with_axes(levels: Sequence[Level], binding: Binding) -> tuple[Level, ...]:
         axis = axis_of(level)
         if axis == "streamed":
             found.append(on_axis(level, binding.streamed.name))
+        elif isinstance(level, Lanes):
+            found.append(on_axis(level, (binding.streamed if binding.row is None else binding.row).name))
         elif axis == "inner" and isinstance(level, Loop):
             found += inner_levels(binding, level.tile, split)
         elif not axis and not isinstance(level, Persistent):
