@@ -53,7 +53,7 @@ def combine(
     target = _target(form, state, running, lines, full=any(source.full for source in sources))
     found = [pivot for pivot in form.shifted if pivot.is_found and pivot.value not in still]
     for _ in range(max(source.steps for source in sources) if steps is None else steps) if found else ():
-        target = _recentred(form, found, sources, target, lines)
+        target = _recentre(form, found, sources, target, lines)
     state |= target.state
     sums = _sums(form.accumulators, sources, target, lines)
     return {value: made for value, made in (state | sums).items() if isinstance(value, Value)}
@@ -100,7 +100,7 @@ def _starts_anew(pivot: Pivot) -> bool:
     return pivot.policy is PivotPolicy.SLOPE and bool(pivot.scales or pivot.onto)
 
 
-def _recentred(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source], at: Target, lines: Lines) -> Target:
+def _recentre(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source], at: Target, lines: Lines) -> Target:
     """c + δ for every pivot that is found from sums; the old c if that is not finite."""
     needed = frozenset[Value]().union(*(values_of(pivot.source) for pivot in found))
     asked = [one for one in form.accumulators if one.value in needed]

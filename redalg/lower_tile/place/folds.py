@@ -51,25 +51,25 @@ class Folds:
         dtype = integer_dtype(value, self.form)
         return self.assembly.new(f"{value.name}{suffix}", *indices, dtype=dtype, scope=scope)
 
-    def emptied(self) -> list[Statement]:
+    def empty(self) -> list[Statement]:
         """The statements that make every state empty: the identity."""
         into = self.lanes or self.rows
         return [Fill(into[value].name, identity) for structure in self.structures
                 for value, identity in zip(structure.values, identities(structure), strict=True)]  # fmt: skip
 
-    def taken(self, space: Space) -> list[Statement]:
+    def take(self, space: Space) -> list[Statement]:
         """The statements that join one element to the state of every lane."""
         body = list[Statement]()
         for structure in self.structures:
-            element = self._lifted(structure, space, body)
+            element = self._lift(structure, space, body)
             state = [self.lanes[value] for value in structure.values]
-            body += self._joined(structure, state, [element[value] for value in structure.values], state)
+            body += self._join(structure, state, [element[value] for value in structure.values], state)
         return body
 
     def tile(self, structure: Structure, space: Space) -> list[Statement]:
         """The statements that join a tile's elements by a tree of neighbours, and the result to the row's state."""
         body = list[Statement]()
-        tree = self._tree(structure, self._lifted(structure, space, body), body)
+        tree = self._tree(structure, self._lift(structure, space, body), body)
         first = [tree[value].xreplace({J: S.Zero}) for value in structure.values]
         return [*body, *self._onto_rows(structure, first)]
 
@@ -81,9 +81,9 @@ class Folds:
     def _onto_rows(self, structure: Structure, after: Sequence[Load]) -> list[Statement]:
         """Store the row's state ⊕ `after` as the row's state."""
         state = [self.rows[value] for value in structure.values]
-        return self._joined(structure, state, after, state)
+        return self._join(structure, state, after, state)
 
-    def _lifted(self, structure: Structure, space: Space, body: list[Statement]) -> dict[Value, Load]:
+    def _lift(self, structure: Structure, space: Space, body: list[Statement]) -> dict[Value, Load]:
         """The buffers of a tile's elements; beyond the end of the streamed axis they hold the identity."""
         lift = lifted(structure.monoid, structure.operands, self.form.cascade.axis)
         element = {value: self._new(value, "_next", *self.assembly.lane) for value in structure.values}
@@ -92,7 +92,7 @@ class Folds:
         body.append(self.assembly.stores(*zip(element.values(), reads, strict=True)))
         return element
 
-    def _joined(
+    def _join(
         self, structure: Structure, before: Sequence[Load], after: Sequence[Load], target: Sequence[Load],
         guard: Boolean = S.true,
     ) -> list[Statement]:  # fmt: skip
@@ -116,7 +116,7 @@ class Folds:
             found[node] = Where(IsFinite(total), Kept(a - Kept(total - second)) + Kept(b - second), S.Zero)
         return body, [expr.xreplace(found) for expr in exprs]
 
-    def collapsed(self) -> list[Statement]:
+    def collapse(self) -> list[Statement]:
         """The statements that join the lanes by a tree of neighbours, and store its root in row buffers."""
         body = list[Statement]()
         for structure in self.structures:
@@ -135,7 +135,7 @@ class Folds:
             # of the elements `there`, only those that the guard keeps count
             there = [load.xreplace({J: Mod(J + step, width)}) for load in here]
             first = And(Eq(Mod(J, 2 * step), 0), J + step < width)
-            body += self._joined(structure, here, there, here, first)
+            body += self._join(structure, here, there, here, first)
             step *= 2
         return tree
 

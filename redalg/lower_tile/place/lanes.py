@@ -103,7 +103,7 @@ class Lanes:
 
     def build(self) -> tuple[Slots, list[Statement]]:
         """The slots of rows, and the statements: empty lanes, the loop, the merge of the lanes."""
-        head = self.empty + self.folds.emptied() + self._begun() + self._first_pivots()
+        head = self.empty + self.folds.empty() + self._start_shared() + self._first_pivots()
         body = tuple(self._step())
         loop = self._groups(body) if self.grouped else self._loop(body)
         slots, tail = self._collapse()
@@ -118,7 +118,7 @@ class Lanes:
         left = Min(GROUP, tiles - GROUP_NUMBER * GROUP, evaluate=False)
         left = sympify(GROUP) if sympify(tiles % GROUP) == 0 else left
         inner = Loop(TILE, left, self.space.plan.stages, body)
-        return Loop(GROUP_NUMBER, sympify(tiles_of(tiles, GROUP)), 0, (inner, *self._recentred()), pipelined=False)
+        return Loop(GROUP_NUMBER, sympify(tiles_of(tiles, GROUP)), 0, (inner, *self._recentre()), pipelined=False)
 
     # ---- the lanes' states -------------------------------------------------------------------------------------------
 
@@ -126,33 +126,33 @@ class Lanes:
         """Store the first element of every lane as its centre, if no step asks for it."""
         if not self.local or not (self.lagged or self.full):
             return []
-        step = self._at(self.space.streaming(S.Zero, self.first))
+        step = self._tile_at(self.space.streaming(S.Zero, self.first))
         program = programs(self.form).of(first_program, ends=step.ends)
         wanted = {pivot.value: self.slots.read(pivot.value) for pivot in self.local}
         step.run(only(program, wanted), self.slots, {}, wanted)
         self.assembly.made.clear()
         return step.body
 
-    def _at(self, space: Space) -> Step:
+    def _tile_at(self, space: Space) -> Step:
         """A tile whose producers are known, without statements so far."""
         step = Step(self.form, self.assembly, space, self.before)
         step.produce()
         return step
 
-    def _begun(self) -> list[Statement]:
+    def _start_shared(self) -> list[Statement]:
         """Start the pivots that a row's lanes share: from its first tile, as a block does; −∞ if nothing is live."""
         body = list[Statement]()
         for pivot in self.shared:
             start = self.starts.loads[pivot.value] = self.assembly.new(f"{pivot.value.name}_start", I)
             body.append(Fill(start.name, S.NegativeInfinity))
         if self.shared and not self.late:
-            body += self._offered(self.space.streaming(self.span[0], self.first))
+            body += self._offer_pivots(self.space.streaming(self.span[0], self.first))
             self.assembly.made.clear()
         return body
 
-    def _offered(self, space: Space) -> list[Statement]:
+    def _offer_pivots(self, space: Space) -> list[Statement]:
         """Offer a tile's own pivots to the rows that have none yet, and the rows' pivots to the lanes."""
-        step, rows, lanes = self._at(space), self.starts.loads, self.slots.loads
+        step, rows, lanes = self._tile_at(space), self.starts.loads, self.slots.loads
         program = programs(self.form).of(tile_program, ends=step.ends)
         tile = step.make(only(program, self.starts.numbers), Slots())
         for value in self.starts.numbers:
@@ -164,11 +164,11 @@ class Lanes:
 
     def _step(self) -> list[Statement]:
         """Take one element into the state of every lane."""
-        offered = self._offered(self.space) if self.late else []
+        offered = self._offer_pivots(self.space) if self.late else []
         self.assembly.made.clear()
-        step = self._at(self.space)
+        step = self._tile_at(self.space)
         self._load(step)
-        step.body += self.folds.taken(step.space)
+        step.body += self.folds.take(step.space)
         step.scale(self.slots)
         steps = 0 if self.lagged or not self.local else 1
         still = frozenset(pivot.value for pivot in self.shared)
@@ -186,7 +186,7 @@ class Lanes:
         exprs += [term for one in self.form.structures for term in one.operands]
         step.stage(domain, *(live_term(one, domain) for one in exprs))
 
-    def _recentred(self) -> list[Statement]:
+    def _recentre(self) -> list[Statement]:
         """Move every lane to its own natural centre; its extrema stay."""
         program = programs(self.form).of(recentre_program, still=frozenset(pivot.value for pivot in self.shared))
         moving = [one.value for one in self.form.accumulators if len(one.transition) > 1]
@@ -201,7 +201,7 @@ class Lanes:
         rows, _ = allocate(self.form, self.assembly, self.space.problem)
         rows.scale.update(self.slots.scale)
         rows.loads.update(self.folds.rows)
-        body = self.folds.collapsed()
+        body = self.folds.collapse()
         body += [self.assembly.reduce("sum", met, rows.nan[value]) for value, met in self.slots.nan.items()]
         lanes = (self.form.cascade.axis,)
         reads = {tagged(value, "lane", lanes): read for value, read in self.slots.reads().items()}

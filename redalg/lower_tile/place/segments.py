@@ -173,7 +173,7 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it."""
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     folds = Folds(job.form, assembly, space, by_row=True)
-    body += folds.emptied()
+    body += folds.empty()
     slots = replace(slots, loads=slots.loads | folds.rows, scale=parts.slots.scale)
     places = {value: (name, parts.place(value, space, PART)) for value, name in parts.names.items()}
     part, loop = part_of(places, slots, job, assembly)

@@ -64,7 +64,7 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
         return slots, [*whole.bound, *body], place.space
     slots, body = allocate(job.form, assembly, job.problem)
     folds = Folds(job.form, assembly, place.space)
-    body += folds.emptied()
+    body += folds.empty()
     before: list[Statement] = []
     step = Step(job.form, assembly, place.space, before, job.sums)
     if job.plan.level == "row":  # the tile is the state
