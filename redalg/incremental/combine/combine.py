@@ -106,13 +106,13 @@ def _recentre(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source]
     asked = [one for one in form.accumulators if one.value in needed]
     known = {**at.known, **_sums(asked, sources, at, lines, "_there")}
     state, safe = dict(at.state), dict(at.safe)
-    quotients = {pivot.value: fraction(pivot.source.together()) for pivot in found}
-    divisors = Counter(below for _, below in quotients.values())
+    quotients = _quotients(found) if any(source.of_elements for source in sources) else {}
     for pivot in found:
-        c, name, (above, below) = at.state[pivot.value], f"{pivot.value}_moved", quotients[pivot.value]
+        c, name = at.state[pivot.value], f"{pivot.value}_moved"
         source = pivot.source.xreplace(known)
-        if divisors[below] > 1 and not below.is_number:  # any centre is exact, so that one reciprocal serves all
-            source = above.xreplace(known) * lines.assign("inverse", 1 / below.xreplace(known))
+        if pivot.value in quotients:
+            above, below = (part.xreplace(known) for part in quotients[pivot.value])
+            source = above * lines.assign("inverse", 1 / below)
         step = lines.assign(f"{pivot.value}_step", source)
         there = lines.assign(name, c + step, Precision.EXACT_PLACES)
         moves = is_finite_number(there)
@@ -121,6 +121,16 @@ def _recentre(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source]
             f"{pivot.value}_safe", Where(moves, there, at.safe[pivot.value]), Precision.EXACT_PLACES
         )
     return Target(state, safe, at.stays - {pivot.value for pivot in found})
+
+
+def _quotients(found: Sequence[Pivot]) -> dict[Value, tuple[Expr, Expr]]:
+    """Numerator and denominator of displacements that share theirs: any centre is exact, so that one reciprocal serves.
+
+    It pays for every element. Of states, quotients that do not wait for each other are sooner done (inertia I3).
+    """
+    quotients = {pivot.value: fraction(pivot.source.together()) for pivot in found}
+    divisors = Counter(below for _, below in quotients.values() if not below.is_number)
+    return {value: (above, below) for value, (above, below) in quotients.items() if divisors[below] > 1}
 
 
 def _sums(

@@ -37,6 +37,7 @@ class Elements(Source):
         """
         self.form, self.tile = form, tile
         self.over = form.cascade.reduced_axes if over is None else over
+        self.of_elements = not self.over
         producers = form.cascade.producers
         self.given = tuple(one.value for one in producers) if tile else ()
         lines.given(self.given)

@@ -48,9 +48,15 @@ def marks_empty(pivot: Pivot, c: Expr, form: FusedForm) -> Boolean:
 
 
 class Source(ABC):
-    """A thing that states are made from. If it is `full`, each pivot that it holds is a number."""
+    """A thing that states are made from.
+
+    Attributes:
+        full: each pivot that it holds is a number.
+        of_elements: it is an element for every lane, which nothing is reduced over.
+    """
 
     full = False
+    of_elements = False
 
     @property
     @abstractmethod
