@@ -24,7 +24,7 @@ from redalg.expression import Let as Named
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.combine.let import Assign, Fold, Let, Precision, Program
-from redalg.lower_tile.ir.program import Copy, ReduceTile, Statement
+from redalg.lower_tile.ir.program import Copy, Statement
 from redalg.lower_tile.ir.scalars import IsNaN, Kept, Load, Wide
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import ColumnSum, Data, Pending
@@ -159,10 +159,9 @@ class Placer:
         read = self._read(condition)
         if read == self.space.inside():
             return self.space.left()
-        counted, row = Where(read, S.One, S.Zero), self.assembly.new(buffer_name(let.value.name), I)
-        self.body.append(
-            ReduceTile("sum", self.assembly.tile_of("term", counted, self.body).name, row.name, clear=True)
-        )
+        row = self.assembly.new(buffer_name(let.value.name), I)
+        ones = self.assembly.tile_of("term", Where(read, S.One, S.Zero), self.body)
+        self.body.append(self.assembly.reduce("sum", ones, row))
         return row
 
     def _count_nan(self, value: Value, source: Load) -> None:
