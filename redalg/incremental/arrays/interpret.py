@@ -25,7 +25,7 @@ from redalg.incremental.arrays.tape import Recorder, Tape
 from redalg.incremental.combine.finish import finish_program, output_program
 from redalg.incremental.combine.let import Assign, Fold, Folding, Gather, Join, Let, Program
 from redalg.incremental.combine.programs import definitions, leaf_program, merge_program, productions, programs
-from redalg.incremental.combine.sources import tagged
+from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
 from redalg.incremental.remembered import Remembered
 
@@ -121,8 +121,7 @@ class Executor:
 
     def merge(self, scope: Scope, a: Slots, b: Slots) -> Slots:
         """a ⊕ b, a before b."""
-        given = {tagged(value, tag): array for tag, state in (("a", a), ("b", b)) for value, array in state.items()}
-        return run_program(self.programs.of(merge_program), scope, given)
+        return run_program(self.programs.of(merge_program), scope, tag_slots(a, FIRST) | tag_slots(b, SECOND))
 
     def identity(self, scope: Scope) -> Slots:
         """The empty state: a leaf of no elements."""

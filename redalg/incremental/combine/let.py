@@ -11,8 +11,8 @@ A line says nothing of arrays, tiles, lanes or kernels. Where it runs follows fr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
 from typing import final
@@ -236,6 +236,10 @@ class Program:
         missing = {*self.results.values(), *values_of(self.domain)} - known
         if missing:
             raise AssertionError(f"{self.name}: no line defines the results {sorted(map(str, missing))}")
+
+    def only(self, wanted: Iterable[Value]) -> Program:
+        """The program without the results that are not wanted, and without the lines that these alone need."""
+        return replace(self, results={value: self.results[value] for value in wanted}).pruned()
 
     def pruned(self) -> Program:
         """The program without the lines that no result needs."""

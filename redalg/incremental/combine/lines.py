@@ -53,7 +53,10 @@ class Lines:
         self, name: str, factors: Sequence[Expr], over: tuple[Axis, ...], precision: Precision = Precision.COMPUTE,
         of: Value | None = None,
     ) -> Value:  # fmt: skip
-        """Add value := Σ over axes of a product, unless a line says so already; `of`: see `Folding`."""
+        """Add value := Σ over axes of a product, unless a line says so already.
+
+        `of`: the accumulator that the product is, for a kernel.
+        """
         return self._fold(name, Folding("sum", tuple(factors), over, precision, of=of))
 
     def reduce(

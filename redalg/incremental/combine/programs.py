@@ -12,7 +12,7 @@ from redalg.incremental.combine.define import definition_program, producer_progr
 from redalg.incremental.combine.elements import Elements
 from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.lines import Lines
-from redalg.incremental.combine.sources import States
+from redalg.incremental.combine.sources import FIRST, LANE, SECOND, States
 from redalg.incremental.form import FusedForm
 from redalg.incremental.remembered import Remembered
 
@@ -28,7 +28,7 @@ def leaf_program(form: FusedForm) -> Program:
 def merge_program(form: FusedForm) -> Program:
     """The state of two states, `a` before `b`."""
     lines = Lines()
-    a, b = States(form, "a", lines), States(form, "b", lines)
+    a, b = States(form, FIRST, lines), States(form, SECOND, lines)
     state = combine(form, [a, b], lines)
     return Program("merge", (*a.slots.values(), *b.slots.values()), tuple(lines.lets), state).pruned()
 
@@ -36,7 +36,7 @@ def merge_program(form: FusedForm) -> Program:
 def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = False) -> Program:
     """The state of states side by side along the form's axis, in order (`full`: each holds numbers as pivots)."""
     lines = Lines()
-    states = States(form, "lane", lines, (form.cascade.axis,), full=full)
+    states = States(form, LANE, lines, (form.cascade.axis,), full=full)
     state = combine(form, [states], lines, steps)
     return Program("collapse", tuple(states.slots.values()), tuple(lines.lets), state).pruned()
 
@@ -52,7 +52,7 @@ def tile_program(form: FusedForm, *, ends: bool) -> Program:
 def step_program(form: FusedForm, *, ends: bool) -> Program:
     """The state of a running state `a` and a tile after it."""
     lines = Lines()
-    running, tile = States(form, "a", lines), Elements(form, lines, tile=True, ends=ends)
+    running, tile = States(form, FIRST, lines), Elements(form, lines, tile=True, ends=ends)
     state = combine(form, [running, tile], lines, 1)
     return Program("step", (*running.slots.values(), *tile.given), tuple(lines.lets), state).pruned()
 
@@ -62,7 +62,7 @@ def lane_program(
 ) -> Program:
     """The state of a lane's state `a` and its next element (`full`: the lane's pivots are numbers)."""
     lines = Lines()
-    running = States(form, "a", lines, full=full)
+    running = States(form, FIRST, lines, full=full)
     element = Elements(form, lines, (), tile=True, ends=ends)
     state = combine(form, [running, element], lines, steps, still)
     return Program("lane", (*running.slots.values(), *element.given), tuple(lines.lets), state).pruned()
@@ -80,7 +80,7 @@ def first_program(form: FusedForm, *, ends: bool) -> Program:
 def recentre_program(form: FusedForm, still: frozenset[Value] = frozenset()) -> Program:
     """A state `a` at its natural pivots."""
     lines = Lines()
-    running = States(form, "a", lines)
+    running = States(form, FIRST, lines)
     state = combine(form, [running], lines, 1, still)
     return Program("recentre", tuple(running.slots.values()), tuple(lines.lets), state).pruned()
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import final
+from typing import TypeVar, final
 
 from sympy import Eq, Expr, Gt, Mul, S, exp
 from sympy.logic.boolalg import And, Boolean
@@ -26,6 +26,9 @@ from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure, magnitude_of
 from redalg.monoids import MONOIDS
 
+T = TypeVar("T")
+FIRST, SECOND, LANE = "a", "b", "lane"
+"""Tags of slots: of the first of two states and of a running one, of the second, of states side by side."""
 At = Mapping[Expr, Expr]
 """A symbol of the form -> the value of a program that stands for it."""
 
@@ -268,6 +271,11 @@ def exponent_of(name: str, moves: Sequence[Move], lines: Lines) -> Value:
     """Σ q·(u − c) of (q, u, c), each difference a line: SymPy would write 3·(u − c) as 3·u − 3·c, and lose digits."""
     below = [lines.assign(f"{name}_below", u - c, Precision.EXACT_PLACES) for _, u, c in moves]
     return lines.total(f"{name}_exponent", [Mul(q, term) for (q, _, _), term in zip(moves, below, strict=True)])
+
+
+def tag_slots(state: Mapping[Value, T], tag: str, over: tuple[Axis, ...] = ()) -> dict[Value, T]:
+    """The contents of a state, by the slots of the states that bear a tag."""
+    return {tagged(value, tag, over): content for value, content in state.items()}
 
 
 def tagged(value: Value, tag: str, over: tuple[Axis, ...] = ()) -> Value:

@@ -27,7 +27,7 @@ class Assembly:
 
     def __init__(self, plan: Plan, names: Names, compute: str) -> None:
         self.plan, self.names, self.compute = plan, names, compute
-        self.buffers: list[Buffer] = []
+        self.buffers: dict[str, Buffer] = {}
         self.made: dict[Basic, str] = {}
         self.lane = (J, I) if plan.along_rows else (I, J)
         self.extents = {I: plan.block_row, J: plan.block_streamed, E_: plan.block_column}
@@ -35,7 +35,7 @@ class Assembly:
     def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:
         """Allocate a buffer."""
         name = self.names.fresh(wanted)
-        self.buffers.append(Buffer(name, scope, tuple(shape), dtype or self.compute, note))
+        self.buffers[name] = Buffer(name, scope, tuple(shape), dtype or self.compute, note)
         return name
 
     def new(
@@ -86,15 +86,16 @@ class Assembly:
 
     def holds(self, name: str) -> bool:
         """Tell if a name is a buffer of the kernel."""
-        return any(one.name == name for one in self.buffers)
+        return name in self.buffers
 
     def shape(self, name: str) -> tuple[int, ...]:
         """The shape of a buffer."""
-        return next(one.shape for one in self.buffers if one.name == name)
+        return self.buffers[name].shape
 
     def is_fragment(self, name: str) -> bool:
         """Tell if a name is a tile in registers, in the dtype of the arithmetic."""
-        return any(one.name == name and (one.scope, one.dtype) == ("fragment", self.compute) for one in self.buffers)
+        buffer = self.buffers.get(name)
+        return buffer is not None and (buffer.scope, buffer.dtype) == ("fragment", self.compute)
 
 
 def mask_dead(live: Boolean, expr: Expr, outside: Expr) -> Expr:

@@ -123,7 +123,7 @@ class ColumnSum(Pending):
         return (self.space.plan.block_column,)
 
     def first(self, body: list[Statement]) -> None:
-        """Nothing comes before."""
+        """Append nothing."""
 
     def into(self, target: str, body: list[Statement], *, clear: bool) -> None:
         shape = (self.space.plan.block_column, self.space.plan.block_streamed)
@@ -137,7 +137,7 @@ class ColumnSum(Pending):
 class Data:
     """The data of a tile of a form.
 
-    `nan`: buffers that count the NaN which extrema meet.
+    `nan`: buffers that count the NaN which extrema meet. `columns`: the accumulators that are matrix products.
     """
 
     form: FusedForm

@@ -15,10 +15,8 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Cast, Value, Where
 from redalg.expression import Let as Named
+from redalg.incremental.combine.sources import SECOND
 from redalg.lower_tile.ir.scalars import Is, IsFinite, Load, ScaledExp
-
-SECOND = "b"
-"""The tag of the second of two states that are merged."""
 
 
 def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:

@@ -32,17 +32,17 @@ from redalg.incremental.combine.programs import (
     recentre_program,
     tile_program,
 )
-from redalg.incremental.combine.sources import tagged
+from redalg.incremental.combine.sources import FIRST, LANE, tag_slots
 from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Is
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import TILE
-from redalg.lower_tile.place.lines import FIRST, Placer
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import I, J, Space
-from redalg.lower_tile.place.step import Step, only
+from redalg.lower_tile.place.step import Step
 from redalg.strategies.varying import tiles_of
 
 GROUP = 8
@@ -129,7 +129,7 @@ class Lanes:
         step = self._tile_at(self.space.streaming(S.Zero, self.first))
         program = programs(self.form).of(first_program, ends=step.ends)
         wanted = {pivot.value: self.slots.read(pivot.value) for pivot in self.local}
-        step.run(only(program, wanted), self.slots, {}, wanted)
+        step.run(program.only(wanted), self.slots, {}, wanted)
         self.assembly.made.clear()
         return step.body
 
@@ -154,7 +154,7 @@ class Lanes:
         """Offer a tile's own pivots to the rows that have none yet, and the rows' pivots to the lanes."""
         step, rows, lanes = self._tile_at(space), self.starts.loads, self.slots.loads
         program = programs(self.form).of(tile_program, ends=step.ends)
-        tile = step.make(only(program, self.starts.numbers), Slots())
+        tile = step.make(program.only(self.starts.numbers), Slots())
         for value in self.starts.numbers:
             step.body.append(self.assembly.stores((rows[value], first_nonempty(rows[value], tile[value]))))
         taken = [(lanes[value], first_nonempty(lanes[value], rows[value])) for value in self.starts.numbers]
@@ -174,8 +174,8 @@ class Lanes:
         still = frozenset(pivot.value for pivot in self.shared)
         how = {"ends": step.ends, "full": self.lagged or self.full, "steps": steps, "still": still}
         state = self.slots.reads()
-        program = only(programs(self.form).of(lane_program, **how), state)
-        step.run(program, self.slots, {tagged(value, FIRST): read for value, read in state.items()}, state)
+        program = programs(self.form).of(lane_program, **how).only(state)
+        step.run(program, self.slots, tag_slots(state, FIRST), state)
         return offered + step.body
 
     def _load(self, step: Step) -> None:
@@ -191,8 +191,8 @@ class Lanes:
         program = programs(self.form).of(recentre_program, still=frozenset(pivot.value for pivot in self.shared))
         moving = [one.value for one in self.form.accumulators if len(one.transition) > 1]
         wanted = {value: self.slots.read(value) for value in (*moving, *(pivot.value for pivot in self.local))}
-        reads = {tagged(value, FIRST): read for value, read in self.slots.reads().items()}
-        return Placer(only(program, wanted), self.assembly, self.space, reads).build(wanted)
+        reads = tag_slots(self.slots.reads(), FIRST)
+        return Placer(program.only(wanted), self.assembly, self.space, reads).build(wanted)
 
     # ---- N states to one ---------------------------------------------------------------------------------------------
 
@@ -203,13 +203,12 @@ class Lanes:
         rows.loads.update(self.folds.rows)
         body = self.folds.collapse()
         body += [self.assembly.reduce("sum", met, rows.nan[value]) for value, met in self.slots.nan.items()]
-        lanes = (self.form.cascade.axis,)
-        reads = {tagged(value, "lane", lanes): read for value, read in self.slots.reads().items()}
+        reads = tag_slots(self.slots.reads(), LANE, (self.form.cascade.axis,))
         # lanes of no elements or of no weight may have their centres far from the row's
         steps = None if self.full and self.lagged else self.form.links + 2
         program = programs(self.form).of(collapse_program, steps=steps, full=self.full)
         wanted = {value: rows.read(value) for value in self.slots.numbers}
-        body += Placer(only(program, wanted), self.assembly, self.space, reads).build(wanted)
+        body += Placer(program.only(wanted), self.assembly, self.space, reads).build(wanted)
         return rows, body
 
 

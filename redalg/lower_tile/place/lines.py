@@ -40,9 +40,6 @@ from redalg.lower_tile.place.expressions import (
 )
 from redalg.lower_tile.place.space import E_, I, J, Space, unforgetting
 
-FIRST = "a"
-"""The tag of the first of two states that are merged, and of a running state."""
-
 
 @final
 class Placer:
@@ -61,6 +58,7 @@ class Placer:
         self.values = dict(values)
         self.lines = {let.value: let for let in program.lets if isinstance(let, Assign)}
         self.uses = _uses(program)
+        self.bases = {u for let in self.lines.values() for _, u, _ in let.moves}
         self.divided = _read_by_quotients(self.lines)
         self.named: dict[Expr, Load] = {}
         self.pending: dict[Expr, Pending] = {}
@@ -89,15 +87,11 @@ class Placer:
     def _line(self, let: Assign) -> Expr:
         """The read of a line that has a buffer."""
         expr = self._expr(let)
-        splits = isinstance(let.expr, Max | Min | Where) or self._is_base(let.value)
+        splits = isinstance(let.expr, Max | Min | Where) or let.value in self.bases  # of an exponential
         number, rest = positive_factor(expr) if splits else (S.One, expr)
         if isinstance(rest, Load) and rest in self.buffers:
             return number * rest
         return number * self._buffer(let.value, number, rest)
-
-    def _is_base(self, value: Value) -> bool:
-        """Tell if a value is the base of an exponential, from which a positive number may be taken out."""
-        return any(value == u for let in self.lines.values() for _, u, _ in let.moves)
 
     # ---- folds -------------------------------------------------------------------------------------------------------
 
@@ -121,7 +115,7 @@ class Placer:
             old = self.assembly.new(f"{buffer.name}_old", I)
             self.body.append(Copy(buffer.name, old.name))
             self.values[before] = self.values[before].xreplace({buffer: old})
-        number, source = self._source(let)
+        number, source = self._source(let, self._read(let.folding.factors[0]))
         self.body.append(self.assembly.reduce(let.folding.kind, source, buffer, clear=False))
         self._count_nan(both, source)
         self.values[both] = number * buffer
@@ -138,15 +132,14 @@ class Placer:
             return self._pend(ColumnSum(read, self.space, self.assembly))
         if kind == "sum" and not read.has(J) and self.data:
             return read * self.space.plan.block_streamed
-        number, source = self._source(let)
+        number, source = self._source(let, read)
         target = self._end_of(let.value, number) or self.assembly.new(buffer_name(let.value.name), I)
         self.body.append(self.assembly.reduce(kind, source, target))
         self._count_nan(let.value, source)
         return number * target
 
-    def _source(self, let: Fold) -> tuple[Expr, Load]:
-        """The tile that a fold reduces, and the positive number that its elements share."""
-        read = self._read(let.folding.factors[0])
+    def _source(self, let: Fold, read: Expr) -> tuple[Expr, Load]:
+        """The positive number that the elements of a fold share, and the tile that it reduces."""
         number, rest = positive_factor(read) if let.folding.kind == "max" or not self.data else (S.One, read)
         wanted = "term" if self.data else f"{let.value.name}_moved"
         return number, self.assembly.tile_of(buffer_name(wanted), rest, self.body)

@@ -135,15 +135,6 @@ class Operands:
         rest = Mul(*(one for one in Mul.make_args(read) if one.has(J)))
         return rest * self.assembly.shared_row("factor", factor, self.before, note=f"{factor}")
 
-    def head(self, space: Space, expr: Expr, live: Boolean, body: list[Statement]) -> str:
-        """A tile in registers, of columns and streamed elements, that holds a term; 0 if the element does not count."""
-        inner, plan = self.staged(space, expr, body), space.plan
-        read = inner.read(expr) if live is S.true else Where(live, inner.read(expr), S.Zero)
-        shape = (plan.block_column, plan.block_streamed)
-        name = self.assembly.buffer("head", "fragment", shape, space.problem.compute)
-        body.append(Parallel(((E_, shape[0]), (J, shape[1])), (Store(name, (E_, J), read),)))
-        return name
-
     def right(
         self, space: Space, expr: Expr, dtype: str, body: list[Statement], live: Boolean = S.true
     ) -> tuple[str, bool]:

@@ -18,9 +18,7 @@ from typing import Any, final
 
 from sympy import And, Expr, Integer, Min, S
 
-from redalg.expression import Axis
-from redalg.incremental.combine.programs import merge_program, programs
-from redalg.incremental.combine.sources import tagged
+from redalg.expression import Axis, Value
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
@@ -37,15 +35,13 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
-from redalg.lower_tile.place.expressions import SECOND
 from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
-from redalg.lower_tile.place.lines import FIRST, Placer
 from redalg.lower_tile.place.selection import row_width, selected_part
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
-from redalg.lower_tile.place.slots import Slots, State, allocate, stands_alone
+from redalg.lower_tile.place.slots import Slots, State, allocate, best_loads, stands_alone
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
-from redalg.lower_tile.place.step import only
+from redalg.lower_tile.place.step import merge_states
 from redalg.strategies.varying import tiles_of
 
 PART, CHUNK = index("part"), index("chunk")
@@ -231,7 +227,7 @@ def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, 
     inner = Assembly(job.plan, assembly.names, job.problem.compute)
     body = tuple(merge_statements(job, space, inner, parts))
     flag = assembly.buffer("last", "local", (1,), "int32", note="whether this block is the last of its tile")
-    assembly.buffers += inner.buffers
+    assembly.buffers |= inner.buffers
     at_tile = tuple(variable for variable, _ in place.grid if variable != SEGMENT) or (S.Zero,)
     if row is not None and chunks != 1:
         body = (Loop(CHUNK, chunks, 0, body, pipelined=False),)
@@ -247,16 +243,11 @@ def part_of(
     part, body = Slots(scale=slots.scale), list[Statement]()
     for value, (workspace, where) in places.items():
         load = slots.loads[value]
-        if isinstance(value, tuple):
-            structure, number = value
-            name, width = ("best_part", "best_part_place")[number], row_width(structure, job.problem)
-            shape = (job.plan.block_row, width) if width else (job.plan.block_row,)
-            note = f"{structure.monoid} {structure.term}"
-            target = Load(assembly.buffer(name, "fragment", shape, "int64", note), *load.indices)
-        else:
-            target = assembly.new(f"{value.name}_part", *load.indices, dtype=integer_dtype(value, job.form))
-        part.loads[value] = target
-        body.append(assembly.stores((target, Load(workspace, *where))))
+        if isinstance(value, Value):
+            part.loads[value] = assembly.new(f"{value.name}_part", *load.indices, dtype=integer_dtype(value, job.form))
+        elif value not in part.loads:
+            part.loads.update(best_loads(value[0], assembly, job.problem, "best_part"))
+        body.append(assembly.stores((part.loads[value], Load(workspace, *where))))
     return part, body
 
 
@@ -277,8 +268,5 @@ def merge_step(assembly: Assembly, space: Space, slots: Slots, part: Slots, form
     """Merge one part into the running state (state ⊕ part)."""
     joined = {value for structure in form.structures for value in structure.values}  # elements of several components
     numbers = {value: slots.read(value) for value in slots.numbers if value not in joined}
-    reads = {tagged(value, tag): read
-             for tag, side in ((FIRST, slots), (SECOND, part)) for value, read in side.reads().items()}  # fmt: skip
     alone = [one.value for one in form.extrema if stands_alone(one, form)]
-    program = only(programs(form).of(merge_program), numbers)
-    return Placer(program, assembly, space, reads, alone=alone).build(numbers)
+    return merge_states(form, assembly, space, numbers, part.reads(), alone=alone)

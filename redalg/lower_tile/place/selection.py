@@ -184,6 +184,6 @@ def remove_best(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Paral
     return fill_buffer(assembly, names[0], Where(taken, NO_ELEMENT, loads[0]), J)
 
 
-def empty_buffers(names: Best) -> list[Statement]:
+def empty_buffers(names: Sequence[str]) -> list[Statement]:
     """The statements that make buffers empty: they hold `NO_ELEMENT`."""
     return [Fill(name, NO_ELEMENT) for name in names]

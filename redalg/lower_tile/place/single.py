@@ -47,7 +47,7 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
 
 def kernel_of(place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
     """The kernel of a frame's grid, with the buffers that were taken for its statements."""
-    return Kernel(place.grid, tuple(assembly.buffers), tuple(body), title)
+    return Kernel(place.grid, tuple(assembly.buffers.values()), tuple(body), title)
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:

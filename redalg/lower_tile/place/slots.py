@@ -90,15 +90,21 @@ def allocate(
             slots.nan[extremum.value] = assembly.new(f"{extremum.value.name}_nan", *own, note=f"NaN met{tail}")
             body.append(Fill(slots.nan[extremum.value].name, S.Zero))
     for structure in ranked_structures(form, assembly.plan) if not lanes else ():
-        names = best_buffers(structure, assembly, problem)
-        places = (PLACE,) if row_width(structure, problem) else ()
-        slots.loads.update({(structure, place): Load(name, I, *places) for place, name in enumerate(names)})
-        body += empty_buffers(names)
+        found = best_loads(structure, assembly, problem)
+        slots.loads.update(found)
+        body += empty_buffers([load.name for load in found.values()])
     for pivot in form.shifted:
         add(pivot.value, S.NegativeInfinity, f"pivot of {pivot.base}")
     for accumulator in form.accumulators:
         add(accumulator.value, S.Zero, f"sum {accumulator.term}", own if lanes else indices_of(accumulator, assembly))
     return slots, body
+
+
+def best_loads(structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> dict[State, Load]:
+    """The reads of new buffers for the best elements of every row, by their number."""
+    places = (PLACE,) if row_width(structure, problem) else ()
+    names = best_buffers(structure, assembly, problem, wanted)
+    return {(structure, number): Load(name, I, *places) for number, name in enumerate(names)}
 
 
 def indices_of(accumulator: Accumulator, assembly: Assembly) -> tuple[Symbol, ...]:

@@ -96,7 +96,7 @@ def summing(
     extents = ((I, space.plan.block_row), (J, space.plan.block_streamed))
     body.append(Parallel(extents, (Store(sums.workspace, where, made, inside),)))
     title = f"sums over parts of {producer.cascade.axis}"
-    return Kernel((*grid, (SPLIT, sums.parts)), tuple(assembly.buffers), (*before, *body), title)
+    return Kernel((*grid, (SPLIT, sums.parts)), tuple(assembly.buffers.values()), (*before, *body), title)
 
 
 def tile_space(space: Space, variable: Symbol, block: Symbol) -> Space:

@@ -8,8 +8,7 @@ slopes from data        state = merge(state, combine(tile)): β·(u − c) is ro
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Collection, Mapping
 from typing import final
 
 from sympy import Expr, S
@@ -19,15 +18,15 @@ from redalg.decompose.domain import live_term
 from redalg.expression import Value
 from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.programs import merge_program, programs, step_program, tile_program
-from redalg.incremental.combine.sources import tagged
+from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
-from redalg.lower_tile.place.expressions import SECOND, positive_factor
+from redalg.lower_tile.place.expressions import positive_factor
 from redalg.lower_tile.place.folds import Folds
-from redalg.lower_tile.place.lines import FIRST, Placer
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.producers import Production, addable_producers
 from redalg.lower_tile.place.selection import select_best, tile_elements
@@ -104,20 +103,13 @@ class Step:
         self.scale(slots)
         state, written = slots.reads(), programs(self.form)
         if self.is_alone:
-            self.run(only(written.of(tile_program, ends=self.ends), state), slots, {}, state)
+            self.run(written.of(tile_program, ends=self.ends).only(state), slots, {}, state)
         elif self.form.is_tilted:
-            self._merge(state, self.make(only(written.of(tile_program, ends=self.ends), state), slots))
+            tile = self.make(written.of(tile_program, ends=self.ends).only(state), slots)
+            self.body += merge_states(self.form, self.assembly, self.space, state, tile)
         else:
-            running = {tagged(value, FIRST): read for value, read in state.items()}
-            self.run(only(written.of(step_program, ends=self.ends), state), slots, running, state)
+            self.run(written.of(step_program, ends=self.ends).only(state), slots, tag_slots(state, FIRST), state)
         return self.body
-
-    def _merge(self, state: Mapping[Value, Expr], tile: Mapping[Value, Expr]) -> None:
-        """Merge the state of the tile into the running one."""
-        reads = {tagged(value, tag): read
-                 for tag, reads in ((FIRST, state), (SECOND, tile)) for value, read in reads.items()}  # fmt: skip
-        program = only(programs(self.form).of(merge_program), state)
-        self.body += Placer(program, self.assembly, self.space, reads).build(state)
 
     def _structures(self, slots: Slots, folds: Folds) -> None:
         """Take the tile's elements of several components in: those that are ranked, then others."""
@@ -138,6 +130,10 @@ class Step:
             self.space = self.operands.staged(self.space, expr, self.body)
 
 
-def only(program: Program, wanted: Iterable[Value]) -> Program:
-    """The program without the results that are not wanted, and without the lines that these alone need."""
-    return replace(program, results={value: program.results[value] for value in wanted}).pruned()
+def merge_states(
+    form: FusedForm, assembly: Assembly, space: Space, state: Mapping[Value, Expr], other: Mapping[Value, Expr], *,
+    alone: Collection[Value] = (),
+) -> list[Statement]:  # fmt: skip
+    """Merge another state into a state, the read of a buffer for every slot (`alone`: as of `Placer`)."""
+    reads = tag_slots(state, FIRST) | tag_slots(other, SECOND)
+    return Placer(programs(form).of(merge_program).only(state), assembly, space, reads, alone=alone).build(state)

@@ -48,8 +48,8 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
 
 LEAST_SEGMENT, RESIDENT = 4096, 4
 """Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
-TILES_OF_COLUMNS = 4
-"""Tiles of columns that a part has at least."""
+TILES_OF_COLUMNS, MOST_PARTS = 4, 64
+"""Tiles of columns that a part has at least; parts of an axis, at most."""
 LEAST_BYTES = 1 << 16
 """Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
 
@@ -58,16 +58,14 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     """The number of parts of a row, if its lanes need nothing of each other until its end."""
     length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
     if plan.along_rows:  # every tile is short, and a part needs few of them
-        wanted = min(2 * chips // grid, length // (TILES_OF_COLUMNS * plan.block_streamed), 64)
-        return 1 << max(0, wanted.bit_length() - 1)
+        return power_within(min(2 * chips // grid, length // (TILES_OF_COLUMNS * plan.block_streamed), MOST_PARTS))
     if grid > chips:
         return 1
     most = length // LEAST_SEGMENT
     if 2 * grid > chips:
         elements = sum(prod(shape) for shape in problem.shapes.values() if len(shape) > 1)
         most = elements * 4 // (grid * LEAST_BYTES)
-    wanted = min(RESIDENT * chips // grid, most, 64)
-    return 1 << max(0, wanted.bit_length() - 1)
+    return power_within(min(RESIDENT * chips // grid, most, MOST_PARTS))
 
 
 def segments(plan: Plan, problem: Problem) -> int:
@@ -84,8 +82,7 @@ def segments(plan: Plan, problem: Problem) -> int:
     tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
     if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
         tiles = plan.device.multiprocessors
-    wanted = min(plan.device.multiprocessors // grid, tiles, 64)
-    return 1 << max(0, wanted.bit_length() - 1)
+    return power_within(min(plan.device.multiprocessors // grid, tiles, MOST_PARTS))
 
 
 SPREAD = 128
@@ -123,6 +120,11 @@ def blocks(binding: Binding, problem: Problem, block_row: int, block_column: int
     grid = prod([max(1, problem.sizes[axis.name]) for axis in binding.grid])
     grid *= -(-problem.sizes[binding.column.name] // block_column) if binding.column is not None else 1
     return grid * (-(-max(1, problem.sizes[binding.row.name]) // block_row) if binding.row is not None else 1)
+
+
+def power_within(most: int) -> int:
+    """The largest power of two that is not above `most`; 1 if that is below 1."""
+    return 1 << max(0, most.bit_length() - 1)
 
 
 def power_of_two(length: int) -> int:

@@ -24,7 +24,7 @@ from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import Lanes, Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
-from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
+from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
@@ -294,11 +294,8 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
 
 
-COLUMNS_OF_TILE, MOST_PARTS = 64, 64
-"""Neighbouring columns that a block reads together, and parts that they are cut into (measured on an H200).
-
-If blocks of so many columns fill the GPU, or all parts of them do not, half as many columns are better.
-"""
+COLUMNS_OF_TILE, COLUMNS_OF_NARROW_TILE = 64, 32
+"""Neighbouring columns that a block reads together: fewer if that fills the GPU at once, or parts do not (H200)."""
 
 
 def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool:
@@ -308,19 +305,22 @@ def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool
     """
     own = form.structures or form.is_lanewise or (form.is_tilted and form.shares_slopes)
     streamed = [one for one in form.cascade.elements() if one.indices and binding.streamed in free_axes(one)]
-    if binding.row is None or form.places or not own or not streamed:
+    if binding.row is None or binding.packing is not None or form.places or not own or not streamed:
         return False
     largest = max(streamed, key=lambda one: (prod(problem.sizes[axis.name] for axis in free_axes(one)), str(one)))
-    return largest.indices[-1] == binding.row and binding.packing is None
+    return bool(largest.indices[-1] == binding.row)
 
 
 def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
-    grid = blocks(binding, problem, COLUMNS_OF_TILE, 1)
-    wide = grid < device.multiprocessors <= grid * MOST_PARTS
-    columns, each = (COLUMNS_OF_TILE, 4) if wide else (COLUMNS_OF_TILE // 2, 2)
-    threads = 512 if wide else 256 if grid >= device.multiprocessors else 1024
-    threads = threads if len(form.slots) <= 2 * FEW_SLOTS else min(threads, 256)
+    grid, chips = blocks(binding, problem, COLUMNS_OF_TILE, 1), device.multiprocessors
+    if grid >= chips:
+        columns, threads, each = COLUMNS_OF_NARROW_TILE, 256, 2
+    elif grid * MOST_PARTS >= chips:
+        columns, threads, each = COLUMNS_OF_TILE, 512, 4
+    else:
+        columns, threads, each = COLUMNS_OF_NARROW_TILE, 1024, 2
+    threads = threads if len(form.slots) <= 2 * FEW_SLOTS else 256
     return row_schedule(device, binding, (columns, threads // columns * each), threads, "thread", along=binding.row)
 
 

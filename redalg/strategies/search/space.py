@@ -226,7 +226,7 @@ class Space:
         if not self.multiplies:
             tile = (plan.level, plan.block_row, plan.block_streamed)
             length = max(1, self.extent(self.binding.streamed))
-            if lies_in_columns(self.form, self.problem, self.binding):
+            if self.in_columns:
                 return plan.along_rows and tile[1:] in column_tiles(plan.threads)
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
@@ -316,13 +316,18 @@ class Space:
         """Tell if warps share out the products of a plan, and its threads have registers for their sums."""
         return suits_warps(plan, self.form) and fits_registers(plan, self.form)
 
+    @cached_property
+    def in_columns(self) -> bool:
+        """Tell if lanes lie along the rows."""
+        return lies_in_columns(self.form, self.problem, self.binding)
+
     def rows(self) -> Iterator[tuple[tuple[Level, ...], tuple[Level, ...]]]:
         """Yield the grid and the loops of tiles of rows x streamed elements, at every level."""
         if self.device.target == "c":
             return
         length = max(1, self.extent(self.binding.streamed))
         wide, streamed = vector(self.problem), self.binding.streamed.name
-        if lies_in_columns(self.form, self.problem, self.binding):
+        if self.in_columns:
             for threads in THREADS:
                 for columns, along in column_tiles(threads):
                     lanes, loop = Lanes(str(self.binding.row), threads), Loop(streamed, along)
