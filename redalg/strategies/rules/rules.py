@@ -301,11 +301,13 @@ COLUMNS_OF_TILE, COLUMNS_OF_NARROW_TILE = 64, 32
 def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool:
     """Tell if neighbours along the rows' axis are neighbours in memory, in the largest tensor that is streamed.
 
-    Then lanes lie along the rows, if each may keep a state of its own.
+    Then lanes lie along the rows, if each may keep a state of its own and the rows fill a tile.
     """
     own = form.structures or form.is_lanewise or (form.is_tilted and form.shares_slopes)
     streamed = [one for one in form.cascade.elements() if one.indices and binding.streamed in free_axes(one)]
     if binding.row is None or binding.packing is not None or form.places or not own or not streamed:
+        return False
+    if problem.sizes[binding.row.name] < COLUMNS_OF_NARROW_TILE:
         return False
     largest = max(streamed, key=lambda one: (prod(problem.sizes[axis.name] for axis in free_axes(one)), str(one)))
     return bool(largest.indices[-1] == binding.row)
