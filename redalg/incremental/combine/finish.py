@@ -48,8 +48,13 @@ def output_program(form: FusedForm, *, carries: bool, empty: str) -> Program:
     lines = Lines(value.name for value in (*used, *known))
     read = tuple(one for one in form.cascade.producers if one.value in used and one.value not in known)
     at = add_producers(read, lines, {})
-    results = {Value(Label(output.name)): _output(output, at, empty, lines) for output in asked}
+    results = {value_of_output(output): _output(output, at, empty, lines) for output in asked}
     return Program("outputs", tuple(sorted(used & known, key=str)), tuple(lines.lets), results)
+
+
+def value_of_output(output: FormOutput) -> Value:
+    """The value of an output in the program of outputs."""
+    return Value(Label(output.name))
 
 
 def _output(output: FormOutput, at: dict[Expr, Expr], empty: str, lines: Lines) -> Value:

@@ -7,12 +7,15 @@ from typing import final
 
 from sympy import And, Expr, S
 
-from redalg.expression import Cast, Where
-from redalg.incremental.form import FormOutput, FusedForm, Pivot, PivotPolicy
+from redalg.expression import Where
+from redalg.incremental.combine.finish import finish_program, output_program, value_of_output
+from redalg.incremental.combine.programs import programs
+from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Store
-from redalg.lower_tile.ir.scalars import Load, RankedIndex
+from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.expressions import safe, usable
+from redalg.lower_tile.place.expressions import drop_rounding
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.selection import padded_places
 from redalg.lower_tile.place.selection import read_best as read_selected
 from redalg.lower_tile.place.slots import Slots
@@ -31,52 +34,32 @@ class Epilogue:
         values = {value: slots.final(value) for value in slots.numbers}
         for structure, names in slots.best.items():
             values |= zip(structure.values, read_selected(structure, names, space.problem), strict=True)
-        for pivot in form.pivots:
-            if pivot.has_slot:
-                values[pivot.value] = safe(values[pivot.value])
-            elif pivot.value not in values:
-                values[pivot.value] = self._running(pivot, space.with_values(values).read(pivot.source))
         self.space = space.with_values(values)
 
-    def _running(self, pivot: Pivot, source: Expr) -> Expr:
-        """The value of a pivot that the state does not hold: safe to subtract, or to multiply by."""
-        if pivot.policy is not PivotPolicy.SCALE:
-            return safe(source, scales=False)
-        scale = self.assembly.new(f"{pivot.value.name}_scale", I)
-        usable_or_one = Where(usable(scale), scale, S.One)
-        self.body += [self.assembly.stores((scale, source)), self.assembly.stores((scale, usable_or_one))]
-        return scale
-
     def build(self) -> list[Statement]:
-        """Build the assignments, then the outputs that do not carry the streamed axis."""
+        """Build the finished values, then the outputs that do not carry the streamed axis."""
         self.values()
+        program = programs(self.form).of(output_program, carries=False, empty=self.space.problem.empty)
+        placer = Placer(program, self.assembly, self.space, self.space.values, named=())
         for output in self.form.outputs:
             if not output.carries:
-                self._output(output)
+                self._output(output, drop_rounding(placer.result(value_of_output(output)), self.dtypes[output.name]))
         return self.body
 
     def values(self) -> list[Statement]:
-        """Build the form's assignments alone."""
-        places = {one.value for one in self.form.cascade.reductions if one.dtype == "int64"}
-        for assignment in self.form.assignments:
-            read = self.space.read(assignment.expr)
-            if assignment.value not in places and not self._varies(read):
-                row = self.assembly.new(assignment.value.name, I)
-                self.body.append(self.assembly.stores((row, read)))
-                read = row
-            self.space = self.space.with_values({assignment.value: read})
+        """Build the finished values alone: those that are assigned have a buffer each."""
+        assigned = [one.value for one in self.form.assignments]
+        pivots = [one.value for one in self.form.pivots]
+        program = programs(self.form).of(finish_program)
+        wanted = [value for value in (*pivots, *assigned) if value in program.results]
+        integers = {one.value for one in self.form.cascade.reductions if one.dtype == "int64"}
+        named = {program.results[value] for value in assigned if value not in integers}
+        placer = Placer(program.only(wanted), self.assembly, self.space, self.space.values, named=named)
+        self.body += placer.build({})
+        self.space = self.space.with_values({value: placer.result(value) for value in wanted})
         return self.body
 
-    def _varies(self, read: Expr) -> bool:
-        """Tell if an expression differs within a row (or is an integer: no buffer of numbers holds one)."""
-        return read.has(RankedIndex, E_, PLACE)
-
-    def _output(self, output: FormOutput) -> None:
-        expr = output.expr
-        if isinstance(expr, Cast) and expr.dtype == self.dtypes[output.name]:
-            expr = expr.args[0]  # storing rounds
-        read = self.space.read(expr)
-        read = or_zero(output, self.space, read)
+    def _output(self, output: FormOutput, read: Expr) -> None:
         if self.space.plan.binding.column in output.axes:
             self._wide(output, read)
         else:

@@ -92,8 +92,8 @@ def value_occurrences(expr: Basic) -> Iterator[Value]:
 
 def drop_rounding(term: Expr, dtype: str) -> Expr:
     """The term without its last rounding, if the copy into a buffer of that dtype does it."""
-    if isinstance(term, Where) and term.args[2] is S.Zero:
-        return Where(term.args[0], drop_rounding(term.args[1], dtype), S.Zero)
+    if isinstance(term, Where) and S.Zero in term.args:
+        return Where(term.args[0], *(drop_rounding(branch, dtype) for branch in term.args[1:]))
     return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term
 
 

@@ -25,7 +25,7 @@ from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.combine.let import Assign, Fold, Let, Precision, Program
 from redalg.lower_tile.ir.program import Copy, Statement
-from redalg.lower_tile.ir.scalars import IsNaN, Kept, Load, Wide
+from redalg.lower_tile.ir.scalars import IsNaN, Kept, Load, RankedIndex, Wide
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import ColumnSum, Data, Pending
 from redalg.lower_tile.place.expressions import (
@@ -38,7 +38,7 @@ from redalg.lower_tile.place.expressions import (
     with_tests,
     without_factors,
 )
-from redalg.lower_tile.place.space import E_, I, J, Space, unforgetting
+from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, unforgetting
 
 
 @final
@@ -47,12 +47,14 @@ class Placer:
 
     `values` tells where the values lie that it is given. `alone` are the extrema that an output holds as they are: a
     maximum of the target ignores NaN, and theirs may not. `data` are the data of a tile, if the program reads any.
+    `named` are the lines that have a buffer each, in a program of results; other lines stand in those that read them.
     """
 
     def __init__(
         self, program: Program, assembly: Assembly, space: Space, values: Mapping[Value, Expr], *,
-        alone: Collection[Value] = (), data: Data | None = None,
+        alone: Collection[Value] = (), data: Data | None = None, named: Collection[Value] | None = None,
     ) -> None:  # fmt: skip
+        self.named_lines = named
         self.program, self.assembly, self.space, self.data = program, assembly, space, data
         self.alone = {program.results[slot] for slot in alone if slot in program.results}
         self.values = dict(values)
@@ -87,6 +89,8 @@ class Placer:
     def _line(self, let: Assign) -> Expr:
         """The read of a line that has a buffer."""
         expr = self._expr(let)
+        if self.named_lines is not None:
+            return expr if _differs_in_row(expr) else self._buffer(let.value, S.One, expr)
         splits = isinstance(let.expr, Max | Min | Where) or let.value in self.bases  # of an exponential
         number, rest = positive_factor(expr) if splits else (S.One, expr)
         if isinstance(rest, Load) and rest in self.buffers:
@@ -190,6 +194,8 @@ class Placer:
         """
         if let.value in self.values or (let.precision is Precision.DOUBLE and not self._read_in_compute(let.value)):
             return True
+        if self.named_lines is not None:
+            return let.value not in self.named_lines
         if self.uses[let.value] > 1:
             return False
         is_end = let.value in self.program.results.values()
@@ -262,7 +268,7 @@ class Placer:
             return Wide(self._doubles(let))
         if let.moves:
             return Mul(*(scaled_exp(self._value(u), self._value(c), self.space.read(q)) for q, u, c in let.moves))
-        if isinstance(let.expr, Max | Min):
+        if isinstance(let.expr, Max | Min) and self.named_lines is None:
             return self._extremum(let)
         return self._read(let.expr)
 
@@ -289,7 +295,7 @@ class Placer:
         """An expression as reads of buffers; what it names has a buffer of its own."""
         if self.data:
             self.space = self.data.staged(self.space, expr, self.body)
-        else:
+        elif self.named_lines is None:
             self._name(expr)
         expr = with_tests(expr.xreplace(self.named))
         reads = {value: self._operand(value, expr) for value in values_of(expr)}
@@ -320,6 +326,10 @@ class Placer:
         return self.values[value] if value in self.values else self._expr(self.lines[value])
 
     # ---- results -----------------------------------------------------------------------------------------------------
+
+    def result(self, slot: Value) -> Expr:
+        """The read of a result."""
+        return self._value(self.program.results[slot])
 
     def keep(self, suffix: str) -> dict[Value, Expr]:
         """The reads of all results, each in a buffer."""
@@ -361,6 +371,11 @@ def rounded_once(target: Load, expr: Expr) -> Expr:
     others = [term for term in Add.make_args(expr) if term != target]
     grows = target in Add.make_args(expr) and len(others) > 1 and not any(term.is_number for term in others)
     return target + Kept(Add(*others)) if grows else expr
+
+
+def _differs_in_row(expr: Expr) -> bool:
+    """Tell if an expression has several values in a row, or is an integer: no buffer of numbers holds one."""
+    return bool(expr.has(RankedIndex, E_, PLACE))
 
 
 def _needs(let: Let) -> Counter[Value]:
