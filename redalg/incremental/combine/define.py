@@ -29,36 +29,36 @@ def definition_program(cascade: Cascade) -> Program:
     return Program("definition", (), tuple(lines.lets), results).pruned()
 
 
-def producer_program(cascade: Cascade) -> Program:
-    """The producers of a cascade: symbol -> value."""
+def producer_program(cascade: Cascade, *, scaled: bool = True) -> Program:
+    """The producers of a cascade: symbol -> value (`scaled`: products are kept as mantissa and exponent)."""
     lines = Lines()
-    found = add_producers(cascade.producers, lines, {})
+    found = add_producers(cascade.producers, lines, {}, scaled=scaled)
     results = {producer.value: found[producer.value] for producer in cascade.producers}
     return Program("producers", (), tuple(lines.lets), results)
 
 
-def add_reductions(cascade: Cascade, lines: Lines, found: Found) -> Found:
+def add_reductions(cascade: Cascade, lines: Lines, found: Found, *, scaled: bool = True) -> Found:
     """Add lines for a cascade's producers and reductions; returns what they stand for, with what was found before."""
-    found = add_producers(cascade.producers, lines, found)
+    found = add_producers(cascade.producers, lines, found, scaled=scaled)
     for reduction in cascade.reductions:
-        value = _reduced(reduction, cascade.reduced_axes, lines, found)
+        value = _reduced(reduction, cascade.reduced_axes, lines, found, scaled=scaled)
         found = {**found, reduction.value: value}
     return found
 
 
-def add_producers(producers: tuple[Producer, ...], lines: Lines, found: Found) -> Found:
+def add_producers(producers: tuple[Producer, ...], lines: Lines, found: Found, *, scaled: bool = True) -> Found:
     """Add lines for producers, in order."""
     for producer in producers:
-        inner = add_reductions(producer.cascade, lines, found)
+        inner = add_reductions(producer.cascade, lines, found, scaled=scaled)
         expr = producer.cascade.outputs[0].expr.xreplace(inner)
         value = lines.assign(producer.name, expr, named=lines.fresh(producer.value))
         found = {**found, producer.value: value}
     return found
 
 
-def _reduced(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: Found) -> Value:
+def _reduced(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: Found, *, scaled: bool) -> Value:
     name, monoid = reduction.name, reduction.monoid
-    if not reduction.is_scalar or monoid.held:
+    if not reduction.is_scalar or (monoid.held and scaled):
         return _selected(reduction, over, lines, found)
     if monoid.name == "sum":
         factors = grouped(reduction.term, ()) if reduction.term.is_Mul else (reduction.term,)

@@ -36,18 +36,19 @@ def finish_program(form: FusedForm) -> Program:
     return Program("finish", tuple(state), tuple(lines.lets), {**state, **results})
 
 
-def output_program(form: FusedForm, *, carries: bool, empty: str) -> Program:
+def output_program(form: FusedForm, *, carries: bool, empty: str, scaled: bool = True) -> Program:
     """The outputs that carry a reduced axis, or those that do not, from the values of `finish`.
 
-    `empty`: `zero` gives 0 where an output is a ratio of zeros; `nan` leaves it as it is.
+    `empty`: `zero` gives 0 where an output is a ratio of zeros; `nan` leaves it as it is. `scaled`: the producers'
+    products are kept as mantissa and exponent.
     """
     asked = [output for output in form.outputs if output.carries is carries]
     used = {value for output in asked for value in (*values_of(output.expr), *values_of(output.empty))}
     known = {*slots_of(form), *(pivot.value for pivot in form.pivots), *(one.value for one in form.assignments)}
     known |= {parameter.value for parameter in form.parameters}
-    lines = Lines(value.name for value in (*used, *known))
+    lines = Lines(value.name for value in known)
     read = tuple(one for one in form.cascade.producers if one.value in used and one.value not in known)
-    at = add_producers(read, lines, {})
+    at = add_producers(read, lines, {}, scaled=scaled)
     results = {value_of_output(output): _output(output, at, empty, lines) for output in asked}
     return Program("outputs", tuple(sorted(used & known, key=str)), tuple(lines.lets), results)
 

@@ -11,7 +11,7 @@ A line says nothing of arrays, tiles, lanes or kernels. Where it runs follows fr
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import cached_property
@@ -240,6 +240,11 @@ class Program:
     def only(self, wanted: Iterable[Value]) -> Program:
         """The program without the results that are not wanted, and without the lines that these alone need."""
         return replace(self, results={value: self.results[value] for value in wanted}).pruned()
+
+    def given(self, values: Collection[Value]) -> Program:
+        """The program of which a caller gives values that lines define, without the lines that these alone need."""
+        inputs, lets = (*self.inputs, *values), tuple(let for let in self.lets if not {*let.values} & {*values})
+        return replace(self, inputs=inputs, lets=lets).pruned()
 
     def pruned(self) -> Program:
         """The program without the lines that no result needs."""

@@ -49,6 +49,11 @@ def tile_program(form: FusedForm, *, ends: bool) -> Program:
     return Program("tile", tile.given, tuple(lines.lets), state).pruned()
 
 
+def tile_producers_program(form: FusedForm) -> Program:
+    """The producers' values in a tile: symbol -> value. Their products are plain numbers."""
+    return producer_program(form.cascade, scaled=False)
+
+
 def step_program(form: FusedForm, *, ends: bool) -> Program:
     """The state of a running state `a` and a tile after it."""
     lines = Lines()

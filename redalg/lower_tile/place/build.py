@@ -24,8 +24,8 @@ from redalg.lower_tile.place.frames import Job, runtime_sizes
 from redalg.lower_tile.place.parameters import between, held, inputs, outputs, reading
 from redalg.lower_tile.place.segments import multi_segment
 from redalg.lower_tile.place.selection import check_selections
-from redalg.lower_tile.place.single import single_segment, split_producers
-from redalg.lower_tile.place.split import check_splits
+from redalg.lower_tile.place.single import single_segment
+from redalg.lower_tile.place.split import check_splits, split_producers
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import choose_schedule, smaller
 from redalg.strategies.schedule import numbers_of, schedule_of

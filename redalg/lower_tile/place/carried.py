@@ -15,23 +15,26 @@ A weight of the state has the same form in an output as in the state:
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import final
 
 from sympy import Expr, Mul, Pow, S, Symbol, exp, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
-from redalg.expression.contents import values_of
+from redalg.incremental.combine.finish import output_program, value_of_output
+from redalg.incremental.combine.let import Assign
+from redalg.incremental.combine.programs import programs
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.ir.program import Parallel, Statement, Store
 from redalg.lower_tile.ir.scalars import Is, Load, ScaledExp
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.epilogue import or_zero
+from redalg.lower_tile.place.data import Data
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
-from redalg.lower_tile.place.producers import Production
 from redalg.lower_tile.place.space import I, Space
-from redalg.lower_tile.place.split import Sums, added_up
+from redalg.lower_tile.place.sums import Sums, added_up
 
 
 def carries(form: FusedForm) -> bool:
@@ -48,49 +51,45 @@ class Carried:
     ) -> None:
         self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
         self.before: list[Statement] = []
-        self.body: list[Statement] = []
         self.held: dict[Expr, Load] = {}
         self.large = {space.values[one.value] for one in form.accumulators if one.bounded and one.value in space.values}
 
     def build(self, tile: Symbol) -> list[Statement]:
         """The statements of the pass: a loop over `tile`, or no loop if one tile holds the row."""
-        outputs = [one for one in self.form.outputs if one.carries]
-        wanted = {value for one in outputs for value in values_of(one.expr)}
-        operands = Operands(self.assembly, self.before)
-        production = Production(self.assembly, operands)
-        for producer in self.form.cascade.producers:
-            if not self._feeds(producer.value, wanted) or producer.value in self.space.values:
-                continue
-            if producer.value in self.sums:
-                self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
-            else:
-                self.space = production.produce(self.space, producer, self.body)
-        for output in outputs:
-            self._output(output, operands)
+        body = list[Statement]()
+        placer = self._placer(body)
+        placer.build({})
+        for output in self.form.outputs:
+            if output.carries:
+                read = placer.result(value_of_output(output))
+                body.append(
+                    self._store(output, self.hoisted(read.args[0] if isinstance(read, Cast) else read), placer.space)
+                )
         if self.space.plan.level == "row":
-            return [*self.before, *self.body]
+            return [*self.before, *body]
         span = (S.Zero, sympify(self.space.tiles))
-        return [*self.before, over_tiles(tile, span, self.space.plan.stages, tuple(self.body))]
+        return [*self.before, over_tiles(tile, span, self.space.plan.stages, tuple(body))]
 
-    def _feeds(self, value: Value, wanted: set[Value]) -> bool:
-        return value in wanted or any(
-            value in values_of(expr)
-            for producer in self.form.cascade.producers
-            for expr in producer.cascade.expressions()
-        )
+    def _placer(self, body: list[Statement]) -> Placer:
+        """The program of these outputs, and of the producers that no tile in registers holds."""
+        produced = {one.value for one in self.form.cascade.producers}
+        given = added_up(self.sums, self.space, self.assembly, body) | dict(self.space.values)
+        how = {"carries": True, "empty": self.space.problem.empty, "scaled": False}
+        program = programs(self.form).of(output_program, **how).given(produced & set(given))
+        lets = tuple(replace(let, expr=self.about_pivots(let.expr)) if isinstance(let, Assign) else let
+                     for let in program.lets)  # fmt: skip
+        program, data = replace(program, lets=lets), Data(self.form, Operands(self.assembly, self.before))
+        return Placer(program, self.assembly, self.space, given, data=data, named_lines=produced, body=body)
 
-    def _output(self, output: FormOutput, operands: Operands) -> None:
-        expr = output.expr.args[0] if isinstance(output.expr, Cast) else output.expr
-        if not self.form.cascade.producers:
-            self.space = operands.staged(self.space, expr, self.body)
-        read = or_zero(output, self.space, self.hoisted(self.space.read(self.about_pivots(expr))))
-        guard = self.space.inside() & self.space.rows_inside() & self.space.read(output.once)
-        if self.space.plan.binding.row is not None and self.space.plan.binding.row not in output.axes:
+    def _store(self, output: FormOutput, read: Expr, space: Space) -> Statement:
+        """Store an output at every element of the tile."""
+        guard = space.inside() & space.rows_inside() & space.read(output.once)
+        if space.plan.binding.row is not None and space.plan.binding.row not in output.axes:
             guard = guard & (I < 1)
-        place = tuple(self.space.read(one) for one in output.places or output.axes)
-        store = Store(self.space.output_name(output.name), place, read, guard)
+        place = tuple(space.read(one) for one in output.places or output.axes)
+        store = Store(space.output_name(output.name), place, read, guard)
         extents = self.assembly.extents
-        self.body.append(Parallel(tuple((one, extents[one]) for one in self.assembly.lane), (store,)))
+        return Parallel(tuple((one, extents[one]) for one in self.assembly.lane), (store,))
 
     def about_pivots(self, expr: Expr) -> Expr:
         """The expression with the state's weights rewritten: they subtract pivots that are safe to subtract."""

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import final
 
 from sympy import Expr, S, Symbol
@@ -137,13 +137,19 @@ class ColumnSum(Pending):
 class Data:
     """The data of a tile of a form.
 
-    `nan`: buffers that count the NaN which extrema meet. `columns`: the accumulators that are matrix products.
+    Attributes:
+        nan: buffers that count the NaN which extrema meet.
+        columns: the accumulators that are matrix products.
+        onto: producers that are added to the tiles of others.
+        part: the number of the part of an inner axis, if a kernel sums parts.
     """
 
     form: FusedForm
     operands: Operands
-    nan: Mapping[Value, Load]
+    nan: Mapping[Value, Load] = field(default_factory=dict)
     columns: frozenset[Value] = frozenset()
+    onto: Mapping[Value, Value] = field(default_factory=dict)
+    part: Symbol | None = None
 
     def staged(self, space: Space, expr: Basic, body: list[Statement]) -> Space:
         """The space with tiles for the elements that an expression reads, if the form has no producers.

@@ -7,7 +7,6 @@ from typing import final
 
 from sympy import And, Expr, S
 
-from redalg.expression import Where
 from redalg.incremental.combine.finish import finish_program, output_program, value_of_output
 from redalg.incremental.combine.programs import programs
 from redalg.incremental.form import FormOutput, FusedForm
@@ -40,7 +39,7 @@ class Epilogue:
         """Build the finished values, then the outputs that do not carry the streamed axis."""
         self.values()
         program = programs(self.form).of(output_program, carries=False, empty=self.space.problem.empty)
-        placer = Placer(program, self.assembly, self.space, self.space.values, named=())
+        placer = Placer(program, self.assembly, self.space, self.space.values, named_lines=())
         for output in self.form.outputs:
             if not output.carries:
                 self._output(output, drop_rounding(placer.result(value_of_output(output)), self.dtypes[output.name]))
@@ -54,7 +53,7 @@ class Epilogue:
         wanted = [value for value in (*pivots, *assigned) if value in program.results]
         integers = {one.value for one in self.form.cascade.reductions if one.dtype == "int64"}
         named = {program.results[value] for value in assigned if value not in integers}
-        placer = Placer(program.only(wanted), self.assembly, self.space, self.space.values, named=named)
+        placer = Placer(program.only(wanted), self.assembly, self.space, self.space.values, named_lines=named)
         self.body += placer.build({})
         self.space = self.space.with_values({value: placer.result(value) for value in wanted})
         return self.body
@@ -97,9 +96,3 @@ class Epilogue:
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:
         return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)
-
-
-def or_zero(output: FormOutput, space: Space, read: Expr) -> Expr:
-    """An output's read; for a ratio over no element, 0 if the call asks for that."""
-    asked = space.problem.empty == "zero" and output.empty != S.false
-    return Where(space.read(output.empty), S.Zero, read) if asked else read

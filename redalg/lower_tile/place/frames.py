@@ -15,7 +15,7 @@ from redalg.lower_tile.ir.program import Bind, Kernel, index, variables_of
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.extent import needed_tiles
 from redalg.lower_tile.place.space import E_, PLACE, I, Space, output_name
-from redalg.lower_tile.place.split import Sums
+from redalg.lower_tile.place.sums import Sums
 from redalg.strategies.binding import Binding
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.varying import tiles_of

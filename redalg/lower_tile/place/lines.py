@@ -30,6 +30,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import ColumnSum, Data, Pending
 from redalg.lower_tile.place.expressions import (
     buffer_name,
+    buffer_of,
     divides,
     numeric_factor,
     positive_factor,
@@ -38,6 +39,7 @@ from redalg.lower_tile.place.expressions import (
     with_tests,
     without_factors,
 )
+from redalg.lower_tile.place.producers import Inner
 from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, unforgetting
 
 
@@ -47,14 +49,16 @@ class Placer:
 
     `values` tells where the values lie that it is given. `alone` are the extrema that an output holds as they are: a
     maximum of the target ignores NaN, and theirs may not. `data` are the data of a tile, if the program reads any.
-    `named` are the lines that have a buffer each, in a program of results; other lines stand in those that read them.
+    `named_lines` are those that have a buffer each, in a program of results; other lines stand in those that read them.
+    `body` takes the statements.
     """
 
     def __init__(
         self, program: Program, assembly: Assembly, space: Space, values: Mapping[Value, Expr], *,
-        alone: Collection[Value] = (), data: Data | None = None, named: Collection[Value] | None = None,
+        alone: Collection[Value] = (), data: Data | None = None, named_lines: Collection[Value] | None = None,
+        body: list[Statement] | None = None,
     ) -> None:  # fmt: skip
-        self.named_lines = named
+        self.named_lines = named_lines
         self.program, self.assembly, self.space, self.data = program, assembly, space, data
         self.alone = {program.results[slot] for slot in alone if slot in program.results}
         self.values = dict(values)
@@ -68,7 +72,7 @@ class Placer:
         counted = {slot: name for slot, name in (data.nan if data else {}).items() if slot in program.results}
         self.nan = {program.results[slot]: name for slot, name in counted.items()}
         self.buffers: set[Expr] = set()
-        self.body: list[Statement] = []
+        self.body = list[Statement]() if body is None else body
 
     def build(self, slots: Mapping[Value, Expr]) -> list[Statement]:
         """The statements that make the values and store the results of the program in `slots`, the reads of buffers."""
@@ -77,7 +81,9 @@ class Placer:
         self.ends = {value: (number, buffer) for value, number, buffer in ends if buffer not in given}
         joins = self._joins({value: buffer for value, _, buffer in ends})
         for let in self.program.lets:
-            if isinstance(let, Fold) and let.value in joins:
+            if isinstance(let, Fold) and self.space.plan.binding.streamed not in let.over:
+                self.values[let.value] = self._inner(let)
+            elif isinstance(let, Fold) and let.value in joins:
                 self._join(let, *joins[let.value])
             elif isinstance(let, Fold):
                 self.values[let.value] = self._fold(let)
@@ -90,7 +96,7 @@ class Placer:
         """The read of a line that has a buffer."""
         expr = self._expr(let)
         if self.named_lines is not None:
-            return expr if _differs_in_row(expr) else self._buffer(let.value, S.One, expr)
+            return expr if self._needs_no_buffer(expr) else self._buffer(let.value, S.One, expr)
         splits = isinstance(let.expr, Max | Min | Where) or let.value in self.bases  # of an exponential
         number, rest = positive_factor(expr) if splits else (S.One, expr)
         if isinstance(rest, Load) and rest in self.buffers:
@@ -142,6 +148,19 @@ class Placer:
         self._count_nan(let.value, source)
         return number * target
 
+    def _inner(self, let: Fold) -> Expr:
+        """The read of a fold over an inner axis; 0 if it is added to the tile of another, which its readers add."""
+        if self.data is None:
+            raise AssertionError(f"`{let}` reads data, which {self.program.name} is not given")
+        reader = next(one for one in self.lines.values() if let.value in one.reads)
+        to = self.data.onto.get(reader.value)
+        name = reader.value.name if reader.expr == let.value else f"{reader.value.name}_{let.value.name}"
+        target = self._value(to) if to else self.assembly.new(name, I, J, note=f"{let.folding.kind} over {let.over[0]}")
+        space = self.space.with_values({value: self._value(value) for value in let.reads})
+        inner = Inner(let, buffer_of(target), clear=to is None, part=self.data.part)
+        inner.build(space, self.data.operands, self.body)
+        return S.Zero if to else target
+
     def _source(self, let: Fold, read: Expr) -> tuple[Expr, Load]:
         """The positive number that the elements of a fold share, and the tile that it reduces."""
         number, rest = positive_factor(read) if let.folding.kind == "max" or not self.data else (S.One, read)
@@ -185,6 +204,12 @@ class Placer:
         """The buffer of the slot that a value is for, if no line reads what it held before."""
         same, buffer = self.ends.get(value, (None, None))
         return buffer if same == number else None
+
+    def _needs_no_buffer(self, expr: Expr) -> bool:
+        """Tell if no buffer of rows can hold a result (it differs in a row, or is an integer), or a tile holds it."""
+        number_and_tile = numeric_factor(expr)
+        by_tile = self.data is not None and (number_and_tile[1].is_Atom or isinstance(number_and_tile[1], Load))
+        return by_tile or bool(expr.has(RankedIndex, E_, PLACE))
 
     def _stands_in_reader(self, let: Assign) -> bool:
         """Tell if a line stands in the lines that read it, without a buffer.
@@ -371,11 +396,6 @@ def rounded_once(target: Load, expr: Expr) -> Expr:
     others = [term for term in Add.make_args(expr) if term != target]
     grows = target in Add.make_args(expr) and len(others) > 1 and not any(term.is_number for term in others)
     return target + Kept(Add(*others)) if grows else expr
-
-
-def _differs_in_row(expr: Expr) -> bool:
-    """Tell if an expression has several values in a row, or is an integer: no buffer of numbers holds one."""
-    return bool(expr.has(RankedIndex, E_, PLACE))
 
 
 def _needs(let: Let) -> Counter[Value]:

@@ -13,122 +13,96 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Expr, Integer, S, Symbol, expand_mul
+from sympy import Expr, Integer, Mul, S, Symbol, expand_mul
 
-from redalg.decompose.cascade import Producer, Reduction
+from redalg.decompose.cascade import Producer
 from redalg.expression import Axis, Element, Value, Where
 from redalg.expression.contents import free_axes, values_of
 from redalg.expression.dtypes import is_eight_bits
+from redalg.incremental.combine.let import Fold
 from redalg.incremental.factors import grouped
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Contract, Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.expressions import buffer_of, numeric_factor
 from redalg.lower_tile.place.operands import Operands, operand_dtype
 from redalg.lower_tile.place.space import I, J, Space, U
+from redalg.monoids import MONOIDS
 from redalg.strategies.rules.products import HOLDS
 from redalg.strategies.rules.tiles import round_up
 
 
 @final
 @dataclass(frozen=True)
-class Part:
-    """The part of a reduction that a tile of the inner axis gives, in the buffer `name`; `clear` if it is the first."""
+class Inner:
+    """A fold over an inner axis, for every row and streamed element of a tile, in the buffer `target`.
 
-    space: Space
-    reduction: Reduction
-    axis: Axis
-    name: str
-    operands: Operands
+    Attributes:
+        fold: the line.
+        target: the buffer's name.
+        clear: the buffer holds nothing yet.
+        part: the number of the part of the axis that is folded, if the plan cuts the axis into parts.
+    """
+
+    fold: Fold
+    target: str
     clear: bool = True
+    part: Symbol | None = None
 
+    @property
+    def axis(self) -> Axis:
+        """The inner axis."""
+        [axis] = self.fold.over
+        return axis
 
-@final
-class Production:
-    """Build the tiles of producers in the loop's body; with `part`, only for the part of their axes that it numbers."""
-
-    def __init__(self, assembly: Assembly, operands: Operands, part: Symbol | None = None) -> None:
-        self.assembly, self.operands, self.part = assembly, operands, part
-
-    def add(self, space: Space, producer: Producer, to: Value, body: list[Statement]) -> Space:
-        """Add a producer's value to the tile of another. The returned space reads the value itself as 0."""
-        [reduction] = producer.cascade.reductions
-        self._reduced(space, reduction, producer.cascade.axis, buffer_of(space.values[to]), body, onto=True)
-        return space.with_values({producer.value: S.Zero})
-
-    def produce(self, space: Space, producer: Producer, body: list[Statement]) -> Space:
-        """Compute a producer's value, and return the space that can read it."""
-        cascade = producer.cascade
-        if cascade.producers:
-            raise AssertionError(f"{producer.name} has producers of its own, which are stages or stand beside it")
-        values, expr = dict[Value, Expr](), cascade.outputs[0].expr
-        for reduction in cascade.reductions:
-            wanted = producer.name if expr == reduction.value else f"{producer.name}_{reduction.name}"
-            name = self._reduced(space.with_values(values), reduction, cascade.axis, wanted, body)
-            values[reduction.value] = Load(name, I, J)
-        if expr in values:
-            return space.with_values({producer.value: values[expr]})
-        read = space.with_values(values).read(expr)
-        if numeric_factor(read)[1].is_Atom or isinstance(numeric_factor(read)[1], Load):
-            return space.with_values({producer.value: read})  # a number times a tile needs no tile of its own
-        return space.with_values({producer.value: self.assembly.tile_of(producer.name, read, body)})
-
-    def _reduced(
-        self, space: Space, reduction: Reduction, axis: Axis, wanted: str, body: list[Statement], *, onto: bool = False
-    ) -> str:
-        """The tile of one reduction over the inner axis: at once, or in a loop over tiles of the axis."""
-        name = wanted if onto else self.assembly.new(wanted, I, J, note=f"{reduction.monoid} over {axis}").name
-        size, length = space.problem.sizes[axis.name], inner_length(space, axis)
+    def build(self, space: Space, operands: Operands, body: list[Statement]) -> None:
+        """Append the fold: all of the axis at once, or a loop over tiles of it."""
+        size, length = space.problem.sizes[self.axis.name], inner_length(space, self.axis)
         if length >= size and self.part is None:
-            place = along(space, axis, S.Zero, length)
-            self._part(Part(place, reduction, axis, name, self.operands, clear=not onto), body)
-            return name
-        variable, inner = index(self.assembly.names.fresh(f"{axis.name}_tile")), list[Statement]()
+            self._tile(along(space, self.axis, S.Zero, length), operands, body)
+            return
+        assembly, inner = operands.assembly, list[Statement]()
+        variable = index(assembly.names.fresh(f"{self.axis.name}_tile"))
         tiles = -(-size // (length * space.plan.splits)) if self.part is not None else -(-size // length)
         first = variable * length if self.part is None else (self.part * tiles + variable) * length
-        place, operands = along(space, axis, first, length), Operands(self.assembly, inner)
-        self._part(Part(place, reduction, axis, name, operands, clear=False), inner)
-        body += [] if onto else [Fill(name, reduction.monoid.identity)]
+        tile = replace(self, clear=False)
+        tile._tile(along(space, self.axis, first, length), Operands(assembly, inner), inner)
+        body += [Fill(self.target, self.fold.folding.identity)] if self.clear else []
         body.append(Loop(variable, Integer(tiles), space.plan.stages, tuple(inner)))
-        return name
 
-    def _part(self, part: Part, body: list[Statement]) -> None:
-        """Reduce a part: a product of two factors as a contraction, any other term one element after the other."""
-        is_sum = part.reduction.monoid.name == "sum"
-        sides = row_and_stream_factors(part.space, part.reduction.term) if is_sum else None
+    def _tile(self, space: Space, operands: Operands, body: list[Statement]) -> None:
+        """Fold a tile: a product of two factors as a contraction, any other term one element after the other."""
+        term = Mul(*self.fold.folding.factors)
+        sides = row_and_stream_factors(space, term) if self.fold.folding.kind == "sum" else None
         if sides is None:
-            self._serial(part, body)
+            self._serial(term, space, operands, body)
         else:
-            self._product(part, sides, body)
+            self._product(sides, space, operands, body)
 
-    def _product(self, part: Part, sides: tuple[Expr, Expr], body: list[Statement]) -> None:
+    def _product(self, sides: tuple[Expr, Expr], space: Space, operands: Operands, body: list[Statement]) -> None:
         """Append one matrix product of a row factor and a streamed factor."""
-        (row, streamed), space, axis = sides, part.space, part.axis
+        (row, streamed), axis = sides, self.axis
         binding, dtype = space.plan.binding, operand_dtype(space, row)
         rows = (binding.row, axis) if space.by_row(row) else (axis,)
         if is_eight_bits(dtype) and not (space.plan.device.fp8 and dtype in HOLDS and space.start[axis][1] % 32 == 0):
             dtype = "float16"
         elif dtype == "float16" and not (isinstance(row, Element) and isinstance(streamed, Element)):
             dtype = space.problem.compute  # what is computed may not fit: float16 holds nothing above 65504
-        operand = part.operands.operand
-        a = operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
+        a = operands.operand(space, row, tuple(one for one in rows if one is not None), (I, U), body, dtype=dtype)
         turned = not is_eight_bits(dtype) and lies_along(space, streamed, (axis, binding.streamed))
         axes, indices = ((axis, binding.streamed), (U, J)) if turned else ((binding.streamed, axis), (J, U))
-        b = operand(space, streamed, axes, indices, body, dtype=dtype)
-        body.append(Contract(a, b, part.name, transposed=not turned, clear=part.clear))
+        b = operands.operand(space, streamed, axes, indices, body, dtype=dtype)
+        body.append(Contract(a, b, self.target, transposed=not turned, clear=self.clear))
 
-    def _serial(self, part: Part, body: list[Statement]) -> None:
-        """Append name[i, j] := [name[i, j]] ⊕_u term, one u after the other."""
-        space, axis, monoid = part.space, part.axis, part.reduction.monoid
-        inner, held = part.operands.staged(space, part.reduction.term, body), Load(part.name, I, J)
-        made = monoid.combine(held, inner.read(part.reduction.term))
-        if space.ragged(axis):
-            made = Where(inner.at[axis] < space.problem.sizes[axis.name], made, held)
-        if part.clear:
-            body.append(Fill(part.name, monoid.identity))
-        step = self.assembly.stores((held, made))
-        body.append(Loop(U, Integer(space.start[axis][1]), 0, (step,), pipelined=False))
+    def _serial(self, term: Expr, space: Space, operands: Operands, body: list[Statement]) -> None:
+        """Append target[i, j] := [target[i, j]] ⊕_u term, one u after the other."""
+        inner, before = operands.staged(space, term, body), Load(self.target, I, J)
+        after = MONOIDS[self.fold.folding.kind].combine(before, inner.read(term))
+        if space.ragged(self.axis):
+            after = Where(inner.at[self.axis] < space.problem.sizes[self.axis.name], after, before)
+        if self.clear:
+            body.append(Fill(self.target, self.fold.folding.identity))
+        step = operands.assembly.stores((before, after))
+        body.append(Loop(U, Integer(space.start[self.axis][1]), 0, (step,), pipelined=False))
 
 
 def addable_producers(form: FusedForm, space: Space) -> dict[Value, Value]:

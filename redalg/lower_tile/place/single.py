@@ -1,4 +1,4 @@
-"""Single-Segment: empty state; loop over the row's tiles; finish; outputs. Split contractions before it.
+"""Single-Segment: empty state; loop over the row's tiles; finish; outputs.
 
 Outputs that carry the streamed axis follow in a second loop (`carried`).
 """
@@ -9,8 +9,6 @@ from dataclasses import replace
 
 from sympy import S
 
-from redalg.decompose.cascade import Producer
-from redalg.expression import Value
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Fill, Kernel, Parameter, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
@@ -22,10 +20,8 @@ from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, tak
 from redalg.lower_tile.place.lanes import Lanes
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
-from redalg.lower_tile.place.split import Sums, adding, producer_workspace, summing, tile_space, workspace_parameter
 from redalg.lower_tile.place.step import Step
 from redalg.strategies.plan import Plan
-from redalg.strategies.varying import tiles_of
 
 AGAIN = index("again")
 
@@ -76,31 +72,3 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
         return slots, [*before, *body, *taken_in], step.space
     loop = over_tiles(TILE, (whole.start, whole.stop), job.plan.stages, taken_in)
     return slots, [*whole.bound, *before, *body, loop], step.space
-
-
-# ---- split contractions ----------------------------------------------------------------------------------------------
-
-
-def split_producers(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
-    """Blocks sum parts of the producers' axes; a further kernel adds them where it streams their values."""
-    names, kernels, sums = Names(taken_names(job)), list[Kernel](), dict[Value, Sums]()
-    for producer in job.form.cascade.producers:
-        sums[producer.value] = producer_workspace(producer, job.plan, names.fresh(f"{producer.name}_parts"))
-    for producer in job.form.cascade.producers:
-        kernels.append(producing(job, producer, sums[producer.value], names))
-    also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
-    plan = adding(job.plan, job.problem)
-    last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
-    last = tuple(replace(one, spread=not plan.binding.contracted) for one in last)
-    return (*kernels, *last), tuple(workspace_parameter(one, job.problem) for one in sums.values())
-
-
-def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
-    """The kernel of one producer: a block for every tile of rows and streamed elements, and part."""
-    place, streamed = frame(job, names, segmented=False), job.plan.binding.streamed
-    block = index(names.fresh(f"{streamed.name}_block"))
-    used = {name for axis in producer.axes if axis != streamed for name in place.space.at[axis].free_symbols}
-    grid = tuple(one for one in place.grid if one[0] in used)
-    along = tiles_of(job.problem.sizes[streamed.name], job.plan.block_streamed)
-    space = tile_space(place.space, TILE, block)
-    return summing(producer, sums, ((block, along), *grid), space, Assembly(job.plan, names, job.problem.compute))

@@ -7,47 +7,68 @@ It pays if rows and streamed elements make few tiles and the inner axis is long.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from typing import final
+from dataclasses import replace
 
-from sympy import Add, And, Expr, Integer, Symbol
+from sympy import And, Symbol
 
 from redalg.decompose.cascade import Producer
 from redalg.errors import PlanError
-from redalg.expression import Axis
+from redalg.expression import Value
+from redalg.incremental.combine.programs import programs, tile_producers_program
 from redalg.incremental.form import FusedForm
+from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Kernel, Parallel, Parameter, Statement, Store, index
-from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.data import Data
+from redalg.lower_tile.place.frames import TILE, Job, frame, taken_names
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
-from redalg.lower_tile.place.producers import Production
+from redalg.lower_tile.place.single import single_segment
 from redalg.lower_tile.place.space import I, J, Space
+from redalg.lower_tile.place.sums import Sums
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.parts import power_of_two, splittable
+from redalg.strategies.varying import tiles_of
 
 SPLIT = index("split")
 SUMMED_ROWS, SUMMED_ELEMENTS = 16, 256
 """The tile of the kernel that adds the parts, if nothing in it is a matrix product."""
 
 
-@final
-@dataclass(frozen=True)
-class Sums:
-    """The workspace that holds the parts of a producer's sums, with dimensions (part, axes …)."""
+def split_producers(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """Blocks sum parts of the producers' axes; a further kernel adds them where it streams their values."""
+    names, kernels, sums = Names(taken_names(job)), list[Kernel](), dict[Value, Sums]()
+    for producer in job.form.cascade.producers:
+        sums[producer.value] = producer_workspace(producer, job.plan, names.fresh(f"{producer.name}_parts"))
+    for producer in job.form.cascade.producers:
+        kernels.append(producing(job, producer, sums[producer.value], names))
+    also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
+    plan = adding(job.plan, job.problem)
+    last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
+    last = tuple(replace(one, spread=not plan.binding.contracted) for one in last)
+    return (*kernels, *last), tuple(workspace_parameter(one, job.problem) for one in sums.values())
 
-    workspace: str
-    axes: tuple[Axis, ...]
-    parts: int
 
-    def read(self, space: Space) -> Expr:
-        """Σ_z part[z] at a tile's indices."""
-        place = [space.at[axis] for axis in self.axes]
-        return Add(*(Load(self.workspace, Integer(part), *place) for part in range(self.parts)))
-
-
-def added_up(space: Space, producer: Producer, sums: Sums, assembly: Assembly, body: list[Statement]) -> Space:
-    """The space that knows a producer's value: the sum of its parts."""
-    return space.with_values({producer.value: assembly.tile_of(producer.name, sums.read(space), body)})
+def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
+    """The kernel of one producer: a block for every tile of rows and streamed elements, and part."""
+    place, streamed = frame(job, names, segmented=False), job.plan.binding.streamed
+    block = index(names.fresh(f"{streamed.name}_block"))
+    used = {name for axis in producer.axes if axis != streamed for name in place.space.at[axis].free_symbols}
+    rows = tuple(one for one in place.grid if one[0] in used)
+    along = tiles_of(job.problem.sizes[streamed.name], job.plan.block_streamed)
+    space, before = tile_space(place.space, TILE, block), list[Statement]()
+    assembly = Assembly(job.plan, names, job.problem.compute)
+    program = programs(job.form).of(tile_producers_program).only([producer.value])
+    data = Data(job.form, Operands(assembly, before), part=SPLIT)
+    placer = Placer(program, assembly, space, {}, data=data, named_lines=program.results.values())
+    body = placer.build({})
+    inside = And(space.rows_inside(), space.inside())
+    where = (SPLIT, *(space.at[axis] for axis in sums.axes))
+    extents = ((I, space.plan.block_row), (J, space.plan.block_streamed))
+    body.append(Parallel(extents, (Store(sums.workspace, where, placer.result(producer.value), inside),)))
+    title = f"sums over parts of {producer.cascade.axis}"
+    grid = ((block, along), *rows, (SPLIT, sums.parts))
+    return Kernel(grid, tuple(assembly.buffers.values()), (*before, *body), title)
 
 
 def check_splits(form: FusedForm, plan: Plan) -> None:
@@ -82,21 +103,6 @@ def workspace_parameter(sums: Sums, problem: Problem) -> Parameter:
     """The workspace as a parameter."""
     shape = (sums.parts, *(problem.sizes[axis.name] for axis in sums.axes))
     return Parameter(sums.workspace, shape, problem.compute, "workspace", sums.workspace)
-
-
-def summing(
-    producer: Producer, sums: Sums, grid: tuple[tuple[Symbol, int], ...], space: Space, assembly: Assembly
-) -> Kernel:
-    """The kernel that sums over the parts of a producer's axis, one block for every tile and part."""
-    before, body = list[Statement](), list[Statement]()
-    production = Production(assembly, Operands(assembly, before), part=SPLIT)
-    made = production.produce(space, producer, body).values[producer.value]
-    inside = And(space.rows_inside(), space.inside())
-    where = (SPLIT, *(space.at[axis] for axis in sums.axes))
-    extents = ((I, space.plan.block_row), (J, space.plan.block_streamed))
-    body.append(Parallel(extents, (Store(sums.workspace, where, made, inside),)))
-    title = f"sums over parts of {producer.cascade.axis}"
-    return Kernel((*grid, (SPLIT, sums.parts)), tuple(assembly.buffers.values()), (*before, *body), title)
 
 
 def tile_space(space: Space, variable: Symbol, block: Symbol) -> Space:

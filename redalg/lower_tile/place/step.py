@@ -17,7 +17,13 @@ from sympy.core.basic import Basic
 from redalg.decompose.domain import live_term
 from redalg.expression import Value
 from redalg.incremental.combine.let import Program
-from redalg.incremental.combine.programs import merge_program, programs, step_program, tile_program
+from redalg.incremental.combine.programs import (
+    merge_program,
+    programs,
+    step_program,
+    tile_producers_program,
+    tile_program,
+)
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm
@@ -28,11 +34,11 @@ from redalg.lower_tile.place.expressions import positive_factor
 from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
-from redalg.lower_tile.place.producers import Production, addable_producers
+from redalg.lower_tile.place.producers import addable_producers
 from redalg.lower_tile.place.selection import select_best, tile_elements
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import Space
-from redalg.lower_tile.place.split import Sums, added_up
+from redalg.lower_tile.place.sums import Sums, added_up
 
 
 @final
@@ -59,15 +65,13 @@ class Step:
 
     def produce(self) -> None:
         """Compute the producers' values."""
-        production = Production(self.assembly, self.operands)
-        onto = addable_producers(self.form, self.space)
-        for producer in self.form.cascade.producers:
-            if producer.value in self.sums:
-                self.space = added_up(self.space, producer, self.sums[producer.value], self.assembly, self.body)
-            elif producer.value in onto:
-                self.space = production.add(self.space, producer, onto[producer.value], self.body)
-            else:
-                self.space = production.produce(self.space, producer, self.body)
+        given = added_up(self.sums, self.space, self.assembly, self.body)
+        program = programs(self.form).of(tile_producers_program)
+        data = Data(self.form, self.operands, onto=addable_producers(self.form, self.space))
+        named = program.results.values()
+        placer = Placer(program.given(given), self.assembly, self.space, given, data=data, named_lines=named)
+        self.body += placer.build({})
+        self.space = self.space.with_values({value: placer.result(value) for value in program.results})
 
     def scale(self, slots: Slots) -> None:
         """Tell the slots of maxima the positive number that stands outside of them."""
