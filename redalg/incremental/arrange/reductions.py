@@ -1,5 +1,5 @@
 """Monoids that the tile program reduces. Those of one number are reduced by one of the vocabulary's own reductions;
-those of several components by their own join, lane by lane (`folds`), or by ranks of their elements (`selection`).
+those of several components by their own join, lane by lane (`joins`), or by ranks of their elements (`selection`).
 
 An integer of a monoid that a user registered is held in 64 bits. It must be computed from integers by + − · mod, max,
 min, choice and ⌊a / b⌋, and from indices, which a kernel has in 32 bits, by + and − alone.

@@ -38,9 +38,10 @@ def combine(
     `steps`: number of moves to the natural pivots; None for as many as the sources need. `still`: pivots that are not
     found anew.
     """
-    state: dict[Expr, Value] = {one.value: _extremum(one, sources, lines) for one in form.extrema}
+    elements = dict[Expr, Value]()
     for structure in form.structures:
-        state |= zip(structure.values, _structure(structure, sources, form, lines), strict=True)
+        elements |= zip(structure.values, _structure(structure, sources, form, lines), strict=True)
+    state: dict[Expr, Value] = {one.value: _extremum(one, sources, lines) for one in form.extrema} | elements
     running = dict[Expr, Value]()
     for pivot in form.pivots:
         if not pivot.has_slot:

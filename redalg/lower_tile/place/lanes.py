@@ -37,7 +37,6 @@ from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Is
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import TILE
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
@@ -96,14 +95,13 @@ class Lanes:
         step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
         self.space = lane_order_space(space, step, first) if form.ordered else space.streaming(step, first)
         self.full = form.cascade.domain is S.true and not form.ordered and is_full(self.space)
-        self.folds = Folds(form, assembly, self.space)
         self.slots, self.empty = allocate(form, assembly, space.problem, lanes=True)
         self.starts = Slots()
         self.before: list[Statement] = []
 
     def build(self) -> tuple[Slots, list[Statement]]:
         """The slots of rows, and the statements: empty lanes, the loop, the merge of the lanes."""
-        head = self.empty + self.folds.empty() + self._start_shared() + self._first_pivots()
+        head = self.empty + self._start_shared() + self._first_pivots()
         body = tuple(self._step())
         loop = self._groups(body) if self.grouped else self._loop(body)
         slots, tail = self._collapse()
@@ -168,7 +166,6 @@ class Lanes:
         self.assembly.made.clear()
         step = self._tile_at(self.space)
         self._load(step)
-        step.body += self.folds.take(step.space)
         step.scale(self.slots)
         steps = 0 if self.lagged or not self.local else 1
         still = frozenset(pivot.value for pivot in self.shared)
@@ -200,8 +197,7 @@ class Lanes:
         """Merge the lanes into the row's state."""
         rows, _ = allocate(self.form, self.assembly, self.space.problem)
         rows.scale.update(self.slots.scale)
-        rows.loads.update(self.folds.rows)
-        body = self.folds.collapse()
+        body = list[Statement]()
         body += [self.assembly.reduce("sum", met, rows.nan[value]) for value, met in self.slots.nan.items()]
         reads = tag_slots(self.slots.reads(), LANE, (self.form.cascade.axis,))
         # lanes of no elements or of no weight may have their centres far from the row's

@@ -14,7 +14,6 @@ slots := values                  each slot is stored after the last value that r
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping
 from typing import final
 
@@ -23,7 +22,8 @@ from sympy import Add, Expr, Integer, Max, Min, Mul, S, preorder_traversal
 from redalg.expression import Let as Named
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
-from redalg.incremental.combine.let import Assign, Fold, Let, Precision, Program
+from redalg.incremental.combine.let import Assign, Fold, Gather, Join, Precision, Program
+from redalg.incremental.form import Structure
 from redalg.lower_tile.ir.program import Copy, Statement
 from redalg.lower_tile.ir.scalars import IsNaN, Kept, Load, RankedIndex, Wide
 from redalg.lower_tile.place.assembly import Assembly
@@ -31,16 +31,17 @@ from redalg.lower_tile.place.data import ColumnSum, Data, Pending
 from redalg.lower_tile.place.expressions import (
     buffer_name,
     buffer_of,
-    divides,
     numeric_factor,
     positive_factor,
     scaled_exp,
-    value_occurrences,
     with_tests,
     without_factors,
 )
+from redalg.lower_tile.place.joins import Joins
 from redalg.lower_tile.place.producers import Inner
+from redalg.lower_tile.place.selection import take_best, tile_elements
 from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, unforgetting
+from redalg.lower_tile.place.uses import needs_of, read_by_quotients, uses_of
 
 
 @final
@@ -63,9 +64,9 @@ class Placer:
         self.alone = {program.results[slot] for slot in alone if slot in program.results}
         self.values = dict(values)
         self.lines = {let.value: let for let in program.lets if isinstance(let, Assign)}
-        self.uses = _uses(program)
+        self.uses = uses_of(program)
         self.bases = {u for let in self.lines.values() for _, u, _ in let.moves}
-        self.divided = _read_by_quotients(self.lines)
+        self.divided = read_by_quotients(self.lines)
         self.named: dict[Expr, Load] = {}
         self.pending: dict[Expr, Pending] = {}
         self.ends: dict[Value, tuple[Expr, Load]] = {}
@@ -87,6 +88,10 @@ class Placer:
                 self._join(let, *joins[let.value])
             elif isinstance(let, Fold):
                 self.values[let.value] = self._fold(let)
+            elif isinstance(let, Gather) and any(self.uses[value] for value in let.values):
+                self._gather(let, slots)
+            elif isinstance(let, Join) and any(self.uses[value] for value in let.values):
+                self._join_elements(let)
             elif isinstance(let, Assign) and self.uses[let.value] and not self._stands_in_reader(let):
                 self.values[let.value] = self._line(let)
         self._store({buffer: self._value(value) / number for value, number, buffer in ends})
@@ -152,7 +157,8 @@ class Placer:
         """The read of a fold over an inner axis; 0 if it is added to the tile of another, which its readers add."""
         if self.data is None:
             raise AssertionError(f"`{let}` reads data, which {self.program.name} is not given")
-        reader = next(one for one in self.lines.values() if let.value in one.reads)
+        after = self.program.lets[self.program.lets.index(let) :]
+        reader = next(one for one in after if isinstance(one, Assign))  # the producer that the fold is part of
         to = self.data.onto.get(reader.value)
         name = reader.value.name if reader.expr == let.value else f"{reader.value.name}_{let.value.name}"
         target = self._value(to) if to else self.assembly.new(name, I, J, note=f"{let.folding.kind} over {let.over[0]}")
@@ -198,6 +204,38 @@ class Placer:
         self.pending[read] = pending
         return read
 
+    # ---- elements of several components ------------------------------------------------------------------------------
+
+    def _gather(self, let: Gather, slots: Mapping[Value, Expr]) -> None:
+        """Join the elements of a tile, or the states of lanes; a slot takes ranks in that nothing else is joined to."""
+        parts = [self._read(part) for part in let.parts]
+        if not self._is_ranked(let.structure):
+            joins = Joins(let.structure, self.assembly, self.space, self.body)
+            self.values |= zip(let.symbols, joins.tree(joins.lift(parts) if self.data else parts), strict=True)
+            return
+        ends = {self.program.results[slot]: read for slot, read in slots.items()}
+        tile = tile_elements(self.assembly, self.space, parts, self.body)
+        best = [ends[symbol] for symbol in let.symbols if symbol in ends]
+        if best:
+            self.body += take_best(let.structure, self.assembly, self.space.problem, best, tile, alone=True)
+        self.values |= zip(let.symbols, best or tile, strict=False)
+
+    def _join_elements(self, let: Join) -> None:
+        """Join an element, or another state, to a state, which holds the result."""
+        if self._is_ranked(let.structure):
+            before, after = ([self.values[value] for value in side if value in self.values]
+                             for side in (let.first, let.second))  # fmt: skip
+            self.body += take_best(let.structure, self.assembly, self.space.problem, before, after)
+        else:
+            before, after = ([self._value(value) for value in side] for side in (let.first, let.second))
+            joins = Joins(let.structure, self.assembly, self.space, self.body)
+            joins.join(before, joins.lift(after) if before[0].has(J) else after)
+        self.values |= zip(let.symbols, before, strict=False)
+
+    def _is_ranked(self, structure: Structure) -> bool:
+        """Tell if the elements of a structure are integers that order as they do."""
+        return structure.ranked and self.space.plan.level != "thread"
+
     # ---- buffers -----------------------------------------------------------------------------------------------------
 
     def _end_of(self, value: Value, number: Expr) -> Load | None:
@@ -233,7 +271,7 @@ class Placer:
 
     def _read_in_compute(self, value: Value) -> bool:
         """Tell if a line that is not of float64 reads a value."""
-        readers = (let for let in self.lines.values() if value in _needs(let))
+        readers = (let for let in self.lines.values() if value in needs_of(let))
         return any(let.precision is not Precision.DOUBLE for let in readers)
 
     def _buffer(self, value: Value, number: Expr, expr: Expr) -> Expr:
@@ -396,30 +434,3 @@ def rounded_once(target: Load, expr: Expr) -> Expr:
     others = [term for term in Add.make_args(expr) if term != target]
     grows = target in Add.make_args(expr) and len(others) > 1 and not any(term.is_number for term in others)
     return target + Kept(Add(*others)) if grows else expr
-
-
-def _needs(let: Let) -> Counter[Value]:
-    """The values that a line reads where it is placed, each as often as its text holds it.
-
-    The second operand of a matrix product is read from the data.
-    """
-    moves = let.moves if isinstance(let, Assign) else ()
-    exprs = [part for move in moves for part in move] or let.exprs
-    exprs = exprs[:1] if isinstance(let, Fold) else exprs
-    return Counter(value for expr in exprs for value in value_occurrences(expr))
-
-
-def _read_by_quotients(lines: Mapping[Value, Assign]) -> set[Value]:
-    """The values of quotients, and of products with a reciprocal that is a line of its own."""
-    quotients = {value for value, let in lines.items() if divides(let.expr)}
-    products = {value for value, let in lines.items() if isinstance(let.expr, Mul) and quotients & set(let.expr.args)}
-    return {needed for value in quotients | products for needed in _needs(lines[value])}
-
-
-def _uses(program: Program) -> Counter[Value]:
-    """The number of reads of every value, by lines that a result needs and by results."""
-    uses = Counter(program.results.values())
-    for let in reversed(program.lets):
-        if any(uses[value] for value in let.values):
-            uses.update(_needs(let))
-    return uses

@@ -19,7 +19,7 @@ from typing import Any, final
 from sympy import And, Expr, Integer, Min, S
 
 from redalg.expression import Axis, Value
-from redalg.incremental.form import FusedForm
+from redalg.incremental.form import FusedForm, Structure
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Kernel,
@@ -35,11 +35,11 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
-from redalg.lower_tile.place.folds import Folds, integer_dtype
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
-from redalg.lower_tile.place.selection import row_width, selected_part
+from redalg.lower_tile.place.joins import integer_dtype
+from redalg.lower_tile.place.selection import ranked_structures, row_width
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
-from redalg.lower_tile.place.slots import Slots, State, allocate, best_loads, stands_alone
+from redalg.lower_tile.place.slots import Slots, allocate, best_loads, stands_alone
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
 from redalg.lower_tile.place.step import merge_states
 from redalg.strategies.varying import tiles_of
@@ -61,23 +61,23 @@ class Parts:
         rows, columns: (number, count) of the block's tile if every tile stores its own; None if one stores for all.
     """
 
-    names: Mapping[State, str]
+    names: Mapping[Value, str]
     slots: Slots
-    wholes: Mapping[State, str]
+    wholes: Mapping[Value, str]
     rows: tuple[Expr, Any] | None = None
     columns: tuple[Expr, Any] | None = None
 
-    def own(self, value: State) -> tuple[Expr, Any] | None:
+    def own(self, value: Value) -> tuple[Expr, Any] | None:
         """(number, count) of the tile, if it stores its own copy of a slot that other tiles hold too; else None."""
         indices = self.slots.loads[value].indices
         return self.columns if E_ not in indices else self.rows if I not in indices else None
 
-    def shape(self, value: State, job: Job) -> tuple[Any, ...]:
+    def shape(self, value: Value, job: Job) -> tuple[Any, ...]:
         """The shape of a workspace: (segments, tiles that store their own, …)."""
         own = self.own(value)
         return (job.plan.segments, *([own[1]] if own else []), *state_shape(value, self.slots, job))
 
-    def place(self, value: State, space: Space, part: Expr) -> tuple[Expr, ...]:
+    def place(self, value: Value, space: Space, part: Expr) -> tuple[Expr, ...]:
         """The place of a slot's part in its workspace."""
         own = self.own(value)
         return (part, *([own[0]] if own else []), *state_place(value, self.slots, space))
@@ -90,7 +90,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, body, _ = stream_loop(job, place, assembly)
     named = {value: names.fresh(f"{load.name}_parts") for value, load in slots.loads.items()}
-    wholes = dict[State, str]()
+    wholes = dict[Value, str]()
     if carries(job.form):
         wholes = {value: names.fresh(f"{load.name}_whole") for value, load in slots.loads.items()}
     parts = Parts(named, slots, wholes)
@@ -119,22 +119,34 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     return tuple(kernels), tuple(made)
 
 
-def state_parameter(value: State, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
+def state_parameter(value: Value, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
     """A workspace as a parameter."""
-    own = "int64" if isinstance(value, tuple) else integer_dtype(value, job.form)
-    return Parameter(name, shape, own or job.problem.compute, "workspace", name)
+    return Parameter(name, shape, integer_of(value, job) or job.problem.compute, "workspace", name)
 
 
-def state_shape(value: State, slots: Slots, job: Job) -> tuple[Any, ...]:
+def integer_of(value: Value, job: Job) -> str | None:
+    """The dtype of a slot that holds integers; None for other slots."""
+    structure = structure_with(value, job.form)
+    if structure is None:
+        return None
+    return "int64" if structure in ranked_structures(job.form, job.plan) else integer_dtype(value, structure)
+
+
+def structure_with(value: Value, form: FusedForm) -> Structure | None:
+    """The structure that a slot is a component of; None for other slots."""
+    return next((structure for structure in form.structures if value in structure.values), None)
+
+
+def state_shape(value: Value, slots: Slots, job: Job) -> tuple[Any, ...]:
     """The shape of a slot for all rows: (grid axes …, rows, columns or places)."""
     binding, sizes = job.plan.binding, job.problem.sizes
     rows, columns = (sizes[axis.name] if axis is not None else 1 for axis in (binding.row, binding.column))
-    width = row_width(value[0], job.problem) if isinstance(value, tuple) else 0
-    lengths = {I: rows, E_: columns, PLACE: width}
+    structure = structure_with(value, job.form)
+    lengths = {I: rows, E_: columns, PLACE: row_width(structure, job.problem) if structure else 0}
     return (*(sizes[axis.name] for axis in binding.grid), *(lengths[one] for one in slots.loads[value].indices))
 
 
-def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
+def state_place(value: Value, slots: Slots, space: Space) -> tuple[Expr, ...]:
     """The place of a slot among the slots of all rows."""
     binding = space.plan.binding
     axes = {I: binding.row, E_: binding.column}
@@ -143,7 +155,7 @@ def state_place(value: State, slots: Slots, space: Space) -> tuple[Expr, ...]:
 
 
 def store_slot(
-    value: State, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, assembly: Assembly, *,
+    value: Value, slots: Slots, at: tuple[str, tuple[Expr, ...]], space: Space, assembly: Assembly, *,
     alone: bool = True,
 ) -> Statement:  # fmt: skip
     """Store a slot at a place of a workspace; `alone`: only one of the blocks that hold the same stores it."""
@@ -168,14 +180,9 @@ def merging(job: Job, names: Names, parts: Parts) -> Kernel:
 def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
     """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it."""
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
-    folds = Folds(job.form, assembly, space, by_row=True)
-    body += folds.empty()
-    slots = replace(slots, loads=slots.loads | folds.rows, scale=parts.slots.scale)
+    slots = replace(slots, scale=parts.slots.scale)
     places = {value: (name, parts.place(value, space, PART)) for value, name in parts.names.items()}
     part, loop = part_of(places, slots, job, assembly)
-    for structure, best in part.best.items():
-        loop += selected_part(structure, assembly, job.problem, slots.best[structure], best)
-    loop += folds.part({value: part.loads[value] for value in part.numbers})
     loop += merge_step(assembly, space, slots, part, job.form)
     together = min(PARTS_TOGETHER, job.plan.segments)
     stop = Integer(job.plan.segments)
@@ -237,21 +244,21 @@ def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, 
 
 
 def part_of(
-    places: Mapping[State, tuple[str, tuple[Expr, ...]]], slots: Slots, job: Job, assembly: Assembly
+    places: Mapping[Value, tuple[str, tuple[Expr, ...]]], slots: Slots, job: Job, assembly: Assembly
 ) -> tuple[Slots, list[Statement]]:
     """Read a part's slots from their places in workspaces into buffers as those of the slots."""
-    part, body = Slots(scale=slots.scale), list[Statement]()
+    part, body = Slots(scale=slots.scale, ranked=slots.ranked), list[Statement]()
     for value, (workspace, where) in places.items():
-        load = slots.loads[value]
-        if isinstance(value, Value):
-            part.loads[value] = assembly.new(f"{value.name}_part", *load.indices, dtype=integer_dtype(value, job.form))
+        load, structure = slots.loads[value], structure_with(value, job.form)
+        if structure not in slots.ranked:
+            part.loads[value] = assembly.new(f"{value.name}_part", *load.indices, dtype=integer_of(value, job))
         elif value not in part.loads:
-            part.loads.update(best_loads(value[0], assembly, job.problem, "best_part"))
+            part.loads.update(best_loads(structure, assembly, job.problem, "best_part"))
         body.append(assembly.stores((part.loads[value], Load(workspace, *where))))
     return part, body
 
 
-def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -> Kernel:
+def writing(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slots) -> Kernel:
     """The kernel that writes the outputs that carry the streamed axis; each part of the axis has its own blocks."""
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
@@ -266,7 +273,5 @@ def writing(job: Job, names: Names, wholes: Mapping[State, str], parts: Slots) -
 
 def merge_step(assembly: Assembly, space: Space, slots: Slots, part: Slots, form: FusedForm) -> list[Statement]:
     """Merge one part into the running state (state ⊕ part)."""
-    joined = {value for structure in form.structures for value in structure.values}  # elements of several components
-    numbers = {value: slots.read(value) for value in slots.numbers if value not in joined}
     alone = [one.value for one in form.extrema if stands_alone(one, form)]
-    return merge_states(form, assembly, space, numbers, part.reads(), alone=alone)
+    return merge_states(form, assembly, space, slots.reads(), part.reads(), alone=alone)

@@ -17,9 +17,8 @@ from sympy import And, Eq, Expr, Integer, Max, Or, S, Symbol
 
 from redalg.errors import PlanError
 from redalg.expression import Where
-from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm, Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Fill, Loop, Parallel, ReduceTile, Statement, index
+from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Loop, Parallel, ReduceTile, Statement, index
 from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import PLACE, I, J, Space
@@ -32,7 +31,7 @@ Best = tuple[str, ...]
 
 
 def ranked_structures(form: FusedForm, plan: Plan) -> list[Structure]:
-    """The structures of a form whose elements are ranked under a plan; elements of others are joined (`folds`)."""
+    """The structures of a form whose elements are ranked under a plan; elements of others are joined (`joins`)."""
     return [one for one in form.structures if plan.level != "thread" and one.ranked]
 
 
@@ -97,17 +96,16 @@ def read_best(structure: Structure, names: Best, problem: Problem) -> tuple[Expr
     return OrderedValue(rank), Where(Eq(rank, NO_ELEMENT), Integer(-1), -place[0])
 
 
-def tile_elements(
-    structure: Structure, assembly: Assembly, space: Space, read_term: Expr, body: list[Statement]
-) -> Best:
-    """The buffers of the tile's elements as integers; `NO_ELEMENT` past the end of the streamed axis."""
-    number = space.read(lifted(structure.monoid, structure.operands, space.plan.binding.streamed)[1])
+def tile_elements(assembly: Assembly, space: Space, parts: Sequence[Expr], body: list[Statement]) -> list[Load]:
+    """The buffers of a tile's elements (value, place) as integers; `NO_ELEMENT` past the end of the streamed axis."""
+    read_term, number = parts
     shape = (space.plan.block_row, space.plan.block_streamed)
     made = buffers(assembly, shape, space.problem, "ranked")
     elements = (Ordered(read_term), -number) if in_two(space.problem) else (Ranked(read_term, number),)
-    for name, element in zip(made, elements, strict=True):
-        body.append(assembly.stores((Load(name, I, J), mask_dead(space.live(S.true), element, NO_ELEMENT))))
-    return made
+    loads = [Load(name, I, J) for name in made]
+    for load, element in zip(loads, elements, strict=True):
+        body.append(assembly.stores((load, mask_dead(space.live(S.true), element, NO_ELEMENT))))
+    return loads
 
 
 def select_best(
@@ -163,13 +161,18 @@ def among_equal(assembly: Assembly, source: Best, top: Expr, body: list[Statemen
     return made
 
 
-def selected_part(
-    structure: Structure, assembly: Assembly, problem: Problem, best: Best, part: Best
-) -> list[Statement]:
-    """best := best ⊕ a part in buffers, which it overwrites."""
-    if not row_width(structure, problem):
-        return [keep_larger(assembly, best, [Load(name, I) for name in part])]
-    return select_best(structure, assembly, problem, best, part, alone=False)
+def take_best(
+    structure: Structure, assembly: Assembly, problem: Problem, best: Sequence[Load], other: Sequence[Load], *,
+    alone: bool = False,
+) -> list[Statement]:  # fmt: skip
+    """best := best ⊕ the elements of a tile or of another state, whose buffers it overwrites.
+
+    `alone`: best is empty so far.
+    """
+    names = tuple(load.name for load in best)
+    if other[0].indices == (I,):
+        return [keep_larger(assembly, names, other)]
+    return select_best(structure, assembly, problem, names, tuple(load.name for load in other), alone=alone)
 
 
 def fill_buffer(assembly: Assembly, name: str, expr: Expr, along: Symbol = PLACE) -> Parallel:
@@ -182,8 +185,3 @@ def remove_best(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Paral
     loads = [Load(name, I, J) for name in names]
     taken = And(*(Eq(load, one) for load, one in zip(loads, top, strict=True)))
     return fill_buffer(assembly, names[0], Where(taken, NO_ELEMENT, loads[0]), J)
-
-
-def empty_buffers(names: Sequence[str]) -> list[Statement]:
-    """The statements that make buffers empty: they hold `NO_ELEMENT`."""
-    return [Fill(name, NO_ELEMENT) for name in names]

@@ -15,7 +15,6 @@ from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
-from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
 from redalg.lower_tile.place.slots import Slots, allocate
@@ -59,15 +58,12 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
         slots, body = Lanes(job.form, assembly, place.space, (first, whole.start, whole.stop)).build()
         return slots, [*whole.bound, *body], place.space
     slots, body = allocate(job.form, assembly, job.problem)
-    folds = Folds(job.form, assembly, place.space)
-    body += folds.empty()
     before: list[Statement] = []
     step = Step(job.form, assembly, place.space, before, job.sums)
     if job.plan.level == "row":  # the tile is the state
         state = {slots.loads[value].name for value in slots.numbers}
         body = [one for one in body if not (isinstance(one, Fill) and one.buffer in state)]
-    taken_in = tuple(step.build(slots, folds))
-    slots.loads.update(folds.rows)
+    taken_in = tuple(step.build(slots))
     if job.plan.level == "row":
         return slots, [*before, *body, *taken_in], step.space
     loop = over_tiles(TILE, (whole.start, whole.stop), job.plan.stages, taken_in)

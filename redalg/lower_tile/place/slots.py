@@ -10,15 +10,13 @@ from sympy import Expr, Mul, S, Symbol
 from redalg.expression import RunningCast, Value, Where
 from redalg.expression.contents import is_indicator, values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
-from redalg.lower_tile.ir.program import Fill, Statement
+from redalg.lower_tile.ir.program import NO_ELEMENT, Fill, Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.selection import Best, best_buffers, empty_buffers, ranked_structures, row_width
+from redalg.lower_tile.place.joins import identities, integer_dtype
+from redalg.lower_tile.place.selection import Best, best_buffers, ranked_structures, row_width
 from redalg.lower_tile.place.space import E_, PLACE, I
 from redalg.strategies.plan import Problem
-
-State = Value | tuple[Structure, int]
-"""The content of a buffer of the state: a slot, or a numbered part of selected elements."""
 
 
 @final
@@ -27,26 +25,26 @@ class Slots:
     """The buffers that hold the state: slot -> the read of its buffer, whose indices say what it holds.
 
     `scale` is a positive factor that an extremum leaves out. `nan` counts the NaN that an extremum met: a maximum of
-    numbers ignores them (on both targets), but an output that is the extremum itself must not.
+    numbers ignores them (on both targets), but an output that is the extremum itself must not. `ranked` are the
+    structures whose elements are integers that order as they do: their first components' buffers hold these.
     """
 
-    loads: dict[State, Load] = field(default_factory=dict)
+    loads: dict[Value, Load] = field(default_factory=dict)
     scale: dict[Value, Expr] = field(default_factory=dict)
     nan: dict[Value, Load] = field(default_factory=dict)
+    ranked: tuple[Structure, ...] = ()
 
     @property
     def numbers(self) -> tuple[Value, ...]:
-        """The slots that hold numbers, not selected elements."""
-        return tuple(value for value in self.loads if isinstance(value, Value))
+        """The slots that hold numbers, not ranks."""
+        ranks = {value for structure in self.ranked for value in structure.values}
+        return tuple(value for value in self.loads if value not in ranks)
 
     @property
     def best(self) -> dict[Structure, Best]:
-        """The buffers of selected elements."""
-        found = dict[Structure, Best]()
-        for value, load in self.loads.items():
-            if isinstance(value, tuple):
-                found[value[0]] = (*found.get(value[0], ()), load.name)
-        return found
+        """The buffers of ranked elements."""
+        return {structure: tuple(self.loads[value].name for value in structure.values if value in self.loads)
+                for structure in self.ranked}  # fmt: skip
 
     @property
     def columns(self) -> frozenset[Value]:
@@ -61,13 +59,13 @@ class Slots:
         """A slot's read after the loop: NaN if it is an extremum that met one."""
         return self.marked(value, self.read(value))
 
-    def marked(self, value: State, read: Expr) -> Expr:
+    def marked(self, value: Value, read: Expr) -> Expr:
         """A read, or NaN if the extremum met one."""
         return Where(self.nan[value] > 0, S.NaN, read) if value in self.nan else read
 
     def reads(self) -> dict[Value, Expr]:
-        """The reads of all slots that hold numbers."""
-        return {value: self.read(value) for value in self.numbers}
+        """The reads of all slots."""
+        return {value: self.read(value) for value in self.loads}
 
 
 def allocate(
@@ -75,36 +73,43 @@ def allocate(
 ) -> tuple[Slots, list[Statement]]:
     """The state's buffers, and the statements that make it empty: one for every row, or for every row and lane.
 
-    A state of states (not `of_data`) counts no NaN. Structures of lanes are joined (`folds`).
+    A state of states (not `of_data`) counts no NaN.
     """
-    slots, body = Slots(), list[Statement]()
+    slots, body = Slots(ranked=tuple(ranked_structures(form, assembly.plan))), list[Statement]()
     own, suffix, tail = (assembly.lane, "_lanes", ", by lane") if lanes else ((I,), "", "")
 
-    def add(value: Value, empty: Expr, note: str, indices: tuple[Symbol, ...] = own) -> None:
-        slots.loads[value] = assembly.new(f"{value.name}{suffix}", *indices, note=note + tail)
-        body.append(Fill(slots.loads[value].name, empty))
+    def add(load: Load, value: Value, empty: Expr) -> None:
+        slots.loads[value] = load
+        body.append(Fill(load.name, empty))
 
     for extremum in form.extrema:
-        add(extremum.value, extremum.monoid.identity, f"{extremum.monoid} {extremum.term}")
+        name, note = f"{extremum.value.name}{suffix}", f"{extremum.monoid} {extremum.term}{tail}"
+        add(assembly.new(name, *own, note=note), extremum.value, extremum.monoid.identity)
         if of_data and stands_alone(extremum, form):
             slots.nan[extremum.value] = assembly.new(f"{extremum.value.name}_nan", *own, note=f"NaN met{tail}")
             body.append(Fill(slots.nan[extremum.value].name, S.Zero))
-    for structure in ranked_structures(form, assembly.plan) if not lanes else ():
-        found = best_loads(structure, assembly, problem)
-        slots.loads.update(found)
-        body += empty_buffers([load.name for load in found.values()])
+    for structure in slots.ranked:
+        for value, load in best_loads(structure, assembly, problem).items():
+            add(load, value, NO_ELEMENT)
     for pivot in form.shifted:
-        add(pivot.value, S.NegativeInfinity, f"pivot of {pivot.base}")
+        name, note = f"{pivot.value.name}{suffix}", f"pivot of {pivot.base}{tail}"
+        add(assembly.new(name, *own, note=note), pivot.value, S.NegativeInfinity)
     for accumulator in form.accumulators:
-        add(accumulator.value, S.Zero, f"sum {accumulator.term}", own if lanes else indices_of(accumulator, assembly))
+        name, note = f"{accumulator.value.name}{suffix}", f"sum {accumulator.term}{tail}"
+        indices = own if lanes else indices_of(accumulator, assembly)
+        add(assembly.new(name, *indices, note=note), accumulator.value, S.Zero)
+    for structure in (one for one in form.structures if one not in slots.ranked):
+        for value, identity in zip(structure.values, identities(structure), strict=True):
+            dtype = integer_dtype(value, structure)
+            add(assembly.new(f"{value.name}{suffix}", *own, dtype=dtype), value, identity)
     return slots, body
 
 
-def best_loads(structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> dict[State, Load]:
-    """The reads of new buffers for the best elements of every row, by their number."""
+def best_loads(structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> dict[Value, Load]:
+    """The reads of new buffers for the best elements of every row, by the first components."""
     places = (PLACE,) if row_width(structure, problem) else ()
     names = best_buffers(structure, assembly, problem, wanted)
-    return {(structure, number): Load(name, I, *places) for number, name in enumerate(names)}
+    return {value: Load(name, I, *places) for value, name in zip(structure.values, names, strict=False)}
 
 
 def indices_of(accumulator: Accumulator, assembly: Assembly) -> tuple[Symbol, ...]:

@@ -25,17 +25,14 @@ from redalg.incremental.combine.programs import (
     tile_program,
 )
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
-from redalg.incremental.combine.structures import lifted
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
 from redalg.lower_tile.place.expressions import positive_factor
-from redalg.lower_tile.place.folds import Folds
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.producers import addable_producers
-from redalg.lower_tile.place.selection import select_best, tile_elements
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.sums import Sums, added_up
@@ -100,10 +97,9 @@ class Step:
         produced = {one.value: self.space.values[one.value] for one in self.form.cascade.producers}
         return Placer(program, self.assembly, self.space, {**produced, **values}, data=data)
 
-    def build(self, slots: Slots, folds: Folds) -> list[Statement]:
+    def build(self, slots: Slots) -> list[Statement]:
         """The statements of one step of a loop over tiles, or of the only tile."""
         self.produce()
-        self._structures(slots, folds)
         self.scale(slots)
         state, written = slots.reads(), programs(self.form)
         if self.is_alone:
@@ -114,19 +110,6 @@ class Step:
         else:
             self.run(written.of(step_program, ends=self.ends).only(state), slots, tag_slots(state, FIRST), state)
         return self.body
-
-    def _structures(self, slots: Slots, folds: Folds) -> None:
-        """Take the tile's elements of several components in: those that are ranked, then others."""
-        streamed = self.space.plan.binding.streamed
-        for structure, best in slots.best.items():
-            value = lifted(structure.monoid, structure.operands, streamed)[0]
-            self.stage(value)
-            tile = tile_elements(structure, self.assembly, self.space, self.space.read(value), self.body)
-            problem = self.space.problem
-            self.body += select_best(structure, self.assembly, problem, best, tile, alone=self.is_alone)
-        for structure in folds.structures:
-            self.stage(*structure.operands)
-            self.body += folds.tile(structure, self.space)
 
     def stage(self, *exprs: Basic) -> None:
         """Load the tiles that expressions read, if the form has no producers."""
