@@ -113,7 +113,7 @@ class Laned:
         state = combine(self.form, wanted, lines)
         domain = next((source.domain for source in wanted if isinstance(source, Elements)), S.true)
         inputs = tuple(given)
-        program = Program("combined", inputs, tuple(lines.lets), state, domain).pruned()
+        program = Program("combined", inputs, tuple(lines.lets), state, domain).prune()
         program.verify()
         with np.errstate(all="ignore"):
             return run_lines(program, self.scope.over(ranges), given)

@@ -52,12 +52,12 @@ def combine(
     for pivot in form.shifted:
         state[pivot.value] = _start(pivot, sources, running, lines)
     target = _target(form, state, running, lines, full=any(source.full for source in sources))
-    found = [pivot for pivot in form.shifted if pivot.is_found and pivot.value not in still]
-    for _ in range(max(source.steps for source in sources) if steps is None else steps) if found else ():
-        target = _recentre(form, found, sources, target, lines)
+    pivots = [pivot for pivot in form.shifted if pivot.is_found and pivot.value not in still]
+    for _ in range(max(source.steps for source in sources) if steps is None else steps) if pivots else ():
+        target = _recentre(form, pivots, sources, target, lines)
     state |= target.state
     sums = _sums(form.accumulators, sources, target, lines)
-    return {value: made for value, made in (state | sums).items() if isinstance(value, Value)}
+    return {value: content for value, content in (state | sums).items() if isinstance(value, Value)}
 
 
 def _start(pivot: Pivot, sources: Sequence[Source], running: Mapping[Expr, Value], lines: Lines) -> Value:
@@ -101,14 +101,14 @@ def _starts_anew(pivot: Pivot) -> bool:
     return pivot.policy is PivotPolicy.SLOPE and bool(pivot.scales or pivot.onto)
 
 
-def _recentre(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source], at: Target, lines: Lines) -> Target:
+def _recentre(form: FusedForm, pivots: Sequence[Pivot], sources: Sequence[Source], at: Target, lines: Lines) -> Target:
     """c + δ for every pivot that is found from sums; the old c if that is not finite."""
-    needed = frozenset[Value]().union(*(values_of(pivot.source) for pivot in found))
+    needed = frozenset[Value]().union(*(values_of(pivot.source) for pivot in pivots))
     asked = [one for one in form.accumulators if one.value in needed]
-    known = {**at.known, **_sums(asked, sources, at, lines, "_there")}
+    known = {**at.values_in_terms, **_sums(asked, sources, at, lines, "_there")}
     state, safe = dict(at.state), dict(at.safe)
-    quotients = _quotients(found) if any(source.of_elements for source in sources) else {}
-    for pivot in found:
+    quotients = _quotients(pivots) if any(source.of_elements for source in sources) else {}
+    for pivot in pivots:
         c, name = at.state[pivot.value], f"{pivot.value}_moved"
         source = pivot.source.xreplace(known)
         if pivot.value in quotients:
@@ -121,15 +121,15 @@ def _recentre(form: FusedForm, found: Sequence[Pivot], sources: Sequence[Source]
         safe[pivot.value] = lines.assign(
             f"{pivot.value}_safe", Where(moves, there, at.safe[pivot.value]), Precision.EXACT_PLACES
         )
-    return Target(state, safe, at.stays - {pivot.value for pivot in found})
+    return Target(state, safe, at.stays - {pivot.value for pivot in pivots})
 
 
-def _quotients(found: Sequence[Pivot]) -> dict[Value, tuple[Expr, Expr]]:
+def _quotients(pivots: Sequence[Pivot]) -> dict[Value, tuple[Expr, Expr]]:
     """Numerator and denominator of displacements that share theirs: any centre is exact, so that one reciprocal serves.
 
     It pays for every element. Of states, quotients that do not wait for each other are sooner done (inertia I3).
     """
-    quotients = {pivot.value: fraction(pivot.source.together()) for pivot in found}
+    quotients = {pivot.value: fraction(pivot.source.together()) for pivot in pivots}
     divisors = Counter(below for _, below in quotients.values() if not below.is_number)
     return {value: (above, below) for value, (above, below) in quotients.items() if divisors[below] > 1}
 

@@ -14,66 +14,68 @@ from redalg.incremental.factors import grouped
 from redalg.incremental.form import Structure
 from redalg.monoids import held_as
 
-Found = dict[Expr, Expr]
+Values = dict[Expr, Expr]
 """A symbol of an expression -> the value of a program that stands for it."""
 
 
 def definition_program(cascade: Cascade) -> Program:
     """The outputs as they are written: result by the name of each output."""
     lines = Lines()
-    found = add_reductions(cascade, lines, {})
+    values = add_reductions(cascade, lines, {})
     results = {
-        Value(Label(output.name)): lines.assign(output.name, output.expr.xreplace(found), Precision.OWN)
+        Value(Label(output.name)): lines.assign(output.name, output.expr.xreplace(values), Precision.OWN)
         for output in cascade.outputs
     }
-    return Program("definition", (), tuple(lines.lets), results).pruned()
+    return Program("definition", (), tuple(lines.lets), results).prune()
 
 
 def producer_program(cascade: Cascade, *, scaled: bool = True) -> Program:
     """The producers of a cascade: symbol -> value (`scaled`: products are kept as mantissa and exponent)."""
     lines = Lines()
-    found = add_producers(cascade.producers, lines, {}, scaled=scaled)
-    results = {producer.value: found[producer.value] for producer in cascade.producers}
+    values = add_producers(cascade.producers, lines, {}, scaled=scaled)
+    results = {producer.value: values[producer.value] for producer in cascade.producers}
     return Program("producers", (), tuple(lines.lets), results)
 
 
-def add_reductions(cascade: Cascade, lines: Lines, found: Found, *, scaled: bool = True) -> Found:
-    """Add lines for a cascade's producers and reductions; returns what they stand for, with what was found before."""
-    found = add_producers(cascade.producers, lines, found, scaled=scaled)
+def add_reductions(cascade: Cascade, lines: Lines, values: Values, *, scaled: bool = True) -> Values:
+    """Add lines for a cascade's producers and reductions; returns what they stand for, with those before."""
+    values = add_producers(cascade.producers, lines, values, scaled=scaled)
     for reduction in cascade.reductions:
-        value = _reduced(reduction, cascade.reduced_axes, lines, found, scaled=scaled)
-        found = {**found, reduction.value: value}
-    return found
+        value = _add_reduction(reduction, cascade.reduced_axes, lines, values, scaled=scaled)
+        values = {**values, reduction.value: value}
+    return values
 
 
-def add_producers(producers: tuple[Producer, ...], lines: Lines, found: Found, *, scaled: bool = True) -> Found:
+def add_producers(producers: tuple[Producer, ...], lines: Lines, values: Values, *, scaled: bool = True) -> Values:
     """Add lines for producers, in order."""
     for producer in producers:
-        inner = add_reductions(producer.cascade, lines, found, scaled=scaled)
+        inner = add_reductions(producer.cascade, lines, values, scaled=scaled)
         expr = producer.cascade.outputs[0].expr.xreplace(inner)
         value = lines.assign(producer.name, expr, named=lines.fresh(producer.value))
-        found = {**found, producer.value: value}
-    return found
+        values = {**values, producer.value: value}
+    return values
 
 
-def _reduced(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: Found, *, scaled: bool) -> Value:
+def _add_reduction(
+    reduction: Reduction, over: tuple[Axis, ...], lines: Lines, values: Values, *, scaled: bool
+) -> Value:
     name, monoid = reduction.name, reduction.monoid
     if not reduction.is_scalar or (monoid.held and scaled):
-        return _selected(reduction, over, lines, found)
+        return _add_selection(reduction, over, lines, values)
     if monoid.name == "sum":
         factors = grouped(reduction.term, ()) if reduction.term.is_Mul else (reduction.term,)
-        return lines.sum(name, [factor.xreplace(found) for factor in factors], over)
-    return lines.reduce(name, monoid, reduction.term.xreplace(found), over)
+        return lines.sum(name, [factor.xreplace(values) for factor in factors], over)
+    return lines.reduce(name, monoid, reduction.term.xreplace(values), over)
 
 
-def _selected(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, found: Found) -> Value:
+def _add_selection(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, values: Values) -> Value:
     """A result of a monoid of several components."""
-    held = held_as(reduction.monoid)
+    monoid = held_as(reduction.monoid)
     structure = Structure(
-        component_symbols(held, reduction.name, reduction.axes), held, reduction.term, reduction.place
+        component_symbols(monoid, reduction.name, reduction.axes), monoid, reduction.term, reduction.place
     )
-    parts = lifted(held, tuple(operand.xreplace(found) for operand in structure.operands), over[0])
+    parts = lifted(monoid, tuple(operand.xreplace(values) for operand in structure.operands), over[0])
     symbols = lines.gather(structure, parts, over)
     number, result = reduction.monoid.result(reduction.result)
     precision = Precision.OWN if result.dtype else Precision.COMPUTE
-    return lines.assign(reduction.name, adopt(held.lower(*symbols)[number]), precision)
+    return lines.assign(reduction.name, adopt(monoid.lower(*symbols)[number]), precision)

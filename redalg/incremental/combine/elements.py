@@ -40,9 +40,9 @@ class Elements(Source):
         self.of_elements = not self.over
         producers = form.cascade.producers
         self.given = tuple(one.value for one in producers) if tile else ()
-        lines.given(self.given)
-        self.found = {} if tile else add_producers(producers, lines, {})
-        self.domain: Boolean = form.cascade.domain.xreplace(self.found)
+        lines.add_inputs(self.given)
+        self.produced = {} if tile else add_producers(producers, lines, {})
+        self.domain: Boolean = form.cascade.domain.xreplace(self.produced)
         if ends:
             axis = form.cascade.axis
             self.domain = And(axis < axis.extent, self.domain)
@@ -57,16 +57,16 @@ class Elements(Source):
 
     def extremum(self, extremum: Extremum, lines: Lines) -> Value:
         u = self._generator(extremum.term, {}, lines)
-        masked = self._masked(u, lines) if extremum.monoid.identity is -OO else \
+        masked = self._mask(u, lines) if extremum.monoid.identity is -OO else \
             Where(self.domain, u, extremum.monoid.identity)  # fmt: skip
         return lines.reduce(extremum.value.name, extremum.monoid, masked, self.over, Precision.EXACT_PLACES)
 
-    def _masked(self, u: Value, lines: Lines) -> Value:
+    def _mask(self, u: Value, lines: Lines) -> Value:
         """u, or −∞ where it does not count."""
         return lines.assign("u_tile" if self.tile else "u_live", Where(self.domain, u, -OO), Precision.EXACT_PLACES)
 
     def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
-        operands = tuple(operand.xreplace(self.found) for operand in structure.operands)
+        operands = tuple(operand.xreplace(self.produced) for operand in structure.operands)
         parts = lifted(structure.monoid, operands, self.form.cascade.reduced_axes[0])
         if not self.over:
             return tuple(lines.assign(value.name, part, Precision.OWN)
@@ -75,7 +75,7 @@ class Elements(Source):
 
     def start(self, pivot: Pivot, running: At, lines: Lines) -> Value:
         name, u = pivot.value.name, self._generator(pivot.generator, running, lines)
-        counts = self._reaching(self.domain, u, lines)
+        counts = self._condition_on(self.domain, u, lines)
         if not self.over:
             start = S.Zero if pivot.policy is PivotPolicy.SLOPE else Where(is_finite_number(u), u, S.Zero)
             return lines.assign(f"{name}_first", Where(counts, start, -OO), Precision.EXACT_PLACES)
@@ -98,40 +98,40 @@ class Elements(Source):
         least = lines.reduce(f"{name}_least", MONOIDS["min"], far, self.over)
         nearest = Eq(far, least, evaluate=False)
         chosen = Where(nearest, u, -OO) if counts is S.true else Where(And(counts, nearest), u, -OO)
-        found = lines.reduce(f"{name}_found", MONOIDS["max"], chosen, self.over)
-        return lines.assign(f"{name}_member", Where(is_finite_number(found), found, mean), Precision.EXACT_PLACES)
+        member = lines.reduce(f"{name}_found", MONOIDS["max"], chosen, self.over)
+        return lines.assign(f"{name}_member", Where(is_finite_number(member), member, mean), Precision.EXACT_PLACES)
 
     def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
         name = f"{name}_tile" if self.tile else name
         if accumulator.is_count:
             return lines.count(name, self.domain, self.over)
-        known = {**self.found, **at.known}
-        terms = [live_term(factor, self.form.cascade.domain).xreplace(known) for factor in accumulator.factors]
+        values = {**self.produced, **at.values_in_terms}
+        terms = [live_term(factor, self.form.cascade.domain).xreplace(values) for factor in accumulator.factors]
         factors = [lines.assign(f"{name}_factor", term) for term in terms if term is not S.One]
         if self.tile and len(terms) == 2:
             return self._product(accumulator, at, factors, lines, name)
         if accumulator.weight:
             first = [] if accumulator.factors[0] is S.One else [factors.pop(0)]
-            weighed = self._weighed(accumulator, at, first, lines)
-            factors = [weighed, *(self._reached(self.domain, factor, lines) for factor in factors)]
+            weighed = self._weigh(accumulator, at, first, lines)
+            factors = [weighed, *(self._mask_operand(self.domain, factor, lines) for factor in factors)]
         else:
-            factors = self._masked_factors(factors or [S.One], lines)
+            factors = self._mask_factors(factors or [S.One], lines)
         for guard in indicators(accumulator) if len(factors) > 1 else ():  # of one operand: 0 times what another hides
-            condition = holds_where(guard).xreplace(known)
-            factors = [self._reached(condition, factor, lines) for factor in factors]
+            condition = holds_where(guard).xreplace(values)
+            factors = [self._mask_operand(condition, factor, lines) for factor in factors]
         return lines.sum(name, factors, self.over)
 
     def _product(self, accumulator: Accumulator, at: Target, factors: list[Value], lines: Lines, name: str) -> Value:
         """A matrix product of a tile: a masked factor of rows, and one of columns."""
         *first, second = factors
-        left = self._weighed(accumulator, at, first, lines) if accumulator.weight else \
+        left = self._weigh(accumulator, at, first, lines) if accumulator.weight else \
             Where(self.domain, first[0] if first else S.One, S.Zero)  # fmt: skip
-        right = self._reached(self.domain, second, lines)
+        right = self._mask_operand(self.domain, second, lines)
         return lines.sum(name, [left, right], self.over, of=accumulator.value)
 
-    def _weighed(self, accumulator: Accumulator, at: Target, first: list[Value], lines: Lines) -> Expr:
+    def _weigh(self, accumulator: Accumulator, at: Target, first: list[Value], lines: Lines) -> Expr:
         """The weight, times the first factor; 0 where an exponent is −∞, not where the weight is too small."""
-        bases = [self._masked(self._generator(pivot.base, {}, lines), lines) for pivot, _ in accumulator.weight]
+        bases = [self._mask(self._generator(pivot.base, {}, lines), lines) for pivot, _ in accumulator.weight]
         name = accumulator.weight[0][0].value.name
         moves = tuple((q, u, at.safe[pivot.value]) for u, (pivot, q) in zip(bases, accumulator.weight, strict=True))
         weight = lines.assign("weight", exp(exponent_of(name, moves, lines)), moves=moves)
@@ -140,7 +140,7 @@ class Elements(Source):
         dead = Or(*map(is_below_all, bases), evaluate=False)
         return lines.assign(f"{accumulator.value.name}_weighed", Where(dead, S.Zero, weight * first[0]))
 
-    def _masked_factors(self, factors: list[Expr], lines: Lines) -> list[Expr]:
+    def _mask_factors(self, factors: list[Expr], lines: Lines) -> list[Expr]:
         """Apply the mask to the only factor or to one whose axes include its own; else append it as a factor."""
         if self.domain is S.true:
             return factors
@@ -148,19 +148,20 @@ class Elements(Source):
         place = next((place for place, one in enumerate(factors) if axes <= free_axes(one)), None)
         if len(factors) == 1:
             place = 0
-        masked = [Where(self.domain, factor, S.Zero) if number == place else self._reached(self.domain, factor, lines)
+        masked = [Where(self.domain, factor, S.Zero) if number == place
+                  else self._mask_operand(self.domain, factor, lines)
                   for number, factor in enumerate(factors)]  # fmt: skip
         return masked if place is not None else [*masked, Where(self.domain, S.One, S.Zero)]
 
     def _generator(self, u: Expr, running: At, lines: Lines) -> Value:
-        expr = live_term(u, self.form.cascade.domain).xreplace({**self.found, **running})
+        expr = live_term(u, self.form.cascade.domain).xreplace({**self.produced, **running})
         return lines.assign("u_tile" if self.tile else "u", expr, Precision.EXACT_PLACES)
 
-    def _reached(self, condition: Boolean, factor: Expr, lines: Lines) -> Expr:
+    def _mask_operand(self, condition: Boolean, factor: Expr, lines: Lines) -> Expr:
         """An operand of a contraction, set to 0 where it does not count: 0 times an element there need not be 0."""
-        return Where(self._reaching(condition, factor, lines), factor, S.Zero)
+        return Where(self._condition_on(condition, factor, lines), factor, S.Zero)
 
-    def _reaching(self, condition: Boolean, factor: Expr, lines: Lines) -> Boolean:
+    def _condition_on(self, condition: Boolean, factor: Expr, lines: Lines) -> Boolean:
         """True at the elements of a factor that count for any element of the free axes which the factor lacks."""
         missing = free_axes(condition) - free_axes(factor) - set(self.over)
         if not missing:

@@ -20,7 +20,7 @@ from redalg.incremental.form import FormOutput, FusedForm
 def finish_program(form: FusedForm) -> Program:
     """The pivots, as they are subtracted, and every value that is assigned: symbol -> value."""
     lines, state = Lines(), {value: value for value in slots_of(form)}
-    lines.given(state)
+    lines.add_inputs(state)
     at: dict[Expr, Expr] = add_producers(form.parameters, lines, {})
     extrema = {extremum.value for extremum in form.extrema}
     for pivot in form.pivots:

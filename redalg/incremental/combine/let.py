@@ -87,7 +87,7 @@ class Assign(Let):
         return (self.expr,)
 
     def __str__(self) -> str:
-        return f"{_written(self.value)} := {self.expr}"
+        return f"{_text(self.value)} := {self.expr}"
 
 
 @final
@@ -134,7 +134,7 @@ class Fold(Let):
 
     def __str__(self) -> str:
         over, factors = ", ".join(map(str, self.over)), " * ".join(f"({one})" for one in self.exprs)
-        return f"{_written(self.value)} := {self.folding.kind} over {over} of {factors}"
+        return f"{_text(self.value)} := {self.folding.kind} over {over} of {factors}"
 
 
 @final
@@ -166,7 +166,7 @@ class Gather(Let):
         return self.axes
 
     def __str__(self) -> str:
-        symbols, over, parts = map(", ".join, (map(_written, self.symbols), map(str, self.axes), map(str, self.parts)))
+        symbols, over, parts = map(", ".join, (map(_text, self.symbols), map(str, self.axes), map(str, self.parts)))
         return f"{symbols} := {self.structure.monoid} over {over} of ({parts})"
 
 
@@ -191,7 +191,7 @@ class Join(Let):
 
     def __str__(self) -> str:
         first, second = (f"({', '.join(map(str, side))})" for side in (self.first, self.second))
-        return f"{', '.join(map(_written, self.symbols))} := {first} {self.structure.monoid} {second}"
+        return f"{', '.join(map(_text, self.symbols))} := {first} {self.structure.monoid} {second}"
 
 
 @final
@@ -214,7 +214,7 @@ class Program:
     domain: Boolean = S.true
 
     def __str__(self) -> str:
-        lines = [f"{self.name}({', '.join(map(_written, self.inputs))})"]
+        lines = [f"{self.name}({', '.join(map(_text, self.inputs))})"]
         lines += [f"  {let}" for let in self.lets]
         return "\n".join([*lines, *(f"  -> {slot} = {value}" for slot, value in self.results.items())])
 
@@ -239,14 +239,14 @@ class Program:
 
     def only(self, wanted: Iterable[Value]) -> Program:
         """The program without the results that are not wanted, and without the lines that these alone need."""
-        return replace(self, results={value: self.results[value] for value in wanted}).pruned()
+        return replace(self, results={value: self.results[value] for value in wanted}).prune()
 
-    def given(self, values: Collection[Value]) -> Program:
+    def with_inputs(self, values: Collection[Value]) -> Program:
         """The program of which a caller gives values that lines define, without the lines that these alone need."""
         inputs, lets = (*self.inputs, *values), tuple(let for let in self.lets if not {*let.values} & {*values})
-        return replace(self, inputs=inputs, lets=lets).pruned()
+        return replace(self, inputs=inputs, lets=lets).prune()
 
-    def pruned(self) -> Program:
+    def prune(self) -> Program:
         """The program without the lines that no result needs."""
         needed, kept = {*self.results.values(), *values_of(self.domain)}, list[Let]()
         for let in reversed(self.lets):
@@ -262,9 +262,9 @@ def _check_axes(program: str, let: Let, value: Value) -> None:
     carried = set(value.indices)
     read = frozenset[Axis]().union(*map(free_axes, let.exprs))
     if carried & set(let.over) or (isinstance(let, Assign | Fold) and not read - set(let.over) <= carried):
-        raise AssertionError(f"{program}: `{let}` defines {_written(value)}, and depends on {sorted(map(str, read))}")
+        raise AssertionError(f"{program}: `{let}` defines {_text(value)}, and depends on {sorted(map(str, read))}")
 
 
-def _written(value: Value) -> str:
+def _text(value: Value) -> str:
     """A value with its axes."""
     return f"{value}[{', '.join(map(str, value.indices))}]" if value.indices else str(value)

@@ -32,7 +32,7 @@ class Lines:
         self._kept = dict[Value, Precision]()
         self._known = dict[object, Value]()
 
-    def given(self, values: Iterable[Value]) -> None:
+    def add_inputs(self, values: Iterable[Value]) -> None:
         """Tell that a caller gives values: slots, which are kept as they were made."""
         self._kept |= dict.fromkeys(values, Precision.EXACT_PLACES)
         self._taken |= {value.name for value in self._kept}
@@ -123,12 +123,12 @@ class Lines:
 
     def _add(self, let: Let) -> Value:
         self.lets.append(let)
-        self._kept |= dict.fromkeys(let.values, _kept_as(let))
+        self._kept |= dict.fromkeys(let.values, _precision_of(let))
         self._taken |= {value.name for value in let.values}
         return let.values[0]
 
 
-def _kept_as(let: Let) -> Precision:
+def _precision_of(let: Let) -> Precision:
     if isinstance(let, Assign):
         return let.precision
     return let.folding.precision if isinstance(let, Fold) else Precision.OWN

@@ -22,7 +22,7 @@ def leaf_program(form: FusedForm) -> Program:
     lines = Lines()
     elements = Elements(form, lines)
     state = combine(form, [elements], lines)
-    return Program("leaf", (), tuple(lines.lets), state, elements.domain).pruned()
+    return Program("leaf", (), tuple(lines.lets), state, elements.domain).prune()
 
 
 def merge_program(form: FusedForm) -> Program:
@@ -30,7 +30,7 @@ def merge_program(form: FusedForm) -> Program:
     lines = Lines()
     a, b = States(form, FIRST, lines), States(form, SECOND, lines)
     state = combine(form, [a, b], lines)
-    return Program("merge", (*a.slots.values(), *b.slots.values()), tuple(lines.lets), state).pruned()
+    return Program("merge", (*a.slots.values(), *b.slots.values()), tuple(lines.lets), state).prune()
 
 
 def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = False) -> Program:
@@ -38,7 +38,7 @@ def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = 
     lines = Lines()
     states = States(form, LANE, lines, (form.cascade.axis,), full=full)
     state = combine(form, [states], lines, steps)
-    return Program("collapse", tuple(states.slots.values()), tuple(lines.lets), state).pruned()
+    return Program("collapse", tuple(states.slots.values()), tuple(lines.lets), state).prune()
 
 
 def tile_program(form: FusedForm, *, ends: bool) -> Program:
@@ -46,7 +46,7 @@ def tile_program(form: FusedForm, *, ends: bool) -> Program:
     lines = Lines()
     tile = Elements(form, lines, tile=True, ends=ends)
     state = combine(form, [tile], lines, form.links + 1)
-    return Program("tile", tile.given, tuple(lines.lets), state).pruned()
+    return Program("tile", tile.given, tuple(lines.lets), state).prune()
 
 
 def tile_producers_program(form: FusedForm) -> Program:
@@ -59,7 +59,7 @@ def step_program(form: FusedForm, *, ends: bool) -> Program:
     lines = Lines()
     running, tile = States(form, FIRST, lines), Elements(form, lines, tile=True, ends=ends)
     state = combine(form, [running, tile], lines, 1)
-    return Program("step", (*running.slots.values(), *tile.given), tuple(lines.lets), state).pruned()
+    return Program("step", (*running.slots.values(), *tile.given), tuple(lines.lets), state).prune()
 
 
 def lane_program(
@@ -70,7 +70,7 @@ def lane_program(
     running = States(form, FIRST, lines, full=full)
     element = Elements(form, lines, (), tile=True, ends=ends)
     state = combine(form, [running, element], lines, steps, still)
-    return Program("lane", (*running.slots.values(), *element.given), tuple(lines.lets), state).pruned()
+    return Program("lane", (*running.slots.values(), *element.given), tuple(lines.lets), state).prune()
 
 
 def first_program(form: FusedForm, *, ends: bool) -> Program:
@@ -79,7 +79,7 @@ def first_program(form: FusedForm, *, ends: bool) -> Program:
     element = Elements(form, lines, (), tile=True, ends=ends)
     state = combine(form, [element], lines, 0)
     pivots = {pivot.value: state[pivot.value] for pivot in form.shifted}
-    return Program("first", element.given, tuple(lines.lets), pivots).pruned()
+    return Program("first", element.given, tuple(lines.lets), pivots).prune()
 
 
 def recentre_program(form: FusedForm, still: frozenset[Value] = frozenset()) -> Program:
@@ -87,7 +87,7 @@ def recentre_program(form: FusedForm, still: frozenset[Value] = frozenset()) -> 
     lines = Lines()
     running = States(form, FIRST, lines)
     state = combine(form, [running], lines, 1, still)
-    return Program("recentre", tuple(running.slots.values()), tuple(lines.lets), state).pruned()
+    return Program("recentre", tuple(running.slots.values()), tuple(lines.lets), state).prune()
 
 
 @final

@@ -99,7 +99,7 @@ class Target:
     stays: frozenset[Value] = frozenset()
 
     @property
-    def known(self) -> At:
+    def values_in_terms(self) -> At:
         """The values in terms: extrema as they are, pivots as they are subtracted."""
         return {**self.state, **self.safe}
 
@@ -115,7 +115,7 @@ class States(Source):
         self.form, self.tag, self.over, self.full = form, tag, over, full
         self.slots: dict[Expr, Value] = {value: self.read(value) for value in slots_of(form)}
         self.pivots = dict[Expr, Value](self.slots)
-        lines.given(self.slots.values())
+        lines.add_inputs(self.slots.values())
         for pivot in form.pivots:
             if not pivot.has_slot:
                 source = pivot.source.xreplace(self.slots)
@@ -128,7 +128,7 @@ class States(Source):
 
     def read(self, value: Value) -> Value:
         """A slot of these states."""
-        return tagged(value, self.tag, self.over)
+        return slot_of_tag(value, self.tag, self.over)
 
     def extremum(self, extremum: Extremum, lines: Lines) -> Value:
         slot = self.slots[extremum.value]
@@ -143,7 +143,7 @@ class States(Source):
         return lines.gather(structure, parts, self.over, self.form.cascade.axis)
 
     def start(self, pivot: Pivot, running: At, lines: Lines) -> Value:
-        c = self._begun(pivot, running, lines)
+        c = self._rescale(pivot, running, lines)
         if not self.over:
             return c
         name = f"{self.tag}.{pivot.value}"
@@ -159,16 +159,16 @@ class States(Source):
         mean = lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
         return lines.assign(f"{name}_mean", Where(is_zero(n), -OO, mean), Precision.EXACT_PLACES)
 
-    def _begun(self, pivot: Pivot, running: At, lines: Lines) -> Value:
+    def _rescale(self, pivot: Pivot, running: At, lines: Lines) -> Value:
         """ρ·c: the pivot after the merged extrema scale its generator; −∞ for an empty state."""
         c = self.slots[pivot.value]
         if not pivot.scales and not pivot.onto:
             return c
-        moved: Expr = S.Zero  # a slope is β·ρ_y/ρ_x, which may not be a number: found from the sums about 0
+        there: Expr = S.Zero  # a slope is β·ρ_y/ρ_x, which may not be a number: found from the sums about 0
         if pivot.policy is not PivotPolicy.SLOPE:
-            moved = self._ratio(pivot.scales, running, lines) * self._safe(pivot, lines)
+            there = self._ratio(pivot.scales, running, lines) * self._safe(pivot, lines)
         name = f"{self.tag}.{pivot.value}_rescaled"
-        return lines.assign(name, Where(is_below_all(c), c, moved), Precision.EXACT_PLACES)
+        return lines.assign(name, Where(is_below_all(c), c, there), Precision.EXACT_PLACES)
 
     def accumulator(self, accumulator: Accumulator, at: Target, lines: Lines, name: str) -> Value:
         slot, whole, name = self.slots[accumulator.value], name, f"{self.tag}.{name}"
@@ -196,19 +196,19 @@ class States(Source):
 
     def _ends(self, asked: frozenset[Value], at: Target, lines: Lines) -> dict[Expr, Expr]:
         """The symbols of transitions -> how far pivots move, by which ratio, from where and to where."""
-        found: dict[Expr, Expr] = {}
+        ends: dict[Expr, Expr] = {}
         for pivot in self.form.pivots:
             if pivot.displacement in asked:
-                found[pivot.displacement] = self._displaced(pivot, at, lines)
+                ends[pivot.displacement] = self._displacement(pivot, at, lines)
             if pivot.ratio in asked:
-                found[pivot.ratio] = self._ratio(pivot.scales, at.safe, lines)
+                ends[pivot.ratio] = self._ratio(pivot.scales, at.safe, lines)
             if pivot.has_slot and pivot.departure in asked:
-                found[pivot.departure] = self.slots[pivot.value]
+                ends[pivot.departure] = self.slots[pivot.value]
             if pivot.has_slot and pivot.arrival in asked:
-                found[pivot.arrival] = at.state[pivot.value]
-        return found
+                ends[pivot.arrival] = at.state[pivot.value]
+        return ends
 
-    def _displaced(self, pivot: Pivot, at: Target, lines: Lines) -> Expr:
+    def _displacement(self, pivot: Pivot, at: Target, lines: Lines) -> Expr:
         """ρ_x·c' − ρ·c; with slopes, minus Σ β'·(move of u'). It is rounded once: on a steep line the terms cancel."""
         name = f"{self.tag}.{pivot.displacement}"
         if {
@@ -275,10 +275,10 @@ def exponent_of(name: str, moves: Sequence[Move], lines: Lines) -> Value:
 
 def tag_slots(state: Mapping[Value, T], tag: str, over: tuple[Axis, ...] = ()) -> dict[Value, T]:
     """The contents of a state, by the slots of the states that bear a tag."""
-    return {tagged(value, tag, over): content for value, content in state.items()}
+    return {slot_of_tag(value, tag, over): content for value, content in state.items()}
 
 
-def tagged(value: Value, tag: str, over: tuple[Axis, ...] = ()) -> Value:
+def slot_of_tag(value: Value, tag: str, over: tuple[Axis, ...] = ()) -> Value:
     """A slot of the states that bear a tag, which may lie side by side along axes."""
     return Value(Label(f"{tag}.{value.name}"), *value.indices, *over)
 

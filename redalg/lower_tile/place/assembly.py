@@ -28,7 +28,7 @@ class Assembly:
     def __init__(self, plan: Plan, names: Names, compute: str) -> None:
         self.plan, self.names, self.compute = plan, names, compute
         self.buffers: dict[str, Buffer] = {}
-        self.made: dict[Basic, str] = {}
+        self.tiles: dict[Basic, str] = {}
         self.lane = (J, I) if plan.along_rows else (I, J)
         self.extents = {I: plan.block_row, J: plan.block_streamed, E_: plan.block_column}
 
@@ -58,11 +58,11 @@ class Assembly:
         """The tile buffer that holds an expression in i, j, computed once."""
         if isinstance(expr, Load) and expr.indices == self.lane and self.is_fragment(expr.name):
             return expr
-        if expr not in self.made:
+        if expr not in self.tiles:
             tile = self.new(wanted, *self.lane)
-            self.made[expr] = tile.name
+            self.tiles[expr] = tile.name
             body.append(self.stores((tile, expr)))
-        return Load(self.made[expr], *self.lane)
+        return Load(self.tiles[expr], *self.lane)
 
     def shared_row(self, wanted: str, expr: Expr, body: list[Statement], note: str = "") -> Load:
         """A shared buffer of one number for every row, so that threads of any layout can read it."""

@@ -21,7 +21,7 @@ from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram, variabl
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.frames import Job, runtime_sizes
-from redalg.lower_tile.place.parameters import between, held, inputs, outputs, reading
+from redalg.lower_tile.place.parameters import between, dtype_between, inputs, outputs, reading
 from redalg.lower_tile.place.segments import multi_segment
 from redalg.lower_tile.place.selection import check_selections
 from redalg.lower_tile.place.single import single_segment
@@ -46,11 +46,11 @@ def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, 
     parameters = [*inputs(stages, problem), *outputs(stages, problem, dtypes), *between(stages, problem)]
     for place, form in enumerate(stages.forms):
         known = reading(form, stages, problem)
-        stored = {one.name: dtypes.get(one.name) or held(one.name, stages, problem) for one in form.outputs}
+        stored = {one.name: dtypes.get(one.name) or dtype_between(one.name, stages, problem) for one in form.outputs}
         also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
-        of_plan = kernels_of if place == stages.place else ruled
-        found, workspaces = of_plan(form, plan, known, stored, also if len(stages.forms) > 1 else ())
-        kernels += found
+        of_plan = kernels_of if place == stages.place else kernels_by_rules
+        own, workspaces = of_plan(form, plan, known, stored, also if len(stages.forms) > 1 else ())
+        kernels += own
         parameters += workspaces
     name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
     sized = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
@@ -81,7 +81,7 @@ def kernels_of(
     return lowered(job)
 
 
-def ruled(
+def kernels_by_rules(
     stage: FusedForm, main: Plan, problem: Problem, dtypes: Mapping[str, str], also: tuple[str, ...]
 ) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     """The kernels of a stage under the rules' first plan that fits shared memory, without loading warps.
@@ -91,11 +91,11 @@ def ruled(
     """
     plan = numbers_of(choose_schedule(stage, problem, main.device))
     plan = replace(plan, warp_specialized=False, stages=0 if main.warp_specialized else plan.stages)
-    made = []
+    tried = []
     for candidate in map(numbers_of, smaller(schedule_of(plan))):
         kernels, workspaces = kernels_of(stage, candidate, problem, dtypes, also)
-        made.append((tuple(replace(kernel, plan=candidate) for kernel in kernels), workspaces))
+        tried.append((tuple(replace(kernel, plan=candidate) for kernel in kernels), workspaces))
         looped = (replace(kernel, body=without_single_steps(kernel.body)) for kernel in kernels)
         if all(smem_bytes(kernel, candidate) <= candidate.device.smem_bytes for kernel in looped):
-            return made[-1]
-    return made[0]
+            return tried[-1]
+    return tried[0]

@@ -34,7 +34,7 @@ from redalg.lower_tile.place.data import Data
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import I, Space
-from redalg.lower_tile.place.sums import Sums, added_up
+from redalg.lower_tile.place.sums import Sums, add_parts
 
 
 def carries(form: FusedForm) -> bool:
@@ -51,7 +51,7 @@ class Carried:
     ) -> None:
         self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
         self.before: list[Statement] = []
-        self.held: dict[Expr, Load] = {}
+        self.factors: dict[Expr, Load] = {}
         self.large = {space.values[one.value] for one in form.accumulators if one.bounded and one.value in space.values}
 
     def build(self, tile: Symbol) -> list[Statement]:
@@ -63,7 +63,7 @@ class Carried:
             if output.carries:
                 read = placer.result(value_of_output(output))
                 body.append(
-                    self._store(output, self.hoisted(read.args[0] if isinstance(read, Cast) else read), placer.space)
+                    self._store(output, self.hoist(read.args[0] if isinstance(read, Cast) else read), placer.space)
                 )
         if self.space.plan.level == "row":
             return [*self.before, *body]
@@ -73,9 +73,9 @@ class Carried:
     def _placer(self, body: list[Statement]) -> Placer:
         """The program of these outputs, and of the producers that no tile in registers holds."""
         produced = {one.value for one in self.form.cascade.producers}
-        given = added_up(self.sums, self.space, self.assembly, body) | dict(self.space.values)
+        given = add_parts(self.sums, self.space, self.assembly, body) | dict(self.space.values)
         how = {"carries": True, "empty": self.space.problem.empty, "scaled": False}
-        program = programs(self.form).of(output_program, **how).given(produced & set(given))
+        program = programs(self.form).of(output_program, **how).with_inputs(produced & set(given))
         lets = tuple(replace(let, expr=self.about_pivots(let.expr)) if isinstance(let, Assign) else let
                      for let in program.lets)  # fmt: skip
         program, data = replace(program, lets=lets), Data(self.form, Operands(self.assembly, self.before))
@@ -94,19 +94,19 @@ class Carried:
     def about_pivots(self, expr: Expr) -> Expr:
         """The expression with the state's weights rewritten: they subtract pivots that are safe to subtract."""
         weights = {(pivot, q) for one in self.form.accumulators for pivot, q in one.weight if not pivot.has_slot}
-        found = {}
+        weights_of = {}
         for node in expr.atoms(exp):
             for pivot, q in weights:
                 u = (node.args[0] + q * pivot.source) / q
                 if pivot.base in (u, live_term(u, self.form.cascade.domain)):
                     safe = Where(Is(pivot.source, S.NegativeInfinity), S.Zero, pivot.source)
-                    found[node] = ScaledExp(u, safe, q)
-        made: Expr = expr.xreplace(found)
-        return made
+                    weights_of[node] = ScaledExp(u, safe, q)
+        rewritten: Expr = expr.xreplace(weights_of)
+        return rewritten
 
     # ---- what leaves the loop ----------------------------------------------------------------------------------------
 
-    def hoisted(self, node: Expr) -> Expr:
+    def hoist(self, node: Expr) -> Expr:
         """The expression with row buffers in place of the parts that depend on the row alone."""
         if of_row(node):
             return self._row(node)
@@ -114,10 +114,10 @@ class Carried:
             rows = [one for one in node.args if of_row(one) and self._is_safe(one)]
             rest = [one for one in node.args if one not in rows]
             factors = [self._row(Mul(*rows))] if rows else []
-            return Mul(*factors, *(self.hoisted(one) for one in rest))
+            return Mul(*factors, *(self.hoist(one) for one in rest))
         if not node.args or isinstance(node, Load):
             return node
-        args = [self.hoisted(one) if isinstance(one, Expr) and not isinstance(one, str) else one for one in node.args]
+        args = [self.hoist(one) if isinstance(one, Expr) and not isinstance(one, str) else one for one in node.args]
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
     def _is_safe(self, factor: Expr) -> bool:
@@ -130,10 +130,10 @@ class Carried:
     def _row(self, node: Expr) -> Expr:
         if node.is_number or isinstance(node, Load):
             return node
-        if node not in self.held:
-            self.held[node] = self.assembly.new("factor", I)
-            self.before.append(self.assembly.stores((self.held[node], node)))
-        return self.held[node]
+        if node not in self.factors:
+            self.factors[node] = self.assembly.new("factor", I)
+            self.before.append(self.assembly.stores((self.factors[node], node)))
+        return self.factors[node]
 
 
 def of_row(node: Expr) -> bool:

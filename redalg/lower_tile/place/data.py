@@ -81,11 +81,11 @@ class Product(Pending):
     def first(self, body: list[Statement]) -> None:
         if isinstance(self.left, Element):
             self.name = self.operands.load(self.space, self.left, body)
-        elif self.accumulator.weight or self.left in self.assembly.made:
-            self.name = self._copied(self.assembly.tile_of("term", self.left, body).name, body)
+        elif self.accumulator.weight or self.left in self.assembly.tiles:
+            self.name = self._copy_operand(self.assembly.tile_of("term", self.left, body).name, body)
         else:
             term = drop_rounding(self.left, self.dtype)
-            self.name = self.operands.made_of(self.space, term, self.dtype, body)
+            self.name = self.operands.tile_in(self.space, term, self.dtype, body)
 
     def into(self, target: str, body: list[Statement], *, clear: bool) -> None:
         domain = self.form.cascade.domain
@@ -93,20 +93,20 @@ class Product(Pending):
         right, turned = self.operands.right(self.space, factor, self.dtype, body, live)
         body.append(Contract(self.name, right, target, transposed=turned, clear=clear))
 
-    def _copied(self, source: str, body: list[Statement]) -> str:
+    def _copy_operand(self, source: str, body: list[Statement]) -> str:
         """The first operand in the dtype of its partner: in registers if it is a 16-bit weight for tensor cores.
 
         With 8 bits, no layout of registers serves both a product's result and the next product's operand.
         """
         key = Load(f"operand {self.dtype} of {source}")
-        if key not in self.assembly.made:
+        if key not in self.assembly.tiles:
             plan, narrow = self.space.plan, self.dtype != self.space.problem.compute and not is_eight_bits(self.dtype)
             stays = bool(self.accumulator.weight) and plan.tensor_cores and plan.warps == "rows" and narrow
             shape, note = (plan.block_row, plan.block_streamed), f"{source} as {self.dtype}"
             name = self.assembly.buffer("operand", "fragment" if stays else "shared", shape, self.dtype, note)
-            self.assembly.made[key] = name
+            self.assembly.tiles[key] = name
             body.append(Copy(source, name))
-        return self.assembly.made[key]
+        return self.assembly.tiles[key]
 
 
 @final
@@ -151,12 +151,12 @@ class Data:
     onto: Mapping[Value, Value] = field(default_factory=dict)
     part: Symbol | None = None
 
-    def staged(self, space: Space, expr: Basic, body: list[Statement]) -> Space:
+    def stage(self, space: Space, expr: Basic, body: list[Statement]) -> Space:
         """The space with tiles for the elements that an expression reads, if the form has no producers.
 
         Beside their contractions, masks and biases are read straight from their tensors.
         """
-        return space if self.form.cascade.producers else self.operands.staged(space, expr, body)
+        return space if self.form.cascade.producers else self.operands.stage(space, expr, body)
 
     def is_product(self, fold: Fold) -> bool:
         """Tell if a fold is a matrix product."""
@@ -190,11 +190,11 @@ class Data:
     def _scale(self, read: Expr, accumulator: Accumulator, body: list[Statement]) -> Expr:
         """The running scale of a rounding, in a row buffer; 1 as long as no element gives a scale."""
         assembly, key = self.operands.assembly, Load("scale", read)
-        if key not in assembly.made:
+        if key not in assembly.tiles:
             cast = accumulator.factors[0]
             note = f"rounded at {cast.args[1]}" if isinstance(cast, RunningCast) else ""
-            assembly.made[key] = assembly.shared_row("scale", usable_scale(read), body, note=note).name
-        return Load(assembly.made[key], I)
+            assembly.tiles[key] = assembly.shared_row("scale", usable_scale(read), body, note=note).name
+        return Load(assembly.tiles[key], I)
 
 
 def _split_mask(factor: Expr, lines: Mapping[Value, Assign]) -> tuple[Basic, Expr]:

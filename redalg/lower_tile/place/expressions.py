@@ -70,8 +70,8 @@ def with_tests(node: Basic) -> Basic:
 def without_factors(expr: Expr) -> Expr:
     """The expression whose tests of ±∞ leave out a positive factor: n·x = −∞ where x = −∞."""
     tests = {node: node.func(positive_factor(node.args[0])[1], *node.args[1:]) for node in expr.atoms(Is, IsFinite)}
-    made: Expr = expr.xreplace(tests) if tests else expr
-    return made
+    simple: Expr = expr.xreplace(tests) if tests else expr
+    return simple
 
 
 def divides(expr: Expr) -> bool:

@@ -52,17 +52,17 @@ def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
 
 def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
     """The pairs (1, f) for every conjunct k ≤ f, and (−1, g) for every conjunct k ≥ g."""
-    streamed, found = space.plan.binding.streamed, list[tuple[int, Expr]]()
+    streamed, limits = space.plan.binding.streamed, list[tuple[int, Expr]]()
     for conjunct in And.make_args(domain):
         for difference in _differences(conjunct):
             slope = difference.coeff(streamed)
             rest = (difference - slope * streamed).expand()
-            if slope in (1, -1) and not streamed_in(rest, streamed) and is_integer_valued(rest, space):
-                found.append((int(slope), -rest if slope == 1 else rest))
-    return found
+            if slope in (1, -1) and not varies_along(rest, streamed) and is_integer_valued(rest, space):
+                limits.append((int(slope), -rest if slope == 1 else rest))
+    return limits
 
 
-def streamed_in(expr: Expr, streamed: Axis) -> bool:
+def varies_along(expr: Expr, streamed: Axis) -> bool:
     """True if an expression varies along the streamed axis."""
     return streamed in free_axes(expr)
 
@@ -92,13 +92,13 @@ def is_integer_valued(expr: Expr, space: Space) -> bool:
 def extreme(limit: Expr, space: Space, *, largest: bool) -> Expr | None:
     """The largest or smallest value that a limit takes within the block; None if that is not known beforehand."""
     ends: dict[Axis, Expr] = {}
-    for axis in sorted(space.varying(limit), key=str):
+    for axis in sorted(space.axes_within(limit), key=str):
         tilt = limit.coeff(axis)
         if not tilt.is_Integer or axis in free_axes(limit - tilt * axis):
             return None
         first, length = space.spans[axis]
         ends[axis] = first + length - 1 if (tilt > 0) == largest else first
-    if any(space.varying(one) for one in elements_of(limit)):
+    if any(space.axes_within(one) for one in elements_of(limit)):
         return None
     places = {axis: index(f"end_{axis.name}") for axis in ends}
     read: Expr = space.read(limit.xreplace(places))

@@ -94,7 +94,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     spanned = span(job, space, names, segmented=segmented)
     blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
     first = SEGMENT * space.tiles if segmented and not spanned.moving else S.Zero
-    return Frame(blocks, space.streaming(TILE, first), spanned)
+    return Frame(blocks, space.at_tile(TILE, first), spanned)
 
 
 def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
@@ -116,18 +116,18 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
         return Span(S.Zero, sympify(space.tiles), moving=False)
     bound = list[Bind]()
 
-    def held(wanted: str, value: Expr) -> Expr:
+    def bind(wanted: str, value: Expr) -> Expr:
         if value.is_Integer:
             return value
         bound.append(Bind(names.fresh(wanted), value, "int32"))
         return Load(bound[-1].name)
 
-    first = held("first_tile", needed.first)
-    stop = held("stop_tile", Max(first, needed.stop))
+    first = bind("first_tile", needed.first)
+    stop = bind("stop_tile", Max(first, needed.stop))
     if segmented:
-        share = held("share", floor((stop - first + parts - 1) / parts))
-        first = held("first_of_part", Min(stop, first + SEGMENT * share))
-        stop = held("stop_of_part", Min(stop, first + share))
+        share = bind("share", floor((stop - first + parts - 1) / parts))
+        first = bind("first_of_part", Min(stop, first + SEGMENT * share))
+        stop = bind("stop_of_part", Min(stop, first + share))
     return Span(first, stop, tuple(bound))
 
 
@@ -146,5 +146,5 @@ def names_after(job: Job, kernels: list[Kernel], workspaces: list[str]) -> Names
 
 def runtime_sizes(problem: Problem) -> tuple[Symbol, ...]:
     """The run-time sizes: of axes, and of dimensions that no axis indexes."""
-    found = {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
-    return tuple(sorted(found | {problem.sizes[name] for name in problem.varying}, key=str))
+    sizes = {size for shape in problem.shapes.values() for size in shape if isinstance(size, Symbol)}
+    return tuple(sorted(sizes | {problem.sizes[name] for name in problem.varying}, key=str))

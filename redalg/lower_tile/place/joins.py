@@ -73,13 +73,13 @@ class Joins:
 
     def _with_lost(self, exprs: list[Expr], *indices: Expr) -> list[Expr]:
         """Compute what sums lose, step by step through buffers: TVM takes (a + b) − a for b, even of floats."""
-        found = dict[Expr, Expr]()
+        losses = dict[Expr, Expr]()
         for node in sorted({node for expr in exprs for node in expr.atoms(Lost)}, key=str):
             a, b = node.args
             total, second = (self.assembly.new(name, *indices) for name in ("total", "second"))
             self.body.append(self.assembly.stores((total, a + b), (second, total - a)))
-            found[node] = Where(IsFinite(total), Kept(a - Kept(total - second)) + Kept(b - second), S.Zero)
-        return [expr.xreplace(found) for expr in exprs]
+            losses[node] = Where(IsFinite(total), Kept(a - Kept(total - second)) + Kept(b - second), S.Zero)
+        return [expr.xreplace(losses) for expr in exprs]
 
     def _new(self, value: Value, suffix: str, *indices: Symbol, scope: str = "fragment") -> Load:
         """A buffer of a component."""
@@ -96,7 +96,7 @@ def integer_dtype(value: Value, structure: Structure) -> str | None:
 
 def identities(structure: Structure) -> list[Expr]:
     """The components of the identity (for a list of one: those of a place without an element)."""
-    found = [part.identity for part in structure.monoid.components]
+    numbers = [part.identity for part in structure.monoid.components]
     return [Integer(int(NOWHERE[part.name])) if isinstance(identity, Tuple) and part.integer
             else S.NegativeInfinity if isinstance(identity, Tuple) else identity
-            for part, identity in zip(structure.monoid.components, found, strict=True)]  # fmt: skip
+            for part, identity in zip(structure.monoid.components, numbers, strict=True)]  # fmt: skip

@@ -93,7 +93,7 @@ class Lanes:
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
-        self.space = lane_order_space(space, step, first) if form.ordered else space.streaming(step, first)
+        self.space = lane_order_space(space, step, first) if form.ordered else space.at_tile(step, first)
         self.full = form.cascade.domain is S.true and not form.ordered and is_full(self.space)
         self.slots, self.empty = allocate(form, assembly, space.problem, lanes=True)
         self.starts = Slots()
@@ -124,11 +124,11 @@ class Lanes:
         """Store the first element of every lane as its centre, if no step asks for it."""
         if not self.local or not (self.lagged or self.full):
             return []
-        step = self._tile_at(self.space.streaming(S.Zero, self.first))
+        step = self._tile_at(self.space.at_tile(S.Zero, self.first))
         program = programs(self.form).of(first_program, ends=step.ends)
         wanted = {pivot.value: self.slots.read(pivot.value) for pivot in self.local}
         step.run(program.only(wanted), self.slots, {}, wanted)
-        self.assembly.made.clear()
+        self.assembly.tiles.clear()
         return step.body
 
     def _tile_at(self, space: Space) -> Step:
@@ -144,8 +144,8 @@ class Lanes:
             start = self.starts.loads[pivot.value] = self.assembly.new(f"{pivot.value.name}_start", I)
             body.append(Fill(start.name, S.NegativeInfinity))
         if self.shared and not self.late:
-            body += self._offer_pivots(self.space.streaming(self.span[0], self.first))
-            self.assembly.made.clear()
+            body += self._offer_pivots(self.space.at_tile(self.span[0], self.first))
+            self.assembly.tiles.clear()
         return body
 
     def _offer_pivots(self, space: Space) -> list[Statement]:
@@ -155,15 +155,15 @@ class Lanes:
         tile = step.make(program.only(self.starts.numbers), Slots())
         for value in self.starts.numbers:
             step.body.append(self.assembly.stores((rows[value], first_nonempty(rows[value], tile[value]))))
-        taken = [(lanes[value], first_nonempty(lanes[value], rows[value])) for value in self.starts.numbers]
-        return [*step.body, self.assembly.stores(*taken)]
+        pivots = [(lanes[value], first_nonempty(lanes[value], rows[value])) for value in self.starts.numbers]
+        return [*step.body, self.assembly.stores(*pivots)]
 
     # ---- one tile ----------------------------------------------------------------------------------------------------
 
     def _step(self) -> list[Statement]:
         """Take one element into the state of every lane."""
         offered = self._offer_pivots(self.space) if self.late else []
-        self.assembly.made.clear()
+        self.assembly.tiles.clear()
         step = self._tile_at(self.space)
         self._load(step)
         step.scale(self.slots)

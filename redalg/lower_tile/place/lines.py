@@ -40,7 +40,7 @@ from redalg.lower_tile.place.expressions import (
 from redalg.lower_tile.place.joins import Joins
 from redalg.lower_tile.place.producers import Inner
 from redalg.lower_tile.place.selection import take_best, tile_elements
-from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, unforgetting
+from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, keep_nan
 from redalg.lower_tile.place.uses import needs_of, read_by_quotients, uses_of
 
 
@@ -112,7 +112,7 @@ class Placer:
 
     def _joins(self, ends: Mapping[Value, Load]) -> dict[Value, tuple[Value, Value, Load]]:
         """Folds that a slot takes in: fold -> (the value of both, what the slot held before, its buffer)."""
-        found = dict[Value, tuple[Value, Value, Load]]()
+        joins = dict[Value, tuple[Value, Value, Load]]()
         folds = {let.value for let in self.program.lets if isinstance(let, Fold)}
         for value, buffer in ends.items():
             let = self.lines.get(value)
@@ -121,8 +121,8 @@ class Placer:
             alone = [fold for fold in let.expr.args if fold in folds and self.uses[fold] == 1]
             before = [slot for slot in let.expr.args if slot in self.values and self.values[slot].has(buffer)]
             if len(alone) == len(before) == 1:
-                found[alone[0]] = (value, before[0], buffer)
-        return found
+                joins[alone[0]] = (value, before[0], buffer)
+        return joins
 
     def _join(self, let: Fold, both: Value, before: Value, buffer: Load) -> None:
         """Take a fold in: slot := max(slot, max_j u)."""
@@ -180,7 +180,7 @@ class Placer:
             return Integer(self.space.plan.block_streamed)
         read = self._read(condition)
         if read == self.space.inside():
-            return self.space.left()
+            return self.space.rest_of_tile()
         row = self.assembly.new(buffer_name(let.value.name), I)
         ones = self.assembly.tile_of("term", Where(read, S.One, S.Zero), self.body)
         self.body.append(self.assembly.reduce("sum", ones, row))
@@ -318,9 +318,9 @@ class Placer:
             pending.into(target.name, self.body, clear=rest is S.Zero)
             return target
         pending.first(self.body)
-        made = Load(self.assembly.buffer("product", "fragment", pending.shape, note="of one tile"), *pending.indices)
-        pending.into(made.name, self.body, clear=True)
-        stored: Expr = expr.xreplace({read: made * pending.scale})
+        product = Load(self.assembly.buffer("product", "fragment", pending.shape, note="of one tile"), *pending.indices)
+        pending.into(product.name, self.body, clear=True)
+        stored: Expr = expr.xreplace({read: product * pending.scale})
         return stored
 
     # ---- expressions -------------------------------------------------------------------------------------------------
@@ -342,28 +342,28 @@ class Placer:
             self._count_nan_of_lanes(let, reads)
         numbers, rests = zip(*map(positive_factor, reads), strict=True)
         number, operands = (numbers[0], list(rests)) if len(set(numbers)) == 1 else (S.One, reads)
-        return number * (unforgetting(kind, operands) if let.value in self.alone else kind(*operands))
+        return number * (keep_nan(kind, operands) if let.value in self.alone else kind(*operands))
 
     def _doubles(self, let: Assign) -> Expr:
         """The expression of a line of float64, with those of the lines of float64 that it reads."""
-        found = dict[Expr, Expr]()
+        reads = dict[Expr, Expr]()
         for value in values_of(let.expr):
             line = self.lines.get(value)
             wide = line is not None and line.precision is Precision.DOUBLE
-            found[value] = self._doubles(line) if line is not None and wide else self._value(value)
-        made: Expr = let.expr.xreplace(found)
-        return made
+            reads[value] = self._doubles(line) if line is not None and wide else self._value(value)
+        expr: Expr = let.expr.xreplace(reads)
+        return expr
 
     def _read(self, expr: Expr) -> Expr:
         """An expression as reads of buffers; what it names has a buffer of its own."""
         if self.data:
-            self.space = self.data.staged(self.space, expr, self.body)
+            self.space = self.data.stage(self.space, expr, self.body)
         elif self.named_lines is None:
             self._name(expr)
         expr = with_tests(expr.xreplace(self.named))
         reads = {value: self._operand(value, expr) for value in values_of(expr)}
-        made: Expr = self.space.with_values(reads).read(expr)
-        return without_factors(made)
+        read: Expr = self.space.with_values(reads).read(expr)
+        return without_factors(read)
 
     def _name(self, expr: Expr) -> None:
         """Store what an expression names."""
@@ -396,15 +396,15 @@ class Placer:
 
     def keep(self, suffix: str) -> dict[Value, Expr]:
         """The reads of all results, each in a buffer."""
-        found = dict[Value, Expr]()
+        reads = dict[Value, Expr]()
         for slot, value in self.program.results.items():
             read = self._value(value)
             if not isinstance(numeric_factor(read)[1], Load) or read.has(*self.pending):
                 target = self._new(f"{slot.name}_{suffix}", read)
                 self._assign(target, read)
                 read = target
-            found[slot] = self.values[value] = read
-        return found
+            reads[slot] = self.values[value] = read
+        return reads
 
     def _store(self, stores: dict[Load, Expr]) -> None:
         """Store the results, each buffer after the results that read it."""

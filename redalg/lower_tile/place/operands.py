@@ -41,15 +41,15 @@ class Operands:
 
     # ---- tiles of inputs ---------------------------------------------------------------------------------------------
 
-    def staged(self, space: Space, expr: Basic, body: list[Statement], least: int = 2) -> Space:
+    def stage(self, space: Space, expr: Basic, body: list[Statement], least: int = 2) -> Space:
         """The space with tiles for the floating-point elements of the expression that span at least `least` axes."""
-        found = {}
+        tiles = {}
         for element in sorted(elements_of(expr), key=str):
             part = space.region(element)
             floating = space.problem.dtypes[element.name].startswith(("float", "bfloat"))
             if part is not None and floating and len(part[1]) >= least and element not in space.staged:
-                found[element] = (self.load(space, element, body), part[1])
-        return space.with_staged(found)
+                tiles[element] = (self.load(space, element, body), part[1])
+        return space.with_staged(tiles)
 
     def load(self, space: Space, element: Element, body: list[Statement]) -> str:
         """A tile of an input in shared memory, loaded once: before the loop if it does not move with the loop."""
@@ -99,34 +99,34 @@ class Operands:
             part = space.region(expr)
             if part is not None and part[1] == axes:
                 return self.load(space, expr, body)
-        inner = self.staged(space, expr, body)
+        inner = self.stage(space, expr, body)
         shape = [space.start[axis][1] if axis in space.start else space.plan.block_row for axis in axes] if axes else []
         shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
         name = self.assembly.buffer("operand", "shared", shape, dtype)
         read = inner.read(expr) if live is S.true else Where(inner.read(live), inner.read(expr), S.Zero)
         for axis in axes:
-            if space.ragged(axis):
+            if space.is_ragged(axis):
                 read = Where(inner.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
         target = self.place(space.plan.binding.streamed, free_axes(expr), body)
         target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
         return name
 
-    def made_of(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
+    def tile_in(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
         """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""
         key = Load(f"operand {dtype}", read)
-        if key not in self.assembly.made:
+        if key not in self.assembly.tiles:
             shape = (space.plan.block_row, space.plan.block_streamed)
-            name = self.assembly.made[key] = self.assembly.buffer("operand", "shared", shape, dtype)
-            store = Store(name, (I, J), self.assembly.across(self._hoisted(read), body))
+            name = self.assembly.tiles[key] = self.assembly.buffer("operand", "shared", shape, dtype)
+            store = Store(name, (I, J), self.assembly.across(self._hoist(read), body))
             body.append(Parallel(((I, shape[0]), (J, shape[1])), (store,)))
-        return self.assembly.made[key]
+        return self.assembly.tiles[key]
 
-    def _hoisted(self, read: Expr) -> Expr:
+    def _hoist(self, read: Expr) -> Expr:
         """Compute r of r(i)·f(i, j) for every row, before the loop, if r reads inputs alone."""
         if isinstance(read, Where):
-            return Where(read.args[0], self._hoisted(read.args[1]), read.args[2])
+            return Where(read.args[0], self._hoist(read.args[1]), read.args[2])
         if isinstance(read, Cast):
-            return Cast(self._hoisted(read.args[0]), read.dtype)
+            return Cast(self._hoist(read.args[0]), read.dtype)
         rows = [one for one in Mul.make_args(read) if not one.has(J)]
         factor = Mul(*rows)
         names = {one.name for one in factor.atoms(Load)}
@@ -156,8 +156,8 @@ class Operands:
 
 def operand_dtype(space: Space, expr: Expr) -> str:
     """The dtype of a factor in a contraction: its cast's, or its inputs' if they share one, else the arithmetic's."""
-    found = {space.problem.dtypes[one.name] for one in elements_of(expr)}
-    found = {dtype for dtype in found if dtype.startswith(("float", "bfloat"))}
+    dtypes = {space.problem.dtypes[one.name] for one in elements_of(expr)}
+    dtypes = {dtype for dtype in dtypes if dtype.startswith(("float", "bfloat"))}
     if isinstance(expr, Cast):
         return expr.dtype
-    return found.pop() if len(found) == 1 else space.problem.compute
+    return dtypes.pop() if len(dtypes) == 1 else space.problem.compute

@@ -20,8 +20,8 @@ from redalg.strategies.plan import Problem, shape_of
 
 def inputs(stages: Stages, problem: Problem) -> tuple[Parameter, ...]:
     """Inputs, then scalars, in order of name, of every stage; without the arrays that one stage makes for another."""
-    made, elements = {output.name for output in stages.handed_on}, stages.elements
-    names = sorted({element.name for element in elements} - made)
+    handed_on, elements = {output.name for output in stages.handed_on}, stages.elements
+    names = sorted({element.name for element in elements} - handed_on)
     shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, elements, problem)
               for name in names}  # fmt: skip
     arrays = [
@@ -59,13 +59,13 @@ def outputs(stages: Stages, problem: Problem, dtypes: Mapping[str, str]) -> tupl
 
 def reading(form: FusedForm, stages: Stages, problem: Problem) -> Problem:
     """The problem of a stage, with the dtypes of the arrays that it reads from other stages: inputs may be narrower."""
-    made = {one.name for one in stages.handed_on}
-    dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in made}
-    read = {name: held(name, stages, problem) for name in form.cascade.inputs() if name in made}
+    handed_on = {one.name for one in stages.handed_on}
+    dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in handed_on}
+    read = {name: dtype_between(name, stages, problem) for name in form.cascade.inputs() if name in handed_on}
     return replace(problem, dtypes={**dtypes, **read})
 
 
-def held(name: str, stages: Stages, problem: Problem) -> str:
+def dtype_between(name: str, stages: Stages, problem: Problem) -> str:
     """The dtype of an array that one stage makes for another: the arithmetic's; bytes for truth, int64 for indices."""
     return {"bool": "uint8", "": problem.compute}.get(stages.whole.get(name, ""), "int64")
 
@@ -74,6 +74,6 @@ def between(stages: Stages, problem: Problem) -> tuple[Parameter, ...]:
     """The arrays that one stage makes for another, as workspaces."""
     shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in stages.handed_on}
     return tuple(
-        Parameter(kernel_name(key), shape or (1,), held(key, stages, problem), "workspace", key)
+        Parameter(kernel_name(key), shape or (1,), dtype_between(key, stages, problem), "workspace", key)
         for key, shape in shapes.items()
     )

@@ -95,9 +95,9 @@ class Inner:
 
     def _serial(self, term: Expr, space: Space, operands: Operands, body: list[Statement]) -> None:
         """Append target[i, j] := [target[i, j]] ⊕_u term, one u after the other."""
-        inner, before = operands.staged(space, term, body), Load(self.target, I, J)
+        inner, before = operands.stage(space, term, body), Load(self.target, I, J)
         after = MONOIDS[self.fold.folding.kind].combine(before, inner.read(term))
-        if space.ragged(self.axis):
+        if space.is_ragged(self.axis):
             after = Where(inner.at[self.axis] < space.problem.sizes[self.axis.name], after, before)
         if self.clear:
             body.append(Fill(self.target, self.fold.folding.identity))
@@ -111,13 +111,13 @@ def addable_producers(form: FusedForm, space: Space) -> dict[Value, Value]:
     Both are products, and only their sum is used.
     """
     products = [one for one in form.cascade.producers if is_sum_of_products(one, space)]
-    found: dict[Value, Value] = {}
+    targets: dict[Value, Value] = {}
     for place, product in enumerate(products):
-        earlier = (other.value for other in products[:place] if other.value not in found)
+        earlier = (other.value for other in products[:place] if other.value not in targets)
         to = next((other for other in earlier if only_added(product.value, other, form)), None)
         if to is not None:
-            found[product.value] = to
-    return found
+            targets[product.value] = to
+    return targets
 
 
 def is_sum_of_products(producer: Producer, space: Space) -> bool:

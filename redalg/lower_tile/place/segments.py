@@ -100,23 +100,23 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     for value, name in named.items():
         where, alone = parts.place(value, place.space, SEGMENT), parts.own(value) is None
         body.append(store_slot(value, slots, (name, where), place.space, assembly, alone=alone))
-    made = [state_parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
+    parameters = [state_parameter(value, name, parts.shape(value, job), job) for value, name in named.items()]
     workspaces = [*named.values(), *wholes.values()]
     title = f"stream a part of {job.form.cascade.axis}"
     if job.plan.merge == "launch":
-        counter = counting(place, names.fresh("done"))
+        counter = counter_of(place, names.fresh("done"))
         body.append(by_the_last(job, place, assembly, counter, parts))
-        made.append(counter)
+        parameters.append(counter)
         workspaces.append(counter.name)
         kernels = [kernel_of(place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
     else:
         kernels = [in_turn(kernel_of(place, assembly, body, title), job.plan)]
-        kernels.append(merging(job, names_after(job, kernels, workspaces), parts))
+        kernels.append(merge_kernel(job, names_after(job, kernels, workspaces), parts))
     if wholes:
         whole = [(value, name, (1, *state_shape(value, slots, job))) for value, name in wholes.items()]
-        made += [state_parameter(*one, job) for one in whole]
-        kernels.append(writing(job, names_after(job, kernels, workspaces), wholes, slots))
-    return tuple(kernels), tuple(made)
+        parameters += [state_parameter(*one, job) for one in whole]
+        kernels.append(write_kernel(job, names_after(job, kernels, workspaces), wholes, slots))
+    return tuple(kernels), tuple(parameters)
 
 
 def state_parameter(value: Value, name: str, shape: tuple[Any, ...], job: Job) -> Parameter:
@@ -150,8 +150,8 @@ def state_place(value: Value, slots: Slots, space: Space) -> tuple[Expr, ...]:
     """The place of a slot among the slots of all rows."""
     binding = space.plan.binding
     axes = {I: binding.row, E_: binding.column}
-    found = {index: space.at[axis] for index, axis in axes.items() if axis is not None}
-    return (*(space.at[axis] for axis in binding.grid), *(found.get(one, one) for one in slots.loads[value].indices))
+    places = {index: space.at[axis] for index, axis in axes.items() if axis is not None}
+    return (*(space.at[axis] for axis in binding.grid), *(places.get(one, one) for one in slots.loads[value].indices))
 
 
 def store_slot(
@@ -163,11 +163,11 @@ def store_slot(
     by_row, by_column = I in load.indices, E_ in load.indices
     guards = [space.rows_inside() if by_row else space.first_rows() if alone else S.true,
               space.columns_inside() if by_column else space.first_columns() if alone else S.true]  # fmt: skip
-    loop = assembly.stores((load, slots.marked(value, load)))
+    loop = assembly.stores((load, slots.mark_nan(value, load)))
     return replace(loop, body=(Store(workspace, where, loop.body[0].expr, And(*guards)),))
 
 
-def merging(job: Job, names: Names, parts: Parts) -> Kernel:
+def merge_kernel(job: Job, names: Names, parts: Parts) -> Kernel:
     """The kernel that merges the parts."""
     rows = min(job.plan.block_row, job.plan.block_merged) if job.plan.binding.row is not None else 1
     job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
@@ -197,7 +197,7 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
 # ---- in the same launch ----------------------------------------------------------------------------------------------
 
 
-def counting(place: Frame, name: str) -> Parameter:
+def counter_of(place: Frame, name: str) -> Parameter:
     """The array that counts finished blocks, one number for every tile: over all of the grid but the parts."""
     tiles = tuple(extent for variable, extent in place.grid if variable != SEGMENT) or (1,)
     return Parameter(name, tiles, "int32", "counter", name)
@@ -258,7 +258,7 @@ def part_of(
     return part, body
 
 
-def writing(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slots) -> Kernel:
+def write_kernel(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slots) -> Kernel:
     """The kernel that writes the outputs that carry the streamed axis; each part of the axis has its own blocks."""
     place = frame(job, names, segmented=True)
     assembly = Assembly(job.plan, names, job.problem.compute)
@@ -266,7 +266,7 @@ def writing(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slots) -
     slots, body = part_of(whole, parts, job, assembly)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
     body += epilogue.values()
-    space = place.space.streaming(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
+    space = place.space.at_tile(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
     body += Carried(job.form, assembly, space).build(AGAIN)
     return kernel_of(place, assembly, body, f"write a part of {job.form.cascade.axis}")
 

@@ -100,9 +100,9 @@ def tile_elements(assembly: Assembly, space: Space, parts: Sequence[Expr], body:
     """The buffers of a tile's elements (value, place) as integers; `NO_ELEMENT` past the end of the streamed axis."""
     read_term, number = parts
     shape = (space.plan.block_row, space.plan.block_streamed)
-    made = buffers(assembly, shape, space.problem, "ranked")
+    names = buffers(assembly, shape, space.problem, "ranked")
     elements = (Ordered(read_term), -number) if in_two(space.problem) else (Ranked(read_term, number),)
-    loads = [Load(name, I, J) for name in made]
+    loads = [Load(name, I, J) for name in names]
     for load, element in zip(loads, elements, strict=True):
         body.append(assembly.stores((load, mask_dead(space.live(S.true), element, NO_ELEMENT))))
     return loads
@@ -127,8 +127,8 @@ def select_best(
         rounds += largest(among, top[1])
     if single:
         return [*body, *rounds, keep_larger(assembly, best, here)]
-    rounds += [fill_buffer(assembly, name, Where(Eq(PLACE, NTH), found, Load(name, I, PLACE)))
-               for name, found in zip(best, here, strict=True)]  # fmt: skip
+    rounds += [fill_buffer(assembly, name, Where(Eq(PLACE, NTH), element, Load(name, I, PLACE)))
+               for name, element in zip(best, here, strict=True)]  # fmt: skip
     rounds += [remove_best(assembly, source, here) for source in sources]
     body.append(Loop(NTH, Integer(places(structure, problem)), 0, tuple(rounds), pipelined=False))
     return body
@@ -139,11 +139,11 @@ def keep_larger(assembly: Assembly, best: Best, other: Sequence[Expr]) -> Parall
 
     The place is stored first, since the old value decides it.
     """
-    held, *place = (Load(name, I) for name in best)
-    whole = (held, Max(held, other[0]))
+    first, *place = (Load(name, I) for name in best)
+    whole = (first, Max(first, other[0]))
     if not place:
         return assembly.stores(whole)
-    follows = Or(other[0] > held, And(Eq(other[0], held), other[1] > place[0]))
+    follows = Or(other[0] > first, And(Eq(other[0], first), other[1] > place[0]))
     return assembly.stores((place[0], Where(follows, other[1], place[0])), whole)
 
 
@@ -155,10 +155,10 @@ def largest(sources: Sequence[str], into: str) -> list[Statement]:
 def among_equal(assembly: Assembly, source: Best, top: Expr, body: list[Statement]) -> str:
     """A buffer of the places of the elements with the largest value; `NO_ELEMENT` for all others."""
     order, place = source
-    made = assembly.buffer(f"{place}_of_top", "fragment", assembly.shape(place), "int64")
-    found = Where(Eq(Load(order, I, J), top), Load(place, I, J), NO_ELEMENT)
-    body.append(fill_buffer(assembly, made, found, J))
-    return made
+    name = assembly.buffer(f"{place}_of_top", "fragment", assembly.shape(place), "int64")
+    places_of_top = Where(Eq(Load(order, I, J), top), Load(place, I, J), NO_ELEMENT)
+    body.append(fill_buffer(assembly, name, places_of_top, J))
+    return name
 
 
 def take_best(
@@ -183,5 +183,5 @@ def fill_buffer(assembly: Assembly, name: str, expr: Expr, along: Symbol = PLACE
 def remove_best(assembly: Assembly, names: Best, top: tuple[Expr, ...]) -> Parallel:
     """The statement that removes the taken element, `top`, from a tile."""
     loads = [Load(name, I, J) for name in names]
-    taken = And(*(Eq(load, one) for load, one in zip(loads, top, strict=True)))
-    return fill_buffer(assembly, names[0], Where(taken, NO_ELEMENT, loads[0]), J)
+    is_top = And(*(Eq(load, one) for load, one in zip(loads, top, strict=True)))
+    return fill_buffer(assembly, names[0], Where(is_top, NO_ELEMENT, loads[0]), J)

@@ -34,8 +34,8 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
     body += epilogue.build()
     if carries(job.form):
-        held = seen if job.plan.level == "row" else place.space.streaming(AGAIN)
-        body += Carried(job.form, assembly, held.with_values(epilogue.space.values), job.sums).build(AGAIN)
+        space = seen if job.plan.level == "row" else place.space.at_tile(AGAIN)
+        body += Carried(job.form, assembly, space.with_values(epilogue.space.values), job.sums).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
     return (in_turn(kernel_of(place, assembly, body, title), job.plan),), ()
 

@@ -57,9 +57,9 @@ class Slots:
 
     def final(self, value: Value) -> Expr:
         """A slot's read after the loop: NaN if it is an extremum that met one."""
-        return self.marked(value, self.read(value))
+        return self.mark_nan(value, self.read(value))
 
-    def marked(self, value: Value, read: Expr) -> Expr:
+    def mark_nan(self, value: Value, read: Expr) -> Expr:
         """A read, or NaN if the extremum met one."""
         return Where(self.nan[value] > 0, S.NaN, read) if value in self.nan else read
 

@@ -52,15 +52,15 @@ class Space:
         """(first, length) within the block of every axis that varies in it."""
         return {**self.packed, **self.start}
 
-    def varying(self, node: Expr | Boolean) -> frozenset[Axis]:
+    def axes_within(self, node: Expr | Boolean) -> frozenset[Axis]:
         """The axes within a block on which an expression depends."""
         return free_axes(node.xreplace(dict.fromkeys(self.known, S.Zero))) & set(self.spans)
 
     def by_row(self, node: Expr) -> bool:
         """Tell if an expression differs from row to row."""
-        return bool(self.varying(node) & self.plan.binding.rows)
+        return bool(self.axes_within(node) & self.plan.binding.rows)
 
-    def streaming(self, tile: Expr, first: Expr = S.Zero) -> Space:
+    def at_tile(self, tile: Expr, first: Expr = S.Zero) -> Space:
         """The place at tile `first` + `tile` of the streamed axis (at tile 0 if one tile holds the row)."""
         number = S.Zero if self.plan.level == "row" else first + tile
         length, streamed = self.plan.block_streamed, self.plan.binding.streamed
@@ -93,8 +93,8 @@ class Space:
         if isinstance(node, Scalar):
             return Load(kernel_name(node.name))
         if isinstance(node, Let):
-            made = self.read(node.expr)
-            return Kept(made) if node.expr.has(Value) and node.expr.has(Element) else made
+            read = self.read(node.expr)
+            return Kept(read) if node.expr.has(Value) and node.expr.has(Element) else read
         if isinstance(node, RunningCast):
             g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
             return Cast(g * h, node.dtype) / h
@@ -107,19 +107,19 @@ class Space:
             nothing = Or(*(Is(self.read(one), S.NegativeInfinity) for one in infinite))
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
         if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
-            return unforgetting(type(node), [self.read(arg) for arg in node.args])
+            return keep_nan(type(node), [self.read(arg) for arg in node.args])
         if isinstance(node, Mul) and len(plain := [one for one in node.args if not is_indicator(one)]) < len(node.args):
-            return self._masked(node, Mul(*plain))
+            return self._mask(node, Mul(*plain))
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
-    def _masked(self, node: Mul, plain: Expr) -> Expr:
+    def _mask(self, node: Mul, plain: Expr) -> Expr:
         """The read of a product with indicators: 0 if an indicator is 0, whatever value the other factors have."""
-        made: Expr = self.read(plain)
+        read: Expr = self.read(plain)
         for condition, *branches in (one.args for one in node.args if is_indicator(one)):
-            held = [made if branch is S.One else S.Zero for branch in branches]
-            made = Where(self.read(condition), *held)
-        return made
+            branch_reads = [read if branch is S.One else S.Zero for branch in branches]
+            read = Where(self.read(condition), *branch_reads)
+        return read
 
     def _element(self, node: Element) -> Load:
         if node in self.staged:
@@ -154,7 +154,7 @@ class Space:
                 start, length = self.start[axis]
                 place.append((start * stride + first, length * stride))
                 indices.append(index)
-            elif self.varying(fixed):
+            elif self.axes_within(fixed):
                 return None
             else:
                 place.append(self.read(fixed))
@@ -163,17 +163,17 @@ class Space:
     def _parts(self, node: Element, axis: Axis) -> dict[Expr, Expr]:
         """⌊axis / P⌋ and axis mod P of an element's indices -> their values at the tile's first element."""
         first, length = self.start[axis]
-        found: dict[Expr, Expr] = {}
+        parts: dict[Expr, Expr] = {}
         for part in node.atoms(floor, Mod):
             above, below = part.args[0].as_numer_denom() if isinstance(part, floor) else part.args
             if above == axis and below.is_Integer and int(below) % length == 0:
-                found[part] = part.xreplace({axis: first})
-        return found
+                parts[part] = part.xreplace({axis: first})
+        return parts
 
     def live(self, domain: Boolean) -> Boolean:
         """The condition that an element of the tile counts: it lies in the domain and within the streamed axis."""
-        held = S.true if domain is S.true else self.read(domain)
-        return And(self.inside(), held)
+        counts = S.true if domain is S.true else self.read(domain)
+        return And(self.inside(), counts)
 
     def inside(self) -> Boolean:
         """The condition that streamed element j of the tile exists."""
@@ -182,7 +182,7 @@ class Space:
         size = self.problem.sizes[streamed.name]
         return S.true if covered == size else self.at[streamed] < size
 
-    def left(self) -> Expr:
+    def rest_of_tile(self) -> Expr:
         """The number of elements of the tile that exist."""
         streamed = self.plan.binding.streamed
         rest = self.problem.sizes[streamed.name] - self.start[streamed][0]
@@ -191,19 +191,19 @@ class Space:
     def alike(self, domain: Boolean) -> Boolean:
         """The conditions of the domain that are the same for every row and column of the block."""
         streamed = self.plan.binding.streamed
-        return And(*(one for one in And.make_args(domain) if self.varying(one) <= {streamed}))
+        return And(*(one for one in And.make_args(domain) if self.axes_within(one) <= {streamed}))
 
     def rows_inside(self) -> Boolean:
         """The condition that row i of the tile exists (row 0 alone if no axis is bound to rows)."""
         row = self.plan.binding.row
         if row is None:
             return I < 1 if self.plan.block_row > 1 else S.true
-        return self.at[row] < self.problem.sizes[row.name] if self.ragged(row) else S.true
+        return self.at[row] < self.problem.sizes[row.name] if self.is_ragged(row) else S.true
 
     def columns_inside(self) -> Boolean:
         """The condition that column e of the tile exists."""
         column = self.plan.binding.column
-        if column is None or not self.ragged(column):
+        if column is None or not self.is_ragged(column):
             return S.true
         return self.at[column] < self.problem.sizes[column.name]
 
@@ -220,7 +220,7 @@ class Space:
         column = self.plan.binding.column
         return S.true if column is None else Eq(self.start[column][0], 0)
 
-    def ragged(self, axis: Axis) -> bool:
+    def is_ragged(self, axis: Axis) -> bool:
         """Tell if a tile may extend past the end of an axis."""
         return axis in self.start and self.problem.sizes[axis.name] % self.start[axis][1] != 0
 
@@ -231,7 +231,7 @@ class Space:
         return tiles_of(total, self.plan.segments)
 
 
-def unforgetting(kind: type[Max | Min], args: list[Expr]) -> Expr:
+def keep_nan(kind: type[Max | Min], args: list[Expr]) -> Expr:
     """max(a, b) that keeps a NaN, since T.max loses it: a if a ≥ b or a is NaN, else b.
 
     If b is a number: b if a < b, else a. Of three or more: NaN if any is NaN, else T.max of all. That expression holds

@@ -41,15 +41,15 @@ def split_producers(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]
     for producer in job.form.cascade.producers:
         sums[producer.value] = producer_workspace(producer, job.plan, names.fresh(f"{producer.name}_parts"))
     for producer in job.form.cascade.producers:
-        kernels.append(producing(job, producer, sums[producer.value], names))
+        kernels.append(producer_kernel(job, producer, sums[producer.value], names))
     also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
-    plan = adding(job.plan, job.problem)
+    plan = plan_of_sum(job.plan, job.problem)
     last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
     last = tuple(replace(one, spread=not plan.binding.contracted) for one in last)
     return (*kernels, *last), tuple(workspace_parameter(one, job.problem) for one in sums.values())
 
 
-def producing(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
+def producer_kernel(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
     """The kernel of one producer: a block for every tile of rows and streamed elements, and part."""
     place, streamed = frame(job, names, segmented=False), job.plan.binding.streamed
     block = index(names.fresh(f"{streamed.name}_block"))
@@ -80,7 +80,7 @@ def check_splits(form: FusedForm, plan: Plan) -> None:
         )
 
 
-def adding(plan: Plan, problem: Problem) -> Plan:
+def plan_of_sum(plan: Plan, problem: Problem) -> Plan:
     """The plan of the kernel that adds the parts: a finer tile, unless it multiplies matrices itself."""
     plan = replace(plan, block_inner=0, stages=0, warp_specialized=False)
     if plan.binding.contracted:

@@ -35,7 +35,7 @@ from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.producers import addable_producers
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import Space
-from redalg.lower_tile.place.sums import Sums, added_up
+from redalg.lower_tile.place.sums import Sums, add_parts
 
 
 @final
@@ -62,11 +62,11 @@ class Step:
 
     def produce(self) -> None:
         """Compute the producers' values."""
-        given = added_up(self.sums, self.space, self.assembly, self.body)
+        given = add_parts(self.sums, self.space, self.assembly, self.body)
         program = programs(self.form).of(tile_producers_program)
         data = Data(self.form, self.operands, onto=addable_producers(self.form, self.space))
         named = program.results.values()
-        placer = Placer(program.given(given), self.assembly, self.space, given, data=data, named_lines=named)
+        placer = Placer(program.with_inputs(given), self.assembly, self.space, given, data=data, named_lines=named)
         self.body += placer.build({})
         self.space = self.space.with_values({value: placer.result(value) for value in program.results})
 
@@ -114,7 +114,7 @@ class Step:
     def stage(self, *exprs: Basic) -> None:
         """Load the tiles that expressions read, if the form has no producers."""
         for expr in exprs if not self.form.cascade.producers else ():
-            self.space = self.operands.staged(self.space, expr, self.body)
+            self.space = self.operands.stage(self.space, expr, self.body)
 
 
 def merge_states(

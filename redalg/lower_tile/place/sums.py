@@ -30,6 +30,6 @@ class Sums:
         return Add(*(Load(self.workspace, Integer(part), *place) for part in range(self.parts)))
 
 
-def added_up(sums: Mapping[Value, Sums], space: Space, assembly: Assembly, body: list[Statement]) -> dict[Value, Expr]:
+def add_parts(sums: Mapping[Value, Sums], space: Space, assembly: Assembly, body: list[Statement]) -> dict[Value, Expr]:
     """The producers' values whose parts lie in workspaces: the sums of the parts, in tiles."""
     return {value: assembly.tile_of(value.name, parts.read(space), body) for value, parts in sums.items()}
