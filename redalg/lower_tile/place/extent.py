@@ -57,14 +57,9 @@ def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
         for difference in _differences(conjunct):
             slope = difference.coeff(streamed)
             rest = (difference - slope * streamed).expand()
-            if slope in (1, -1) and not varies_along(rest, streamed) and is_integer_valued(rest, space):
+            if slope in (1, -1) and streamed not in free_axes(rest) and is_integer_valued(rest, space):
                 limits.append((int(slope), -rest if slope == 1 else rest))
     return limits
-
-
-def varies_along(expr: Expr, streamed: Axis) -> bool:
-    """True if an expression varies along the streamed axis."""
-    return streamed in free_axes(expr)
 
 
 def _differences(conjunct: Boolean) -> list[Expr]:
