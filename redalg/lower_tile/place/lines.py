@@ -227,14 +227,15 @@ class Placer:
                              for side in (let.first, let.second))  # fmt: skip
             self.body += take_best(let.structure, self.assembly, self.space.problem, before, after)
         else:
+            is_element = any(value not in self.values for value in let.second)
             before, after = ([self._value(value) for value in side] for side in (let.first, let.second))
             joins = Joins(let.structure, self.assembly, self.space, self.body)
-            joins.join(before, joins.lift(after) if before[0].has(J) else after)
+            joins.join(before, joins.lift(after) if is_element else after)
         self.values |= zip(let.symbols, before, strict=False)
 
     def _is_ranked(self, structure: Structure) -> bool:
         """Tell if the elements of a structure are integers that order as they do."""
-        return structure.ranked and self.space.plan.level != "thread"
+        return structure.ranked and not self.space.plan.keeps_states
 
     # ---- buffers -----------------------------------------------------------------------------------------------------
 
