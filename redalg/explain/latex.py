@@ -76,13 +76,13 @@ class LatexWriter(Writer):
     def symbol(self, name: str) -> str:
         return self.name("".join(LETTERS.get(one, one) for one in name))
 
-    def indexed(self, name: str, indices: Sequence[Basic]) -> str:
+    def element(self, name: str, indices: Sequence[Basic]) -> str:
         head, below = self.name(name), ",".join(self.many(indices))
         if not indices:
             return head
         return rf"{head}\left[{below}\right]" if "_" in head else f"{head}_{{{below}}}"
 
-    def grouped(self, body: str) -> str:
+    def parentheses(self, body: str) -> str:
         return rf"\left({body}\right)"
 
     def product(self, factors: Sequence[str]) -> str:
@@ -105,13 +105,13 @@ class LatexWriter(Writer):
             return f"e^{{{self.write(args[0])}}}"
         name = LETTERS.get(name, name)
         head = rf"\{name}" if name in GREEK or name in COMMANDS else rf"\operatorname{{{escape_latex(name)}}}"
-        return head + self.grouped(", ".join(self.many(args)))
+        return head + self.parentheses(", ".join(self.many(args)))
 
-    def fenced(self, kind: str, body: str) -> str:
+    def brackets(self, kind: str, body: str) -> str:
         left, right = ("|", "|") if kind == "abs" else (r"\lfloor ", r"\rfloor ")
         return rf"\left{left}{body}\right{right}"
 
-    def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
+    def reduction(self, kind: str, axes: Sequence[str], body: str) -> str:
         operator = BIG_OPERATORS.get(kind, rf"\operatorname*{{{escape_latex(kind)}}}")
         return rf"{operator}_{{{','.join(map(self.name, axes))}}} {body}"
 

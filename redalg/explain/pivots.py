@@ -54,9 +54,9 @@ class Reasons:
         elif pivot.policy is PivotPolicy.SLOPE:
             yield from self._slope(pivot)
         elif self._shifts(pivot) and not pivot.is_level:
-            yield ("Pivot ", pivot.value, ": shifts ", base, ". ", *self._chosen(pivot), *self._why(pivot))
+            yield ("Pivot ", pivot.value, ": shifts ", base, ". ", *self._policy(pivot), *self._why(pivot))
         if pivot.scales and pivot.policy is not PivotPolicy.SLOPE:
-            yield from self._rescaled(pivot)
+            yield from self._generator_scale(pivot)
 
     def _live(self, expr: Expr) -> Expr:
         return live_term(expr, self.form.cascade.domain)
@@ -82,7 +82,7 @@ class Reasons:
             yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,
                    " over the new one, and a sum of p-th powers is multiplied by its p-th power.")  # fmt: skip
 
-    def _rescaled(self, pivot: Pivot) -> Iterator[Parts]:
+    def _generator_scale(self, pivot: Pivot) -> Iterator[Parts]:
         if (m := pivot.magnitude) is not None:
             yield ("What it shifts is divided by ", m.value, " first. A merge multiplies it by ", pivot.ratio, " = ",
                    mark_value(m.value, HAT) / m.value, " ≤ 1, and then ",
@@ -104,7 +104,7 @@ class Reasons:
 
     # ---- shifts ------------------------------------------------------------------------------------------------------
 
-    def _chosen(self, pivot: Pivot) -> Parts:
+    def _policy(self, pivot: Pivot) -> Parts:
         if pivot.policy is PivotPolicy.RUNNING:
             return ("Running: it is ", pivot.source, ", known before the sums are.")
         if pivot.policy is PivotPolicy.TILE_LOCAL:

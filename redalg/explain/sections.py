@@ -44,7 +44,7 @@ def derivation(decomposition: Decomposition, passes: Passes) -> Derivation:
     if passes.earlier:
         return derivation_of_passes(decomposition, passes)
     form = passes.last
-    outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
+    outputs = comma_list([_labelled_element(one.name, one.axes) for one in decomposition.cascade.outputs])
     read = " in two passes over " if outputs_along_axis(form) else " in one pass over "
     heading = (*outputs, read, *reduced_axes_prose(decomposition.cascade))
     return Derivation(heading, _summary(decomposition, form), tuple(stages(decomposition, form)))
@@ -70,10 +70,10 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
 def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Derivation:
     """The derivation pass after pass: the outputs of an earlier pass are tensors to those after it."""
     number = len(passes)
-    outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
+    outputs = comma_list([_labelled_element(one.name, one.axes) for one in decomposition.cascade.outputs])
     parts: list[Part] = [passes_in_words(number).capitalize(), ": "]
     for place, fused in enumerate(passes.earlier, 1):
-        values = comma_list([_indexed(each.name, each.axes) for each in fused.outputs])
+        values = comma_list([_labelled_element(each.name, each.axes) for each in fused.outputs])
         parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(fused), "; "]
     tensors = "it as a tensor" if len(passes.handed_on) == 1 else "them as tensors"
     parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(passes.last), "."]
@@ -125,14 +125,16 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
             lines.append(sentence("A reduction that keeps places, or the order of elements, reads them all."))
     lines += the_conventions(decomposition, form)
     if cascade.producers:
-        made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
+        made = [Equation(_labelled_element(one.name, one.axes), one.definition) for one in cascade.producers]
         streamed = " is streamed" if len(cascade.reduced_axes) == 1 else " are streamed"
         lines.append(column(("Computed on other axes, as ", *reduced_axes_prose(cascade), streamed), made))
-    made = [Equation(_indexed(reduction.name, reduction.axes),
+    made = [Equation(_labelled_element(reduction.name, reduction.axes),
                      reduction.to_reduce(live(reduction, cascade), cascade.reduced_axes))
             for reduction in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), made))
-    lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
+    lines.append(
+        column(("Outputs",), [Equation(_labelled_element(one.name, one.axes), one.expr) for one in cascade.outputs])
+    )
     return lines
 
 
@@ -164,7 +166,7 @@ def live(reduction: Reduction, cascade: Cascade) -> Expr:
     return live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
 
 
-def _indexed(name: str, axes: tuple[Axis, ...]) -> Element:
+def _labelled_element(name: str, axes: tuple[Axis, ...]) -> Element:
     return Element(Label(name), *axes)
 
 
@@ -212,9 +214,9 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
         )
     met = " stands for what it is when x is met: a running value, and no d to be separated."
     lines += [
-        sentence("In the g of ", separation.reduction.value, ", ", *comma_list(list(running(separation))), met)
+        sentence("In the g of ", separation.reduction.value, ", ", *comma_list(list(running_scales(separation))), met)
         for separation in separations
-        if running(separation)
+        if running_scales(separation)
     ]
     counts = {one.value for one in decomposition.cascade.reductions if one.is_count}
     if any(one.times == "^" and one.count in counts for one in separations):
@@ -235,7 +237,7 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
 
 def used_values(separation: Separation) -> bool:
     """Tell if the term uses earlier results, even if only at their running values."""
-    return any(values_of(one) for one in (*separation.h, separation.shift)) or bool(running(separation))
+    return any(values_of(one) for one in (*separation.h, separation.shift)) or bool(running_scales(separation))
 
 
 def selects(separation: Separation) -> bool:
@@ -243,7 +245,7 @@ def selects(separation: Separation) -> bool:
     return separation.times == "∘" and separation.extremal is None
 
 
-def running(separation: Separation) -> list[Value]:
+def running_scales(separation: Separation) -> list[Value]:
     """The earlier results that stand in g, as the scale of a rounding."""
     scales = {value for one in separation.roundings if one.scale is not None for value in values_of(one.scale)}
     return sorted(scales & {value for one in separation.g for value in values_of(one)}, key=str)
@@ -388,11 +390,11 @@ def the_finish(form: FusedForm) -> list[Line]:
     lines: list[Line] = []
     if form.assignments:
         lines.append(column(("From the state",), [Equation(one.value, one.expr) for one in form.assignments]))
-    now = [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
+    now = [Equation(_labelled_element(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
     if now:
         lines.append(column(("Outputs",), now))
     lines += extrema.guards(form)
-    later = [Equation(_indexed(one.name, one.axes), one.expr) for one in outputs_along_axis(form)]
+    later = [Equation(_labelled_element(one.name, one.axes), one.expr) for one in outputs_along_axis(form)]
     if later:
         lines.append(column(("Pass 2, at every element of ", *reduced_axes_prose(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."

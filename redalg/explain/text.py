@@ -60,10 +60,10 @@ class TextWriter(Writer):
     def symbol(self, name: str) -> str:
         return name.replace("_", "").translate(SUBSCRIPTS)
 
-    def indexed(self, name: str, indices: Sequence[Basic]) -> str:
+    def element(self, name: str, indices: Sequence[Basic]) -> str:
         return f"{self.name(name)}[{','.join(self.many(indices))}]" if indices else self.name(name)
 
-    def grouped(self, body: str) -> str:
+    def parentheses(self, body: str) -> str:
         return f"({body})"
 
     def product(self, factors: Sequence[str]) -> str:
@@ -71,7 +71,7 @@ class TextWriter(Writer):
 
     def fraction(self, above: Sequence[Expr], below: Sequence[Expr]) -> tuple[str, int]:
         divisor = self.product([self.write(one, POWER) for one in below])
-        divisor = self.grouped(divisor) if len(below) > 1 else divisor
+        divisor = self.parentheses(divisor) if len(below) > 1 else divisor
         return self.product([self.write(one, POWER) for one in above]) + "/" + divisor, PRODUCT
 
     def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
@@ -90,11 +90,11 @@ class TextWriter(Writer):
     def function(self, name: str, args: Sequence[Basic]) -> str:
         return f"{name}({', '.join(self.many(args))})"
 
-    def fenced(self, kind: str, body: str) -> str:
+    def brackets(self, kind: str, body: str) -> str:
         left, right = ("|", "|") if kind == "abs" else ("⌊", "⌋")
         return left + body + right
 
-    def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
+    def reduction(self, kind: str, axes: Sequence[str], body: str) -> str:
         return f"{({'sum': 'Σ', 'prod': 'Π', 'any': '⋁', 'all': '⋀'}).get(kind, kind)}_{','.join(axes)} {body}"
 
     def cases(self, condition: str, a: str, b: str) -> str:

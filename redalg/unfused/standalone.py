@@ -25,7 +25,7 @@ from redalg.expression.contents import elements_of, of_kind, values_of
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
-from redalg.lower_tile.ir.program import Parameter, TileProgram, sized
+from redalg.lower_tile.ir.program import Parameter, TileProgram, shape_at
 from redalg.strategies.plan import Problem, shape_of
 from redalg.unfused.definition import EXPONENTIAL, Definition, definition
 
@@ -171,7 +171,7 @@ def places_of(axis: Axis, cascade: Cascade) -> list[int | None] | None:
 def main_text(example: Example, define: str, seed: int) -> str:
     """Text of `main`: draw inputs, run the kernel and the definition, compare, exit with 1 if an output is wrong."""
     program, cascade = example.program, example.form.cascade
-    parameters = [replace(one, shape=sized(one.shape, example.run_time)) for one in program.parameters]
+    parameters = [replace(one, shape=shape_at(one.shape, example.run_time)) for one in program.parameters]
     inputs = {one.key: one for one in parameters if one.role in ("input", "scalar")}
     outputs = {one.key: one for one in parameters if one.role == "output"}
     lines = ['device = "cpu" if TARGET["target"] == "c" else "cuda"', f"torch.manual_seed({seed})"]
@@ -275,7 +275,7 @@ def scalar_value(symbol: Scalar) -> str:
 def definition_argument(parameter: Parameter, example: Example) -> str:
     """An argument as the definition takes it: in the user's shape, in float64 or 64-bit integers."""
     shape = example.shape(parameter.key, example.form)
-    shaped = "" if shape == sized(parameter.shape, example.run_time) else f".reshape({shape})"
+    shaped = "" if shape == shape_at(parameter.shape, example.run_time) else f".reshape({shape})"
     return f'arguments["{parameter.name}"]{shaped}.{"long" if "int" in parameter.dtype else "double"}()'
 
 

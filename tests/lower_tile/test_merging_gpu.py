@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from redalg.lower_tile.ir.program import sized as sized_by
-from redalg.lower_tile.ir.program import sizes_in
+from redalg.lower_tile.ir.program import shape_at, sizes_in
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
@@ -217,7 +216,7 @@ def test_sizes_that_change() -> None:
         for one in lowered.program.parameters:
             make = torch.zeros if one.role == "counter" else torch.empty
             if one.role != "input":
-                made[one.name] = make(sized_by(one.shape, sizes), dtype=getattr(torch, one.dtype), device="cuda")
+                made[one.name] = make(shape_at(one.shape, sizes), dtype=getattr(torch, one.dtype), device="cuda")
         for _ in range(REPEATS // 4):
             run(*(tensors[name] for name in form.cascade.inputs()), *made.values())
             assert worst_error(made["out"], form.reference(**tensors)) <= 2e-3

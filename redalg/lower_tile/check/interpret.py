@@ -35,7 +35,7 @@ from redalg.lower_tile.ir.program import (
     Statement,
     Store,
     TileProgram,
-    sized,
+    shape_at,
     sizes_in,
 )
 from redalg.lower_tile.ir.scalars import (
@@ -92,16 +92,18 @@ def interpret(
     given = [one for one in program.parameters if one.role in ("input", "scalar")]
     memory = {one.name: np.asarray(arguments[one.key]) for one in given}
     sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
-    memory |= {one.name: memory[one.name].reshape(sized(one.shape, sizes)) for one in given if one.shape}
+    memory |= {one.name: memory[one.name].reshape(shape_at(one.shape, sizes)) for one in given if one.shape}
     for parameter in program.parameters:
         if parameter.role in ("output", "workspace"):
             unwritten = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
-            memory[parameter.name] = np.full(sized(parameter.shape, sizes), unwritten, emulation_dtype(parameter.dtype))
+            memory[parameter.name] = np.full(
+                shape_at(parameter.shape, sizes), unwritten, emulation_dtype(parameter.dtype)
+            )
         if parameter.role == "counter":
-            memory[parameter.name] = np.zeros(sized(parameter.shape, sizes), parameter.dtype)
+            memory[parameter.name] = np.zeros(shape_at(parameter.shape, sizes), parameter.dtype)
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            for points in order(points_of_blocks(kernel, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+            for points in order(points_of_blocks(kernel, shape_at(tuple(extent for _, extent in kernel.grid), sizes))):
                 block = _Block(kernel, memory, program.compute)
                 for place in points:
                     block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
@@ -155,7 +157,7 @@ class _Block:
             self._write(copy.target, self.tiles[str(copy.source)])
         else:
             value = self._read(copy.source) if isinstance(copy.source, Region) else self.tiles[copy.source]
-            self.tiles[copy.target][...] = self._rounded(copy.target, value)
+            self.tiles[copy.target][...] = self._round_to_dtype(copy.target, value)
 
     def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
         """(first, last + 1, wanted length) of every dimension; the first two are cut to the elements that exist."""
@@ -224,9 +226,9 @@ class _Block:
         keep = np.broadcast_to(self.value(store.guard), shape)
         for index, size in zip(where, target.shape, strict=True):
             keep = keep & (index >= 0) & (index < size)
-        target[tuple(index[keep] for index in where)] = self._rounded(store.target, value[keep])
+        target[tuple(index[keep] for index in where)] = self._round_to_dtype(store.target, value[keep])
 
-    def _rounded(self, name: str, value: Any) -> Any:
+    def _round_to_dtype(self, name: str, value: Any) -> Any:
         """The value, rounded as a buffer of a narrow dtype holds it."""
         return NumpyOps("float32").round_to(value, self.rounding[name]) if name in self.rounding else value
 

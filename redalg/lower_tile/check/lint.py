@@ -118,12 +118,12 @@ def named_outside(body: tuple[Statement, ...]) -> tuple[set[str], set[str]]:
 
 RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     rules.registers,
-    rules.loaded_ahead,
-    rules.turned_to_shared,
+    rules.prefetch_overwrites,
+    rules.operand_copies,
     rules.trip_count,
     rules.late,
     rules.quotients,
-    rules.filled,
+    rules.shared_fills,
     accumulators,
     matrix_units,
     rules.few_columns,

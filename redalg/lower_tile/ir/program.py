@@ -336,7 +336,7 @@ class TileProgram:
         return next((one for one in self.parameters if one.name == name), None)
 
 
-def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
+def shape_at(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
     """A shape at given run-time sizes."""
     return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(_integers(sizes))) for one in shape)
 
@@ -380,7 +380,7 @@ def map_statement(statement: Statement, change: Callable[[Any], Any]) -> Stateme
     if isinstance(statement, Copy):
         return Copy(_side(statement.source, change), _side(statement.target, change), statement.by_threads)
     if isinstance(statement, Parallel):
-        return replace(statement, body=tuple(_stored(store, change) for store in statement.body))
+        return replace(statement, body=tuple(_map_store(store, change) for store in statement.body))
     if isinstance(statement, Loop):
         body = tuple(map_statement(inner, change) for inner in statement.body)
         return replace(statement, start=change(statement.start), stop=change(statement.stop), body=body)
@@ -396,7 +396,7 @@ def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
     return Region(side.name, tuple((change(p[0]), p[1]) if isinstance(p, tuple) else change(p) for p in side.place))
 
 
-def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
+def _map_store(store: Store, change: Callable[[Any], Any]) -> Store:
     once = tuple((name, change(node)) for name, node in store.once)
     return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), once,
                  store.reread)  # fmt: skip

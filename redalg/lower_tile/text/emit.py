@@ -220,7 +220,7 @@ class _Emitter:
                 f'{buffer.name} = {scope}({shape_text(buffer.shape)}, "{buffer.dtype}")'
                 + (f"  # {buffer.note}" if buffer.note else "")
             )
-        if written := left_to_others(kernel, self.program.parameters):
+        if written := parameters_of_other_blocks(kernel, self.program.parameters):
             body.append(f"T.annotate_restrict_buffers({', '.join(written)})  # which other blocks change meanwhile")
         inner = [line for statement in kernel.body for line in self.statement(statement)]
         if kernel.blocks:
@@ -240,7 +240,7 @@ class _Emitter:
             return [
                 (
                     f"T.fill({statement.buffer}, "
-                    f"{self.printer.stored(statement.value, self.printer.dtypes[statement.buffer])})"
+                    f"{self.printer.stored_value(statement.value, self.printer.dtypes[statement.buffer])})"
                 )
             ]
         if isinstance(statement, Contract):
@@ -308,10 +308,10 @@ class _Emitter:
         printer = Printer(self.printer.dtypes, self.printer.compute, names)
         for name, node in store.once:
             once.append(f"{name} = {printer.number(node)}")
-            printer = printer.knowing(node, name)
+            printer = printer.with_name(node, name)
         target = f"{store.target}[{', '.join(map(self.printer.integer, store.indices))}]"
         stored = self.printer.dtypes[store.target]
-        value = printer.stored(store.expr, stored, Load(store.target, *store.indices))
+        value = printer.stored_value(store.expr, stored, Load(store.target, *store.indices))
         line = f"{target} = " + (f'T.cast({value}, "{stored}")' if is_eight_bits(stored) else value)
         if store.guard == S.true:
             return [*once, line]
@@ -340,7 +340,7 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
     return stage_binding(plan, compute, used, suffix)
 
 
-def left_to_others(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[str]:
+def parameters_of_other_blocks(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[str]:
     """The parameters that a kernel reads after other blocks wrote them: `restrict` would promise that none does."""
     last = [one for one in kernel.body if isinstance(one, Last)]
     read = {load.name for one in last for expr in expressions(one) for load in expr.atoms(Load)}
@@ -353,7 +353,7 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
     if kernel.blocks:  # the points of the grid by one number
         line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
         return [line], [f"block = turn * {kernel.blocks} + worker", *unfold_grid(kernel.grid, printer)]
-    folded, kept = folding(kernel.grid)
+    folded, kept = fold_grid(kernel.grid)
     variables = [*(["block"] if folded else []), *(str(name) for name, _ in kept)]
     extents = [Mul(*(extent for _, extent in folded))] if folded else []
     shown = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in kept)))
@@ -364,7 +364,7 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
 Grid = tuple[tuple[Symbol, Any], ...]
 
 
-def folding(grid: Grid) -> tuple[Grid, Grid]:
+def fold_grid(grid: Grid) -> tuple[Grid, Grid]:
     """(dimensions of a grid that share the launch's first, dimensions of their own).
 
     Run-time extents are kept apart if they fit, so that no block divides by one.

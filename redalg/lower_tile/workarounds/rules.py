@@ -4,13 +4,13 @@ They are refused before they are emitted. Seen in TileLang 0.1.15, or reported o
 
 registers            a tile in registers is read at the indices that its loop sweeps, whole: one that is read at a
                      serial variable, shifted, or at two places at once is wrong or not compiled (#2396, #2957)
-loaded ahead         what a pipelined loop loads ahead is written by nothing else in it (#2668)
-turned to shared     registers that enter a contraction are not copied to shared memory as well (#2954)
+prefetch overwrites  what a pipelined loop loads ahead is written by nothing else in it (#2668)
+operand copies       registers that enter a contraction are not copied to shared memory as well (#2954)
 trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
 late                 what some warps load alone ahead of a loop that may take no step is waited for by nobody (`tma`)
 quotients            a number of tiles is no quotient of a minimum or maximum, which is taken for a constant: seen with
                      ⌊min(99, 64·q + 63) / 64⌋ + 1, q < 2, which became 2
-filled               shared memory is not filled where warps are specialised
+shared fills         shared memory is not filled where warps are specialised
 few columns          warpgroups that share out a product's columns take 32 each at least: of 16, two tiles of a pipeline
                      were summed wrongly, every time and by one of the texts that say the same (nvcc 13.0, an H200)
 reduced width        without a contraction, a power of two or a multiple of four elements for every thread
@@ -72,7 +72,7 @@ def sweeps_whole_buffer(read: Load, buffer: Buffer, swept: Mapping[Symbol, int])
     return tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
 
 
-def loaded_ahead(subject: Subject) -> Iterator[str]:
+def prefetch_overwrites(subject: Subject) -> Iterator[str]:
     """Refuse loops that overwrite a tile which their pipeline fetches."""
     for loop in subject.each(Loop):
         body = list(nested_statements(loop.body)) if loop.pipelined else []
@@ -88,7 +88,7 @@ def loaded_ahead(subject: Subject) -> Iterator[str]:
         )
 
 
-def turned_to_shared(subject: Subject) -> Iterator[str]:
+def operand_copies(subject: Subject) -> Iterator[str]:
     """Refuse copies of operands in registers to shared memory: they stay in registers."""
     operands = {contract.a for contract in subject.each(Contract) if subject.scope(contract.a) == "fragment"}
     for copy in subject.each(Copy):
@@ -125,7 +125,7 @@ def quotients(subject: Subject) -> Iterator[str]:
             yield f"`{found}` divides a minimum or maximum, which TileLang may take for a constant. Divide its parts."
 
 
-def filled(subject: Subject) -> Iterator[str]:
+def shared_fills(subject: Subject) -> Iterator[str]:
     """Refuse fills of shared memory if warps have roles: copies alone may fill it."""
     if subject.plan.warp_specialized:
         shared = [fill.buffer for fill in subject.each(Fill) if subject.scope(fill.buffer) == "shared"]

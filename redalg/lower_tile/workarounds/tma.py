@@ -98,7 +98,7 @@ def limit_boxes(kernel: Kernel, plan: Plan) -> Kernel:
         return kernel
     shared = {one.name for one in kernel.buffers if one.scope == "shared"}
 
-    def fetched(statement: Statement) -> Statement:
+    def limit_box(statement: Statement) -> Statement:
         if (
             isinstance(statement, Copy)
             and statement.target in shared
@@ -108,7 +108,7 @@ def limit_boxes(kernel: Kernel, plan: Plan) -> Kernel:
             return replace(statement, by_threads=True)
         return statement
 
-    return replace(kernel, body=tuple(innermost(one, fetched) for one in kernel.body))
+    return replace(kernel, body=tuple(innermost(one, limit_box) for one in kernel.body))
 
 
 def is_long(region: Region) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FormOutput, FusedForm
-from redalg.lower_tile.ir.program import Parameter, sized, sizes_in
+from redalg.lower_tile.ir.program import Parameter, shape_at, sizes_in
 from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
@@ -143,7 +143,7 @@ def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, .
     """The program's parameters at a call's sizes."""
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     sizes = sizes_in(lowered.program.parameters, shapes)
-    return tuple(replace(one, shape=sized(one.shape, sizes)) for one in lowered.program.parameters)
+    return tuple(replace(one, shape=shape_at(one.shape, sizes)) for one in lowered.program.parameters)
 
 
 def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
