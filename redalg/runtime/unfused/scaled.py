@@ -24,7 +24,7 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
-from redalg.unfused.definition import TAKEN, definition
+from redalg.unfused.definition import OTHER_NAMES, definition
 
 STEP = 16
 """The number that extents of the product are multiples of."""
@@ -82,7 +82,7 @@ def scaled_product_text(found: ScaledProduct, form: FusedForm, problem: Problem)
     outputs = tuple(Output(name, expr, (axis,)) for name, expr, axis in made)
     alone = replace(cascade, reductions=(), outputs=outputs)
     scales = definition("scales", alone, problem.sizes, problem.shapes)
-    names = Names((*TAKEN, "scales", "a", "b"))
+    names = Names((*OTHER_NAMES, "scales", "a", "b"))
     given = {name: names.fresh(kernel_name(name)) for name in arguments(cascade)}
     left, right = (given[one.name] for one in found.tensors)
     return f"""
