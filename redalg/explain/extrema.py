@@ -113,8 +113,8 @@ def _curvature_word(shape: AbstractSet[str]) -> str:
 
 def guards(form: FusedForm) -> Iterator[Line]:
     """A sentence for each guard of finish: the value of an extremum if no element was met."""
-    held = {one.value for one in form.extrema}
-    found = {node.args[0]: node.args[1] for assignment in form.assignments for node in assignment.expr.atoms(Where)
-             if isinstance(node.args[0], StrictLessThan) and node.args[0].lhs in held}  # fmt: skip
-    for condition, identity in sorted(found.items(), key=str):
+    values = {one.value for one in form.extrema}
+    identities = {node.args[0]: node.args[1] for assignment in form.assignments for node in assignment.expr.atoms(Where)
+                  if isinstance(node.args[0], StrictLessThan) and node.args[0].lhs in values}  # fmt: skip
+    for condition, identity in sorted(identities.items(), key=str):
         yield sentence("Where ", condition, ", no element was met, and the extremum is ", identity, ".")

@@ -145,10 +145,10 @@ def escape_latex(text: str) -> str:
 # ---- layout ----------------------------------------------------------------------------------------------------------
 
 
-def render(derived: Derivation) -> str:
+def render(content: Derivation) -> str:
     """A block for the heading and one for every section."""
-    blocks = [display_rows([*prose_rows(derived.heading, r"\textbf"), *prose_rows(derived.summary.parts)])]
-    blocks += [display_rows(list(section_rows(number, one))) for number, one in enumerate(derived.sections, 1)]
+    blocks = [display_rows([*prose_rows(content.heading, r"\textbf"), *prose_rows(content.summary.parts)])]
+    blocks += [display_rows(list(section_rows(number, one))) for number, one in enumerate(content.sections, 1)]
     return "\n\n".join(blocks)
 
 
@@ -226,19 +226,19 @@ def words(parts: Sequence[Part]) -> Iterator[Part]:
 
 def join_strings(row: Sequence[Part]) -> list[Part]:
     """Neighbouring strings joined."""
-    made = list[Part]()
+    strings = list[Part]()
     for word in row:
-        last = made[-1] if made else None
+        previous = strings[-1] if strings else None
         if (
             isinstance(word, str)
-            and isinstance(last, str)
+            and isinstance(previous, str)
             and not isinstance(word, Code)
-            and not isinstance(last, Code)
+            and not isinstance(previous, Code)
         ):
-            made[-1] = last + word
+            strings[-1] = previous + word
         else:
-            made.append(word)
-    return made
+            strings.append(word)
+    return strings
 
 
 def equations_latex(line: Equations) -> str:
@@ -281,5 +281,5 @@ def table_latex(table: Table) -> str:
     if table.header:
         rows.insert(0, " & ".join(rf"\text{{{escape_latex(one)}}}" for one in table.header) + r" \\ \hline")
     columns = "l" * len(table.cells[0])
-    joined = rows[0] + ("\n" if table.header else " \\\\\n") + " \\\\\n".join(rows[1:]) if len(rows) > 1 else rows[0]
-    return f"\\begin{{array}}{{{columns}}}\n{joined}\n\\end{{array}}"
+    body = rows[0] + ("\n" if table.header else " \\\\\n") + " \\\\\n".join(rows[1:]) if len(rows) > 1 else rows[0]
+    return f"\\begin{{array}}{{{columns}}}\n{body}\n\\end{{array}}"

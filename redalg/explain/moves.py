@@ -243,8 +243,8 @@ class Moves:
         each, fold = self.segment, self._fold
         equations = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
         equations += [Equation(element_tuple(structure.values),
-                          fold(structure.monoid.name, element_tuple(tuple(map(each, structure.values)))))
-                 for structure in self.form.structures]  # fmt: skip
+                               fold(structure.monoid.name, element_tuple(tuple(map(each, structure.values)))))
+                      for structure in self.form.structures]  # fmt: skip
         equations += [Equation(one.value, one.source) for one in self.derived_pivots]
         equations += self._ratios(each, each, own)
         deltas = self.displacements(each)
@@ -334,10 +334,10 @@ class Moves:
                 return lifted(structure.monoid, structure.operands, form.cascade.axis)[structure.values.index(value)]
         slots: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
         slots |= {pivot.value: Abs(pivot.base) if pivot.policy is PivotPolicy.SCALE else pivot.base
-                 for pivot in form.pivots if pivot.policy is not PivotPolicy.SLOPE}  # fmt: skip
+                  for pivot in form.pivots if pivot.policy is not PivotPolicy.SLOPE}  # fmt: skip
         slots |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
         slots |= {pivot.value: S.Zero if pivot.is_level else _unnamed_zeros(pivot.generator.xreplace(slots))
-                 for pivot in self.scaled_pivots}  # fmt: skip
+                  for pivot in self.scaled_pivots}  # fmt: skip
         slots |= {one.value: _unnamed_zeros(one.term.xreplace(slots)) for one in form.accumulators}
         return self.live(slots[value])
 

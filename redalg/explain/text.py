@@ -77,15 +77,11 @@ class TextWriter(Writer):
     def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
         if exponent == S.Half:
             return f"√{self.write(base, ATOM)}", ATOM
-        raised = self.write(exponent)
-        raised = (
-            raised.translate(SUPERSCRIPTS)
-            if raised.isdecimal()
-            else f"^{raised}"
-            if raised.isalnum()
-            else f"^({raised})"
+        power = self.write(exponent)
+        power = (
+            power.translate(SUPERSCRIPTS) if power.isdecimal() else f"^{power}" if power.isalnum() else f"^({power})"
         )
-        return self.write(base, ATOM) + raised, POWER
+        return self.write(base, ATOM) + power, POWER
 
     def function(self, name: str, args: Sequence[Basic]) -> str:
         return f"{name}({', '.join(self.many(args))})"
@@ -109,9 +105,9 @@ WRITER = TextWriter()
 
 def prose_text(parts: Sequence[Part]) -> str:
     """Parts as one string."""
-    written = (f"`{part}`" if isinstance(part, Code) else part if isinstance(part, str) else WRITER.write(part)
-               for part in parts)  # fmt: skip
-    return "".join(written)
+    texts = (f"`{part}`" if isinstance(part, Code) else part if isinstance(part, str) else WRITER.write(part)
+             for part in parts)  # fmt: skip
+    return "".join(texts)
 
 
 def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str, ...]:
@@ -123,11 +119,11 @@ def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str,
 # ---- layout ----------------------------------------------------------------------------------------------------------
 
 
-def render(derived: Derivation) -> str:
+def render(content: Derivation) -> str:
     """The whole derivation."""
-    heading = prose_text(derived.heading)
-    lines = [heading, "═" * text_width(heading), *wrap_text(prose_text(derived.summary.parts), "")]
-    for number, section in enumerate(derived.sections, 1):
+    heading = prose_text(content.heading)
+    lines = [heading, "═" * text_width(heading), *wrap_text(prose_text(content.summary.parts), "")]
+    for number, section in enumerate(content.sections, 1):
         lines += ["", *section_text(number, section)]
     return "\n".join(line.rstrip() for line in lines)
 

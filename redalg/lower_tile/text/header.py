@@ -48,8 +48,8 @@ def definition_of(stage: FusedForm) -> list[str]:
 def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0) -> str:
     """A main that compiles the kernel, runs it on random data, and prints the outputs' shapes and norms."""
     example = [replace(one, shape=shape_at(one.shape, sizes)) for one in program.parameters]
-    made = [f'        "{one.name}": {_example_array(one)},' for one in example]
-    shown = ", ".join(f'"{one.name}"' for one in program.parameters if one.role == "output")
+    arrays = [f'        "{one.name}": {_example_array(one)},' for one in example]
+    outputs = ", ".join(f'"{one.name}"' for one in program.parameters if one.role == "output")
     return "\n".join(
         [
             'if __name__ == "__main__":',
@@ -58,10 +58,10 @@ def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0)
             '    device = "cpu" if TARGET["target"] == "c" else "cuda"',
             f"    torch.manual_seed({seed})",
             "    arguments = {",
-            *made,
+            *arrays,
             "    }",
             "    compiled()(*arguments.values())",
-            f"    for name in ({shown},):",
+            f"    for name in ({outputs},):",
             '        print(name, tuple(arguments[name].shape), "norm", arguments[name].double().norm().item())',
         ]
     )
