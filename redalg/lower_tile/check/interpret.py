@@ -89,16 +89,14 @@ def interpret(
         arguments: arrays and numbers, by the user's names.
         order: puts the blocks of a launch in another order; no result may depend on it.
     """
-    given = [one for one in program.parameters if one.role in ("input", "scalar")]
-    memory = {one.name: np.asarray(arguments[one.key]) for one in given}
-    sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
-    memory |= {one.name: memory[one.name].reshape(shape_at(one.shape, sizes)) for one in given if one.shape}
+    inputs = [one for one in program.parameters if one.role in ("input", "scalar")]
+    memory = {one.name: np.asarray(arguments[one.key]) for one in inputs}
+    sizes = sizes_in(inputs, {one.key: memory[one.name].shape for one in inputs})
+    memory |= {one.name: memory[one.name].reshape(shape_at(one.shape, sizes)) for one in inputs if one.shape}
     for parameter in program.parameters:
         if parameter.role in ("output", "workspace"):
-            unwritten = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
-            memory[parameter.name] = np.full(
-                shape_at(parameter.shape, sizes), unwritten, emulation_dtype(parameter.dtype)
-            )
+            filler = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
+            memory[parameter.name] = np.full(shape_at(parameter.shape, sizes), filler, emulation_dtype(parameter.dtype))
         if parameter.role == "counter":
             memory[parameter.name] = np.zeros(shape_at(parameter.shape, sizes), parameter.dtype)
     with np.errstate(all="ignore"):
@@ -168,9 +166,9 @@ class _Block:
 
     def _read(self, region: Region) -> Any:
         spans = list(self._spans(region))
-        found = self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)]
-        whole = np.zeros([length for _, _, length in spans], found.dtype)
-        whole[tuple(slice(0, size) for size in found.shape)] = found
+        part = self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)]
+        whole = np.zeros([length for _, _, length in spans], part.dtype)
+        whole[tuple(slice(0, size) for size in part.shape)] = part
         return whole.reshape([p[1] for p in region.place if isinstance(p, tuple)])
 
     def _write(self, region: Region, tile: Any) -> None:
@@ -184,13 +182,13 @@ class _Block:
 
     def _contract(self, contract: Contract) -> None:
         a, b = (self.tiles[name].astype(self.compute) for name in (contract.a, contract.b))
-        made = a @ (b.T if contract.transposed else b)
-        self.tiles[contract.c][...] = made if contract.clear else self.tiles[contract.c] + made
+        product = a @ (b.T if contract.transposed else b)
+        self.tiles[contract.c][...] = product if contract.clear else self.tiles[contract.c] + product
 
     def _reduce(self, reduction: ReduceTile) -> None:
-        made = COMBINE[reduction.kind].reduce(self.tiles[reduction.source], axis=reduction.dim)
+        result = COMBINE[reduction.kind].reduce(self.tiles[reduction.source], axis=reduction.dim)
         self.tiles[reduction.target][...] = (
-            made if reduction.clear else COMBINE[reduction.kind](self.tiles[reduction.target], made)
+            result if reduction.clear else COMBINE[reduction.kind](self.tiles[reduction.target], result)
         )
 
     def _loop(self, loop: Loop) -> None:
@@ -254,9 +252,9 @@ class _Block:
     def _in(self, dtype: np.dtype[Any], node: Basic) -> Any:
         """The value of an expression that is computed in a dtype."""
         compute, self.compute = self.compute, dtype
-        made = self.value(node)
+        value = self.value(node)
         self.compute = compute
-        return made
+        return value
 
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
@@ -266,10 +264,10 @@ class _Block:
         inside = np.ones(where[0].shape, bool)
         for index, size in zip(where, source.shape, strict=True):
             inside &= (index >= 0) & (index < size)
-        clipped = tuple(np.clip(index, 0, size - 1) for index, size in zip(where, source.shape, strict=True))
-        found = source[clipped]
-        found = found.astype(self.compute) if np.issubdtype(found.dtype, np.floating) else found
-        return np.where(inside, found, np.zeros((), found.dtype))
+        places = tuple(np.clip(index, 0, size - 1) for index, size in zip(where, source.shape, strict=True))
+        values = source[places]
+        values = values.astype(self.compute) if np.issubdtype(values.dtype, np.floating) else values
+        return np.where(inside, values, np.zeros((), values.dtype))
 
     def _function(self, node: Basic, args: list[Any]) -> Any:
         if isinstance(node, Add | Mul | Max | Min):
@@ -350,8 +348,8 @@ def float_rank(x: Any, n: Any) -> Any:
 def ranked_value(rank: Any) -> Any:
     """The float that a rank was made of."""
     order = (rank >> 32).astype(np.int32)
-    found = np.where(order < 0, order ^ LOW_BITS, order).astype(np.int32).view(np.float32)
-    return np.where(order == np.iinfo(np.int32).min, np.float32(-np.inf), found)
+    values = np.where(order < 0, order ^ LOW_BITS, order).astype(np.int32).view(np.float32)
+    return np.where(order == np.iinfo(np.int32).min, np.float32(-np.inf), values)
 
 
 def ranked_index(rank: Any) -> Any:
@@ -369,8 +367,8 @@ def double_order(x: Any) -> Any:
 
 def ordered_value(order: Any) -> Any:
     """The double that an order was made of."""
-    found = np.asarray(np.where(order < 0, order ^ LOW_BITS_64, order), np.int64).view(np.float64)
-    return np.where(order == np.iinfo(np.int64).min, -np.inf, found)
+    values = np.asarray(np.where(order < 0, order ^ LOW_BITS_64, order), np.int64).view(np.float64)
+    return np.where(order == np.iinfo(np.int64).min, -np.inf, values)
 
 
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)

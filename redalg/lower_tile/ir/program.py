@@ -343,13 +343,13 @@ def shape_at(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, 
 
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
     """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
-    found = dict[Symbol, int]()
+    values = dict[Symbol, int]()
     for parameter in (one for one in parameters if one.key in shapes):
-        left = iter(shapes[parameter.key])
-        for size, count in zip(parameter.shape, parameter.folded or [1] * len(parameter.shape), strict=True):
-            taken = prod(islice(left, count))
-            found |= {size: taken} if isinstance(size, Symbol) else {}
-    return found
+        dimensions = iter(shapes[parameter.key])
+        for name, count in zip(parameter.shape, parameter.folded or [1] * len(parameter.shape), strict=True):
+            size = prod(islice(dimensions, count))
+            values |= {name: size} if isinstance(name, Symbol) else {}
+    return values
 
 
 def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
@@ -358,12 +358,12 @@ def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
 
 def nested_statements(body: tuple[Statement, ...]) -> list[Statement]:
     """Every statement, those within others too, in order."""
-    found, left = list[Statement](), list(reversed(body))
-    while left:
-        found.append(left.pop())
-        if isinstance(found[-1], Loop | Last):
-            left += reversed(found[-1].body)
-    return found
+    statements, stack = list[Statement](), list(reversed(body))
+    while stack:
+        statements.append(stack.pop())
+        if isinstance(statements[-1], Loop | Last):
+            stack += reversed(statements[-1].body)
+    return statements
 
 
 def innermost(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
@@ -404,27 +404,27 @@ def _map_store(store: Store, change: Callable[[Any], Any]) -> Store:
 
 def expressions(statement: Statement) -> Iterator[Basic]:
     """Every scalar expression, condition and index of a statement, those within loops too."""
-    found: list[Basic] = []
+    nodes: list[Basic] = []
 
     def keep(node: Basic) -> Basic:
-        found.append(node)
+        nodes.append(node)
         return node
 
     map_statement(statement, keep)
-    yield from found
+    yield from nodes
 
 
 def stored_names(kernel: Kernel) -> frozenset[str]:
     """The buffers and parameters that a kernel writes."""
-    found = set[str]()
+    names = set[str]()
     for statement in nested_statements(kernel.body):
         if isinstance(statement, Parallel):
-            found |= {store.target for store in statement.body}
+            names |= {store.target for store in statement.body}
         elif isinstance(statement, Copy):
-            found.add(statement.target if isinstance(statement.target, str) else statement.target.name)
+            names.add(statement.target if isinstance(statement.target, str) else statement.target.name)
         elif isinstance(statement, Last):
-            found.add(statement.counter)
-    return frozenset(found)
+            names.add(statement.counter)
+    return frozenset(names)
 
 
 def bound_names(kernel: Kernel) -> tuple[str, ...]:
