@@ -138,11 +138,11 @@ class Fused:
         if not positional:
             return without_gradients(tensors)
         if len(positional) > len(self.inputs):
-            allowed = (
+            number = (
                 f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
             )
             raise InputError(
-                f"the call has {len(positional)} positional tensors; it may have {allowed}. Pass them by keyword."
+                f"the call has {len(positional)} positional tensors; it may have {number}. Pass them by keyword."
             )
         by_position = dict(zip(self.inputs, positional, strict=False))
         twice = [name for name in by_position if name in tensors]
@@ -301,11 +301,10 @@ class Fused:
         from redalg.runtime.call.sizes import lower
         from redalg.runtime.lowering import lower_passes, standalone
 
-        path, named = Path(path), (named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes))
-        wanted = known_options(options, OPTIONS["save"], "save")
-        *_, lowered = lower_passes(self.passes, target, *named, each=lower, **wanted)
-        text = standalone(lowered, self.passes, *named, wanted.get("shapes") or {})
-        path.write_text(text, encoding="utf-8")
+        path, sizes, dtypes = Path(path), named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes)
+        settings = known_options(options, OPTIONS["save"], "save")
+        *_, lowered = lower_passes(self.passes, target, sizes, dtypes, each=lower, **settings)
+        path.write_text(standalone(lowered, self.passes, sizes, dtypes, settings.get("shapes") or {}), encoding="utf-8")
         return path
 
     def compile(self, target: str, *, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Kernel:

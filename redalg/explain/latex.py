@@ -202,14 +202,14 @@ def part_latex(piece: Part, style: str) -> str:
 
 def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
     """Prose broken between words into rows of at most `LINE` columns."""
-    row, used = list[Part](), 0
+    row, width = list[Part](), 0
     for word in words(parts):
         size = text_width(word if isinstance(word, str) else PLAIN.write(word))
-        if used and used + size > LINE and word != " ":
+        if width and width + size > LINE and word != " ":
             yield prose_latex(join_strings(row), style)
-            row, used = [], 0
+            row, width = [], 0
         row.append(word)
-        used += size
+        width += size
     yield prose_latex(join_strings(row), style)
 
 
@@ -253,15 +253,15 @@ def break_equations(equations: Sequence[Equation]) -> Iterator[str]:
     if others or not first.right.is_Add or text_width(PLAIN.write(first.right)) <= LINE:
         yield r" &\qquad ".join(equation_latex(one) for one in equations)
         return
-    row, used, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
+    row, width, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
     for term in ordered_terms(first.right):
         body = WRITER.write(term)
-        signed = body if is_negative(term) or not (row or lead.startswith("&")) else f"+ {body}"
+        text = body if is_negative(term) or not (row or lead.startswith("&")) else f"+ {body}"
         size = text_width(PLAIN.write(term))
-        if row and used + size > LINE:
+        if row and width + size > LINE:
             yield lead + row
-            row, used, lead = "", 0, r"&\qquad "
-        row, used = f"{row} {signed}".strip(), used + size
+            row, width, lead = "", 0, r"&\qquad "
+        row, width = f"{row} {text}".strip(), width + size
     yield lead + row
 
 

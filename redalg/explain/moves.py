@@ -155,8 +155,8 @@ class Moves:
     @property
     def displaced_pivots(self) -> tuple[Pivot, ...]:
         """Pivots whose displacement stands in a transition."""
-        used = {value for one in self.form.accumulators for _, c in one.transition for value in values_of(c)}
-        return tuple(one for one in self.form.pivots if one.displacement in used)
+        values = {value for one in self.form.accumulators for _, c in one.transition for value in values_of(c)}
+        return tuple(one for one in self.form.pivots if one.displacement in values)
 
     def moves(self, accumulator: Accumulator) -> bool:
         """Tell if a sum depends on the place of a centre that is found from the data."""
@@ -345,12 +345,12 @@ class Moves:
 
     def exact(self, piece: Naming = hat_slot) -> list[Equation]:
         """The incremental form without the residuals that are zero in exact arithmetic, and with δ eliminated."""
-        moving = [one for one in self.moving_sums if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
-        if not moving or self.scaled_pivots or len(self.tile_centres) < len(self.displaced_pivots):
+        sums = [one for one in self.moving_sums if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
+        if not sums or self.scaled_pivots or len(self.tile_centres) < len(self.displaced_pivots):
             return []
         plain = dict.fromkeys((one.displacement for one in self.tile_centres), S.Zero)
         updates = [(pivot.value, self._next_centre(pivot, hat_slot), pivot.value) for pivot in self.tile_centres]
-        for accumulator in moving:
+        for accumulator in sums:
             ours, theirs = (self.move_sum(accumulator, naming, prime_slot, plain) for naming in (own, hat_slot))
             updates.append((accumulator.value, self._next(accumulator, hat_slot), ours + theirs))
         return [Equation(prime_slot(value), self._closed_form(expr, still, piece)) for value, expr, still in updates]

@@ -28,9 +28,9 @@ Without it they take the sums as they are, which leave the range where powers of
 
 def the_pivots(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """A sentence for every role of every pivot."""
-    told = Reasons(decomposition, form)
+    reasons = Reasons(decomposition, form)
     plain: list[Parts] = [(PLAIN_IN_KERNELS if form.level else WIDE_IN_KERNELS,)] if form.unscaled else []
-    return [sentence(*one) for one in (*(one for pivot in form.pivots for one in told.of(pivot)), *plain)]
+    return [sentence(*one) for one in (*(one for pivot in form.pivots for one in reasons.of(pivot)), *plain)]
 
 
 @final
@@ -135,21 +135,21 @@ class Reasons:
 
 def written_beside(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
     """Terms that stand in a sum beside values: u of u(x) − v(d), with its v."""
-    made: dict[Expr, list[Expr]] = {}
+    shifts: dict[Expr, list[Expr]] = {}
     for separation in decomposition.separations:
         for u, v in separation.shifts:
-            made.setdefault(u.as_coeff_Mul()[1], []).append(-v)
-    return made
+            shifts.setdefault(u.as_coeff_Mul()[1], []).append(-v)
+    return shifts
 
 
 def written_centres(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
     """The generators of terms that are written about a centre, each with its centres."""
-    separator, made = decomposition.separator, dict[Expr, list[Expr]]()
+    separator, shifts = decomposition.separator, dict[Expr, list[Expr]]()
     for separation in decomposition.separations:
         if separation.reduction.monoid.name != "sum":
             continue
         found = centre(separation, separator)
         for atom in found.centres:
             shift = separator.atoms.polynomial_expr(found.shift(atom)) if found.shift(atom) else S.Zero
-            made.setdefault(separator.atoms.list[atom].base, []).append(shift)
-    return made
+            shifts.setdefault(separator.atoms.list[atom].base, []).append(shift)
+    return shifts

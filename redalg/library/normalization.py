@@ -53,8 +53,8 @@ def layer_norm(*, eps: Any = sugar.EPS, affine: bool = True) -> Fused:
     [[-1.0, 1.0]]
     """
     x, weight, bias = tensors("x[b,n] weight[n] bias[n]")
-    given = {"weight": weight, "bias": bias} if affine else {}
-    return fuse(sugar.layer_norm(x, axes("n"), eps=eps, **given), axes="b n")
+    parameters = {"weight": weight, "bias": bias} if affine else {}
+    return fuse(sugar.layer_norm(x, axes("n"), eps=eps, **parameters), axes="b n")
 
 
 def rms_norm(*, eps: Any = sugar.EPS, affine: bool = True) -> Fused:
@@ -71,8 +71,8 @@ def rms_norm(*, eps: Any = sugar.EPS, affine: bool = True) -> Fused:
     [[1.0, -1.0]]
     """
     x, weight = tensors("x[b,n] weight[n]")
-    given = {"weight": weight} if affine else {}
-    return fuse(sugar.rms_norm(x, axes("n"), eps=eps, **given), axes="b n")
+    parameters = {"weight": weight} if affine else {}
+    return fuse(sugar.rms_norm(x, axes("n"), eps=eps, **parameters), axes="b n")
 
 
 def cross_entropy() -> Fused:

@@ -257,14 +257,14 @@ INNERMOST = (Loop, Lanes, TensorCores, ScalarCores)
 
 def check_levels(levels: tuple[Level, ...]) -> None:
     """Refuse levels that make no schedule; the error names the first that has no place, and what has."""
-    allowed, around = OUTERMOST, "outermost"
+    kinds, around = OUTERMOST, "outermost"
     for level in levels:
-        if type(level) not in allowed:
-            said = ", ".join(kind.__name__ for kind in allowed) or "nothing"
+        if type(level) not in kinds:
+            said = ", ".join(kind.__name__ for kind in kinds) or "nothing"
             raise PlanError(f"schedule `{' '.join(map(str, levels))}`: {level} has no place {around}. There: {said}.")
-        allowed, around = INSIDE[type(level)], f"directly inside {level}"
+        kinds, around = INSIDE[type(level)], f"directly inside {level}"
     if not levels or not isinstance(levels[-1], INNERMOST):
-        said = ", ".join(kind.__name__ for kind in allowed)
+        said = ", ".join(kind.__name__ for kind in kinds)
         raise PlanError(f"schedule `{' '.join(map(str, levels))}` has nothing {around}. Add one of {said}.")
     if conflict := _conflict(levels):
         raise PlanError(f"schedule `{' '.join(map(str, levels))}` {conflict}.")

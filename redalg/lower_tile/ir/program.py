@@ -178,7 +178,7 @@ class Store:
     """target[indices] := expr, if the guard holds.
 
     `once` holds subexpressions that the text computes once, under a name; each stands after those within it. The name
-    holds for the later stores of a loop too (`known_after`). `reread` tells if later stores read the element where they
+    holds for the later stores of a loop too (`live_names`). `reread` tells if later stores read the element where they
     need the expression again.
     """
 
@@ -192,14 +192,14 @@ class Store:
     def __str__(self) -> str:
         return "\n".join(self.lines({}))
 
-    def lines(self, known: Mapping[Basic, Expr]) -> list[str]:
-        """The lines of the store, where earlier stores named what is `known`."""
+    def lines(self, names: Mapping[Basic, Expr]) -> list[str]:
+        """The lines of the store, by the names that earlier stores gave."""
         tail = "" if self.guard == S.true else f" if {self.guard}"
-        named, lines = dict(known), list[str]()
+        all_names, lines = dict(names), list[str]()
         for name, node in self.once:
-            lines.append(f"{name} := {_operands_by_name(node, named)}")
-            named[node] = Symbol(name)
-        return [*lines, f"{self.target}[{', '.join(map(str, self.indices))}] = {_by_name(self.expr, named)}{tail}"]
+            lines.append(f"{name} := {_operands_by_name(node, all_names)}")
+            all_names[node] = Symbol(name)
+        return [*lines, f"{self.target}[{', '.join(map(str, self.indices))}] = {_by_name(self.expr, all_names)}{tail}"]
 
 
 def _by_name(node: Basic, names: Mapping[Basic, Expr]) -> Basic:
@@ -211,19 +211,19 @@ def _operands_by_name(node: Basic, names: Mapping[Basic, Expr]) -> Basic:
     if node.is_Atom or isinstance(node, Load):
         return node
     if factors := factors_of_power(node):
-        found = [_by_name(one, names) for one in factors]
-        return node if found == list(factors) else Mul(*found)
+        args = [_by_name(one, names) for one in factors]
+        return node if args == list(factors) else Mul(*args)
     args = [_by_name(one, names) for one in node.args]
     return node if args == list(node.args) else node.func(*args)
 
 
-def known_after(store: Store, known: Mapping[Basic, Expr]) -> dict[Basic, Expr]:
+def live_names(store: Store, names: Mapping[Basic, Expr]) -> dict[Basic, Expr]:
     """The names that hold after a store, of those before it and its own: it overwrites nothing that they read."""
-    every = {**known, **{node: Symbol(name) for name, node in store.once}}
-    left = {node: name for node, name in every.items()
+    every = {**names, **{node: Symbol(name) for name, node in store.once}}
+    rest = {node: name for node, name in every.items()
             if all(one.name != store.target for one in node.atoms(Load) | name.atoms(Load))}  # fmt: skip
     own = store.reread and all(one.name != store.target for one in store.expr.atoms(Load))
-    return {**left, store.expr: Load(store.target, *store.indices)} if own else left
+    return {**rest, store.expr: Load(store.target, *store.indices)} if own else rest
 
 
 @final
@@ -236,10 +236,10 @@ class Parallel:
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
-        lines, known = list[str](), dict[Basic, Expr]()
+        lines, names = list[str](), dict[Basic, Expr]()
         for store in self.body:
-            lines += store.lines(known)
-            known = known_after(store, known)
+            lines += store.lines(names)
+            names = live_names(store, names)
         return "\n".join([f"parallel {head}:", *("  " + line for line in lines)])
 
 

@@ -27,7 +27,7 @@ from redalg.lower_tile.ir.program import (
     Store,
     TileProgram,
     expressions,
-    known_after,
+    live_names,
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
@@ -295,16 +295,16 @@ class _Emitter:
         for before, store in zip((None, *loop.body), loop.body, strict=False):
             lines = self.store(store, names)
             inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
-            names = known_after(store, names)
+            names = live_names(store, names)
         return [f"for {variables} in parallel({extents}):", *("    " + line for line in inner)]
 
-    def store(self, store: Store, known: Mapping[Basic, Expr] = MappingProxyType({})) -> list[str]:
+    def store(self, store: Store, symbols: Mapping[Basic, Expr] = MappingProxyType({})) -> list[str]:
         """The lines of one assignment, with its guard if any, after the subexpressions that it computes once.
 
-        They stand before the guard: within a guard TileLang inlines them. `known` has the names of what stores before
+        They stand before the guard: within a guard TileLang inlines them. `symbols` are the names of what stores before
         it computed.
         """
-        once, names = list[str](), {node: self.printer.integer(name) for node, name in known.items()}
+        once, names = list[str](), {node: self.printer.integer(name) for node, name in symbols.items()}
         printer = Printer(self.printer.dtypes, self.printer.compute, names)
         for name, node in store.once:
             once.append(f"{name} = {printer.number(node)}")

@@ -181,11 +181,11 @@ class Printer:
 
         `old` is the element that is overwritten; of a sum that begins with another and it, it comes first.
         """
-        moved = self.bare_element(node, dtype)
-        if moved is not None and moved is node:
-            return self.load(moved)
-        if moved is not None:
-            return f'T.if_then_else({self.condition(node.args[0])}, {self.load(moved)}, T.cast(0, "{dtype}"))'
+        element = self.bare_element(node, dtype)
+        if element is not None and element is node:
+            return self.load(element)
+        if element is not None:
+            return f'T.if_then_else({self.condition(node.args[0])}, {self.load(element)}, T.cast(0, "{dtype}"))'
         if dtype.startswith("int") and self.is_integer(node):
             text = self.integer(node)
             return f'T.cast({text}, "{dtype}")' if isinstance(node, Load) else text

@@ -68,8 +68,8 @@ def shared_parts(cascade: Cascade, writer: Writer) -> list[str]:
 
 def producer_text(cascade: Cascade, writer: Writer) -> str:
     """The text of a producer's cascade: its parts and its outputs."""
-    made = (f"{one.name} {one.monoid.name} {one.result} {writer.text(one.term)}" for one in cascade.reductions)
-    return "; ".join([*shared_parts(cascade, writer), *made, *(writer.text(one.expr) for one in cascade.outputs)])
+    reductions = (f"{one.name} {one.monoid.name} {one.result} {writer.text(one.term)}" for one in cascade.reductions)
+    return "; ".join([*shared_parts(cascade, writer), *reductions, *(writer.text(one.expr) for one in cascade.outputs)])
 
 
 def slot_definitions(form: FusedForm, writer: Writer) -> list[tuple[str, str]]:
@@ -91,8 +91,8 @@ def pivot(slot: Pivot, writer: Writer) -> str:
 def accumulator_text(slot: Accumulator, writer: Writer) -> str:
     """The text of an accumulator: its summand, and how it moves."""
     weight = " ".join(f"{about.value.name}*{writer.text(S(q))}" for about, q in slot.weight)
-    moved = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in slot.transition)
-    return f"{weight} of {writer.text(Tuple(*slot.factors))} moves as {moved}"
+    transition = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in slot.transition)
+    return f"{weight} of {writer.text(Tuple(*slot.factors))} moves as {transition}"
 
 
 def description_lines(form: FusedForm) -> tuple[str, ...]:

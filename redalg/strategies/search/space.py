@@ -427,5 +427,5 @@ def fits_registers(plan: Plan, form: FusedForm) -> bool:
     columns = plan.block_column if plan.binding.contracted else 0
     wide = sum(len(one.factors) > 1 for one in form.accumulators)
     tile = plan.block_row * plan.block_streamed if form.cascade.producers else 0
-    held = (plan.block_row * columns * wide + tile) // plan.threads
-    return held <= min(200, REGISTERS // plan.threads - 40)
+    numbers = (plan.block_row * columns * wide + tile) // plan.threads
+    return numbers <= min(200, REGISTERS // plan.threads - 40)
