@@ -201,12 +201,8 @@ class Space:
             return False
         return promise_us < self.predict(self.preferred_schedule()).time_us
 
-    def may_fit(self, schedule: Schedule) -> bool:
-        """Tell if the tiles of a schedule are estimated to fit a block's shared memory (rule 4)."""
-        return self.has_room(Traffic(self.outline, numbers_of(schedule)))
-
     def has_room(self, traffic: Traffic) -> bool:
-        """Tell if the tiles of a traffic fit, within the error of the estimate."""
+        """Tell if the tiles of a traffic fit a block's shared memory, within the error of the estimate (rule 4)."""
         return traffic.smem_bytes <= SLACK * self.device.smem_bytes
 
     @property
