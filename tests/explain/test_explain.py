@@ -210,13 +210,13 @@ def test_no_hash_seed_changes_a_letter() -> None:
 
 def test_a_refusal_says_which_why_and_what_next() -> None:
     x = ra.tensor("x[b,n]")
-    with pytest.raises(ra.NotFusible) as caught:
+    with pytest.raises(ra.NotFusible) as error:
         ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n))
-    text = explain_refusal(caught.value)
+    text = explain_refusal(error.value)
     assert text.startswith("Not fusible")
     assert all(text_width(line) <= WIDTH for line in text.splitlines())
     flat = " ".join(text.split())
-    for part in (caught.value.reduction, caught.value.reason, caught.value.hint):
+    for part in (error.value.reduction, error.value.reason, error.value.hint):
         assert " ".join(part.split()) in flat
 
 

@@ -204,13 +204,13 @@ def test_sizes_that_change() -> None:
         made = {name: torch.randn(shape, generator=generator, device="cuda") for name, shape in shapes.items()}
         return {name: one.half() for name, one in made.items()}
 
-    known = problem(form, drawn(1, 2, 70, 3000))
-    plan = form.lower(chip, **known, varying="bhqk").plan
+    options = problem(form, drawn(1, 2, 70, 3000))
+    plan = form.lower(chip, **options, varying="bhqk").plan
     plan = with_choices(plan, segments=4, stages=1, merge="launch", warp_specialized=False)
-    lowered = form.lower(chip, **known, varying="bhqk", plan=plan)
+    lowered = form.lower(chip, **options, varying="bhqk", plan=plan)
     run = compile_source(lowered.source).run
-    for sized in ((1, 2, 70, 3000), (2, 3, 5, 1000), (1, 1, 129, 65), (2, 1, 1, 1)):
-        tensors = drawn(*sized)
+    for extents in ((1, 2, 70, 3000), (2, 3, 5, 1000), (1, 1, 129, 65), (2, 1, 1, 1)):
+        tensors = drawn(*extents)
         sizes = sizes_in(lowered.program.parameters, {name: tuple(one.shape) for name, one in tensors.items()})
         made = {}
         for one in lowered.program.parameters:
