@@ -102,7 +102,7 @@ def choose_unfused(form: FusedForm, target: str, problem: Problem, plan: AnySche
     unfused = offer_unfused(form, space)
     if unfused is not None and tuned is not None:
         return unfused.by(tuned.origin, tuned.predicted_us)
-    return unfused if unfused is not None and space.loses_to(unfused.said.time_us) else None
+    return unfused if unfused is not None and space.loses_to(unfused.prediction.time_us) else None
 
 
 def choose_unfused_for(

@@ -160,8 +160,8 @@ class Plan:
 
     def verify(self) -> None:
         """Raise `PlanError` if no kernel of the device has these numbers."""
-        if said := self.obstacle:
-            raise PlanError(f"schedule `{self}` {said}.")
+        if obstacle := self.obstacle:
+            raise PlanError(f"schedule `{self}` {obstacle}.")
 
     def __str__(self) -> str:
         plain = "; products as plain sums" if self.binding.plain else ""

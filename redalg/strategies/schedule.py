@@ -141,10 +141,10 @@ class Schedule:
         raise AttributeError(f"a Schedule has no attribute {name!r}: it has levels, roles, limits and origin.")
 
     def __str__(self) -> str:
-        said = " ".join(map(str, self.levels))
+        levels = " ".join(map(str, self.levels))
         on = "" if self.limits is None else f"; {self.limits.target}"
         plain = "; products as plain sums" if self.roles is not None and self.roles.plain else ""
-        return said + on + plain
+        return levels + on + plain
 
     __repr__ = __str__
 
@@ -211,8 +211,8 @@ def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedu
     names = {level.axis for level in schedule.levels if isinstance(level, Grid | Loop | Parts | Lanes | Whole)}
     on_grid = {level.axis for level in schedule.levels if isinstance(level, Grid)}
     if unknown := sorted(names - set(map(str, axes))):
-        said = ", ".join(sorted(map(str, axes)))
-        raise PlanError(f"schedule `{schedule}` names axis {unknown[0]}, and the loop has {said}. Name one of those.")
+        text = ", ".join(sorted(map(str, axes)))
+        raise PlanError(f"schedule `{schedule}` names axis {unknown[0]}, and the loop has {text}. Name one of those.")
     if absent := sorted(tiled_axes - on_grid):
         raise PlanError(f"schedule `{schedule}` leaves out axis {absent[0]}. Add Grid({absent[0]}, tile).")
     if inside := sorted(on_grid - tiled_axes):

@@ -60,7 +60,7 @@ def check_varying(varying: Collection[str], stages: Stages, binding: Binding, pr
     """Refuse a run-time size that a tile's layout depends on, and any of several stages, each planned for its own."""
     several = len(stages.forms) > 1
     axes = frozenset[str]() if several else may_vary(stages.loop, binding, problem.dtypes)
-    said = ", ".join(sorted(axes)) or "none"
+    choices = ", ".join(sorted(axes)) or "none"
     for name in varying:
         if several:
             raise PlanError(
@@ -71,7 +71,7 @@ def check_varying(varying: Collection[str], stages: Stages, binding: Binding, pr
         if name not in axes:
             raise PlanError(
                 f"varying: the size of axis {name} cannot change from call to call: tiles hold it whole, or the "
-                f"strides of what they copy depend on it. Those that can: {said}. Leave it out."
+                f"strides of what they copy depend on it. Those that can: {choices}. Leave it out."
             )
 
 

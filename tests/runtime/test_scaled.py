@@ -128,7 +128,7 @@ def test_the_model_follows_what_was_measured() -> None:
     for line in content["rows"]:
         [measured] = [one["measured_us"] for one in line["trials"] if one.get("form") == "unfused"]
         plain = admit_unfused(form.form, space(form, sizes=line["sizes"]))
-        assert plain.said.time_us == pytest.approx(measured, rel=0.16)
+        assert plain.prediction.time_us == pytest.approx(measured, rel=0.16)
 
 
 @pytest.mark.gpu

@@ -254,7 +254,7 @@ def test_the_model_follows_what_was_measured() -> None:
     for line in content["rows"]:
         one = space(CHAIN, line["sizes"], "bfloat16")
         plain = unfused.admit_unfused(CHAIN.form, one)
-        assert plain.said.time_us == pytest.approx(line["contestants"]["cuBLAS"]["median_us"], rel=0.15)
+        assert plain.prediction.time_us == pytest.approx(line["contestants"]["cuBLAS"]["median_us"], rel=0.15)
         seen += 1
     assert seen == 12
 
@@ -299,7 +299,7 @@ def test_without_measuring_it_is_taken_where_it_promises_more_than_the_model_err
 def test_the_model_chooses_on_the_architecture_that_it_was_fitted_on(card: str) -> None:
     one = space(CHAIN, WIDE, "bfloat16", card)
     assert choose_unfused(CHAIN.form, card, one.problem, None) is None
-    assert one.predict(one.preferred_schedule()).time_us > unfused.admit_unfused(CHAIN.form, one).said.time_us
+    assert one.predict(one.preferred_schedule()).time_us > unfused.admit_unfused(CHAIN.form, one).prediction.time_us
 
 
 def test_what_is_remembered_decides(monkeypatch: pytest.MonkeyPatch) -> None:

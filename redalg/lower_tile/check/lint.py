@@ -38,8 +38,8 @@ def lint(program: TileProgram, plan: Plan) -> None:
     roles = {one.name: one.role for one in program.parameters}
     for kernel in program.kernels:
         for rule in RULES:
-            for said in rule(Subject(kernel, kernel.plan or plan, roles)):
-                raise PlanError(f"plan `{kernel.plan or plan}`, kernel `{kernel.title}`: {said}")
+            for problem in rule(Subject(kernel, kernel.plan or plan, roles)):
+                raise PlanError(f"plan `{kernel.plan or plan}`, kernel `{kernel.title}`: {problem}")
 
 
 def accumulators(subject: Subject) -> Iterator[str]:

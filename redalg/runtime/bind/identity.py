@@ -44,7 +44,7 @@ def _identity(form: FusedForm) -> Identity:
     writer = Writer(AsTheyAre(), AsTheyAre())
     writer.values = AsTheyAre()
     text = "\n".join(
-        [*shared_parts(form.cascade, writer), *(f"{name} {said}" for name, said in slot_definitions(form, writer))]
+        [*shared_parts(form.cascade, writer), *(f"{name} {line}" for name, line in slot_definitions(form, writer))]
     )
     return Identity(text_digest(text)[:16], description_lines(form))
 
@@ -114,5 +114,5 @@ def _several(term: Expr) -> str:
 def first_difference(state: tuple[str, ...], form: tuple[str, ...]) -> str:
     """The first lines in which a state and a form differ; empty if none does."""
     of_state, of_form = ([one for one in a if one not in b] for a, b in ((state, form), (form, state)))
-    said = [f"there `{one}`" for one in of_state[:1]] + [f"here `{one}`" for one in of_form[:1]]
-    return ", ".join(said)
+    parts = [f"there `{one}`" for one in of_state[:1]] + [f"here `{one}`" for one in of_form[:1]]
+    return ", ".join(parts)

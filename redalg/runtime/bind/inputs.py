@@ -278,8 +278,8 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
             sources = sources | ({} if axis.size is None else {"its declaration": axis.size})
             sources = sources | ({"sizes=": extents[axis.name]} if axis.name in extents else {})
         if len(set(sources.values())) > 1:
-            said = ", ".join(f"{size} in {where}" for where, size in sources.items())
-            raise InputError(f"axis {axis.name} has several sizes: {said}. Every tensor must agree on it.")
+            conflict = ", ".join(f"{size} in {where}" for where, size in sources.items())
+            raise InputError(f"axis {axis.name} has several sizes: {conflict}. Every tensor must agree on it.")
         if not sources and axis.name not in extents:
             raise InputError(
                 f'axis {axis.name} has no size: no tensor has it as an index. Pass sizes={{"{axis.name}": …}}, or give '

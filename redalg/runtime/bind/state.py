@@ -311,10 +311,10 @@ def check_state(form: FusedForm, state: State, method: str) -> None:
                          "Make it again by `leaf`, or finish it with the redalg that made it.")  # fmt: skip
     own = identity(form)
     if state.form != own.digest:
-        said = first_difference(state.meaning, own.lines)
+        difference = first_difference(state.meaning, own.lines)
         raise InputError(
-            f"{method}: the state is of form {state.form}, and this is form {own.digest}{said and ': '}{said}. Make "
-            "states by `leaf` of the same `Fused`."
+            f"{method}: the state is of form {state.form}, and this is form {own.digest}"
+            f"{difference and ': '}{difference}. Make states by `leaf` of the same `Fused`."
         )
     for slot in state.layout:
         check_slot(slot, state, method)

@@ -278,6 +278,6 @@ def file_text(entries: Sequence[Entry]) -> str:
     return f'{{"format": {json.dumps(FORMAT)}, "entries": [\n{lines}\n]}}\n'
 
 
-def report(said: str) -> None:
+def report(message: str) -> None:
     """Warn of a file or an entry that is ignored."""
-    warnings.warn(said, RuntimeWarning, stacklevel=2)
+    warnings.warn(message, RuntimeWarning, stacklevel=2)

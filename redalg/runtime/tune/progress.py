@@ -26,7 +26,7 @@ def progress_bar(budget_s: float, *, enabled: bool) -> Iterator[Tell]:
         task = bar.add_task("compiling", total=budget_s)
 
         def tell(best: float | None, count: int) -> None:
-            said = "" if best is None else f", best {best:.2f} µs"
-            bar.update(task, completed=min(monotonic() - start, budget_s), description=f"{count} measured{said}")
+            suffix = "" if best is None else f", best {best:.2f} µs"
+            bar.update(task, completed=min(monotonic() - start, budget_s), description=f"{count} measured{suffix}")
 
         yield tell

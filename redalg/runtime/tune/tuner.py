@@ -136,8 +136,8 @@ def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning
         pass
     task = task_of(passes, inputs, extents, how)
     rules, *_ = task.space.plans()
-    estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.rank()}
-    estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
+    estimates: dict[AnySchedule, float] = {plan: prediction.time_us for prediction, plan in task.space.rank()}
+    estimates |= {} if task.plain is None else {task.plain.plan: task.plain.prediction.time_us}
     plans, on_cpu, end = list(estimates), task.bound.device == "cpu", start + how.budget_s
     limits = FEW if on_cpu else Limits(population=len(plans))  # all are estimated: the model's best are the first
     with (
@@ -211,7 +211,7 @@ class Task:
     def predicted_us(self, plan: AnySchedule) -> float:
         """The time that the model predicts; ∞ for a definition that is not offered."""
         if isinstance(plan, Definition):
-            return inf if self.plain is None else self.plain.said.time_us
+            return inf if self.plain is None else self.plain.prediction.time_us
         return self.space.predict(plan).time_us
 
     @cached_property
@@ -304,9 +304,9 @@ class Measuring:
 
     def outcome(self, plan: AnySchedule, attempt: Attempt, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
-        said = wait_for_kernel(attempt, deadline)
-        if said or isinstance(attempt, str):
-            return Outcome(None, short(said))
+        failure = wait_for_kernel(attempt, deadline)
+        if failure or isinstance(attempt, str):
+            return Outcome(None, short(failure))
         if self.lost:
             return Outcome(None, self.lost[0])
         if monotonic() > self.end and self.times:

@@ -72,23 +72,24 @@ class Unfused:
     Attributes:
         form, problem, plan: what it is for, and how it prints.
         text: the function `definition`, of the tensors and scalars in the cascade's order.
-        said: its predicted time.
+        prediction: its predicted time.
     """
 
     form: FusedForm
     problem: Problem
     plan: Definition
     text: str
-    said: Prediction
+    prediction: Prediction
 
     @property
     def candidate(self) -> Candidate:
         """The form's line in the list of plans."""
-        return Candidate(self.plan, self.said.time_us, self.said.bound, expression(self.form))
+        return Candidate(self.plan, self.prediction.time_us, self.prediction.bound, expression(self.form))
 
     def by(self, origin: str, predicted_us: float | None = None) -> Unfused:
         """The same form with another origin and predicted time (by default its own)."""
-        return replace(self, plan=replace(self.plan, origin=origin, predicted_us=predicted_us or self.said.time_us))
+        predicted_us = predicted_us or self.prediction.time_us
+        return replace(self, plan=replace(self.plan, origin=origin, predicted_us=predicted_us))
 
 
 # ---- admission -------------------------------------------------------------------------------------------------------
@@ -103,13 +104,13 @@ def admit_unfused(form: FusedForm, space: Space) -> Unfused:
     problem = space.problem
     if (product := scaled_product(form, problem, space.device)) is not None:
         return unfused_form(form, space, scaled_product_text(product, form, problem), 0)
-    said = obstacle(form, problem, space.device) or (
+    reason = obstacle(form, problem, space.device) or (
         rounding_refusal(form, space) if "bfloat16" in problem.dtypes.values() else ""
     )
-    code = None if said else definition("definition", form.cascade, problem.sizes, problem.shapes)
+    code = None if reason else definition("definition", form.cascade, problem.sizes, problem.shapes)
     largest = 0 if code is None else bytes_between(form.cascade, problem, code.elements)
-    if code is None or (said := unfit(code.text, largest, moved_bytes(form, problem))):
-        raise PlanError(f"the unfused form is not offered: {said}. Take one of the kernels that `fused.plans` lists.")
+    if code is None or (reason := unfit(code.text, largest, moved_bytes(form, problem))):
+        raise PlanError(f"the unfused form is not offered: {reason}. Take one of the kernels that `fused.plans` lists.")
     return unfused_form(form, space, code.text, largest)
 
 
@@ -159,7 +160,8 @@ def obstacle(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
 
 def rounding_refusal(form: FusedForm, space: Space) -> str:
     """The reason to refuse if PyTorch would round to bfloat16 what the kernel does not; empty if both round alike."""
-    cascade, said = form.cascade, "tensors between its operations would be rounded to bfloat16, which the kernel keeps"
+    cascade = form.cascade
+    reason = "tensors between its operations would be rounded to bfloat16, which the kernel keeps"
     results = set(values(cascade))
     sums = [one for whole in cascades(cascade) for one in whole.reductions]
     bare = all(one.monoid.name == "sum" and is_matrix_product(one.term) for one in sums)
@@ -167,12 +169,12 @@ def rounding_refusal(form: FusedForm, space: Space) -> str:
     nested = any(one.cascade.producers or set(one.cascade.reduced_axes) & set(one.axes) for one in cascade.producers)
     within = any(values_of(one.term) & set(cascade.values) for one in cascade.reductions)
     if not bare or not only_values or nested or within or cascade.parameters:
-        return said
+        return reason
     products = space.form.accumulators
     alike = all(len(product.factors) == 2
                 and operands_dtype(product, space.form, space.problem, space.device) == "bfloat16"
                 for product in products)  # fmt: skip
-    return "" if alike and len(space.stages.forms) == 1 and not space.form.extrema else said
+    return "" if alike and len(space.stages.forms) == 1 and not space.form.extrema else reason
 
 
 def unfit(text: str, largest: int, traffic: int) -> str:

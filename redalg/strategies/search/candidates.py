@@ -114,15 +114,15 @@ def rank_candidates(
     space: Space, others: Iterable[Candidate] = (), builds: Callable[[AnySchedule], bool] | None = None
 ) -> Candidates:
     """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
-    entries = [*(candidate(space, plan, said) for said, plan in space.rank()), *others]
+    entries = [*(candidate(space, plan, prediction) for prediction, plan in space.rank()), *others]
     entries.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     return Candidates(entries, f"plans for {space.device.part}, predicted", builds)
 
 
-def candidate(space: Space, schedule: Schedule, said: Prediction) -> Candidate:
+def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:
     """Return a schedule with the prediction of the model for it."""
     nest = Traffic(space.outline, numbers_of(schedule)).nest
-    return Candidate(schedule, said.time_us, said.bound, str(nest), said.smem_bytes)
+    return Candidate(schedule, prediction.time_us, prediction.bound, str(nest), prediction.smem_bytes)
 
 
 @final

@@ -109,9 +109,9 @@ class Found(Generic[C]):
         best_trials = trials if most is None else trials[:most]
         rows = tuple(cells(one, best) for one in best_trials)
         rest = f"; {len(trials) - len(best_trials)} more" if len(best_trials) < len(trials) else ""
-        said = (f"{len(self.trials)} of {self.listed} candidates in {turns} rounds, {len(self.failures)} failed; "
+        note = (f"{len(self.trials)} of {self.listed} candidates in {turns} rounds, {len(self.failures)} failed; "
                 f"stopped: {self.stopped}{rest}")  # fmt: skip
-        return Table(title, COLUMNS, rows, said)
+        return Table(title, COLUMNS, rows, note)
 
     def __str__(self) -> str:
         return str(self.table())

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from operator import itemgetter
 from typing import final
 
 from redalg.expression.contents import free_axes
@@ -163,12 +162,11 @@ class Space:
 
         Rule 4 leaves in some that are estimated to need more shared memory than a block has: these are the last.
         """
-        most, entries = self.device.smem_bytes, []
+        most, entries = self.device.smem_bytes, list[tuple[Prediction, int, Schedule]]()
         for schedule, traffic in self.traffics(merges, persistent=persistent):
-            said = predict_traffic(traffic)
-            entries.append((said.smem_bytes > most, said.time_us, abs(traffic.plan.stages - STAGES), said, schedule))
-        entries.sort(key=itemgetter(0, 1, 2))
-        return [(said, schedule) for *_, said, schedule in entries]
+            entries.append((predict_traffic(traffic), abs(traffic.plan.stages - STAGES), schedule))
+        entries.sort(key=lambda one: (one[0].smem_bytes > most, one[0].time_us, one[1]))
+        return [(prediction, schedule) for prediction, _, schedule in entries]
 
     def preferred_schedule(self) -> Schedule:
         """The schedule that is taken without measuring: the rules', unless the model promises more than its error.
