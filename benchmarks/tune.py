@@ -76,7 +76,7 @@ def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[AnySche
     """A plan as a document has it, and its predicted time."""
     if line.get("form") == UNFUSED:
         plain = admit_unfused(fused.form, space)
-        return plain.plan, plain.said.time_us
+        return plain.plan, plain.prediction.time_us
     plan = plan_of(line, next(space.plans()))
     return plan, space.predict(plan).time_us
 

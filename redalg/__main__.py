@@ -19,12 +19,12 @@ DESCRIPTION = "Cascades of reductions, written in SymPy, derived into one pass a
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one verb; the exit code is 0 on success, 1 where something failed, 2 on wrong usage."""
     parser = command_line()
-    given = parser.parse_args(arguments)
-    if not hasattr(given, "run"):
+    options = parser.parse_args(arguments)
+    if not hasattr(options, "run"):
         parser.print_help()
         return 0
     try:
-        return int(given.run(given))
+        return int(options.run(options))
     except RedalgError as error:
         Console(stderr=True).print(f"[red]{escape(str(error))}[/red]", highlight=False, soft_wrap=True)
         return 1
@@ -51,21 +51,21 @@ def command_line() -> ArgumentParser:
     return parser
 
 
-def run_demo(given: Namespace) -> int:
+def run_demo(options: Namespace) -> int:
     """`redalg demo`: it compares with PyTorch, so PyTorch and TileLang must be there."""
     for package in ("torch", "tilelang"):
         if find_spec(package) is None:
             raise BackendError(f"the demo needs {package}, which is not installed. Run: pip install 'redalg[tilelang]'")
     from redalg.demo.tour import Options, tour
 
-    return tour(Console(), Options(given.length, given.heads, given.kernel))
+    return tour(Console(), Options(options.length, options.heads, options.kernel))
 
 
-def run_show(given: Namespace) -> int:
+def run_show(options: Namespace) -> int:
     """`redalg show`: analysis and text only."""
     from redalg.demo.show import show
 
-    show(Console(), given.pattern, given.target, given.sizes, given.dtype)
+    show(Console(), options.pattern, options.target, options.sizes, options.dtype)
     return 0
 
 

@@ -13,7 +13,7 @@ from redalg.fused import Fused
 from redalg.pipeline import analyse
 from redalg.verdicts import Approximate, Exact, Refused
 
-__all__ = ["Fused", "analyze", "decided", "fuse"]
+__all__ = ["Fused", "analyze", "fuse", "fuse_outputs"]
 
 
 def fuse(
@@ -50,12 +50,12 @@ def fuse(
     >>> len(ra.fuse(ra.mean(abs(x - ra.mean(x, n)), n), passes=2).passes)
     2
     """
-    fused = decided(expr, axes, inputs, exact=exact, passes=passes)
+    fused = fuse_outputs(expr, axes, inputs, exact=exact, passes=passes)
     fused.passes  # noqa: B018 - derived here, and not in `analyze`
     return fused
 
 
-def decided(
+def fuse_outputs(
     expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bool = False, passes: int | None = None
 ) -> Fused:
     """The cascade and its decomposition, which decides the verdict; the rest is derived when it is first asked for."""
@@ -92,7 +92,7 @@ def analyze(
     ('Refused', 'sum_1', True)
     """
     try:
-        fused = decided(expr, axes, inputs, passes=passes)
+        fused = fuse_outputs(expr, axes, inputs, passes=passes)
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
     except (NotFusible, Undecided) as other:
         return verdicts.of_error(other)

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from redalg.strategies.search.candidates import Candidates
 
 DERIVING = RLock()
-Made = TypeVar("Made")
+Result = TypeVar("Result")
 
 
 @final
@@ -112,36 +112,37 @@ class Fused:
         """
         from redalg.runtime.call.dispatch import call
 
-        given = self._read(self._given(positional, tensors))
+        inputs = self._pass_inputs(self._bind(positional, tensors))
         options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
-        return self._outputs(call(self.passes, given, backend, named_sizes(sizes or {}), options))
+        return self._outputs(call(self.passes, inputs, backend, named_sizes(sizes or {}), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks)."""
         from redalg.runtime.unfused.defined import float64_outputs
 
-        given = self._given(positional, tensors)
-        return self._outputs(float64_outputs(self.cascade, self.written, given, named_sizes(sizes or {}), self._unread))
+        inputs, unread = self._bind(positional, tensors), self._unread_inputs
+        return self._outputs(float64_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
 
     @cached_property
-    def _unread(self) -> Mapping[str, Element | Scalar]:
+    def _unread_inputs(self) -> Mapping[str, Element | Scalar]:
         return unread_inputs(self.written, [one.cascade for one in (*self.earlier, self.decomposition)])
 
-    def _read(self, given: Mapping[str, Any]) -> Mapping[str, Any]:
+    def _pass_inputs(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tensors and scalars that reductions read, of those that are given."""
-        return {name: one for name, one in given.items() if name not in self._unread} if self._unread else given
+        unread = self._unread_inputs
+        return {name: one for name, one in inputs.items() if name not in unread} if unread else inputs
 
-    def _given(self, positional: Sequence[Any], tensors: dict[str, Any]) -> Mapping[str, Any]:
+    def _bind(self, positional: Sequence[Any], tensors: dict[str, Any]) -> Mapping[str, Any]:
         from redalg.runtime.bind.inputs import without_gradients
 
         if not positional:
             return without_gradients(tensors)
         if len(positional) > len(self.inputs):
-            allowed = (
+            number = (
                 f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
             )
             raise InputError(
-                f"the call has {len(positional)} positional tensors; it may have {allowed}. Pass them by keyword."
+                f"the call has {len(positional)} positional tensors; it may have {number}. Pass them by keyword."
             )
         by_position = dict(zip(self.inputs, positional, strict=False))
         twice = [name for name in by_position if name in tensors]
@@ -149,10 +150,10 @@ class Fused:
             raise InputError(f"tensor `{twice[0]}` is given by position and by keyword. Give it once.")
         return without_gradients({**by_position, **tensors})
 
-    def _outputs(self, made: Mapping[str, Any]) -> Any:
+    def _outputs(self, arrays: Mapping[str, Any]) -> Any:
         if self.single:
-            return made[self.cascade.outputs[0].name]
-        return outputs_type(tuple(made))(**made)
+            return arrays[self.cascade.outputs[0].name]
+        return outputs_type(tuple(arrays))(**arrays)
 
     # ---- the monoid --------------------------------------------------------------------------------------------------
 
@@ -180,7 +181,7 @@ class Fused:
         from redalg.runtime.bind.state import leaf
 
         refuse_states("leaf", self.cascade, self.earlier)
-        return leaf(self.form, self._read(tensors), start, extents or {})
+        return leaf(self.form, self._pass_inputs(tensors), start, extents or {})
 
     def merge(self, a: State, b: State) -> State:
         """The state of both pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
@@ -238,8 +239,8 @@ class Fused:
         from redalg.runtime.bind.finish import finish
 
         refuse_states("finish", self.cascade, self.earlier)
-        made = finish(self.form, state, tensors and self._read(tensors), empty, start, condition=condition)
-        return tuple(map(self._outputs, made)) if condition else self._outputs(made[0])
+        results = finish(self.form, state, tensors and self._pass_inputs(tensors), empty, start, condition=condition)
+        return tuple(map(self._outputs, results)) if condition else self._outputs(results[0])
 
     def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
                     library: str = "torch") -> State:  # fmt: skip
@@ -265,7 +266,7 @@ class Fused:
         """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the last of several passes)."""
         from redalg.runtime.call.sizes import lower
 
-        return self._lowered("lower", lower, target, sizes, dtypes, **options)[-1]
+        return self._lower_passes("lower", lower, target, sizes, dtypes, **options)[-1]
 
     def source(self, target: str = "sm_90a", *, sizes: Sizes | None = None, dtypes: Any = "float16",
                **options: Any) -> str:  # fmt: skip
@@ -287,7 +288,7 @@ class Fused:
         from redalg.runtime.call.sizes import lower
         from redalg.runtime.lowering import sources
 
-        return sources(self._lowered("source", lower, target, sizes, dtypes, **options))
+        return sources(self._lower_passes("source", lower, target, sizes, dtypes, **options))
 
     def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Sizes | None = None,
              dtypes: Any = "float16", **options: Any) -> Path:  # fmt: skip
@@ -300,11 +301,10 @@ class Fused:
         from redalg.runtime.call.sizes import lower
         from redalg.runtime.lowering import lower_passes, standalone
 
-        path, named = Path(path), (named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes))
-        wanted = known_options(options, OPTIONS["save"], "save")
-        *_, lowered = lower_passes(self.passes, target, *named, each=lower, **wanted)
-        text = standalone(lowered, self.passes, *named, wanted.get("shapes") or {})
-        path.write_text(text, encoding="utf-8")
+        path, sizes, dtypes = Path(path), named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes)
+        settings = known_options(options, OPTIONS["save"], "save")
+        *_, lowered = lower_passes(self.passes, target, sizes, dtypes, each=lower, **settings)
+        path.write_text(standalone(lowered, self.passes, sizes, dtypes, settings.get("shapes") or {}), encoding="utf-8")
         return path
 
     def compile(self, target: str, *, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Kernel:
@@ -315,7 +315,7 @@ class Fused:
         from redalg.runtime.call.kernels import kernel_for
         from redalg.runtime.call.sizes import ahead
 
-        return [kernel_for(one) for one in self._lowered("compile", ahead, target, sizes, dtypes, **options)][-1]
+        return [kernel_for(one) for one in self._lower_passes("compile", ahead, target, sizes, dtypes, **options)][-1]
 
     def plans(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
               **options: Any) -> Candidates:  # fmt: skip
@@ -339,7 +339,7 @@ class Fused:
         """
         from redalg.runtime.lowering import plan_candidates
 
-        return self._lowered("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
+        return self._lower_passes("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
              **options: Any) -> AnySchedule:  # fmt: skip
@@ -351,7 +351,7 @@ class Fused:
         """
         from redalg.runtime.call.sizes import plan_taken
 
-        return self._lowered("plan", plan_taken, device, sizes, dtypes, **options)[-1]
+        return self._lower_passes("plan", plan_taken, device, sizes, dtypes, **options)[-1]
 
     def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
              empty: str = "nan", precision: str = "ieee", sizes: Sizes | None = None,
@@ -372,17 +372,18 @@ class Fused:
         """
         from redalg.runtime.tune.tuner import Tuning, tune
 
+        inputs = self._pass_inputs(self._bind(positional, tensors))
         how = Tuning(budget_s, seed, progress, empty, precision)
-        return tune(self.passes, self._read(self._given(positional, tensors)), named_sizes(sizes or {}, "tune"), how)
+        return tune(self.passes, inputs, named_sizes(sizes or {}, "tune"), how)
 
-    def _lowered(self, caller: str, each: Callable[..., Made], target: str, /, sizes: Any, dtypes: Any,
-                 **options: Any) -> tuple[Made, ...]:  # fmt: skip
+    def _lower_passes(self, caller: str, each: Callable[..., Result], target: str, /, sizes: Any, dtypes: Any,
+                      **options: Any) -> tuple[Result, ...]:  # fmt: skip
         """The results of `each` for every pass, for options as a caller writes them."""
         from redalg.runtime.lowering import lower_passes
 
-        named = named_sizes(sizes or {}, caller), named_dtypes(self.cascade, dtypes)
-        wanted = known_options(options, OPTIONS[caller], caller)
-        return lower_passes(self.passes, target, *named, each=each, **wanted)
+        sizes, dtypes = named_sizes(sizes or {}, caller), named_dtypes(self.cascade, dtypes)
+        settings = known_options(options, OPTIONS[caller], caller)
+        return lower_passes(self.passes, target, sizes, dtypes, each=each, **settings)
 
     # ---- the algebra -------------------------------------------------------------------------------------------------
 
@@ -409,8 +410,8 @@ class Fused:
     @cached_property
     def bound(self) -> dict[str, Expr]:
         """By reduction, how far its value may lie from the definition's for roundings that mix x and d (SymPy)."""
-        found = bounds(self.decomposition.cascade, self.decomposition.roundings)
-        return {reduction.name: most for reduction, most in found.items()}
+        errors = bounds(self.decomposition.cascade, self.decomposition.roundings)
+        return {reduction.name: most for reduction, most in errors.items()}
 
     @cached_property
     def pivots(self) -> dict[str, tuple[Expr, Value]]:

@@ -53,5 +53,5 @@ def write_source(stages: Stages, plans: list[Schedule], problem: Problem) -> Low
     from redalg.runtime.lowering import program_of, results, source_of
 
     stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
-    chosen = program_of(stages, plans, problem)
-    return Lowered(stages, problem, *chosen, source_of(stages, problem, *chosen), results(stages, problem))
+    choice = program_of(stages, plans, problem)
+    return Lowered(stages, problem, *choice, source_of(stages, problem, *choice), results(stages, problem))

@@ -170,7 +170,7 @@ class Approximate(Derived[F]):
             [
                 "One pass approximates the definition.",
                 self.reason,
-                *looked_at("", self.evidence),
+                *evidence_sentences("", self.evidence),
                 self.hint,
                 *self.conditions,
             ]
@@ -192,7 +192,7 @@ class Refused(Reasoned):
     def explain(self) -> str:
         """The refusal in sentences: how sure it is, why, what was looked at and what to do."""
         sure = "no state of fixed size, by a theorem" if self.certificate else "no separation of small rank, by samples"
-        return told(f"Reduction `{self.reduction}` has {sure}.", self)
+        return paragraph(f"Reduction `{self.reduction}` has {sure}.", self)
 
 
 @final
@@ -202,7 +202,7 @@ class Undecided(Reasoned):
 
     def explain(self) -> str:
         """Say in sentences what is open: where redalg stopped, what was looked at and what to do."""
-        return told(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
+        return paragraph(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
 
 
 def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:
@@ -212,12 +212,12 @@ def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:
     return Undecided(error.reduction, error.why, error.advice, error.looked)
 
 
-def told(opening: str, verdict: Refused | Undecided) -> str:
+def paragraph(opening: str, verdict: Refused | Undecided) -> str:
     """A verdict as a paragraph; evidence that the reason repeats is left out."""
-    return " ".join([opening, verdict.reason, *looked_at(verdict.reason, verdict.evidence), verdict.hint])
+    return " ".join([opening, verdict.reason, *evidence_sentences(verdict.reason, verdict.evidence), verdict.hint])
 
 
-def looked_at(reason: str, evidence: Sequence[str]) -> list[str]:
+def evidence_sentences(reason: str, evidence: Sequence[str]) -> list[str]:
     """The evidence as sentences."""
     fresh = [one for one in evidence if not reason or one not in reason]
     return [f"{one[0].upper()}{one[1:]}." for one in fresh]

@@ -26,14 +26,14 @@ def peak_bytes(call: Callable[[], Result], device: str) -> tuple[Result, int]:
     """
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
-        held = torch.cuda.memory_allocated()
+        before = torch.cuda.memory_allocated()
         result = call()
         torch.cuda.synchronize()
-        return result, torch.cuda.max_memory_allocated() - held
+        return result, torch.cuda.max_memory_allocated() - before
     reset_high_water()
-    held = resident_bytes("VmRSS")
+    before = resident_bytes("VmRSS")
     result = call()
-    return result, resident_bytes("VmHWM") - held
+    return result, resident_bytes("VmHWM") - before
 
 
 def reset_high_water() -> None:

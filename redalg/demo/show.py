@@ -62,20 +62,20 @@ def parse_sizes(text: str) -> dict[str, int]:
     return {axis: int(size) for axis, _, size in pairs}
 
 
-def with_sizes(pattern: Pattern, changed: dict[str, int]) -> dict[str, int]:
+def with_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
     """A pattern's sizes, some of them changed; an axis that it does not have is refused by name."""
-    foreign = [axis for axis in changed if axis not in pattern.sizes]
+    foreign = [axis for axis in sizes if axis not in pattern.sizes]
     if foreign:
         raise InputError(f"sizes: there is no axis `{foreign[0]}` here. The axes are {', '.join(pattern.sizes)}.")
-    return pattern.sizes | changed
+    return pattern.sizes | sizes
 
 
 def show(console: Console, name: str, target: str, sizes: str = "", dtype: str | None = None) -> None:
     """Print a pattern's derivation, and its kernel with its plan; as plain text where the output is no terminal."""
     pattern = pattern_of(name)
     fused = pattern.build()
-    chosen = with_sizes(pattern, parse_sizes(sizes))
-    source = fused.source(target, sizes=chosen, dtypes=dtype or ("float32" if target == "c" else pattern.dtype))
+    all_sizes = with_sizes(pattern, parse_sizes(sizes))
+    source = fused.source(target, sizes=all_sizes, dtypes=dtype or ("float32" if target == "c" else pattern.dtype))
     print_text(console, fused.explain())
     console.print()
     print_code(console, source)

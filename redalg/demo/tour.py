@@ -84,14 +84,14 @@ def compete(console: Console, title: str, trials: Sequence[Trial]) -> Results:
 
 def table(results: Results) -> Table:
     """Error, time and peak memory of the trials of one shape."""
-    trial = next(iter(results))
-    made = Table(title=f"{trial.shape}, {trial.dtype}", title_justify="left", title_style="none")
-    made.add_column("", no_wrap=True)
+    first = next(iter(results))
+    rows = Table(title=f"{first.shape}, {first.dtype}", title_justify="left", title_style="none")
+    rows.add_column("", no_wrap=True)
     for heading in ("error", "time", "peak memory"):
-        made.add_column(heading, justify="right", no_wrap=True)
-    for measured, outcome in results.items():
-        made.add_row(measured.contestant, *result_cells(outcome))
-    return made
+        rows.add_column(heading, justify="right", no_wrap=True)
+    for trial, outcome in results.items():
+        rows.add_row(trial.contestant, *result_cells(outcome))
+    return rows
 
 
 def result_cells(outcome: Outcome) -> Iterable[str]:

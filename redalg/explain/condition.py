@@ -34,7 +34,7 @@ ABOVE, BELOW = ("positive", "nonnegative"), ("negative", "nonpositive")
 
 @final
 @dataclass(frozen=True)
-class Watched:
+class Cancellation:
     """κ of one sum: the value whose sum it is, the sum as it stands, and Σ|terms|."""
 
     value: Expr
@@ -50,30 +50,30 @@ class Watched:
 def the_condition(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """κ of every difference and of every sum over terms of both signs, with its usual size."""
     conditions = Conditions(decomposition, form)
-    found = {one.name: conditions.of(one) for one in form.outputs}
-    watched = list(dict.fromkeys(one for several in found.values() for one in several))
+    by_output = {one.name: conditions.of(one) for one in form.outputs}
+    sums = list(dict.fromkeys(one for several in by_output.values() for one in several))
     lines: list[Line] = []
-    if watched:
+    if sums:
         lines.append(
             column(
                 (
                     KAPPA,
                     " = Σ|terms| / |value|",
                 ),
-                [one.equation for one in watched],
+                [one.equation for one in sums],
             )
         )
-        lost = (" of a value is lost, where ", EPSILON, " is the unit roundoff of the state's type. Where ", KAPPA)
-        lines.append(sentence("About ", Mul(EPSILON, KAPPA), *lost, " nears 1/ε, no digit is left."))
-        lines += [sentence(*one) for one in conditions.as_a_rule(watched)]
-    other = [one.name for one in form.outputs if conditions.reached(one) & conditions.unfollowed]
+        remark = (" of a value is lost, where ", EPSILON, " is the unit roundoff of the state's type. Where ", KAPPA)
+        lines.append(sentence("About ", Mul(EPSILON, KAPPA), *remark, " nears 1/ε, no digit is left."))
+        lines += [sentence(*one) for one in conditions.as_a_rule(sums)]
+    other = [one.name for one in form.outputs if conditions.dependencies(one) & conditions.unfollowed]
     if other:
         why = ": what a monoid of several components loses by rounding is not followed here."
         lines.append(sentence("Of ", *comma_list([Label(name) for name in other]), why))
-    plain: list[Any] = [Label(name) for name, several in found.items() if not several and name not in other]
+    plain: list[Any] = [Label(name) for name, several in by_output.items() if not several and name not in other]
     if plain:
         why = ": no difference of rounded numbers is taken, and no sum has terms of both signs."
-        lines.append(sentence("For ", *comma_list(plain), " it is 1" if watched else " the condition number is 1", why))
+        lines.append(sentence("For ", *comma_list(plain), " it is 1" if sums else " the condition number is 1", why))
     return lines
 
 
@@ -92,32 +92,34 @@ class Conditions:
                            if not structure.monoid.exact and structure.monoid.name not in RELATIVE}  # fmt: skip
         self.unrounded = {*form.held, *(one.value for one in form.pivots)}
 
-    def of(self, output: FormOutput) -> tuple[Watched, ...]:
+    def of(self, output: FormOutput) -> tuple[Cancellation, ...]:
         """The sums to watch of an output, in the order in which finish makes them."""
-        reached = self.reached(output)
-        made = [watched for step in self.form.assignments
-                if step.value in reached and not step.value.name.startswith(DELTA)
-                for watched in self.watched(step.value, step.expr)]  # fmt: skip
-        return tuple(dict.fromkeys([*made, *self.watched(Label(output.name), output.expr)]))
+        dependencies = self.dependencies(output)
+        sums = [cancellation for step in self.form.assignments
+                if step.value in dependencies and not step.value.name.startswith(DELTA)
+                for cancellation in self.cancellations(step.value, step.expr)]  # fmt: skip
+        return tuple(dict.fromkeys([*sums, *self.cancellations(Label(output.name), output.expr)]))
 
-    def reached(self, output: FormOutput) -> set[Value]:
+    def dependencies(self, output: FormOutput) -> set[Value]:
         """The values that an output is made of, directly or through other assignments."""
-        meaning = {one.value: one.expr for one in self.form.assignments}
-        reached, todo = set[Value](), set(output.expr.atoms(Value))
-        while todo:
-            reached |= todo
-            todo = {value for one in todo if one in meaning for value in meaning[one].atoms(Value)} - reached
-        return reached
+        definitions = {one.value: one.expr for one in self.form.assignments}
+        values, new = set[Value](), set(output.expr.atoms(Value))
+        while new:
+            values |= new
+            new = {value for one in new if one in definitions for value in definitions[one].atoms(Value)} - values
+        return values
 
-    def watched(self, value: Expr, expr: Expr) -> Iterator[Watched]:
+    def cancellations(self, value: Expr, expr: Expr) -> Iterator[Cancellation]:
         """The sums in an expression that may cancel, then the accumulators over terms of both signs outside them."""
         sums = [one for one in nested_sums(expr) if self.cancels(one)]
         for total in sums:
-            yield Watched(value, value if total == expr and isinstance(value, Value) else total, self.magnitude(total))
+            yield Cancellation(
+                value, value if total == expr and isinstance(value, Value) else total, self.magnitude(total)
+            )
         inside = {symbol for one in sums for symbol in one.atoms(Value)}
         for symbol in sorted(values_outside_exponents(expr) - inside, key=str):
             if symbol in self.signed:
-                yield Watched(symbol, symbol, self.magnitude(symbol))
+                yield Cancellation(symbol, symbol, self.magnitude(symbol))
 
     def cancels(self, node: Expr) -> bool:
         """Tell if the terms of a sum of rounded numbers may differ in sign."""
@@ -135,38 +137,38 @@ class Conditions:
     def _absolute(self, factor: Expr) -> Expr:
         base, power = factor.as_base_exp()
         if base in self.signed and power.is_Integer and power > 0:
-            return self._summed(self.signed[base]) ** power
+            return self._absolute_sum(self.signed[base]) ** power
         sign = sign_of(factor, self.facts)
         return factor if sign in ABOVE else -factor if sign in BELOW else Abs(factor)
 
-    def _summed(self, accumulator: Accumulator) -> Expr:
+    def _absolute_sum(self, accumulator: Accumulator) -> Expr:
         term = live_term(accumulator.term, self.form.cascade.domain)
         return Reduce("sum", Mul(*map(self._absolute, Mul.make_args(term))), self.form.cascade.reduced_axes)
 
     # ---- as a rule ---------------------------------------------------------------------------------------------------
 
-    def as_a_rule(self, watched: list[Watched]) -> Iterator[tuple[Part, ...]]:
+    def as_a_rule(self, sums: list[Cancellation]) -> Iterator[tuple[Part, ...]]:
         """The sentences on the usual size of κ, and on when it is large."""
         about = [one.value for one in self.form.shifted]
-        moved = {one.value for one in self.form.accumulators if self._holds(one, {*about})}
-        differences = [one for one in watched if one.whole not in self.signed]
-        centred = [one for one in differences if one.whole.atoms(Value) & moved or self._made_of(one, moved)]
-        if centred:
+        moving = {one.value for one in self.form.accumulators if self._holds(one, {*about})}
+        differences = [one for one in sums if one.whole not in self.signed]
+        about_centres = [one for one in differences if one.whole.atoms(Value) & moving or self._depends_on(one, moving)]
+        if about_centres:
             yield ("In a difference about ", *comma_list(about), " it is about 1 as a rule, since what the terms ",
                    "share is taken off before they are summed; large where the result is small beside the deviations ",
                    "from ", *comma_list(about), ".")  # fmt: skip
-        if len(centred) < len(differences):
+        if len(about_centres) < len(differences):
             yield ("Where no centre shifts the terms it is about 1 unless they cancel: the value is then small beside ",
                    "what it is made of here. `finish(…, condition=True)` gives its size.")  # fmt: skip
-        if any(one.terms.atoms(Reduce) for one in watched):
+        if any(one.terms.atoms(Reduce) for one in sums):
             yield ("Σ|…| over the elements stands for a sum whose terms may differ in sign: no more than that sum ",
                    "where one sign prevails, and large beside it where they cancel.")  # fmt: skip
 
     def _holds(self, accumulator: Accumulator, values: set[Value]) -> bool:
         return any(factor.atoms(Value) & values for factor in accumulator.factors)
 
-    def _made_of(self, watched: Watched, values: set[Value]) -> bool:
-        return any(one.expr.atoms(Value) & values for one in self.form.assignments if one.value == watched.value)
+    def _depends_on(self, cancellation: Cancellation, values: set[Value]) -> bool:
+        return any(one.expr.atoms(Value) & values for one in self.form.assignments if one.value == cancellation.value)
 
 
 def nested_sums(node: Any) -> Iterator[Expr]:

@@ -58,8 +58,8 @@ def passes(form: FusedForm) -> list[Cells]:
     """One pass, or two if an output carries a reduced axis, beside the passes that the definition's chain needs."""
     chain: list[Basic] = list(longest_chain(form.cascade))
     later: list[Basic] = [Label(one.name) for one in outputs_along_axis(form)]
-    needed = len(chain) + bool(later)
-    against: tuple[Part, ...] = (f"; the definition needs {needed}: ", *comma_list(chain, ", then "))
+    passes_needed = len(chain) + bool(later)
+    against: tuple[Part, ...] = (f"; the definition needs {passes_needed}: ", *comma_list(chain, ", then "))
     against += (", then ", *comma_list(later)) if later else ()
     here: tuple[Part, ...] = (Integer(1),)
     if later:
@@ -130,8 +130,8 @@ def memory(form: FusedForm) -> list[Cells]:
     times = definition_passes(form.cascade)
     streamed = {name for name, one in tensors.items() if free_axes(one) & set(form.cascade.reduced_axes)}
     most = "" if all(one.is_plain for one in tensors.values()) else "at most "
-    written = Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.outputs))
-    here: tuple[Part, ...] = (most, *_amount(read, "number"), " read, ", written, " written")
+    output_numbers = Add(*(Mul(*(axis.extent for axis in one.axes)) for one in form.outputs))
+    here: tuple[Part, ...] = (most, *_amount(read, "number"), " read, ", output_numbers, " written")
     more = Add(*(element_count(one) * (times - 1) for name, one in tensors.items() if name in streamed))
     against: tuple[Part, ...] = (f"; {times} passes read ", read + more) if times > 1 else ()
     return [(("memory",), (*here, *against)), (("",), ("of 4 bytes each in float32, 2 in 16 bits",))]
@@ -154,8 +154,8 @@ def of_the_outputs(form: FusedForm) -> set[Element]:
 
 def _read(form: FusedForm, exprs: list[Expr]) -> set[Element]:
     values = {value for expr in exprs for value in values_of(expr)}
-    used = [one.cascade for one in form.cascade.producers if one.value in values]
-    exprs = exprs + [expr for cascade in used for expr in cascade.expressions()]
+    producers = [one.cascade for one in form.cascade.producers if one.value in values]
+    exprs = exprs + [expr for cascade in producers for expr in cascade.expressions()]
     return {element for expr in exprs for element in elements_of(expr)}
 
 
@@ -180,15 +180,15 @@ def arithmetic(form: FusedForm) -> list[Cells]:
 
 def operation_count(terms: Iterable[Basic]) -> int:
     """The count of operations on data, equal ones counted once; parts without data are computed beforehand."""
-    left, met = list(terms), set[Basic]()
+    left, nodes = list(terms), set[Basic]()
     while left:
         node = left.pop()
         constant = not (elements_of(node) | values_of(node) | all_axes(node))
         if node.args and not isinstance(node, Element | Value) and not constant:
-            left += [] if node in met else node.args
-            met.add(node)
+            left += [] if node in nodes else node.args
+            nodes.add(node)
     nary = (Add, Mul)
-    return sum(sum(arg != -1 for arg in one.args) - 1 if isinstance(one, nary) else 1 for one in met)
+    return sum(sum(arg != -1 for arg in one.args) - 1 if isinstance(one, nary) else 1 for one in nodes)
 
 
 def exponentials(form: FusedForm) -> list[Cells]:
@@ -204,8 +204,8 @@ def exponentials(form: FusedForm) -> list[Cells]:
     parts: tuple[Part, ...] = ()
     for axes in dict.fromkeys(where):
         parts += (*((", ",) if parts else ()), Integer(where.count(axes)), " per ", *per(axes))
-    scaled = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
-    merge = f", and {2 * len(scaled)} per row of the state in a merge" if scaled else ""
+    weights = {pivot.value for one in form.accumulators for pivot, _ in one.weight}
+    merge = f", and {2 * len(weights)} per row of the state in a merge" if weights else ""
     return [(("exponentials",), (*parts, merge))]
 
 

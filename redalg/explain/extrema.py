@@ -98,7 +98,7 @@ def shape_prose(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tu
     found = curvature(phi, variable, facts)
     direction = found.direction or (trend_of(phi, variable, facts) if isinstance(phi, Where) else None)
     if kind not in WANTED:  # any and all: a bound on every φ is one on its extreme
-        way = {1: "rises with ", -1: "falls with "}.get(direction or 0, f"is {_shaped(found.shape)} in ")
+        way = {1: "rises with ", -1: "falls with "}.get(direction or 0, f"is {_curvature_word(found.shape)} in ")
         return (f" {way}", g, " whatever d is, so that the ends of the range of ", g, " decide.")
     if direction:
         rises, end = ("rises", kind) if direction > 0 else ("falls", TURNED[kind])
@@ -107,14 +107,14 @@ def shape_prose(g: Expr, h: Expr, kind: str, decomposition: Decomposition) -> tu
     return (f" is {word} in ", g, f" whatever d is, so that its {kind} lies at the max of ", g, " or at its min.")
 
 
-def _shaped(shape: AbstractSet[str]) -> str:
+def _curvature_word(shape: AbstractSet[str]) -> str:
     return next(one for pair in WANTED.values() for one in pair if one in shape)
 
 
 def guards(form: FusedForm) -> Iterator[Line]:
     """A sentence for each guard of finish: the value of an extremum if no element was met."""
-    held = {one.value for one in form.extrema}
-    found = {node.args[0]: node.args[1] for assignment in form.assignments for node in assignment.expr.atoms(Where)
-             if isinstance(node.args[0], StrictLessThan) and node.args[0].lhs in held}  # fmt: skip
-    for condition, identity in sorted(found.items(), key=str):
+    values = {one.value for one in form.extrema}
+    identities = {node.args[0]: node.args[1] for assignment in form.assignments for node in assignment.expr.atoms(Where)
+                  if isinstance(node.args[0], StrictLessThan) and node.args[0].lhs in values}  # fmt: skip
+    for condition, identity in sorted(identities.items(), key=str):
         yield sentence("Where ", condition, ", no element was met, and the extremum is ", identity, ".")

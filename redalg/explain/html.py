@@ -24,12 +24,12 @@ def explain_html(decomposition: Decomposition, passes: Passes) -> str:
     return render(derivation(decomposition, passes))
 
 
-def render(derived: Derivation) -> str:
+def render(content: Derivation) -> str:
     """The heading, the sections, and the text form."""
-    lines = ["<article>", f"<h3>{prose_html(derived.heading)}</h3>", f"<p>{prose_html(derived.summary.parts)}</p>"]
-    for number, section in enumerate(derived.sections, 1):
+    lines = ["<article>", f"<h3>{prose_html(content.heading)}</h3>", f"<p>{prose_html(content.summary.parts)}</p>"]
+    for number, section in enumerate(content.sections, 1):
         lines += section_html(number, section)
-    lines += ["<details><summary>As plain text</summary>", f"<pre>{escape(text.render(derived))}</pre>", "</details>"]
+    lines += ["<details><summary>As plain text</summary>", f"<pre>{escape(text.render(content))}</pre>", "</details>"]
     return "\n".join([*lines, "</article>"])
 
 

@@ -76,13 +76,13 @@ class LatexWriter(Writer):
     def symbol(self, name: str) -> str:
         return self.name("".join(LETTERS.get(one, one) for one in name))
 
-    def indexed(self, name: str, indices: Sequence[Basic]) -> str:
+    def element(self, name: str, indices: Sequence[Basic]) -> str:
         head, below = self.name(name), ",".join(self.many(indices))
         if not indices:
             return head
         return rf"{head}\left[{below}\right]" if "_" in head else f"{head}_{{{below}}}"
 
-    def grouped(self, body: str) -> str:
+    def parentheses(self, body: str) -> str:
         return rf"\left({body}\right)"
 
     def product(self, factors: Sequence[str]) -> str:
@@ -105,13 +105,13 @@ class LatexWriter(Writer):
             return f"e^{{{self.write(args[0])}}}"
         name = LETTERS.get(name, name)
         head = rf"\{name}" if name in GREEK or name in COMMANDS else rf"\operatorname{{{escape_latex(name)}}}"
-        return head + self.grouped(", ".join(self.many(args)))
+        return head + self.parentheses(", ".join(self.many(args)))
 
-    def fenced(self, kind: str, body: str) -> str:
+    def brackets(self, kind: str, body: str) -> str:
         left, right = ("|", "|") if kind == "abs" else (r"\lfloor ", r"\rfloor ")
         return rf"\left{left}{body}\right{right}"
 
-    def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
+    def reduction(self, kind: str, axes: Sequence[str], body: str) -> str:
         operator = BIG_OPERATORS.get(kind, rf"\operatorname*{{{escape_latex(kind)}}}")
         return rf"{operator}_{{{','.join(map(self.name, axes))}}} {body}"
 
@@ -145,10 +145,10 @@ def escape_latex(text: str) -> str:
 # ---- layout ----------------------------------------------------------------------------------------------------------
 
 
-def render(derived: Derivation) -> str:
+def render(content: Derivation) -> str:
     """A block for the heading and one for every section."""
-    blocks = [display_rows([*prose_rows(derived.heading, r"\textbf"), *prose_rows(derived.summary.parts)])]
-    blocks += [display_rows(list(section_rows(number, one))) for number, one in enumerate(derived.sections, 1)]
+    blocks = [display_rows([*prose_rows(content.heading, r"\textbf"), *prose_rows(content.summary.parts)])]
+    blocks += [display_rows(list(section_rows(number, one))) for number, one in enumerate(content.sections, 1)]
     return "\n\n".join(blocks)
 
 
@@ -202,14 +202,14 @@ def part_latex(piece: Part, style: str) -> str:
 
 def prose_rows(parts: Sequence[Part], style: str = r"\text") -> Iterator[str]:
     """Prose broken between words into rows of at most `LINE` columns."""
-    row, used = list[Part](), 0
+    row, width = list[Part](), 0
     for word in words(parts):
         size = text_width(word if isinstance(word, str) else PLAIN.write(word))
-        if used and used + size > LINE and word != " ":
+        if width and width + size > LINE and word != " ":
             yield prose_latex(join_strings(row), style)
-            row, used = [], 0
+            row, width = [], 0
         row.append(word)
-        used += size
+        width += size
     yield prose_latex(join_strings(row), style)
 
 
@@ -226,19 +226,19 @@ def words(parts: Sequence[Part]) -> Iterator[Part]:
 
 def join_strings(row: Sequence[Part]) -> list[Part]:
     """Neighbouring strings joined."""
-    made = list[Part]()
+    strings = list[Part]()
     for word in row:
-        last = made[-1] if made else None
+        previous = strings[-1] if strings else None
         if (
             isinstance(word, str)
-            and isinstance(last, str)
+            and isinstance(previous, str)
             and not isinstance(word, Code)
-            and not isinstance(last, Code)
+            and not isinstance(previous, Code)
         ):
-            made[-1] = last + word
+            strings[-1] = previous + word
         else:
-            made.append(word)
-    return made
+            strings.append(word)
+    return strings
 
 
 def equations_latex(line: Equations) -> str:
@@ -253,15 +253,15 @@ def break_equations(equations: Sequence[Equation]) -> Iterator[str]:
     if others or not first.right.is_Add or text_width(PLAIN.write(first.right)) <= LINE:
         yield r" &\qquad ".join(equation_latex(one) for one in equations)
         return
-    row, used, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
+    row, width, lead = "", 0, f"{WRITER.write(first.left)} &{relation(first)} "
     for term in ordered_terms(first.right):
         body = WRITER.write(term)
-        signed = body if is_negative(term) or not (row or lead.startswith("&")) else f"+ {body}"
+        text = body if is_negative(term) or not (row or lead.startswith("&")) else f"+ {body}"
         size = text_width(PLAIN.write(term))
-        if row and used + size > LINE:
+        if row and width + size > LINE:
             yield lead + row
-            row, used, lead = "", 0, r"&\qquad "
-        row, used = f"{row} {signed}".strip(), used + size
+            row, width, lead = "", 0, r"&\qquad "
+        row, width = f"{row} {text}".strip(), width + size
     yield lead + row
 
 
@@ -281,5 +281,5 @@ def table_latex(table: Table) -> str:
     if table.header:
         rows.insert(0, " & ".join(rf"\text{{{escape_latex(one)}}}" for one in table.header) + r" \\ \hline")
     columns = "l" * len(table.cells[0])
-    joined = rows[0] + ("\n" if table.header else " \\\\\n") + " \\\\\n".join(rows[1:]) if len(rows) > 1 else rows[0]
-    return f"\\begin{{array}}{{{columns}}}\n{joined}\n\\end{{array}}"
+    body = rows[0] + ("\n" if table.header else " \\\\\n") + " \\\\\n".join(rows[1:]) if len(rows) > 1 else rows[0]
+    return f"\\begin{{array}}{{{columns}}}\n{body}\n\\end{{array}}"

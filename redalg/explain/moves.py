@@ -77,20 +77,20 @@ def _degree(accumulator: Accumulator) -> int:
 
 def from_the_piece(expr: Expr) -> Expr:
     """(c − ĉ)^n·… → (−1)^n·(ĉ − c)^n·…, and −(a − b)·… → (b − a)·…: differences as seen from the state at hand."""
-    made = []
+    factors = []
     for multiplier in Mul.make_args(expr):
         base, power = multiplier.as_base_exp()
-        turned = len(base.args) == 2 and any(_falls(term) for term in Add.make_args(base))
-        made += [(-1) ** power, (-base) ** power] if turned and power.is_Integer else [multiplier]
-    expr = Mul(*made)
-    others = [
+        flips = len(base.args) == 2 and any(_falls(term) for term in Add.make_args(base))
+        factors += [(-1) ** power, (-base) ** power] if flips and power.is_Integer else [multiplier]
+    expr = Mul(*factors)
+    sums = [
         multiplier
         for multiplier in Mul.make_args(expr)
         if multiplier.is_Add
         and any(map(is_negative, multiplier.args))
         and not all(isinstance(term, Value) or isinstance(-term, Value) for term in multiplier.args)
     ]
-    return -expr / others[0] * -others[0] if others and is_negative(expr) else expr
+    return -expr / sums[0] * -sums[0] if sums and is_negative(expr) else expr
 
 
 def _unnamed_zeros(expr: Expr) -> Expr:
@@ -114,14 +114,14 @@ class Moves:
     def first_level(self) -> list[Equation]:
         """The state of a segment, from its elements."""
         form = self.form
-        made = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
-        made += [Equation(element_tuple(structure.values), Reduce(structure.monoid.name, structure.term,
+        equations = [Equation(one.value, self._over(one.monoid.name, one.term)) for one in form.extrema]
+        equations += [Equation(element_tuple(structure.values), Reduce(structure.monoid.name, structure.term,
                                                             form.cascade.reduced_axes))
                  for structure in form.structures]  # fmt: skip
-        made += [Equation(one.value, one.source) for one in self.renamed]
-        made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
-        made += [Equation(one.value, self._centre(one), "≈") for one in form.shifted]
-        return made + [Equation(one.value, self._over("sum", one.term)) for one in self.moving]
+        equations += [Equation(one.value, one.source) for one in self.derived_pivots]
+        equations += [Equation(one.value, self._over("sum", one.term)) for one in self.still_sums]
+        equations += [Equation(one.value, self._centre(one), "≈") for one in form.shifted]
+        return equations + [Equation(one.value, self._over("sum", one.term)) for one in self.moving_sums]
 
     def live(self, term: Expr) -> Expr:
         """The term where elements count."""
@@ -135,28 +135,28 @@ class Moves:
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return self._over("sum", pivot.generator) / self._over("sum", S.One)
         at_zero = dict.fromkeys((one.value for one in self.form.shifted), S.Zero)
-        sums = {one.value: self._over("sum", one.term.xreplace(at_zero)) for one in self.moving}
+        sums = {one.value: self._over("sum", one.term.xreplace(at_zero)) for one in self.moving_sums}
         return pivot.source.xreplace(sums)
 
     # ---- which pivots move what --------------------------------------------------------------------------------------
 
     @property
-    def renamed(self) -> tuple[Pivot, ...]:
+    def derived_pivots(self) -> tuple[Pivot, ...]:
         """Pivots that are a function of the extrema, under a name of their own."""
-        held = {one.value for one in self.form.extrema}
-        known = (one for one in self.form.pivots if not one.has_slot and not one.is_level)
-        return tuple(one for one in known if one.value not in held)
+        extrema = {one.value for one in self.form.extrema}
+        pivots = (one for one in self.form.pivots if not one.has_slot and not one.is_level)
+        return tuple(one for one in pivots if one.value not in extrema)
 
     @property
-    def centred(self) -> tuple[Pivot, ...]:
+    def tile_centres(self) -> tuple[Pivot, ...]:
         """Pivots that are found anew at every merge."""
         return tuple(one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL)
 
     @property
-    def displaced(self) -> tuple[Pivot, ...]:
+    def displaced_pivots(self) -> tuple[Pivot, ...]:
         """Pivots whose displacement stands in a transition."""
-        used = {value for one in self.form.accumulators for _, c in one.transition for value in values_of(c)}
-        return tuple(one for one in self.form.pivots if one.displacement in used)
+        values = {value for one in self.form.accumulators for _, c in one.transition for value in values_of(c)}
+        return tuple(one for one in self.form.pivots if one.displacement in values)
 
     def moves(self, accumulator: Accumulator) -> bool:
         """Tell if a sum depends on the place of a centre that is found from the data."""
@@ -164,23 +164,23 @@ class Moves:
         return any(values_of(c) & deltas for _, c in accumulator.transition)
 
     @property
-    def still(self) -> list[Accumulator]:
+    def still_sums(self) -> list[Accumulator]:
         """Sums that hold no centre found from the data: they come first, since the centres use them."""
         return [one for one in self.form.accumulators if not self.moves(one)]
 
     @property
-    def moving(self) -> list[Accumulator]:
+    def moving_sums(self) -> list[Accumulator]:
         """Sums that move with a centre found from the data."""
         return [one for one in self.form.accumulators if self.moves(one)]
 
     # ---- one state moved to other pivots -----------------------------------------------------------------------------
 
-    def moved(self, accumulator: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
+    def move_sum(self, accumulator: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
         """A(c→c′)·a for the state that `naming` means."""
         ends = {one.departure: naming(one.value) for one in self.form.shifted}
         ends |= {one.arrival: to(one.value) for one in self.form.shifted}
-        known = {**deltas, **ends}
-        total = Add(*(c.xreplace(known) * naming(value) for value, c in accumulator.transition))
+        meanings = {**deltas, **ends}
+        total = Add(*(c.xreplace(meanings) * naming(value) for value, c in accumulator.transition))
         return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in accumulator.weight))
 
     def displacements(self, naming: Naming) -> dict[Value, Expr]:
@@ -189,11 +189,11 @@ class Moves:
             pivot.displacement: S.Zero
             if naming is own and pivot.has_slot and not pivot.is_found
             else naming(pivot.displacement)
-            for pivot in self.displaced
-        } | {one.ratio: naming(one.ratio) for one in self.rescaled}
+            for pivot in self.displaced_pivots
+        } | {one.ratio: naming(one.ratio) for one in self.scaled_pivots}
 
     @property
-    def rescaled(self) -> list[Pivot]:
+    def scaled_pivots(self) -> list[Pivot]:
         """Pivots of generators that are scaled before they are shifted."""
         return [one for one in self.form.pivots if one.scales and one.policy is not PivotPolicy.SLOPE]
 
@@ -206,61 +206,61 @@ class Moves:
                 if pivot.magnitude
                 else Mul(*(exp(q * (naming(m.value) - to(m.value))) for m, q in pivot.scales)),
             )
-            for pivot in self.rescaled
+            for pivot in self.scaled_pivots
         ]
 
     def _deltas(self, mark: Naming, naming: Naming, to: Naming, *, late: bool) -> list[Equation]:
         """δ = c′ − c of the pivots known before the sums, or (late) after the sums that no centre moves."""
-        symbols = {one: one.displacement for one in self.displaced if one.has_slot is late}
-        named = self.displacements(mark)
+        symbols = {one: one.displacement for one in self.displaced_pivots if one.has_slot is late}
+        names = self.displacements(mark)
         return [
             Equation(mark(delta), self._displacement(pivot, mark, naming, to))
             for pivot, delta in symbols.items()
-            if named[delta] is not S.Zero
+            if names[delta] is not S.Zero
         ]
 
     def _displacement(self, pivot: Pivot, mark: Naming, naming: Naming, to: Naming) -> Expr:
         """c′ − ρ·c, on a line less the displacement of x times the slope; of a scale c/c′."""
         if pivot.policy is PivotPolicy.SCALE:
             return naming(pivot.value) / to(pivot.value)
-        tilted = {one.value: mark(one.displacement) for one in self.form.pivots if one.slopes}
-        lines = (to(slope) * tilted.get(centre, to(centre) - naming(centre)) for slope, centre in pivot.slopes
+        displacements = {one.value: mark(one.displacement) for one in self.form.pivots if one.slopes}
+        lines = (to(slope) * displacements.get(centre, to(centre) - naming(centre)) for slope, centre in pivot.slopes
                  if isinstance(centre, Value))  # fmt: skip
         there = to(pivot.value) * self._ratio(pivot.onto, mark)
-        return Add(there, -self._rescaled(pivot, mark, naming), *(-line for line in lines))
+        return Add(there, -self._scaled_centre(pivot, mark, naming), *(-line for line in lines))
 
-    def _rescaled(self, pivot: Pivot, mark: Naming, naming: Naming) -> Expr:
+    def _scaled_centre(self, pivot: Pivot, mark: Naming, naming: Naming) -> Expr:
         """ρ·c, ρ under the name that `mark` gives it."""
         return naming(pivot.value) * self._ratio(pivot.scales, mark)
 
     def _ratio(self, scales: tuple[tuple[Pivot, Expr], ...], mark: Naming) -> Expr:
-        return next((mark(one.ratio) for one in self.rescaled if scales and one.scales == scales), S.One)
+        return next((mark(one.ratio) for one in self.scaled_pivots if scales and one.scales == scales), S.One)
 
     # ---- many segments -----------------------------------------------------------------------------------------------
 
     def level(self) -> list[Equation]:
         """The state of many segments, from the state of each segment j."""
         each, fold = self.segment, self._fold
-        made = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
-        made += [Equation(element_tuple(structure.values),
-                          fold(structure.monoid.name, element_tuple(tuple(map(each, structure.values)))))
-                 for structure in self.form.structures]  # fmt: skip
-        made += [Equation(one.value, one.source) for one in self.renamed]
-        made += self._ratios(each, each, own)
+        equations = [Equation(one.value, fold(one.monoid.name, each(one.value))) for one in self.form.extrema]
+        equations += [Equation(element_tuple(structure.values),
+                               fold(structure.monoid.name, element_tuple(tuple(map(each, structure.values)))))
+                      for structure in self.form.structures]  # fmt: skip
+        equations += [Equation(one.value, one.source) for one in self.derived_pivots]
+        equations += self._ratios(each, each, own)
         deltas = self.displacements(each)
         sums = {
-            accumulator: Equation(accumulator.value, fold("sum", self.moved(accumulator, each, own, deltas)))
+            accumulator: Equation(accumulator.value, fold("sum", self.move_sum(accumulator, each, own, deltas)))
             for accumulator in self.form.accumulators
         }
-        made += self._deltas(each, each, own, late=False) + [sums[one] for one in self.still]
-        made += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
-        return made + self._deltas(each, each, own, late=True) + [sums[one] for one in self.moving]
+        equations += self._deltas(each, each, own, late=False) + [sums[one] for one in self.still_sums]
+        equations += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
+        return equations + self._deltas(each, each, own, late=True) + [sums[one] for one in self.moving_sums]
 
     @property
     def index(self) -> str:
         """The letter that numbers segments; no axis of the cascade has this name."""
-        taken = {axis.name for axis in self.form.cascade.axes()}
-        return next((letter for letter in EACH if letter not in taken), "j")
+        names = {axis.name for axis in self.form.cascade.axes()}
+        return next((letter for letter in EACH if letter not in names), "j")
 
     def segment(self, value: Value) -> Value:
         """The slot of segment j."""
@@ -272,10 +272,10 @@ class Moves:
     def _common_centre(self, pivot: Pivot) -> Expr:
         """The natural centre, as for one segment: its displacement from 0, with every segment's sums moved to 0."""
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
-            return self._rescaled(pivot, self.segment, self.segment)
+            return self._scaled_centre(pivot, self.segment, self.segment)
         deltas = self.displacements(self.segment)
-        deltas |= {one.displacement: -self._rescaled(one, self.segment, self.segment) for one in self.form.shifted}
-        sums = {one.value: self._fold("sum", self.moved(one, self.segment, own, deltas)) for one in self.moving}
+        deltas |= {one.displacement: -self._scaled_centre(one, self.segment, self.segment) for one in self.form.shifted}
+        sums = {one.value: self._fold("sum", self.move_sum(one, self.segment, own, deltas)) for one in self.moving_sums}
         return pivot.source.xreplace(sums)
 
     # ---- one more piece ----------------------------------------------------------------------------------------------
@@ -283,40 +283,44 @@ class Moves:
     def incremental(self, piece: Naming = hat_slot) -> list[Equation]:
         """The state after one more piece; `piece` gives the piece's own slots."""
         form = self.form
-        moved = ((one.value, one.monoid.combine(one.value, piece(one.value))) for one in form.extrema)
-        made = [Equation(prime_slot(value), expr) for value, expr in moved]
-        made += [equation for one in form.structures for equation in structure_equations(one, piece)]
-        made += [Equation(prime_slot(one.value), one.source.xreplace(self._primes())) for one in self.renamed]
-        made += self._ratios(own, own, prime_slot) + self._ratios(hat_slot, piece, prime_slot)
-        made += self._deltas(own, own, prime_slot, late=False) + self._deltas(hat_slot, piece, prime_slot, late=False)
-        made += [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.still]
-        made += [
-            Equation(prime_slot(pivot.value), self._next_centre(pivot, piece), "≈" if pivot in self.centred else "=")
-            for pivot in form.shifted
-        ]
-        made += self._deltas(own, own, prime_slot, late=True) + self._deltas(hat_slot, piece, prime_slot, late=True)
-        return made + [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.moving]
+        extrema = ((one.value, one.monoid.combine(one.value, piece(one.value))) for one in form.extrema)
+        equations = [Equation(prime_slot(value), expr) for value, expr in extrema]
+        equations += [equation for one in form.structures for equation in structure_equations(one, piece)]
+        primes = self._primes()
+        equations += [Equation(prime_slot(one.value), one.source.xreplace(primes)) for one in self.derived_pivots]
+        equations += self._ratios(own, own, prime_slot) + self._ratios(hat_slot, piece, prime_slot)
+        deltas = {
+            late: self._deltas(own, own, prime_slot, late=late) + self._deltas(hat_slot, piece, prime_slot, late=late)
+            for late in (False, True)
+        }
+        equations += deltas[False]
+        equations += [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.still_sums]
+        for pivot in form.shifted:
+            relation = "≈" if pivot in self.tile_centres else "="
+            equations.append(Equation(prime_slot(pivot.value), self._next_centre(pivot, piece), relation))
+        equations += deltas[True]
+        return equations + [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.moving_sums]
 
     def _primes(self) -> dict[Value, Expr]:
-        held = [one.value for one in self.form.extrema] + [one.value for one in self.form.accumulators]
-        return {one: prime_slot(one) for one in held}
+        slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.accumulators]
+        return {one: prime_slot(one) for one in slots}
 
     def _next(self, accumulator: Accumulator, piece: Naming) -> Expr:
-        theirs = self.moved(accumulator, piece, prime_slot, self.displacements(hat_slot))
-        return self.moved(accumulator, own, prime_slot, self.displacements(own)) + theirs
+        theirs = self.move_sum(accumulator, piece, prime_slot, self.displacements(hat_slot))
+        return self.move_sum(accumulator, own, prime_slot, self.displacements(own)) + theirs
 
     def _next_centre(self, pivot: Pivot, piece: Naming) -> Expr:
         """c + the displacement of both pieces together from c; for a slope between scaled generators, from 0."""
         if not pivot.is_found:
-            return self._rescaled(pivot, own, own)
-        start = {one: S.Zero if one.onto else self._rescaled(one, own, own) for one in self.form.shifted}
+            return self._scaled_centre(pivot, own, own)
+        start = {one: S.Zero if one.onto else self._scaled_centre(one, own, own) for one in self.form.shifted}
         here, there = self.displacements(own), self.displacements(hat_slot)
-        here |= {one.displacement: c - self._rescaled(one, own, own) for one, c in start.items()}
-        there |= {one.displacement: c - self._rescaled(one, hat_slot, piece) for one, c in start.items()}
+        here |= {one.displacement: c - self._scaled_centre(one, own, own) for one, c in start.items()}
+        there |= {one.displacement: c - self._scaled_centre(one, hat_slot, piece) for one, c in start.items()}
         sums = {
-            accumulator.value: self.moved(accumulator, own, prime_slot, here)
-            + self.moved(accumulator, piece, prime_slot, there)
-            for accumulator in self.moving
+            accumulator.value: self.move_sum(accumulator, own, prime_slot, here)
+            + self.move_sum(accumulator, piece, prime_slot, there)
+            for accumulator in self.moving_sums
         }
         return start[pivot] + pivot.source.xreplace({**self._primes(), **sums})
 
@@ -328,71 +332,66 @@ class Moves:
         for structure in form.structures:
             if value in structure.values:
                 return lifted(structure.monoid, structure.operands, form.cascade.axis)[structure.values.index(value)]
-        made: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
-        made |= {pivot.value: Abs(pivot.base) if pivot.policy is PivotPolicy.SCALE else pivot.base
-                 for pivot in form.pivots if pivot.policy is not PivotPolicy.SLOPE}  # fmt: skip
-        made |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
-        made |= {pivot.value: S.Zero if pivot.is_level else _unnamed_zeros(pivot.generator.xreplace(made))
-                 for pivot in self.rescaled}  # fmt: skip
-        made |= {one.value: _unnamed_zeros(one.term.xreplace(made)) for one in form.accumulators}
-        return self.live(made[value])
+        slots: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
+        slots |= {pivot.value: Abs(pivot.base) if pivot.policy is PivotPolicy.SCALE else pivot.base
+                  for pivot in form.pivots if pivot.policy is not PivotPolicy.SLOPE}  # fmt: skip
+        slots |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
+        slots |= {pivot.value: S.Zero if pivot.is_level else _unnamed_zeros(pivot.generator.xreplace(slots))
+                  for pivot in self.scaled_pivots}  # fmt: skip
+        slots |= {one.value: _unnamed_zeros(one.term.xreplace(slots)) for one in form.accumulators}
+        return self.live(slots[value])
 
     # ---- in exact arithmetic -----------------------------------------------------------------------------------------
 
     def exact(self, piece: Naming = hat_slot) -> list[Equation]:
         """The incremental form without the residuals that are zero in exact arithmetic, and with δ eliminated."""
-        moving = [one for one in self.moving if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
-        if not moving or self.rescaled or len(self.centred) < len(self.displaced):
+        sums = [one for one in self.moving_sums if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
+        if not sums or self.scaled_pivots or len(self.tile_centres) < len(self.displaced_pivots):
             return []
-        plain = dict.fromkeys((one.displacement for one in self.centred), S.Zero)
-        made = [
-            Equation(prime_slot(pivot.value), self._closed(self._next_centre(pivot, hat_slot), pivot.value, piece))
-            for pivot in self.centred
-        ]
-        for accumulator in moving:
-            still = self.moved(accumulator, own, prime_slot, plain) + self.moved(
-                accumulator, hat_slot, prime_slot, plain
-            )
-            made.append(
-                Equation(prime_slot(accumulator.value), self._closed(self._next(accumulator, hat_slot), still, piece))
-            )
-        return made
+        plain = dict.fromkeys((one.displacement for one in self.tile_centres), S.Zero)
+        updates = [(pivot.value, self._next_centre(pivot, hat_slot), pivot.value) for pivot in self.tile_centres]
+        for accumulator in sums:
+            ours, theirs = (self.move_sum(accumulator, naming, prime_slot, plain) for naming in (own, hat_slot))
+            updates.append((accumulator.value, self._next(accumulator, hat_slot), ours + theirs))
+        return [Equation(prime_slot(value), self._closed_form(expr, still, piece)) for value, expr, still in updates]
 
-    def _closed(self, expr: Expr, still: Expr, piece: Naming) -> Expr:
+    def _closed_form(self, expr: Expr, still: Expr, piece: Naming) -> Expr:
         """The part that stays as it is, and the rest as one fraction in factored form."""
         steps = self._eliminations()
         weights = {one for step in steps for value in step.values() for one in value.atoms(exp)} | expr.atoms(exp)
         opaque = {one: Dummy(f"w{number}") for number, one in enumerate(sorted(weights, key=str))}
         rest, still = (expr - still).xreplace(opaque), still.xreplace(opaque)
         for step in steps:
-            closed = {value: meaning.xreplace(opaque) for value, meaning in step.items()}
-            rest, still = rest.xreplace(closed), still.xreplace(closed)
+            meanings = {value: meaning.xreplace(opaque) for value, meaning in step.items()}
+            rest, still = rest.xreplace(meanings), still.xreplace(meanings)
         above, below = fraction(factor(together(rest)))
-        sums = {meaning.xreplace(opaque): value for value, meaning in self._unmoved().items()}
+        sums = {meaning.xreplace(opaque): value for value, meaning in self._still_updates().items()}
         plain = {dummy: one for one, dummy in opaque.items()}
         slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.shifted]
         slots += [one.value for one in self.form.accumulators]
-        named = {hat_slot(one): piece(one) for one in slots}
-        return still.xreplace(plain).xreplace(named) + from_the_piece(above / below.xreplace(sums)).xreplace(
+        names = {hat_slot(one): piece(one) for one in slots}
+        return still.xreplace(plain).xreplace(names) + from_the_piece(above / below.xreplace(sums)).xreplace(
             plain
-        ).xreplace(named)
+        ).xreplace(names)
 
-    def _unmoved(self) -> dict[Value, Expr]:
+    def _still_updates(self) -> dict[Value, Expr]:
         """The sums that no centre moves, after one more piece."""
-        return {prime_slot(one.value): self._next(one, hat_slot) for one in self.still}
+        return {prime_slot(one.value): self._next(one, hat_slot) for one in self.still_sums}
 
     def _eliminations(self) -> list[dict[Value, Expr]]:
         """The values of δ, then of the new centres, then of the sums in their denominators; the residuals are zero."""
         deltas = {
             name(pivot.displacement): prime_slot(pivot.value) - name(pivot.value)
-            for pivot in self.centred
+            for pivot in self.tile_centres
             for name in (own, hat_slot)
         }
-        centres: dict[Value, Expr] = {prime_slot(one.value): self._next_centre(one, hat_slot) for one in self.centred}
+        centres: dict[Value, Expr] = {
+            prime_slot(pivot.value): self._next_centre(pivot, hat_slot) for pivot in self.tile_centres
+        }
         zero: dict[Value, Expr] = {
             name(accumulator.value): S.Zero
             for accumulator in self.form.accumulators
             if accumulator.droppable
             for name in (own, hat_slot)
         }
-        return [deltas, centres, self._unmoved(), zero]
+        return [deltas, centres, self._still_updates(), zero]

@@ -119,7 +119,7 @@ class Writer(ABC):
         for kind, rule in RULES:
             if isinstance(expr, kind):
                 body, binds = rule(self, expr)
-                return body if binds >= place else self.grouped(body)
+                return body if binds >= place else self.parentheses(body)
         return self.foreign(expr)
 
     def many(self, exprs: Sequence[Basic]) -> list[str]:
@@ -135,11 +135,11 @@ class Writer(ABC):
         """A symbol that only the explanation uses: F, g_1."""
 
     @abstractmethod
-    def indexed(self, name: str, indices: Sequence[Basic]) -> str:
+    def element(self, name: str, indices: Sequence[Basic]) -> str:
         """A name with indices."""
 
     @abstractmethod
-    def grouped(self, body: str) -> str:
+    def parentheses(self, body: str) -> str:
         """A body in parentheses."""
 
     @abstractmethod
@@ -159,11 +159,11 @@ class Writer(ABC):
         """A function of arguments."""
 
     @abstractmethod
-    def fenced(self, kind: str, body: str) -> str:
+    def brackets(self, kind: str, body: str) -> str:
         """A body between the fences of `abs` (an extent too) or `floor`."""
 
     @abstractmethod
-    def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
+    def reduction(self, kind: str, axes: Sequence[str], body: str) -> str:
         """A big operator over axes."""
 
     @abstractmethod
@@ -218,14 +218,14 @@ def _extremum(writer: Writer, expr: Expr) -> tuple[str, int]:
 
 def _reduce(writer: Writer, expr: Reduce) -> tuple[str, int]:
     kind = ".".join(filter(None, (expr.kind, expr.result)))
-    return writer.reduced(kind, [axis.name for axis in expr.bound], writer.write(expr.expr, PRODUCT)), PRODUCT
+    return writer.reduction(kind, [axis.name for axis in expr.bound], writer.write(expr.expr, PRODUCT)), PRODUCT
 
 
 def _relation(writer: Writer, expr: Relational) -> tuple[str, int]:
     return f"{writer.write(expr.lhs)} {writer.comparisons[expr.rel_op]} {writer.write(expr.rhs)}", SUM
 
 
-def _joined(writer: Writer, expr: Basic) -> tuple[str, int]:
+def _connective(writer: Writer, expr: Basic) -> tuple[str, int]:
     word = writer.words[type(expr).__name__]
     places = [PRODUCT if isinstance(one, And | Or) else SUM for one in expr.args]
     parts = sorted(zip(map(str, expr.args), expr.args, places, strict=True), key=lambda one: one[0])
@@ -234,8 +234,8 @@ def _joined(writer: Writer, expr: Basic) -> tuple[str, int]:
 
 RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     (Value, lambda w, e: (w.name(e.name), ATOM)),
-    (Element, lambda w, e: (w.indexed(e.name, e.indices), ATOM)),
-    (Extent, lambda w, e: (w.fenced("abs", w.name(e.name)), ATOM)),
+    (Element, lambda w, e: (w.element(e.name, e.indices), ATOM)),
+    (Extent, lambda w, e: (w.brackets("abs", w.name(e.name)), ATOM)),
     (type(S.NegativeInfinity), lambda w, _: (w.minus + w.write(S.Infinity), SUM)),
     (Rational, _number),
     (Float, lambda w, e: (f"{float(e):g}".replace("-", w.minus), SUM if e < 0 else ATOM)),
@@ -245,9 +245,9 @@ RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     (exp, lambda w, e: (w.function("exp", e.args), ATOM)),
     (Pow, _power),
     ((Max, Min), _extremum),
-    ((Abs, floor), lambda w, e: (w.fenced(type(e).__name__.lower(), w.write(e.args[0])), ATOM)),
+    ((Abs, floor), lambda w, e: (w.brackets(type(e).__name__.lower(), w.write(e.args[0])), ATOM)),
     (Reduce, _reduce),
-    (Tuple, lambda w, e: (w.grouped(", ".join(w.many(e.args))), ATOM)),
+    (Tuple, lambda w, e: (w.parentheses(", ".join(w.many(e.args))), ATOM)),
     (Scaled, lambda w, e: _product(w, Mul(e.args[0], Pow(2, e.args[1])))),
     (Powered, lambda w, e: _product(w, Mul(e.args[0], Pow(2, e.args[1]), Pow(e.args[2], e.args[3])))),
     (Let, lambda w, e: (w.write(e.expr, ATOM), ATOM)),
@@ -255,7 +255,7 @@ RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     (Cast, lambda w, e: (w.function(e.dtype, e.args[:1]), ATOM)),
     (RunningCast, lambda w, e: _product(w, e.written)),
     (Relational, _relation),
-    ((And, Or), _joined),
+    ((And, Or), _connective),
     (Not, lambda w, e: (f"{w.words['Not']} {w.write(e.args[0], PRODUCT)}", SUM)),
     (Application, lambda w, e: (w.function(type(e).__name__, e.args), ATOM)),
 )

@@ -28,9 +28,9 @@ Without it they take the sums as they are, which leave the range where powers of
 
 def the_pivots(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """A sentence for every role of every pivot."""
-    told = Reasons(decomposition, form)
+    reasons = Reasons(decomposition, form)
     plain: list[Parts] = [(PLAIN_IN_KERNELS if form.level else WIDE_IN_KERNELS,)] if form.unscaled else []
-    return [sentence(*one) for one in (*(one for pivot in form.pivots for one in told.of(pivot)), *plain)]
+    return [sentence(*one) for one in (*(one for pivot in form.pivots for one in reasons.of(pivot)), *plain)]
 
 
 @final
@@ -54,9 +54,9 @@ class Reasons:
         elif pivot.policy is PivotPolicy.SLOPE:
             yield from self._slope(pivot)
         elif self._shifts(pivot) and not pivot.is_level:
-            yield ("Pivot ", pivot.value, ": shifts ", base, ". ", *self._chosen(pivot), *self._why(pivot))
+            yield ("Pivot ", pivot.value, ": shifts ", base, ". ", *self._policy(pivot), *self._why(pivot))
         if pivot.scales and pivot.policy is not PivotPolicy.SLOPE:
-            yield from self._rescaled(pivot)
+            yield from self._generator_scale(pivot)
 
     def _live(self, expr: Expr) -> Expr:
         return live_term(expr, self.form.cascade.domain)
@@ -82,7 +82,7 @@ class Reasons:
             yield ("A scale moves by a ratio, not by a difference: ", delta, " is the old ", pivot.value,
                    " over the new one, and a sum of p-th powers is multiplied by its p-th power.")  # fmt: skip
 
-    def _rescaled(self, pivot: Pivot) -> Iterator[Parts]:
+    def _generator_scale(self, pivot: Pivot) -> Iterator[Parts]:
         if (m := pivot.magnitude) is not None:
             yield ("What it shifts is divided by ", m.value, " first. A merge multiplies it by ", pivot.ratio, " = ",
                    mark_value(m.value, HAT) / m.value, " ≤ 1, and then ",
@@ -104,7 +104,7 @@ class Reasons:
 
     # ---- shifts ------------------------------------------------------------------------------------------------------
 
-    def _chosen(self, pivot: Pivot) -> Parts:
+    def _policy(self, pivot: Pivot) -> Parts:
         if pivot.policy is PivotPolicy.RUNNING:
             return ("Running: it is ", pivot.source, ", known before the sums are.")
         if pivot.policy is PivotPolicy.TILE_LOCAL:
@@ -135,21 +135,21 @@ class Reasons:
 
 def written_beside(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
     """Terms that stand in a sum beside values: u of u(x) − v(d), with its v."""
-    made: dict[Expr, list[Expr]] = {}
+    shifts: dict[Expr, list[Expr]] = {}
     for separation in decomposition.separations:
         for u, v in separation.shifts:
-            made.setdefault(u.as_coeff_Mul()[1], []).append(-v)
-    return made
+            shifts.setdefault(u.as_coeff_Mul()[1], []).append(-v)
+    return shifts
 
 
 def written_centres(decomposition: Decomposition) -> dict[Expr, list[Expr]]:
     """The generators of terms that are written about a centre, each with its centres."""
-    separator, made = decomposition.separator, dict[Expr, list[Expr]]()
+    separator, shifts = decomposition.separator, dict[Expr, list[Expr]]()
     for separation in decomposition.separations:
         if separation.reduction.monoid.name != "sum":
             continue
         found = centre(separation, separator)
         for atom in found.centres:
             shift = separator.atoms.polynomial_expr(found.shift(atom)) if found.shift(atom) else S.Zero
-            made.setdefault(separator.atoms.list[atom].base, []).append(shift)
-    return made
+            shifts.setdefault(separator.atoms.list[atom].base, []).append(shift)
+    return shifts

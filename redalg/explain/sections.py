@@ -44,15 +44,15 @@ def derivation(decomposition: Decomposition, passes: Passes) -> Derivation:
     if passes.earlier:
         return derivation_of_passes(decomposition, passes)
     form = passes.last
-    outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
-    read = " in two passes over " if outputs_along_axis(form) else " in one pass over "
-    heading = (*outputs, read, *reduced_axes_prose(decomposition.cascade))
+    outputs = comma_list([_labelled_element(one.name, one.axes) for one in decomposition.cascade.outputs])
+    how = " in two passes over " if outputs_along_axis(form) else " in one pass over "
+    heading = (*outputs, how, *reduced_axes_prose(decomposition.cascade))
     return Derivation(heading, _summary(decomposition, form), tuple(stages(decomposition, form)))
 
 
 def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> Iterator[Section]:
     """The sections of one pass."""
-    made = [
+    sections = [
         ("The cascade, as defined", the_cascade(decomposition, form)),
         ("The decomposition of each reduction", the_decomposition(decomposition)),
         ("The state, and what is placed where", the_state(decomposition, form)),
@@ -62,25 +62,25 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
         ("Condition", the_condition(decomposition, form)),
     ]
     if decomposition.roundings:
-        made.insert(2, ("What is rounded otherwise than in the definition", the_roundings(decomposition)))
-    for title, lines in made:
+        sections.insert(2, ("What is rounded otherwise than in the definition", the_roundings(decomposition)))
+    for title, lines in sections:
         yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
 
 
 def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Derivation:
     """The derivation pass after pass: the outputs of an earlier pass are tensors to those after it."""
     number = len(passes)
-    outputs = comma_list([_indexed(one.name, one.axes) for one in decomposition.cascade.outputs])
+    outputs = comma_list([_labelled_element(one.name, one.axes) for one in decomposition.cascade.outputs])
     parts: list[Part] = [passes_in_words(number).capitalize(), ": "]
-    for place, fused in enumerate(passes.earlier, 1):
-        values = comma_list([_indexed(each.name, each.axes) for each in fused.outputs])
-        parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(fused), "; "]
+    for place, form in enumerate(passes.earlier, 1):
+        values = comma_list([_labelled_element(each.name, each.axes) for each in form.outputs])
+        parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(form), "; "]
     tensors = "it as a tensor" if len(passes.handed_on) == 1 else "them as tensors"
     parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(passes.last), "."]
     parts += [rounding_summary(decomposition, passes)]
-    parted = [(decompose(one.cascade), one) for one in passes.earlier] + [(decomposition, passes.last)]
-    sections = (section for place, (separated, fused) in enumerate(parted, 1)
-                for section in stages(separated, fused, f"Pass {place}: "))  # fmt: skip
+    pairs = [(decompose(one.cascade), one) for one in passes.earlier] + [(decomposition, passes.last)]
+    sections = (section for place, (own, form) in enumerate(pairs, 1)
+                for section in stages(own, form, f"Pass {place}: "))  # fmt: skip
     return Derivation((*outputs, f" in {passes_in_words(number)} over ", *reduced_axes_prose(decomposition.cascade)),
                       sentence(*parts), tuple(sections))  # fmt: skip
 
@@ -97,17 +97,17 @@ def rounding_summary(decomposition: Decomposition, passes: Passes) -> str:
 def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:
     passes, extents = definition_passes(form.cascade), [axis.extent for axis in form.cascade.reduced_axes]
     size = Mul(*extents, evaluate=False) if len(extents) > 1 else extents[0]
-    held: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
-    rounded = (" Approximate: section 3 says what is rounded otherwise.",) if decomposition.roundings else ()
+    state: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
+    approximate = (" Approximate: section 3 says what is rounded otherwise.",) if decomposition.roundings else ()
     later = outputs_along_axis(form)
     if later:
         instead = f" instead of {passes + 1}" if passes > 1 else ""
         which = "the outputs that carry " if len(later) > 1 else "the output that carries "
         again = ". Where a row fits on chip, it is read once."
         return sentence(f"Two passes{instead}: pass 1 for the state, pass 2 for {which}",
-                        *reduced_axes_prose(form.cascade), "; ", *held[:-1], " is", again, *rounded)  # fmt: skip
+                        *reduced_axes_prose(form.cascade), "; ", *state[:-1], " is", again, *approximate)  # fmt: skip
     instead = f"One pass instead of {passes}" if passes > 1 else "One pass"
-    return sentence(f"{instead}, ", *held, *rounded)
+    return sentence(f"{instead}, ", *state, *approximate)
 
 
 # ---- 1 ---------------------------------------------------------------------------------------------------------------
@@ -125,14 +125,16 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
             lines.append(sentence("A reduction that keeps places, or the order of elements, reads them all."))
     lines += the_conventions(decomposition, form)
     if cascade.producers:
-        made = [Equation(_indexed(one.name, one.axes), one.definition) for one in cascade.producers]
-        streamed = " is streamed" if len(cascade.reduced_axes) == 1 else " are streamed"
-        lines.append(column(("Computed on other axes, as ", *reduced_axes_prose(cascade), streamed), made))
-    made = [Equation(_indexed(reduction.name, reduction.axes),
-                     reduction.to_reduce(live(reduction, cascade), cascade.reduced_axes))
-            for reduction in cascade.reductions]  # fmt: skip
-    lines.append(column(("Reductions, each of which may use those above it",), made))
-    lines.append(column(("Outputs",), [Equation(_indexed(one.name, one.axes), one.expr) for one in cascade.outputs]))
+        equations = [Equation(_labelled_element(one.name, one.axes), one.definition) for one in cascade.producers]
+        verb = " is streamed" if len(cascade.reduced_axes) == 1 else " are streamed"
+        lines.append(column(("Computed on other axes, as ", *reduced_axes_prose(cascade), verb), equations))
+    equations = [Equation(_labelled_element(reduction.name, reduction.axes),
+                          reduction.to_reduce(live(reduction, cascade), cascade.reduced_axes))
+                 for reduction in cascade.reductions]  # fmt: skip
+    lines.append(column(("Reductions, each of which may use those above it",), equations))
+    lines.append(
+        column(("Outputs",), [Equation(_labelled_element(one.name, one.axes), one.expr) for one in cascade.outputs])
+    )
     return lines
 
 
@@ -140,9 +142,9 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
     """The cases in which the result need not be what IEEE 754 makes of the definition (`decompose.conventions`)."""
     if exponents := weights(decomposition):
         product = any(one.weight and len(one.factors) > 1 for one in form.accumulators)
-        shared = " In a product of matrices that must be a number." if product else ""
+        warning = " In a product of matrices that must be a number." if product else ""
         yield sentence("Where ", *comma_list([*exponents], " or "), " is −∞ an element has no weight: its terms are 0, "
-                       f"whatever stands beside the weight.{shared}")  # fmt: skip
+                       f"whatever stands beside the weight.{warning}")  # fmt: skip
     axes = reduced_axes_prose(decomposition.cascade)
     for separation in selections(decomposition):
         of_u = (" are those of ", *separation.g, ": the definition's where what ")
@@ -164,7 +166,7 @@ def live(reduction: Reduction, cascade: Cascade) -> Expr:
     return live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
 
 
-def _indexed(name: str, axes: tuple[Axis, ...]) -> Element:
+def _labelled_element(name: str, axes: tuple[Axis, ...]) -> Element:
     return Element(Label(name), *axes)
 
 
@@ -193,9 +195,9 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
         for separation in separations
         if selects(separation)
     ]
-    factored = [one for one in separations if used_values(one) and one not in ends and not selects(one)]
-    first = [one.reduction.value for one in factored if one.rank == 1 and any(map(values_of, one.h))]
-    higher = [one.reduction.value for one in factored if one.rank > 1]
+    products = [one for one in separations if used_values(one) and one not in ends and not selects(one)]
+    first = [one.reduction.value for one in products if one.rank == 1 and any(map(values_of, one.h))]
+    higher = [one.reduction.value for one in products if one.rank > 1]
     if first:
         lines.append(
             sentence("Rank 1 (", *comma_list(first), ") is RedFuser's condition (ACRF, Eq. 23-25): one g, one h.")
@@ -210,11 +212,11 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
                 "functions of x, so that r sums know it for every d.",
             )
         )
-    met = " stands for what it is when x is met: a running value, and no d to be separated."
+    why = " stands for what it is when x is met: a running value, and no d to be separated."
     lines += [
-        sentence("In the g of ", separation.reduction.value, ", ", *comma_list(list(running(separation))), met)
+        sentence("In the g of ", separation.reduction.value, ", ", *comma_list(list(running_scales(separation))), why)
         for separation in separations
-        if running(separation)
+        if running_scales(separation)
     ]
     counts = {one.value for one in decomposition.cascade.reductions if one.is_count}
     if any(one.times == "^" and one.count in counts for one in separations):
@@ -235,7 +237,7 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
 
 def used_values(separation: Separation) -> bool:
     """Tell if the term uses earlier results, even if only at their running values."""
-    return any(values_of(one) for one in (*separation.h, separation.shift)) or bool(running(separation))
+    return any(values_of(one) for one in (*separation.h, separation.shift)) or bool(running_scales(separation))
 
 
 def selects(separation: Separation) -> bool:
@@ -243,7 +245,7 @@ def selects(separation: Separation) -> bool:
     return separation.times == "∘" and separation.extremal is None
 
 
-def running(separation: Separation) -> list[Value]:
+def running_scales(separation: Separation) -> list[Value]:
     """The earlier results that stand in g, as the scale of a rounding."""
     scales = {value for one in separation.roundings if one.scale is not None for value in values_of(one.scale)}
     return sorted(scales & {value for one in separation.g for value in values_of(one)}, key=str)
@@ -278,22 +280,22 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     lines: list[Line] = [slot_table(form)]
     lines += the_pivots(decomposition, form)
     if form.ordered:
-        held = [value for one in form.structures if not one.monoid.commutative for value in one.values]
+        components = [value for one in form.structures if not one.monoid.commutative for value in one.values]
         why = " depend on the order of elements: pieces that adjoin are merged, the earlier before the later."
-        lines.append(sentence(*comma_list(list(held)), why))
-    waiting: dict[tuple[str, Expr], list[Expr]] = {}
+        lines.append(sentence(*comma_list(list(components)), why))
+    deferred: dict[tuple[str, Expr], list[Expr]] = {}
     for separation in decomposition.separations:
         for part in deferred_parts(separation, decomposition):
-            waiting.setdefault(part, []).append(separation.reduction.value)
-    for (word, part), values in waiting.items():
+            deferred.setdefault(part, []).append(separation.reduction.value)
+    for (word, part), values in deferred.items():
         why = " holds no x: it waits for finish, and enters once instead of at every element."
         lines.append(sentence(f"The {word} ", part, " of ", *comma_list(list(values)), why))
-    kept = [one.value for one in form.accumulators if one.droppable]
-    if kept:
+    residuals = [one.value for one in form.accumulators if one.droppable]
+    if residuals:
         why = " would be 0 in exact arithmetic, at the natural centre. Kept all the same: in floating point, "
         lines.append(
             sentence(
-                *comma_list(list(kept)),
+                *comma_list(list(residuals)),
                 why,
                 "what the rounding of the centre lost is there, and finish gives it back.",
             )
@@ -334,13 +336,13 @@ def deferred_parts(separation: Separation, decomposition: Decomposition) -> Iter
         yield from (("factor", separation.h[0]),) if not separation.h[0].is_number else ()
     atoms = decomposition.separator.atoms
     monomials = [dict(d) for _, d in separation.polynomial] if separation.times == "×" else []
-    shared: list[Expr] = []
+    powers: list[Expr] = []
     for number, q in monomials[0].items() if monomials else ():
-        powers = [one.get(number, 0) for one in monomials]
-        if all(p * q > 0 for p in powers) and not atoms.list[number].exponential:
-            shared.append(atoms.list[number].power(min(powers) if q > 0 else max(powers)))
-    if shared:
-        yield "factor", Mul(*shared)
+        exponents = [one.get(number, 0) for one in monomials]
+        if all(p * q > 0 for p in exponents) and not atoms.list[number].exponential:
+            powers.append(atoms.list[number].power(min(exponents) if q > 0 else max(exponents)))
+    if powers:
+        yield "factor", Mul(*powers)
 
 
 # ---- 4 ---------------------------------------------------------------------------------------------------------------
@@ -359,11 +361,11 @@ def the_forms(form: FusedForm) -> list[Line]:
         column(("Many segments ", segment, " into one: the next level"), moves.level(), "RedFuser Eq. 11"),
         column(("One more piece, whose own state wears the hat: incremental",), moves.incremental(), "RedFuser Eq. 15"),
     ]
-    closed = moves.exact()
-    if closed:
+    updates = moves.exact()
+    if updates:
         zero = comma_list([one.value for one in form.accumulators if one.droppable])
         lines.append(
-            column(("The same in exact arithmetic, where ", *zero, " = 0"), closed, "cf. Chan, Golub, LeVeque 1979")
+            column(("The same in exact arithmetic, where ", *zero, " = 0"), updates, "cf. Chan, Golub, LeVeque 1979")
         )
         lines.append(column(("One more element, in exact arithmetic",), moves.exact(moves.element), "cf. Welford 1962"))
     else:
@@ -388,11 +390,11 @@ def the_finish(form: FusedForm) -> list[Line]:
     lines: list[Line] = []
     if form.assignments:
         lines.append(column(("From the state",), [Equation(one.value, one.expr) for one in form.assignments]))
-    now = [Equation(_indexed(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
+    now = [Equation(_labelled_element(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
     if now:
         lines.append(column(("Outputs",), now))
     lines += extrema.guards(form)
-    later = [Equation(_indexed(one.name, one.axes), one.expr) for one in outputs_along_axis(form)]
+    later = [Equation(_labelled_element(one.name, one.axes), one.expr) for one in outputs_along_axis(form)]
     if later:
         lines.append(column(("Pass 2, at every element of ", *reduced_axes_prose(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."

@@ -60,10 +60,10 @@ class TextWriter(Writer):
     def symbol(self, name: str) -> str:
         return name.replace("_", "").translate(SUBSCRIPTS)
 
-    def indexed(self, name: str, indices: Sequence[Basic]) -> str:
+    def element(self, name: str, indices: Sequence[Basic]) -> str:
         return f"{self.name(name)}[{','.join(self.many(indices))}]" if indices else self.name(name)
 
-    def grouped(self, body: str) -> str:
+    def parentheses(self, body: str) -> str:
         return f"({body})"
 
     def product(self, factors: Sequence[str]) -> str:
@@ -71,30 +71,26 @@ class TextWriter(Writer):
 
     def fraction(self, above: Sequence[Expr], below: Sequence[Expr]) -> tuple[str, int]:
         divisor = self.product([self.write(one, POWER) for one in below])
-        divisor = self.grouped(divisor) if len(below) > 1 else divisor
+        divisor = self.parentheses(divisor) if len(below) > 1 else divisor
         return self.product([self.write(one, POWER) for one in above]) + "/" + divisor, PRODUCT
 
     def power(self, base: Expr, exponent: Expr) -> tuple[str, int]:
         if exponent == S.Half:
             return f"√{self.write(base, ATOM)}", ATOM
-        raised = self.write(exponent)
-        raised = (
-            raised.translate(SUPERSCRIPTS)
-            if raised.isdecimal()
-            else f"^{raised}"
-            if raised.isalnum()
-            else f"^({raised})"
+        power = self.write(exponent)
+        power = (
+            power.translate(SUPERSCRIPTS) if power.isdecimal() else f"^{power}" if power.isalnum() else f"^({power})"
         )
-        return self.write(base, ATOM) + raised, POWER
+        return self.write(base, ATOM) + power, POWER
 
     def function(self, name: str, args: Sequence[Basic]) -> str:
         return f"{name}({', '.join(self.many(args))})"
 
-    def fenced(self, kind: str, body: str) -> str:
+    def brackets(self, kind: str, body: str) -> str:
         left, right = ("|", "|") if kind == "abs" else ("⌊", "⌋")
         return left + body + right
 
-    def reduced(self, kind: str, axes: Sequence[str], body: str) -> str:
+    def reduction(self, kind: str, axes: Sequence[str], body: str) -> str:
         return f"{({'sum': 'Σ', 'prod': 'Π', 'any': '⋁', 'all': '⋀'}).get(kind, kind)}_{','.join(axes)} {body}"
 
     def cases(self, condition: str, a: str, b: str) -> str:
@@ -109,9 +105,9 @@ WRITER = TextWriter()
 
 def prose_text(parts: Sequence[Part]) -> str:
     """Parts as one string."""
-    written = (f"`{part}`" if isinstance(part, Code) else part if isinstance(part, str) else WRITER.write(part)
-               for part in parts)  # fmt: skip
-    return "".join(written)
+    texts = (f"`{part}`" if isinstance(part, Code) else part if isinstance(part, str) else WRITER.write(part)
+             for part in parts)  # fmt: skip
+    return "".join(texts)
 
 
 def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str, ...]:
@@ -123,11 +119,11 @@ def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str,
 # ---- layout ----------------------------------------------------------------------------------------------------------
 
 
-def render(derived: Derivation) -> str:
+def render(content: Derivation) -> str:
     """The whole derivation."""
-    heading = prose_text(derived.heading)
-    lines = [heading, "═" * text_width(heading), *wrap_text(prose_text(derived.summary.parts), "")]
-    for number, section in enumerate(derived.sections, 1):
+    heading = prose_text(content.heading)
+    lines = [heading, "═" * text_width(heading), *wrap_text(prose_text(content.summary.parts), "")]
+    for number, section in enumerate(content.sections, 1):
         lines += ["", *section_text(number, section)]
     return "\n".join(line.rstrip() for line in lines)
 

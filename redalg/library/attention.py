@@ -64,7 +64,7 @@ def attention(
     check_attention_options(groups, page, also)
     k, d = axes("k d")
     Q, sink = tensors("Q[b,h,q,d] sinks[h]")
-    s = sum_over(Q * cached("K", "d", groups, page), d) / sqrt(d.extent)
+    s = sum_over(Q * cache_element("K", "d", groups, page), d) / sqrt(d.extent)
     s = s if score is None else score(s)
     s = s if mask is None else where(mask, s, -oo)
     m = let("m", max_over(s, k))
@@ -74,14 +74,14 @@ def attention(
         above = Max(m, sink)  # the exponential of sink - m alone may overflow: nothing in a ratio, not in a logarithm
         lse = above + log(total * exp(m - above) + exp(sink - above))
         total = total + exp(sink - m)
-    out = sum_over(exp(s - m) / total * cached("V", "e", groups, page), k)
+    out = sum_over(exp(s - m) / total * cache_element("V", "e", groups, page), k)
     statistics = {"lse": (lse, "b h q"), "top": (m, "b h q")}
     if not also:
         return fuse(out, axes="b h q e")
     return fuse({"out": (out, "b h q e"), **{name: statistics[name] for name in also}})
 
 
-def cached(name: str, width: str, groups: int, page: int | None) -> Element:
+def cache_element(name: str, width: str, groups: int, page: int | None) -> Element:
     """An element of the K/V cache for a query's head."""
     b, h, k, last = axes(f"b h k {width}")
     head = h // groups

@@ -24,7 +24,7 @@ def softmax(mask: Any = None) -> Fused:
     >>> softmax()(x=np.array([[0.0, 0.0, -np.inf]])).tolist()
     [[0.5, 0.5, 0.0]]
     """
-    return fuse(sugar.softmax(_masked(mask), axes("n")), axes="b n")
+    return fuse(sugar.softmax(_masked_input(mask), axes("n")), axes="b n")
 
 
 def log_softmax(mask: Any = None) -> Fused:
@@ -36,7 +36,7 @@ def log_softmax(mask: Any = None) -> Fused:
     >>> np.exp(log_softmax()(x=np.array([[1000.0, 1000.0]]))).round(6).tolist()
     [[0.5, 0.5]]
     """
-    return fuse(sugar.log_softmax(_masked(mask), axes("n")), axes="b n")
+    return fuse(sugar.log_softmax(_masked_input(mask), axes("n")), axes="b n")
 
 
 def layer_norm(*, eps: Any = sugar.EPS, affine: bool = True) -> Fused:
@@ -53,8 +53,8 @@ def layer_norm(*, eps: Any = sugar.EPS, affine: bool = True) -> Fused:
     [[-1.0, 1.0]]
     """
     x, weight, bias = tensors("x[b,n] weight[n] bias[n]")
-    given = {"weight": weight, "bias": bias} if affine else {}
-    return fuse(sugar.layer_norm(x, axes("n"), eps=eps, **given), axes="b n")
+    parameters = {"weight": weight, "bias": bias} if affine else {}
+    return fuse(sugar.layer_norm(x, axes("n"), eps=eps, **parameters), axes="b n")
 
 
 def rms_norm(*, eps: Any = sugar.EPS, affine: bool = True) -> Fused:
@@ -71,8 +71,8 @@ def rms_norm(*, eps: Any = sugar.EPS, affine: bool = True) -> Fused:
     [[1.0, -1.0]]
     """
     x, weight = tensors("x[b,n] weight[n]")
-    given = {"weight": weight} if affine else {}
-    return fuse(sugar.rms_norm(x, axes("n"), eps=eps, **given), axes="b n")
+    parameters = {"weight": weight} if affine else {}
+    return fuse(sugar.rms_norm(x, axes("n"), eps=eps, **parameters), axes="b n")
 
 
 def cross_entropy() -> Fused:
@@ -91,6 +91,6 @@ def cross_entropy() -> Fused:
     return fuse(sugar.logsumexp(tensor("x[b,n]"), n) - Tensor("x")[b, target], axes="b")
 
 
-def _masked(mask: Any) -> Any:
+def _masked_input(mask: Any) -> Any:
     x: Element = tensor("x[b,n]")
     return x if mask is None else where(mask, x, -oo)

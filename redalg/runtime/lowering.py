@@ -43,8 +43,8 @@ from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
 from redalg.unfused.standalone import Example, check_script
 
-Made = TypeVar("Made")
-UNRULED = (*TUNED, "model")
+Result = TypeVar("Result")
+REPLACEABLE = (*TUNED, "model")
 """Origins of schedules that give way to the rules' if they have no program, or none that fits."""
 
 
@@ -58,13 +58,13 @@ def plans_for(
             f"the plan `{plan}` has no kernel: it is PyTorch's operations. Pass it to a call, or leave plan= out."
         )
     if plan is not None:
-        of_form = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
-        return [replace(of_form, origin="given")]
+        schedule = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
+        return [replace(schedule, origin="given")]
     space = Space(stages, problem, target)
-    ruled, found = space.rules_schedule, [one for one in tuned_schedules(form, space) if isinstance(one, Schedule)]
+    by_rules, tuned = space.rules_schedule, [one for one in tuned_schedules(form, space) if isinstance(one, Schedule)]
     # where there is one, the model need not rank them all
-    promised = [] if problem.varying or found else [space.preferred_schedule()]
-    return [*found, *(one for one in promised if one != ruled), *smaller(ruled)]
+    preferred = [] if problem.varying or tuned else [space.preferred_schedule()]
+    return [*tuned, *(one for one in preferred if one != by_rules), *smaller(by_rules)]
 
 
 def checked_plan(plan: AnySchedule | Plan | None, target: str) -> AnySchedule | None:
@@ -78,9 +78,9 @@ def checked_plan(plan: AnySchedule | Plan | None, target: str) -> AnySchedule | 
             "`fused.plans(…)`, or write `ra.Schedule(…)`."
         )
     limits = plan.limits if isinstance(plan, Schedule) else None if plan is None else plan.device
-    known = None if limits is None else limits.target
-    if known is not None and known != device_for(target).target:
-        raise PlanError(f"the plan is for {known}, and the kernel for {target}. Make a plan for {target}.")
+    chip = None if limits is None else limits.target
+    if chip is not None and chip != device_for(target).target:
+        raise PlanError(f"the plan is for {chip}, and the kernel for {target}. Make a plan for {target}.")
     return plan
 
 
@@ -96,13 +96,13 @@ def choose_unfused(form: FusedForm, target: str, problem: Problem, plan: AnySche
     space = Space(*plannable(form, problem), target)
     if plan is not None:
         return admit_unfused(form, space).by("given")
-    known = next(tuned_schedules(form, space), None)
-    if isinstance(known, Schedule):
+    tuned = next(tuned_schedules(form, space), None)
+    if isinstance(tuned, Schedule):
         return None
-    made = offer_unfused(form, space)
-    if made is not None and known is not None:
-        return made.by(known.origin, known.predicted_us)
-    return made if made is not None and space.loses_to(made.said.time_us) else None
+    unfused = offer_unfused(form, space)
+    if unfused is not None and tuned is not None:
+        return unfused.by(tuned.origin, tuned.predicted_us)
+    return unfused if unfused is not None and space.loses_to(unfused.prediction.time_us) else None
 
 
 def choose_unfused_for(
@@ -144,16 +144,16 @@ def programs(
     stages: Stages, plans: Iterable[Schedule], problem: Problem
 ) -> Iterator[tuple[Schedule, Plan, TileProgram]]:
     """The program of every schedule; a schedule without one is passed over, unless the rules or the caller wrote it."""
-    symbolic, returned = with_symbols(problem, stages.loop), results(stages, problem)
+    symbolic, result_dtypes = with_symbols(problem, stages.loop), results(stages, problem)
     for schedule in plans:
         try:
             plan = numbers_of(schedule)
-            dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in returned.items()}
+            dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in result_dtypes.items()}
             program = build(stages, plan, symbolic, dtypes)
-            if schedule.origin in UNRULED:
+            if schedule.origin in REPLACEABLE:
                 check_operands(program, plan, problem.precision)
         except RedalgError:
-            if schedule.origin not in UNRULED:
+            if schedule.origin not in REPLACEABLE:
                 raise
             continue
         yield schedule, plan, program
@@ -164,19 +164,19 @@ def lower_passes(
     target: str,
     sizes: Mapping[str, int],
     dtypes: Mapping[str, str],
-    each: Callable[..., Made],
+    each: Callable[..., Result],
     **options: Any,
-) -> tuple[Made, ...]:
+) -> tuple[Result, ...]:
     """The results of `each` for every pass, in order (`plan`, of the options, is the last one's)."""
-    known, found = dict(dtypes), list[Made]()
+    all_dtypes, lowered = dict(dtypes), list[Result]()
     _, result = promote_dtypes(list(filter(is_float, dtypes.values())))
     for form in passes:
-        taken = passes.tensors_of(form, known)
-        compute, _ = promote_dtypes(list(filter(is_float, taken.values())))
-        wanted = {**options, "result": result} if form is passes.last else {**options, "plan": None, "result": compute}
-        found.append(each(form, target, passes.sizes_of(form, sizes), taken, **wanted))
-        known |= {output.name: output_dtype(output, form, compute) for output in form.outputs}
-    return tuple(found)
+        tensors = passes.tensors_of(form, all_dtypes)
+        compute, _ = promote_dtypes(list(filter(is_float, tensors.values())))
+        settings = {"result": result} if form is passes.last else {"plan": None, "result": compute}
+        lowered.append(each(form, target, passes.sizes_of(form, sizes), tensors, **{**options, **settings}))
+        all_dtypes |= {output.name: output_dtype(output, form, compute) for output in form.outputs}
+    return tuple(lowered)
 
 
 def sources(passes: Sequence[Lowered]) -> str:
@@ -186,9 +186,9 @@ def sources(passes: Sequence[Lowered]) -> str:
     """
     if len(passes) == 1:
         return str(passes[0].source)
-    ruled = (f"# ==== pass {number} of {len(passes)} ".ljust(79, "=") for number in range(1, len(passes) + 1))
+    rules = (f"# ==== pass {number} of {len(passes)} ".ljust(79, "=") for number in range(1, len(passes) + 1))
     texts = (f"{rule}\n{str(lowered.source).rstrip()}\n\npass_{number}, target_{number} = main, TARGET\n"
-             for number, (rule, lowered) in enumerate(zip(ruled, passes, strict=True), 1))  # fmt: skip
+             for number, (rule, lowered) in enumerate(zip(rules, passes, strict=True), 1))  # fmt: skip
     return "\n\n".join(texts)
 
 
@@ -216,11 +216,11 @@ def standalone(
 ) -> str:  # fmt: skip
     """The text of a file that runs on its own and checks its kernel (the last pass's) by the definition in PyTorch."""
     program, plan, problem = lowered.program, numbers_of(lowered.plan), lowered.problem
-    named = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
+    kernel_dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in dtypes.items()}
     example = run_time_sizes(program, problem, lowered.form)
     # as definitions name them
     problem = replace(problem, sizes={**sizes, **sized_axes(passes.last, sizes), **problem.sizes})
-    text = check_script(Example(program, passes, problem, shapes, named, example))
+    text = check_script(Example(program, passes, problem, shapes, kernel_dtypes, example))
     return str(emit(program, plan, header(lowered.stages, lowered.plan, problem), text))
 
 
@@ -240,15 +240,15 @@ def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:
     if isinstance(plan, Definition):
         return True
     stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
-    found = programs(stages, [replace(plan, origin="model")], problem)
-    return any(fits(program, numbers) for _, numbers, program in found)
+    candidates = programs(stages, [replace(plan, origin="model")], problem)
+    return any(fits(program, numbers) for _, numbers, program in candidates)
 
 
 def first_that_fits(candidates: Iterable[tuple[Schedule, Plan, TileProgram]]) -> tuple[Schedule, Plan, TileProgram]:
     """The first schedule whose program fits its device; when none does, the first is refused with both figures."""
     first: tuple[Schedule, Plan, TileProgram] | None = None
     for schedule, plan, program in candidates:
-        if schedule.origin not in UNRULED:
+        if schedule.origin not in REPLACEABLE:
             first = first or (schedule, plan, program)
         if fits(program, plan):
             return schedule, plan, program
@@ -275,29 +275,31 @@ def problem_of(
     `varying` names the axes whose size is a run-time one; `result` is the outputs' dtype if it is not that of these
     tensors.
     """
-    missing = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
-    if missing:
-        wanted = ", ".join(f'"{name}": …' for name in missing)
-        raise InputError(f"the sizes of axes {', '.join(missing)} are missing. Pass sizes={{{wanted}}}.")
+    absent = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
+    if absent:
+        example = ", ".join(f'"{name}": …' for name in absent)
+        raise InputError(f"the sizes of axes {', '.join(absent)} are missing. Pass sizes={{{example}}}.")
     unknown = [name for name in form.cascade.inputs() if name not in dtypes]
     if unknown:
         raise InputError(f'the dtypes of tensors {", ".join(unknown)} are missing. Pass dtypes={{"{unknown[0]}": …}}.')
-    known = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
+    names = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
     for name, size in sizes.items():
-        if name not in known or not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if name not in names or not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise InputError(
                 f"sizes={{{name!r}: {size!r}}}: give every axis a positive int; the axes are "
-                f"{', '.join(sorted(known))}."
+                f"{', '.join(sorted(names))}."
             )
     for name, dtype in dtypes.items():
         if dtype not in DTYPES:
             raise InputError(f"dtypes={{{name!r}: {dtype!r}}}: no such dtype. Use one of {', '.join(DTYPES)}.")
     check_choice("empty", empty)
     check_choice("precision", precision)
-    sized = sized_axes(form, sizes)
     compute, own = promote_dtypes([dtype for dtype in dtypes.values() if is_float(dtype)])
-    named = {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()}
-    return Problem(sized, dict(shapes or {}), named, compute, result or own, empty, precision, frozenset(varying))
+    sizes, dtypes = (
+        sized_axes(form, sizes),
+        {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()},
+    )
+    return Problem(sizes, dict(shapes or {}), dtypes, compute, result or own, empty, precision, frozenset(varying))
 
 
 def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -320,13 +322,13 @@ def target_of(device: str) -> str:
     import torch
 
     name, capability = torch.cuda.get_device_name(device), torch.cuda.get_device_capability(device)
-    found = card_of(name, capability)
-    if found is None:
+    card = card_of(name, capability)
+    if card is None:
         raise BackendError(
             f"{device} is {name}, of compute capability {capability[0]}.{capability[1]}, for which redalg has no "
             'target. Run it with backend="torch".'
         )
-    return found
+    return card
 
 
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:

@@ -58,10 +58,10 @@ def bind_axes(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
 
     A form keeps its bindings: lowering asks for the same one at every stage.
     """
-    known, key = _BINDINGS(form), frozenset(sizes.items())
-    if key not in known:
-        known[key] = _bound(form, sizes)
-    return known[key]
+    bindings, key = _BINDINGS(form), frozenset(sizes.items())
+    if key not in bindings:
+        bindings[key] = _bound(form, sizes)
+    return bindings[key]
 
 
 def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
@@ -71,8 +71,8 @@ def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
     inner = tuple(dict.fromkeys(one.cascade.axis for one in form.cascade.producers))
     if not any(len(one.factors) > 1 for one in form.accumulators):
         row = _row_without_contraction(form, free)
-        left = tuple(axis for axis in free if axis != row)
-        return Binding(form.cascade.axis, row, None, left, contracted=False, plain=plain, inner=inner)
+        grid = tuple(axis for axis in free if axis != row)
+        return Binding(form.cascade.axis, row, None, grid, contracted=False, plain=plain, inner=inner)
     if not columns:
         raise PlanError(
             "the contractions of this form share no column axis; the tile program cannot hold them. Run it "
@@ -80,8 +80,8 @@ def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
         )
     row = max(rows, key=lambda axis: (sizes[axis.name], free.index(axis))) if rows else None
     column = max(columns, key=lambda axis: (sizes[axis.name], free.index(axis)))
-    left = tuple(axis for axis in free if axis not in (row, column))
-    binding = Binding(form.cascade.axis, row, column, left, contracted=True, plain=plain, inner=inner)
+    grid = tuple(axis for axis in free if axis not in (row, column))
+    binding = Binding(form.cascade.axis, row, column, grid, contracted=True, plain=plain, inner=inner)
     _check_columns(form, binding)
     packing = pack(form, sizes, free, rows, column)
     return binding if packing is None else pack_axes(binding, packing)
@@ -109,8 +109,8 @@ def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:
 def pack_axes(binding: Binding, packing: Packing) -> Binding:
     """Return the binding with the axes of a packing as its rows."""
     grid = [packing.outer if axis == packing.grouped else axis for axis in binding.grid]
-    left = tuple(axis for axis in grid if axis is not None and axis not in packing.axes)
-    return replace(binding, row=packing.row, grid=left, packing=packing)
+    rest = tuple(axis for axis in grid if axis is not None and axis not in packing.axes)
+    return replace(binding, row=packing.row, grid=rest, packing=packing)
 
 
 def refuse(form: FusedForm) -> None:
@@ -125,12 +125,12 @@ def refuse(form: FusedForm) -> None:
 
 def ordered_free(form: FusedForm) -> list[Axis]:
     """The free axes, those of the outputs first."""
-    found: dict[Axis, None] = {}
+    axes: dict[Axis, None] = {}
     for output in form.outputs:
-        found.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced_axes))
+        axes.update(dict.fromkeys(axis for axis in output.axes if axis not in form.cascade.reduced_axes))
     for reduction in form.cascade.reductions:
-        found.update(dict.fromkeys(reduction.axes))
-    return [axis for axis in found if axis not in form.places]
+        axes.update(dict.fromkeys(reduction.axes))
+    return [axis for axis in axes if axis not in form.places]
 
 
 def _sides(product: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], AbstractSet[Axis]]:
@@ -140,12 +140,12 @@ def _sides(product: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], Abs
 
 def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
     """The axis along which neighbours are contiguous if it is not the streamed one; else the innermost free axis."""
-    carried = [axis for axis in free if all(axis in one.value.indices for one in form.accumulators if not one.is_count)]
+    common = [axis for axis in free if all(axis in one.value.indices for one in form.accumulators if not one.is_count)]
     for element in form.cascade.elements():
         last = element.indices[-1] if element.indices else None
-        if form.cascade.axis in element.indices and last in carried:
+        if form.cascade.axis in element.indices and last in common:
             return last
-    return carried[-1] if carried else None
+    return common[-1] if common else None
 
 
 def _check_columns(form: FusedForm, binding: Binding) -> None:

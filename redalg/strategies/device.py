@@ -110,8 +110,8 @@ def device_for(target: str) -> DeviceSpec:
     """
     found = targets().get(target) or CARDS.get(target)
     if found is None:
-        known = ", ".join(map(repr, (*targets(), *CARDS)))
-        raise PlanError(f"target {target!r} is not known. Use one of {known}.")
+        names = ", ".join(map(repr, (*targets(), *CARDS)))
+        raise PlanError(f"target {target!r} is not known. Use one of {names}.")
     return found
 
 
@@ -125,5 +125,5 @@ def card_of(name: str, capability: tuple[int, int]) -> str | None:
     """
     target = next((one.target for one in ARCHITECTURES.values() if one.capability == capability), None)
     words = f"{name} ".replace("-", " ")
-    named = [card for card, one in CARDS.items() if f" {card} " in words and one.target == target]
-    return named[0] if named else target
+    cards = [card for card, one in CARDS.items() if f" {card} " in words and one.target == target]
+    return cards[0] if cards else target

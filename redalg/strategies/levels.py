@@ -257,15 +257,15 @@ INNERMOST = (Loop, Lanes, TensorCores, ScalarCores)
 
 def check_levels(levels: tuple[Level, ...]) -> None:
     """Refuse levels that make no schedule; the error names the first that has no place, and what has."""
-    allowed, around = OUTERMOST, "outermost"
+    kinds, around = OUTERMOST, "outermost"
     for level in levels:
-        if type(level) not in allowed:
-            said = ", ".join(kind.__name__ for kind in allowed) or "nothing"
-            raise PlanError(f"schedule `{' '.join(map(str, levels))}`: {level} has no place {around}. There: {said}.")
-        allowed, around = INSIDE[type(level)], f"directly inside {level}"
+        if type(level) not in kinds:
+            names = ", ".join(kind.__name__ for kind in kinds) or "nothing"
+            raise PlanError(f"schedule `{' '.join(map(str, levels))}`: {level} has no place {around}. There: {names}.")
+        kinds, around = INSIDE[type(level)], f"directly inside {level}"
     if not levels or not isinstance(levels[-1], INNERMOST):
-        said = ", ".join(kind.__name__ for kind in allowed)
-        raise PlanError(f"schedule `{' '.join(map(str, levels))}` has nothing {around}. Add one of {said}.")
+        names = ", ".join(kind.__name__ for kind in kinds)
+        raise PlanError(f"schedule `{' '.join(map(str, levels))}` has nothing {around}. Add one of {names}.")
     if conflict := _conflict(levels):
         raise PlanError(f"schedule `{' '.join(map(str, levels))}` {conflict}.")
 
@@ -316,14 +316,14 @@ def _take_name(level: Level) -> None:
 def _check_range(level: Level, name: str, least: int, most: int | None = None) -> None:
     value = getattr(level, name)
     if isinstance(value, bool) or not isinstance(value, int) or value < least or (most is not None and value > most):
-        wanted = f"{least} or more" if most is None else f"{least} to {most}"
-        raise PlanError(f"{type(level).__name__}({name}={value!r}) should be a whole number, {wanted}.")
+        bounds = f"{least} or more" if most is None else f"{least} to {most}"
+        raise PlanError(f"{type(level).__name__}({name}={value!r}) should be a whole number, {bounds}.")
 
 
 def _check_word(level: Level, name: str, words: tuple[str, ...]) -> None:
     if getattr(level, name) not in words:
-        said = " or ".join(map(repr, words))
-        raise PlanError(f"{type(level).__name__}({name}={getattr(level, name)!r}) should be {said}.")
+        choices = " or ".join(map(repr, words))
+        raise PlanError(f"{type(level).__name__}({name}={getattr(level, name)!r}) should be {choices}.")
 
 
 def axis_of(level: Level) -> str:

@@ -47,10 +47,10 @@ class Packing:
 
     def sizes(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The extents of the axes that packing makes."""
-        made = {self.row.name: prod(length for _, length in self.digits)}
+        extents = {self.row.name: prod(length for _, length in self.digits)}
         if self.grouped is not None and self.outer is not None:
-            made[self.outer.name] = sizes[self.grouped.name] // dict(self.digits)[self.grouped]
-        return made
+            extents[self.outer.name] = sizes[self.grouped.name] // dict(self.digits)[self.grouped]
+        return extents
 
     def places(self, row: Expr, outer: Expr) -> dict[Axis, Expr]:
         """The place of a row along every packed axis."""
@@ -84,8 +84,8 @@ def pack(form: FusedForm, sizes: Mapping[str, int], free: list[Axis], rows: list
     if sum(length > 1 for _, length in digits) < 2 and grouped is None:
         return None
     digits.sort(key=lambda digit: free.index(digit[0]))
-    named = [axis.name for axis, length in digits if length > 1]
-    row = fresh("_".join(named) if len(named) > 1 else f"{named[0]}_row", sizes)
+    names = [axis.name for axis, length in digits if length > 1]
+    row = fresh("_".join(names) if len(names) > 1 else f"{names[0]}_row", sizes)
     outer = fresh(f"{grouped.name}_group", sizes) if grouped is not None else None
     return Packing(row, tuple(digits), grouped, outer)
 

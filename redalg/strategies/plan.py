@@ -170,8 +170,8 @@ class Plan:
 
     def verify(self) -> None:
         """Raise `PlanError` if no kernel of the device has these numbers."""
-        if said := self.obstacle:
-            raise PlanError(f"schedule `{self}` {said}.")
+        if obstacle := self.obstacle:
+            raise PlanError(f"schedule `{self}` {obstacle}.")
 
     def __str__(self) -> str:
         plain = "; products as plain sums" if self.binding.plain else ""
@@ -180,8 +180,8 @@ class Plan:
 
 def levels_of(plan: Plan) -> tuple[Level, ...]:
     """The levels of a plan, from the outermost in."""
-    staying = (Persistent(plan.persistent),) if plan.persistent else ()
-    return (*staying, *grid_levels(plan.binding, plan.block_row, plan.block_column), *_body_levels(plan))
+    turns = (Persistent(plan.persistent),) if plan.persistent else ()
+    return (*turns, *grid_levels(plan.binding, plan.block_row, plan.block_column), *_body_levels(plan))
 
 
 def grid_levels(binding: Binding, rows: int, columns: int) -> tuple[Level, ...]:

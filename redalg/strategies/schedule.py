@@ -66,14 +66,14 @@ class Schedule:
     predicted_us: float | None = field(default=None, compare=False)
     origin: str = field(default="given", compare=False)
 
-    def __init__(self, *levels: Level, **named: Any) -> None:
-        flat_names = {name: named.pop(name) for name in CHOICES if name in named}
-        levels = named.pop("levels", levels)
+    def __init__(self, *levels: Level, **options: Any) -> None:
+        flat_names = {name: options.pop(name) for name in CHOICES if name in options}
+        levels = options.pop("levels", levels)
         check_levels(levels)
-        known = {entry.name: named.pop(entry.name, entry.default) for entry in fields(self)[1:]}
-        if named:
-            raise TypeError(f"Schedule: there is no {', '.join(named)}. It takes levels, and {', '.join(known)}.")
-        self.__dict__.update(known, levels=levels)
+        values = {entry.name: options.pop(entry.name, entry.default) for entry in fields(self)[1:]}
+        if options:
+            raise TypeError(f"Schedule: there is no {', '.join(options)}. It takes levels, and {', '.join(values)}.")
+        self.__dict__.update(values, levels=levels)
         if flat_names:
             warn_of_flat_names("`replace` with names of the old plan")
             self.__dict__["levels"] = with_choices(self, **flat_names).levels
@@ -115,14 +115,14 @@ class Schedule:
         >>> print(schedule.having(Parts("n", 4), Loop("n", 1024)))
         Grid(b) Parts(n, 4) Loop(n, 1024) Lanes(n, 128)
         """
-        found = list(self.levels)
+        result = list(self.levels)
         for level in levels:
-            place = next((place for place, known in enumerate(found) if _slot(known) == _slot(level)), None)
+            place = next((place for place, other in enumerate(result) if _slot(other) == _slot(level)), None)
             if place is None:
-                found.insert(_place_for(level, found), level)
+                result.insert(_place_for(level, result), level)
             else:
-                found[place] = level
-        return replace(self, levels=tuple(found), predicted_us=None)
+                result[place] = level
+        return replace(self, levels=tuple(result), predicted_us=None)
 
     def without(self, kind: type[Level]) -> Schedule:
         """The schedule without the levels of a kind."""
@@ -141,10 +141,10 @@ class Schedule:
         raise AttributeError(f"a Schedule has no attribute {name!r}: it has levels, roles, limits and origin.")
 
     def __str__(self) -> str:
-        said = " ".join(map(str, self.levels))
+        levels = " ".join(map(str, self.levels))
         on = "" if self.limits is None else f"; {self.limits.target}"
         plain = "; products as plain sums" if self.roles is not None and self.roles.plain else ""
-        return said + on + plain
+        return levels + on + plain
 
     __repr__ = __str__
 
@@ -194,9 +194,9 @@ def _place_for(level: Level, among: list[Level]) -> int:
     if isinstance(level, Persistent):
         return 0
     if isinstance(level, Grid | Pad):
-        return sum(isinstance(known, Persistent | Grid) for known in among)
+        return sum(isinstance(other, Persistent | Grid) for other in among)
     if isinstance(level, Parts):
-        inside = next((place for place, known in enumerate(among) if axis_of(known) == level.axis), len(among))
+        inside = next((place for place, other in enumerate(among) if axis_of(other) == level.axis), len(among))
         return inside - (inside > 0 and isinstance(among[inside - 1], Lanes))
     return len(among) - isinstance(among[-1], TensorCores | ScalarCores)
 
@@ -206,16 +206,16 @@ def _place_for(level: Level, among: list[Level]) -> int:
 
 def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedule:
     """The schedule of a form on a device; `PlanError` if it leaves out an axis of the form, or has one too many."""
-    known = {*binding.grid, binding.row, binding.column, binding.streamed, *binding.inner} - {None}
-    wanted = {str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None}
-    named = {level.axis for level in schedule.levels if isinstance(level, Grid | Loop | Parts | Lanes | Whole)}
+    axes = {*binding.grid, binding.row, binding.column, binding.streamed, *binding.inner} - {None}
+    tiled_axes = {str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None}
+    names = {level.axis for level in schedule.levels if isinstance(level, Grid | Loop | Parts | Lanes | Whole)}
     on_grid = {level.axis for level in schedule.levels if isinstance(level, Grid)}
-    if unknown := sorted(named - set(map(str, known))):
-        said = ", ".join(sorted(map(str, known)))
-        raise PlanError(f"schedule `{schedule}` names axis {unknown[0]}, and the loop has {said}. Name one of those.")
-    if missing := sorted(wanted - on_grid):
-        raise PlanError(f"schedule `{schedule}` leaves out axis {missing[0]}. Add Grid({missing[0]}, tile).")
-    if inside := sorted(on_grid - wanted):
+    if unknown := sorted(names - set(map(str, axes))):
+        text = ", ".join(sorted(map(str, axes)))
+        raise PlanError(f"schedule `{schedule}` names axis {unknown[0]}, and the loop has {text}. Name one of those.")
+    if absent := sorted(tiled_axes - on_grid):
+        raise PlanError(f"schedule `{schedule}` leaves out axis {absent[0]}. Add Grid({absent[0]}, tile).")
+    if inside := sorted(on_grid - tiled_axes):
         raise PlanError(
             f"schedule `{schedule}` lays axis {inside[0]} along the grid, and it is reduced. Use a Loop over it."
         )
@@ -294,10 +294,10 @@ def choices_of(schedule: AnySchedule) -> dict[str, int | str | bool]:
     return {name: getattr(plan, name) for name in CHOICES}
 
 
-def warn_of_flat_names(used: str) -> None:
+def warn_of_flat_names(name: str) -> None:
     """Warn of a name of the old plan, which the next version does not have."""
     warnings.warn(
-        f"{used} of a schedule goes with the next version. Read `schedule.levels`, and change levels with "
+        f"{name} of a schedule goes with the next version. Read `schedule.levels`, and change levels with "
         "`schedule.having(…)`.",
         DeprecationWarning,
         stacklevel=3,

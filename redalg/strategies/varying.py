@@ -36,13 +36,13 @@ def may_vary(form: FusedForm, binding: Binding, dtypes: Mapping[str, str]) -> fr
     both = {binding.row, binding.streamed}
     bound = {*binding.grid, binding.streamed} | ({binding.row} if binding.row is not None else set())
     plain = {index for one in form.cascade.elements() for index in one.indices if isinstance(index, Axis)}
-    fixed = {axis for producer in form.cascade.producers for axis in producer_axes(producer.cascade)}
-    fixed |= set(form.summed_axes) | {axis for axis in plain if axis.size is not None}
+    constant = {axis for producer in form.cascade.producers for axis in producer_axes(producer.cascade)}
+    constant |= set(form.summed_axes) | {axis for axis in plain if axis.size is not None}
     for element in form.cascade.elements():
         read_singly = multiplies and both <= free_axes(element)  # a mask or a bias, read where it is used
         if len(element.indices) > 1 and "float" in dtypes[element.name] and not read_singly:
-            fixed |= free_axes(element.indices[-1])
-    return frozenset(str(axis.name) for axis in (bound & plain) - fixed)
+            constant |= free_axes(element.indices[-1])
+    return frozenset(str(axis.name) for axis in (bound & plain) - constant)
 
 
 def fits_launch(binding: Binding, problem: Problem) -> bool:
@@ -59,8 +59,8 @@ def producer_axes(cascade: Cascade) -> set[Axis]:
 def check_varying(varying: Collection[str], stages: Stages, binding: Binding, problem: Problem) -> None:
     """Refuse a run-time size that a tile's layout depends on, and any of several stages, each planned for its own."""
     several = len(stages.forms) > 1
-    allowed = frozenset[str]() if several else may_vary(stages.loop, binding, problem.dtypes)
-    said = ", ".join(sorted(allowed)) or "none"
+    axes = frozenset[str]() if several else may_vary(stages.loop, binding, problem.dtypes)
+    choices = ", ".join(sorted(axes)) or "none"
     for name in varying:
         if several:
             raise PlanError(
@@ -68,19 +68,19 @@ def check_varying(varying: Collection[str], stages: Stages, binding: Binding, pr
                 f"{len(stages.forms)} stages, each of which is planned for its own sizes. Those that can: none. Leave "
                 "it out."
             )
-        if name not in allowed:
+        if name not in axes:
             raise PlanError(
                 f"varying: the size of axis {name} cannot change from call to call: tiles hold it whole, or the "
-                f"strides of what they copy depend on it. Those that can: {said}. Leave it out."
+                f"strides of what they copy depend on it. Those that can: {choices}. Leave it out."
             )
 
 
 def with_symbols(problem: Problem, form: FusedForm) -> Problem:
     """The problem with a symbol for every size that varies, in the tensors' shapes too."""
-    taken = {*problem.dtypes, *(one.name for one in form.cascade.scalars()), *(one.name for one in form.outputs)}
-    symbols = {name: size_symbol(name, taken) for name in sorted(problem.varying)}
+    names = {*problem.dtypes, *(one.name for one in form.cascade.scalars()), *(one.name for one in form.outputs)}
+    symbols = {name: size_symbol(name, names) for name in sorted(problem.varying)}
     at = {
-        place: size_symbol("_".join(map(str, place)), taken)
+        place: size_symbol("_".join(map(str, place)), names)
         for place in (unnamed_dimensions(form, problem) if symbols else ())
     }
     for element in form.cascade.elements():
@@ -106,10 +106,10 @@ def unnamed_dimensions(form: FusedForm, problem: Problem) -> dict[tuple[str, int
     return found
 
 
-def size_symbol(axis: str, taken: Collection[str]) -> Symbol:
+def size_symbol(axis: str, names: Collection[str]) -> Symbol:
     """The symbol of a run-time size: `k_size`, with underscores added if the name is taken."""
     name = f"{axis}_size"
-    while name in taken:
+    while name in names:
         name += "_"
     return Symbol(name, integer=True, positive=True)
 

@@ -43,7 +43,7 @@ from redalg.unfused.torch_terms import (
 ALONG = {"sum": "sum", "prod": "prod", "scaled_product": "prod", "compensated_sum": "sum", "max": "amax",
          "min": "amin", "any": "amax", "all": "amin"}  # fmt: skip
 """The methods that reduce along a dimension."""
-TAKEN = ("definition", "exponential", "first_pass", "check", "in_parts", "dtype")
+OTHER_NAMES = ("definition", "exponential", "first_pass", "check", "in_parts", "dtype")
 """The other names that a file defines."""
 
 EXPONENTIAL = '''
@@ -75,39 +75,39 @@ def definition(
     name: str, cascade: Cascade, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]
 ) -> Definition:
     """The definition as a function of that name, for sizes by axis and shapes by tensor."""
-    made = _Definition(cascade, sizes, shapes)
-    text = made.function(name)
+    writer = _Definition(cascade, sizes, shapes)
+    text = writer.function(name)
     carried = set.intersection(*({*one.axes} for one in cascade.outputs))
-    return Definition(text, made.largest, tuple(a for a in made.lay.order if a in carried - made.counted))
+    return Definition(text, writer.largest, tuple(a for a in writer.lay.order if a in carried - writer.counted_axes))
 
 
 @final
 class _Definition:
     def __init__(self, cascade: Cascade, sizes: Mapping[str, int], shapes: Mapping[str, tuple[int, ...]]) -> None:
         self.cascade, self.sizes, self.shapes = cascade, sizes, shapes
-        named = [axis for one in cascade.outputs for axis in one.axes]
-        self.lay = Layout(tuple(dict.fromkeys([*named, *cascade.axes()])), sizes)
-        self.names = Names(TAKEN)
-        given = (*cascade.inputs(), *(str(one.name) for one in cascade.scalars()))
-        self.given = {name: self.names.fresh(kernel_name(name)) for name in given}
+        outputs = [axis for one in cascade.outputs for axis in one.axes]
+        self.lay = Layout(tuple(dict.fromkeys([*outputs, *cascade.axes()])), sizes)
+        self.names = Names(OTHER_NAMES)
+        inputs = (*cascade.inputs(), *(str(one.name) for one in cascade.scalars()))
+        self.arguments = {name: self.names.fresh(kernel_name(name)) for name in inputs}
         self.values: dict[Value, Term] = {}
-        self.known: dict[Basic, Term] = {}
+        self.terms: dict[Basic, Term] = {}
         self.masked: set[Value] = set()
-        self.counted: set[Axis] = set()
+        self.counted_axes: set[Axis] = set()
         self.largest = 0
         self.lines: list[str] = []
-        self.repeated = repeated_expressions(cascade)
+        self.repeats = repeated_expressions(cascade)
 
     def function(self, name: str) -> str:
         """The whole function."""
         self.reduce(self.cascade)
-        made = [self.lay.spread(self.visit(one.expr), one.axes) for one in self.cascade.outputs]
-        shown = ", ".join(term.text for term in made)
-        head = [f"def {name}({', '.join(self.given.values())}):",
+        terms = [self.lay.spread(self.visit(one.expr), one.axes) for one in self.cascade.outputs]
+        results = ", ".join(term.text for term in terms)
+        head = [f"def {name}({', '.join(self.arguments.values())}):",
                 '    """The definition, unfused: every line a whole tensor."""']  # fmt: skip
-        body = [*self.lines, f"return {shown}" + "," * (len(made) == 1)]
-        made_of = {"device": f"{next(iter(self.given.values()))}.device", "dtype": "torch.get_default_dtype()"}
-        body[:0] = [f"{word} = {text}" for word, text in made_of.items() if any(f"{word})" in line for line in body)]
+        body = [*self.lines, f"return {results}" + "," * (len(terms) == 1)]
+        settings = {"device": f"{next(iter(self.arguments.values()))}.device", "dtype": "torch.get_default_dtype()"}
+        body[:0] = [f"{word} = {text}" for word, text in settings.items() if any(f"{word})" in line for line in body)]
         return "\n".join([*head, *("    " + line for line in body)])
 
     # ---- statements --------------------------------------------------------------------------------------------------
@@ -115,27 +115,27 @@ class _Definition:
     def reduce(self, cascade: Cascade, alone: Mapping[Expr, str] | None = None) -> None:
         """Producers, then reductions; `alone` names the value that is a producer as it stands."""
         for producer in cascade.producers:
-            made = producer.cascade.outputs[0].expr
-            self.reduce(producer.cascade, {made: producer.name})
-            term = self.values[made] if made in self.values else self.line(producer.name, self.visit(made))
-            self.assign(producer.value, term, [made])
+            output = producer.cascade.outputs[0].expr
+            self.reduce(producer.cascade, {output: producer.name})
+            term = self.values[output] if output in self.values else self.line(producer.name, self.visit(output))
+            self.assign(producer.value, term, [output])
         axes = cascade.reduced_axes
         for reduction in cascade.reductions:
             name = (alone or {}).get(reduction.value, reduction.name)
             self.assign(reduction.value, self.line(name, self.reduction(reduction, axes)), [reduction.term])
 
-    def assign(self, value: Value, made: Term, of: Iterable[Expr]) -> None:
+    def assign(self, value: Value, term: Term, of: Iterable[Expr]) -> None:
         """Bind a value's name from here on: producers may use one name for different values."""
         if value in self.values:
-            self.known = {node: term for node, term in self.known.items() if not node.has(value)}
-        self.values[value] = made
+            self.terms = {node: memo for node, memo in self.terms.items() if not node.has(value)}
+        self.values[value] = term
         self.masked = self.masked | {value} if any(map(self.is_masked, of)) else self.masked - {value}
 
-    def line(self, wanted: str, made: Term) -> Term:
+    def line(self, stem: str, term: Term) -> Term:
         """`name = text  # its axes`."""
-        name = self.names.fresh(wanted)
-        self.lines.append(f"{name} = {made.text}  # [{', '.join(map(str, made.axes))}]")
-        return Term(name, made.axes)
+        name = self.names.fresh(stem)
+        self.lines.append(f"{name} = {term.text}  # [{', '.join(map(str, term.axes))}]")
+        return Term(name, term.axes)
 
     def is_masked(self, node: Basic) -> bool:
         """Tell if an expression is -inf by what is written, not by the data."""
@@ -143,9 +143,9 @@ class _Definition:
 
     # ---- reductions --------------------------------------------------------------------------------------------------
 
-    def reduction(self, reduction: Reduction, reduced: tuple[Axis, ...]) -> Term:
+    def reduction(self, reduction: Reduction, bound: tuple[Axis, ...]) -> Term:
         """The term of a reduction, by PyTorch's word for it; what selects or follows an order has one axis."""
-        name, axis = reduction.monoid.name, reduced[0]
+        name, axis = reduction.monoid.name, bound[0]
         if name in ("argmax", "argmin", "topk"):
             return self.select(reduction, axis)
         if name in ("first", "last"):
@@ -155,52 +155,52 @@ class _Definition:
         if name == "affine":
             return self.recurrence(reduction, axis)
         if name == "logsumexp":
-            return self.lay.along("logsumexp", self.visit(reduction.term), reduced)
+            return self.lay.along("logsumexp", self.visit(reduction.term), bound)
         if name not in ALONG:
             raise PlanError(
                 f"`{reduction.name}` is reduced by {reduction.monoid}, of which PyTorch has no word. Save no file of "
                 "it."
             )
         if name == "sum":
-            return self.sum_term(reduction.term, reduced)
-        return self.lay.along(ALONG[name], self.visit(reduction.term), reduced)
+            return self.sum_term(reduction.term, bound)
+        return self.lay.along(ALONG[name], self.visit(reduction.term), bound)
 
-    def sum_term(self, term: Expr, reduced: tuple[Axis, ...]) -> Term:
+    def sum_term(self, term: Expr, bound: tuple[Axis, ...]) -> Term:
         """A sum; if its term is a product of several tensors, a contraction."""
         plain = term.is_Mul and not term.has(log) and not any(map(is_indicator, Mul.make_args(term)))
         factors = grouped(term, ()) if plain else ()
         if len(factors) < 2:
-            return self.lay.along("sum", self.visit(term), reduced)
-        made = [(one, self.visit(one)) for one in factors]
+            return self.lay.along("sum", self.visit(term), bound)
+        parts = [(one, self.visit(one)) for one in factors]
         operands = [part if factor.has(Element, Value) else replace(part, text=f"{part.atom}.to(dtype)", level=ATOM)
-                    for factor, part in made if part.tensor]  # fmt: skip
-        numbers = [part for _, part in made if not part.tensor]
-        if not all(any(axis in one.axes for one in operands) for axis in reduced):
-            return self.lay.along("sum", self.visit(term), reduced)
+                    for factor, part in parts if part.tensor]  # fmt: skip
+        numbers = [part for _, part in parts if not part.tensor]
+        if not all(any(axis in one.axes for one in operands) for axis in bound):
+            return self.lay.along("sum", self.visit(term), bound)
         axes = self.lay.union(operands)
         letters = axis_letters(axes)
         spec = ",".join("".join(letters[a] for a in one.axes) for one in operands)
-        kept = tuple(a for a in axes if a not in reduced)
-        result, texts = "".join(letters[a] for a in kept), ", ".join(one.text for one in operands)
-        product = Term(f'torch.einsum("{spec}->{result}", {texts})', kept)
+        free = tuple(a for a in axes if a not in bound)
+        result, texts = "".join(letters[a] for a in free), ", ".join(one.text for one in operands)
+        product = Term(f'torch.einsum("{spec}->{result}", {texts})', free)
         return self.lay.join_terms(" * ", [product, *numbers], PRODUCT) if numbers else product
 
     def select(self, reduction: Reduction, axis: Axis) -> Term:
         """Select by a stable sort: of equal elements the first."""
         axes = ({*reduction.axes} - {reduction.place}) | {axis}
-        made = self.lay.spread(self.visit(reduction.term), tuple(a for a in self.lay.order if a in axes))
-        dim, falling = made.axes.index(axis), reduction.monoid.name != "argmin"
+        row = self.lay.spread(self.visit(reduction.term), tuple(a for a in self.lay.order if a in axes))
+        dim, falling = row.axes.index(axis), reduction.monoid.name != "argmin"
         field = "values" if reduction.result == "values" else "indices"
-        best = f"torch.sort({made.text}, dim={dim}, descending={falling}, stable=True).{field}"
+        best = f"torch.sort({row.text}, dim={dim}, descending={falling}, stable=True).{field}"
         if reduction.place is None:
-            return Term(f"{best}.select({dim}, 0)", tuple(a for a in made.axes if a != axis))
+            return Term(f"{best}.select({dim}, 0)", tuple(a for a in row.axes if a != axis))
         k, length = self.sizes[reduction.place.name], self.sizes[axis.name]
-        numbered = tuple(reduction.place if a == axis else a for a in made.axes)
+        places = tuple(reduction.place if a == axis else a for a in row.axes)
         if length >= k:
-            return Term(f"{best}.narrow({dim}, 0, {k})", numbered)
-        pad = ", ".join(["0, 0"] * (len(numbered) - 1 - dim) + [f"0, {k - length}"])
+            return Term(f"{best}.narrow({dim}, 0, {k})", places)
+        pad = ", ".join(["0, 0"] * (len(places) - 1 - dim) + [f"0, {k - length}"])
         nothing = "-torch.inf" if field == "values" else "-1"
-        return Term(f"torch.nn.functional.pad({best}, ({pad}), value={nothing})", numbered)
+        return Term(f"torch.nn.functional.pad({best}, ({pad}), value={nothing})", places)
 
     def first_or_last(self, reduction: Reduction, axis: Axis) -> Term:
         """The first or last element that counts; NaN if none does."""
@@ -210,11 +210,11 @@ class _Definition:
         row, holds = (self.line(name, self.lay.spread(part, axes)) for name, part in (("row", x), ("counts", counts)))
         place = self.lay.align(self.visit(axis), axes)
         none, word = (length, "amin") if first else (-1, "amax")
-        found = f"torch.where({holds.text} != 0, {place}, {none}).{word}({dim}, keepdim=True)"
-        at = self.line("at", Term(found, axes)).text
-        picked = f"torch.take_along_dim({row.text}, {at}.clamp(0, {length - 1}), {dim})"
-        made = f"torch.where({at} == {none}, torch.nan, {picked}).squeeze({dim})"
-        return Term(made, tuple(a for a in axes if a != axis))
+        position = f"torch.where({holds.text} != 0, {place}, {none}).{word}({dim}, keepdim=True)"
+        at = self.line("at", Term(position, axes)).text
+        element = f"torch.take_along_dim({row.text}, {at}.clamp(0, {length - 1}), {dim})"
+        text = f"torch.where({at} == {none}, torch.nan, {element}).squeeze({dim})"
+        return Term(text, tuple(a for a in axes if a != axis))
 
     def at_max(self, reduction: Reduction, axis: Axis) -> Term:
         """Σ of the weights at the largest values."""
@@ -222,8 +222,8 @@ class _Definition:
         dim = value.axes.index(axis)
         top = Term(f"{value.atom} == {value.atom}.amax({dim}, keepdim=True)", value.axes, RELATION)
         axes = self.lay.union([top, weight])
-        made = Term(f"torch.where({self.lay.align(top, axes)}, {self.lay.align(weight, axes)}, 0.0)", axes)
-        return self.lay.along("sum", made, (axis,))
+        weights = Term(f"torch.where({self.lay.align(top, axes)}, {self.lay.align(weight, axes)}, 0.0)", axes)
+        return self.lay.along("sum", weights, (axis,))
 
     def recurrence(self, reduction: Reduction, axis: Axis) -> Term:
         """h = scale·h + shift, step by step; the product of the scales is its own closed form."""
@@ -231,12 +231,12 @@ class _Definition:
         if reduction.result == "scale":
             return self.lay.along("prod", scale, (axis,))
         axes = self.lay.union([scale, shift, Term("", (axis,))])
-        dim, kept = axes.index(axis), tuple(a for a in axes if a != axis)
+        dim, free = axes.index(axis), tuple(a for a in axes if a != axis)
         a, u = (self.line(name, self.lay.spread(part, axes)) for name, part in (("scales", scale), ("shifts", shift)))
         state, step = self.names.fresh("state"), self.names.fresh("step")
-        moved = f"{a.text}.select({dim}, {step}) * {state} + {u.text}.select({dim}, {step})"
-        self.lines += [f"{state} = 0.0", f"for {step} in range({self.sizes[axis.name]}):", f"    {state} = {moved}"]
-        return Term(state, kept)
+        update = f"{a.text}.select({dim}, {step}) * {state} + {u.text}.select({dim}, {step})"
+        self.lines += [f"{state} = 0.0", f"for {step} in range({self.sizes[axis.name]}):", f"    {state} = {update}"]
+        return Term(state, free)
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -244,20 +244,20 @@ class _Definition:
         """The text of an expression; its name, if it stands twice."""
         if isinstance(node, Value) and node in self.values:
             return self.values[node]
-        if node in self.known:
-            return self.known[node]
-        made = self._visit(node)
-        self.largest = max(self.largest, prod(self.sizes[axis.name] for axis in made.axes))
-        if node in self.repeated and made.tensor:
-            made = self.line("part", made)
-        self.known[node] = made
-        return made
+        if node in self.terms:
+            return self.terms[node]
+        term = self._visit(node)
+        self.largest = max(self.largest, prod(self.sizes[axis.name] for axis in term.axes))
+        if node in self.repeats and term.tensor:
+            term = self.line("part", term)
+        self.terms[node] = term
+        return term
 
     def _visit(self, node: Basic) -> Term:
         for kind, rule in RULES:
             if isinstance(node, kind):
-                made: Term = rule(self, node)
-                return made
+                term: Term = rule(self, node)
+                return term
         raise PlanError(f"`{node}` is a {type(node).__name__}, which has no spelling in PyTorch. Save no file of it.")
 
     def _number(self, node: Expr) -> Term:
@@ -273,9 +273,9 @@ class _Definition:
         return Term(text, (), ATOM if not text.startswith("-") else SUM, tensor=False)
 
     def _axis(self, node: Axis) -> Term:
-        found = Term(f"torch.arange({self.sizes[node.name]}, device=device)", (node,))
-        self.counted.add(node)
-        return self.line(str(node), found)
+        term = Term(f"torch.arange({self.sizes[node.name]}, device=device)", (node,))
+        self.counted_axes.add(node)
+        return self.line(str(node), term)
 
     def _add(self, node: Add) -> Term:
         terms = sorted(node.args, key=lambda one: (one.is_number, one.could_extract_minus_sign()))
@@ -290,8 +290,8 @@ class _Definition:
     def _mul(self, node: Mul) -> Term:
         coefficient, rest = node.as_coeff_Mul(rational=True)
         if coefficient.is_negative:
-            made = self.visit(-node)
-            return replace(made, text=f"-{made.above(SUM)}", level=SUM)
+            term = self.visit(-node)
+            return replace(term, text=f"-{term.above(SUM)}", level=SUM)
         factors = Mul.make_args(rest)
         below = [Pow(one.base, -one.exp) for one in factors if is_reciprocal(one)]
         above = [one for one in factors if not is_reciprocal(one)]
@@ -299,24 +299,24 @@ class _Definition:
         above = [S(coefficient.p), *above] if coefficient.p != 1 else above
         guards = [one for one in above if is_indicator(one)]
         top = self.product([one for one in above if one not in guards])
-        made = self.lay.divide(top, [self.visit(one) for one in below])
+        term = self.lay.divide(top, [self.visit(one) for one in below])
         for guard in guards:
-            made = self.lay.select(self.visit(guard.condition), made, Term("0.0", tensor=False),
-                               turned=guard.args[1] is S.Zero)  # fmt: skip
-        return made
+            term = self.lay.select(self.visit(guard.condition), term, Term("0.0", tensor=False),
+                                   swap=guard.args[1] is S.Zero)  # fmt: skip
+        return term
 
     def product(self, factors: list[Expr]) -> Term:
         """A product; it is 0 where a factor is 0 beside a logarithm of 0."""
         if not factors:
             return Term("1.0", tensor=False)
         terms = [self.visit(one) for one in factors]
-        made = self.lay.join_terms(" * ", terms, PRODUCT) if len(terms) > 1 else terms[0]
+        product = self.lay.join_terms(" * ", terms, PRODUCT) if len(terms) > 1 else terms[0]
         if any(one.has(log) and one.has(Element, Value) for one in factors):
             for factor, term in zip(factors, terms, strict=True):
                 if term.tensor and not factor.has(log):
                     none = Term(f"{term.atom} == 0", term.axes, RELATION)
-                    made = self.lay.select(none, Term("0.0", tensor=False), made)
-        return made
+                    product = self.lay.select(none, Term("0.0", tensor=False), product)
+        return product
 
     def _where(self, node: Where) -> Term:
         return self.lay.select(*map(self.visit, node.args))
@@ -355,15 +355,15 @@ class _Definition:
         return replace(self.lay.join_terms(" & " if isinstance(node, And) else " | ", whole, PRODUCT), level=RELATION)
 
     def _cast(self, node: Cast) -> Term:
-        made = self.visit(node.args[0])
-        made = made if made.tensor else Term(f"torch.tensor({made.text}, device=device)")
+        term = self.visit(node.args[0])
+        term = term if term.tensor else Term(f"torch.tensor({term.text}, device=device)")
         if node.dtype.startswith("int"):
             bits = 8 * DTYPES[node.dtype].bytes
             limits = "" if bits == 64 else f".clamp(-{2 ** (bits - 1)}, {2 ** (bits - 1) - 1})"
-            return replace(made, text=f"{made.atom}.to(dtype).round(){limits}", level=ATOM)
+            return replace(term, text=f"{term.atom}.to(dtype).round(){limits}", level=ATOM)
         row = DTYPES[node.dtype]
-        text = f"{made.atom}.clamp(-{row.largest}, {row.largest})" if row.saturates else made.atom
-        return replace(made, text=f"{text}.to(torch.{node.dtype}).to(dtype)", level=ATOM)
+        text = f"{term.atom}.clamp(-{row.largest}, {row.largest})" if row.saturates else term.atom
+        return replace(term, text=f"{text}.to(torch.{node.dtype}).to(dtype)", level=ATOM)
 
     def _floor(self, node: floor) -> Term:
         above, below = node.args[0].as_numer_denom()
@@ -398,47 +398,47 @@ class _Definition:
     # ---- elements ----------------------------------------------------------------------------------------------------
 
     def _element(self, node: Element) -> Term:
-        name, plain = self.given[node.name], [one for one in node.indices if isinstance(one, Axis)]
+        name, axes = self.arguments[node.name], [one for one in node.indices if isinstance(one, Axis)]
         computed = [one for one in node.indices if not isinstance(one, Axis) and not one.is_Integer]
         if not node.indices:
             return Term(f"{name}.reshape(())")
-        if len(set(plain)) < len(plain) or len(computed) > 1:
+        if len(set(axes)) < len(axes) or len(computed) > 1:
             return self.gather(node)
         if not computed:
             key = [":" if isinstance(one, Axis) else str(one) for one in node.indices]
-            return Term(name if len(plain) == len(key) else f"{name}[{', '.join(key)}]", tuple(plain))
+            return Term(name if len(axes) == len(key) else f"{name}[{', '.join(key)}]", tuple(axes))
         index = self.index(node, computed[0])
-        if len(index.axes) != 1 or index.axes[0] in plain:
+        if len(index.axes) != 1 or index.axes[0] in axes:
             return self.gather(node)
-        key, axes = list[str](), list[Axis]()
+        key, dimensions = list[str](), list[Axis]()
         for place in node.indices:
             key.append(":" if isinstance(place, Axis) else index.text if place is computed[0] else str(place))
-            axes += [place] if isinstance(place, Axis) else [] if place.is_Integer else [index.axes[0]]
+            dimensions += [place] if isinstance(place, Axis) else [] if place.is_Integer else [index.axes[0]]
         if any(one.is_Integer for one in node.indices):
             return self.gather(node)
-        return Term(f"{name}[{', '.join(key)}]", tuple(axes))
+        return Term(f"{name}[{', '.join(key)}]", tuple(dimensions))
 
     def gather(self, node: Element) -> Term:
         """Elements at places of which several are computed, or depend on one another."""
         indices = [self.index(node, one) for one in node.indices]
         axes = self.lay.union(indices)
         key = ", ".join(self.lay.align(one, axes) for one in indices)
-        return Term(f"{self.given[node.name]}[{key}]", axes)
+        return Term(f"{self.arguments[node.name]}[{key}]", axes)
 
     def index(self, node: Element, place: Expr) -> Term:
         """One index; it is kept within its dimension if arithmetic may lead out of it (there a mask hides it)."""
-        made = self.visit(place)
+        index = self.visit(place)
         within = isinstance(place, Axis | Element | floor | Mod) or place.is_Integer
         if within:
-            return made
+            return index
         size = self.shapes[node.name][node.indices.index(place)]
-        return replace(made, text=f"{made.atom}.clamp(0, {size - 1})", level=ATOM)
+        return replace(index, text=f"{index.atom}.clamp(0, {size - 1})", level=ATOM)
 
 
 RULES: tuple[tuple[Any, Any], ...] = (
     (Axis, _Definition._axis),
     (Extent, lambda code, node: Term(str(code.sizes[node.name]), tensor=False)),
-    (Scalar, lambda code, node: Term(code.given[node.name])),
+    (Scalar, lambda code, node: Term(code.arguments[node.name])),
     (Element, _Definition._element), (Add, _Definition._add), (Mul, _Definition._mul), (exp, _Definition._exp),
     (Pow, _Definition._pow), (Where, _Definition._where), (Relational, _Definition._relation),
     ((And, Or, Not), _Definition._boolean),

@@ -25,7 +25,7 @@ from redalg.expression.contents import elements_of, of_kind, values_of
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
-from redalg.lower_tile.ir.program import Parameter, TileProgram, sized
+from redalg.lower_tile.ir.program import Parameter, TileProgram, shape_at
 from redalg.strategies.plan import Problem, shape_of
 from redalg.unfused.definition import EXPONENTIAL, Definition, definition
 
@@ -119,8 +119,8 @@ class Example:
 def check_script(example: Example, seed: int = 0) -> str:
     """Definition and main of a file that holds its kernel to PyTorch."""
     sizes = example.problem.sizes
-    of_last = {name: example.shape(name, example.form) for name in example.form.cascade.inputs()}
-    last = definition("definition", example.form.cascade, sizes, of_last)
+    shapes_of_last = {name: example.shape(name, example.form) for name in example.form.cascade.inputs()}
+    last = definition("definition", example.form.cascade, sizes, shapes_of_last)
     parts = [last]
     for number, form in enumerate(example.passes.earlier, 1):
         shapes = {name: example.shape(name, form) for name in form.cascade.inputs()}
@@ -131,15 +131,15 @@ def check_script(example: Example, seed: int = 0) -> str:
     return "\n\n\n".join([*functions, main_text(example, "in_parts" if cut else "definition", seed)])
 
 
-def in_parts(made: Definition, cascade: Cascade, sizes: Mapping[str, int]) -> str:
+def in_parts(whole: Definition, cascade: Cascade, sizes: Mapping[str, int]) -> str:
     """The definition along one of its axes, a few at a time; empty if its tensors are small."""
-    found = [(axis, places_of(axis, cascade)) for axis in made.free]
-    usable = [(axis, places) for axis, places in found if places is not None and sizes[axis.name] > 1]
-    if made.elements <= LARGEST or not usable:
+    cuts = [(axis, places_of(axis, cascade)) for axis in whole.free]
+    candidates = [(axis, places) for axis, places in cuts if places is not None and sizes[axis.name] > 1]
+    if whole.elements <= LARGEST or not candidates:
         return ""
-    axis, places = usable[0]
+    axis, places = candidates[0]
     length = sizes[axis.name]
-    step = max(1, length * LARGEST // made.elements)
+    step = max(1, length * LARGEST // whole.elements)
     outputs = ", ".join(str(one.axes.index(axis)) for one in cascade.outputs)
     return "\n".join([
         "def in_parts(*inputs):",
@@ -155,14 +155,14 @@ def in_parts(made: Definition, cascade: Cascade, sizes: Mapping[str, int]) -> st
 
 def places_of(axis: Axis, cascade: Cascade) -> list[int | None] | None:
     """For every input, the dimension that an axis indexes (None: no such); None if one tensor has two."""
-    made: list[int | None] = []
+    dimensions: list[int | None] = []
     for name in cascade.inputs():
         indices = [one.indices for one in cascade.elements() if one.name == name]
-        found = {tuple(place for place, index in enumerate(one) if index == axis) for one in indices}
-        if len(found) != 1 or len(found_one := found.pop()) > 1:
+        places = {tuple(dimension for dimension, index in enumerate(one) if index == axis) for one in indices}
+        if len(places) != 1 or len(place := places.pop()) > 1:
             return None
-        made.append(found_one[0] if found_one else None)
-    return [*made, *(None for _ in cascade.scalars())]
+        dimensions.append(place[0] if place else None)
+    return [*dimensions, *(None for _ in cascade.scalars())]
 
 
 # ---- main ------------------------------------------------------------------------------------------------------------
@@ -171,7 +171,7 @@ def places_of(axis: Axis, cascade: Cascade) -> list[int | None] | None:
 def main_text(example: Example, define: str, seed: int) -> str:
     """Text of `main`: draw inputs, run the kernel and the definition, compare, exit with 1 if an output is wrong."""
     program, cascade = example.program, example.form.cascade
-    parameters = [replace(one, shape=sized(one.shape, example.run_time)) for one in program.parameters]
+    parameters = [replace(one, shape=shape_at(one.shape, example.run_time)) for one in program.parameters]
     inputs = {one.key: one for one in parameters if one.role in ("input", "scalar")}
     outputs = {one.key: one for one in parameters if one.role == "output"}
     lines = ['device = "cpu" if TARGET["target"] == "c" else "cuda"', f"torch.manual_seed({seed})"]
@@ -198,17 +198,17 @@ def earlier_passes(example: Example) -> list[str]:
     """The inputs and results of the passes before the last, by their definitions."""
     if not example.passes.earlier:
         return []
-    computed = {output.name for output in example.passes.handed_on}
+    results = {output.name for output in example.passes.handed_on}
     inputs = {name: Parameter(name, example.shape(name, form), example.dtypes[name], "input", name)
-              for form in example.passes.earlier for name in form.cascade.inputs() if name not in computed}  # fmt: skip
+              for form in example.passes.earlier for name in form.cascade.inputs() if name not in results}  # fmt: skip
     lines = ["before = {", *(f'    "{one.name}": {random(one, example)},' for one in inputs.values()), "}"]
     for number, form in enumerate(example.passes.earlier, 1):
         cascade = form.cascade
-        taken = [f'before["{name}"]' + ".double()" * (name in inputs and "float" in inputs[name].dtype)
-                 for name in cascade.inputs()]  # fmt: skip
-        taken += [f"torch.tensor({scalar_value(one)}, device=device)" for one in cascade.scalars()]
+        arguments = [f'before["{name}"]' + ".double()" * (name in inputs and "float" in inputs[name].dtype)
+                     for name in cascade.inputs()]  # fmt: skip
+        arguments += [f"torch.tensor({scalar_value(one)}, device=device)" for one in cascade.scalars()]
         names = ", ".join(f'"{one.name}"' for one in cascade.outputs)
-        lines += [f"before |= zip(({names},), in_dtype(torch.float64, pass_{number}, ({', '.join(taken)},)))"]
+        lines += [f"before |= zip(({names},), in_dtype(torch.float64, pass_{number}, ({', '.join(arguments)},)))"]
     return lines
 
 
@@ -233,8 +233,8 @@ def random(parameter: Parameter, example: Example) -> str:
     if "int" in parameter.dtype:
         high = 2 if parameter.dtype == "uint8" else integer_bound(parameter.key, example)
         return f"torch.randint(0, {high}, {parameter.shape}, dtype=torch.{parameter.dtype}).to(device)"
-    made = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (parameter.key in divisors(example))
-    return f"{made}.to(torch.{parameter.dtype}).to(device)"
+    text = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (parameter.key in divisors(example))
+    return f"{text}.to(torch.{parameter.dtype}).to(device)"
 
 
 def divisors(example: Example) -> set[str]:
@@ -249,11 +249,11 @@ def divisors(example: Example) -> set[str]:
 def integer_bound(name: str, example: Example) -> int:
     """The bound below which a tensor's integers lie: within the dimensions that it indexes, or among those axes."""
     forms = example.passes
-    indexed = [example.shape(element.name, form)[place]
+    lengths = [example.shape(element.name, form)[place]
                for form in forms for element in form.cascade.elements() for place, index in enumerate(element.indices)
                if isinstance(index, Element) and index.name == name]  # fmt: skip
-    if indexed:
-        return min(indexed)
+    if lengths:
+        return min(lengths)
     relations = of_kind(Relational, *(expr for form in forms for expr in form.cascade.expressions()))
     beside = [beside_elements(one) for one in relations if name in {each.name for each in elements_of(one)}]
     sizes = [example.problem.sizes[axis.name] for each in beside for axis in each]
@@ -275,8 +275,8 @@ def scalar_value(symbol: Scalar) -> str:
 def definition_argument(parameter: Parameter, example: Example) -> str:
     """An argument as the definition takes it: in the user's shape, in float64 or 64-bit integers."""
     shape = example.shape(parameter.key, example.form)
-    shaped = "" if shape == sized(parameter.shape, example.run_time) else f".reshape({shape})"
-    return f'arguments["{parameter.name}"]{shaped}.{"long" if "int" in parameter.dtype else "double"}()'
+    reshape = "" if shape == shape_at(parameter.shape, example.run_time) else f".reshape({shape})"
+    return f'arguments["{parameter.name}"]{reshape}.{"long" if "int" in parameter.dtype else "double"}()'
 
 
 def input_moves(example: Example) -> list[str]:
@@ -287,8 +287,8 @@ def input_moves(example: Example) -> list[str]:
     casts = of_kind(RunningCast, *(factor for one in example.form.accumulators for factor in one.factors))
     narrow = {one.name: cast.dtype for cast in casts for one in elements_of(cast)}
     units = {name: max(base, unit(narrow[name])) if name in narrow else base for name in cascade.inputs()}
-    made = [f"(2**{units[name]}{', True' * ('int' in narrow.get(name, ''))},)" for name in cascade.inputs()]
-    return [*made, *(f"(2**{base},)" for _ in cascade.scalars())]
+    moves = [f"(2**{units[name]}{', True' * ('int' in narrow.get(name, ''))},)" for name in cascade.inputs()]
+    return [*moves, *(f"(2**{base},)" for _ in cascade.scalars())]
 
 
 def empties(example: Example) -> list[str]:

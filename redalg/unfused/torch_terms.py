@@ -54,20 +54,20 @@ class Layout:
 
     def union(self, terms: Iterable[Term]) -> tuple[Axis, ...]:
         """The axes of all, in one order."""
-        found = {axis for one in terms for axis in one.axes}
-        return tuple(axis for axis in self.order if axis in found)
+        axes = {axis for one in terms for axis in one.axes}
+        return tuple(axis for axis in self.order if axis in axes)
 
     def align(self, term: Term, axes: Sequence[Axis], level: int = -1) -> str:
         """A text that broadcasts against tensors of these axes."""
         own = tuple(axis for axis in axes if axis in term.axes)
-        made = term
+        aligned = term
         if own != term.axes:
-            made = Term(f"{term.atom}.permute({', '.join(str(term.axes.index(axis)) for axis in own)})", own)
+            aligned = Term(f"{term.atom}.permute({', '.join(str(term.axes.index(axis)) for axis in own)})", own)
         if own and own != tuple(axes[-len(own) :]):
             start = axes.index(own[0])
             marks = [":" if axis in own else "None" for axis in axes[start:]]
-            made = Term(f"{made.atom}[{', '.join(marks)}]", own)
-        return made.above(level)
+            aligned = Term(f"{aligned.atom}[{', '.join(marks)}]", own)
+        return aligned.above(level)
 
     def join_terms(self, sign: str, terms: Sequence[Term], level: int) -> Term:
         """Terms joined by an operator."""
@@ -77,29 +77,29 @@ class Layout:
 
     def spread(self, term: Term, axes: tuple[Axis, ...]) -> Term:
         """A tensor of exactly these axes, in their order."""
-        ordered = self.align(term, [axis for axis in axes if axis in term.axes])
+        text = self.align(term, [axis for axis in axes if axis in term.axes])
         if len(term.axes) == len(axes) and term.tensor:
-            return Term(ordered, axes, term.level if ordered == term.text else ATOM)
+            return Term(text, axes, term.level if text == term.text else ATOM)
         sizes = ", ".join("-1" if axis in term.axes else str(self.sizes[axis.name]) for axis in axes)
         if not term.tensor:
             return Term(f"torch.full(({sizes}{',' * (len(axes) == 1)}), {term.text}, device=device)", axes)
-        kept = Term(self.align(term, axes), axes, term.level if self.align(term, axes) == term.text else ATOM)
-        return Term(f"{kept.atom}.expand({sizes})", axes) if sizes else kept
+        view = Term(self.align(term, axes), axes, term.level if self.align(term, axes) == term.text else ATOM)
+        return Term(f"{view.atom}.expand({sizes})", axes) if sizes else view
 
-    def along(self, word: str, made: Term, axes: tuple[Axis, ...]) -> Term:
+    def along(self, word: str, term: Term, axes: tuple[Axis, ...]) -> Term:
         """`x.word(dim)`; what does not vary along an axis is written out along it."""
-        missing = [axis for axis in axes if axis not in made.axes]
-        length = prod(self.sizes[axis.name] for axis in missing)
-        if missing and word == "sum":
-            made = self.join_terms(" * ", [Term(str(length), tensor=False), made], PRODUCT)
-        elif missing:
-            ones = f"torch.ones({', '.join(str(self.sizes[axis.name]) for axis in missing)}, device=device)"
-            made = self.join_terms(" * ", [made, Term(ones, tuple(missing))], PRODUCT)
-        dims = sorted(made.axes.index(axis) for axis in axes if axis in made.axes)
-        left = tuple(axis for axis in made.axes if axis not in axes)
+        absent = [axis for axis in axes if axis not in term.axes]
+        length = prod(self.sizes[axis.name] for axis in absent)
+        if absent and word == "sum":
+            term = self.join_terms(" * ", [Term(str(length), tensor=False), term], PRODUCT)
+        elif absent:
+            ones = f"torch.ones({', '.join(str(self.sizes[axis.name]) for axis in absent)}, device=device)"
+            term = self.join_terms(" * ", [term, Term(ones, tuple(absent))], PRODUCT)
+        dims = sorted(term.axes.index(axis) for axis in axes if axis in term.axes)
+        rest = tuple(axis for axis in term.axes if axis not in axes)
         if len(dims) > 1 and word != "prod":  # which takes one dimension at a time
-            return Term(f"{made.atom}.{word}({tuple(dims)})", left)
-        return Term(made.atom + "".join(f".{word}({dim})" for dim in reversed(dims)), left) if dims else made
+            return Term(f"{term.atom}.{word}({tuple(dims)})", rest)
+        return Term(term.atom + "".join(f".{word}({dim})" for dim in reversed(dims)), rest) if dims else term
 
     def divide(self, top: Term, below: list[Term]) -> Term:
         """top / (a * b)."""
@@ -110,9 +110,9 @@ class Layout:
         text = f"{self.align(top, axes, SUM)} / {self.align(under, axes, PRODUCT)}"
         return Term(text, axes, PRODUCT, top.tensor or under.tensor)
 
-    def select(self, condition: Term, a: Term, b: Term, *, turned: bool = False) -> Term:
+    def select(self, condition: Term, a: Term, b: Term, *, swap: bool = False) -> Term:
         """torch.where."""
-        a, b = (b, a) if turned else (a, b)
+        a, b = (b, a) if swap else (a, b)
         axes = self.union([condition, a, b])
         holds = self.align(condition, axes) if condition.tensor else f"torch.tensor({condition.text}, device=device)"
         numbers = not a.tensor and not b.tensor
@@ -123,22 +123,22 @@ class Layout:
         """The larger or smaller of tensors and numbers."""
         word, bound = ("maximum", "min") if name == "Max" else ("minimum", "max")
         tensors = [one for one in parts if one.tensor]
-        axes, made = self.union(parts), tensors[0]
+        axes, result = self.union(parts), tensors[0]
         for tensor in tensors[1:]:
-            made = Term(f"torch.{word}({self.align(made, axes)}, {self.align(tensor, axes)})", axes)
+            result = Term(f"torch.{word}({self.align(result, axes)}, {self.align(tensor, axes)})", axes)
         for part in parts:
-            made = made if part.tensor else Term(f"{made.atom}.clamp({bound}={part.text})", made.axes)
-        return made
+            result = result if part.tensor else Term(f"{result.atom}.clamp({bound}={part.text})", result.axes)
+        return result
 
 
 def axis_letters(axes: Iterable[Axis]) -> dict[Axis, str]:
     """A letter for each axis: its own if it has one."""
-    made: dict[Axis, str] = {}
+    letters: dict[Axis, str] = {}
     for axis in axes:
-        wanted = [str(axis)] if len(str(axis)) == 1 and str(axis).isascii() else []
-        made[axis] = next(letter for letter in (*wanted, *str(axis).lower()[:1], *ascii_letters)
-                          if letter in ascii_letters and letter not in made.values())  # fmt: skip
-    return made
+        own = [str(axis)] if len(str(axis)) == 1 and str(axis).isascii() else []
+        letters[axis] = next(letter for letter in (*own, *str(axis).lower()[:1], *ascii_letters)
+                             if letter in ascii_letters and letter not in letters.values())  # fmt: skip
+    return letters
 
 
 def repeated_expressions(cascade: Cascade) -> frozenset[Basic]:

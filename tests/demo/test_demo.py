@@ -144,8 +144,8 @@ def test_the_demo_shows_everything(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 @pytest.mark.slow
 def test_the_demo_as_a_command(tmp_path: Path) -> None:
     kernel = tmp_path / "attention.py"
-    done = command("demo", "--length", "128", "--heads", "2", "--kernel", str(kernel))
-    assert (done.returncode, done.stderr) == (0, "")
+    process = command("demo", "--length", "128", "--heads", "2", "--kernel", str(kernel))
+    assert (process.returncode, process.stderr) == (0, "")
     assert kernel.exists()
 
 
@@ -189,9 +189,9 @@ def test_show_takes_sizes_and_dtype() -> None:
 )
 def test_wrong_sizes_are_told(sizes: str, message: str) -> None:
     out, _ = console()
-    with pytest.raises(InputError) as caught:
+    with pytest.raises(InputError) as error:
         show.show(out, "variance", "c", sizes)
-    assert str(caught.value) == message
+    assert str(error.value) == message
 
 
 @pytest.mark.sweep(2)
@@ -199,9 +199,9 @@ def test_wrong_sizes_are_told(sizes: str, message: str) -> None:
     ("name", "target"), [("attention", "sm_90a"), ("variance", "c"), ("logsumexp", "sm_90a"), ("logsumexp", "c")]
 )
 def test_show_as_a_command(name: str, target: str) -> None:
-    done = command("show", name, "--target", target)
-    assert (done.returncode, done.stderr) == (0, "")
-    assert "T.prim_func" in done.stdout
+    process = command("show", name, "--target", target)
+    assert (process.returncode, process.stderr) == (0, "")
+    assert "T.prim_func" in process.stdout
 
 
 def test_show_loads_neither_torch_nor_tilelang() -> None:
@@ -209,20 +209,20 @@ def test_show_loads_neither_torch_nor_tilelang() -> None:
         "import sys; from redalg.__main__ import main; main(['show', 'variance', '--target', 'c']);"
         "print({'torch', 'tilelang'} & sys.modules.keys(), file=sys.stderr)"
     )
-    done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
-    assert done.stderr == "set()\n"
+    process = subprocess.run([sys.executable, "-c", code], cwd=ROOT, check=True, capture_output=True, text=True)
+    assert process.stderr == "set()\n"
 
 
 def test_without_a_verb_there_is_help() -> None:
-    done = command()
-    assert (done.returncode, done.stderr) == (0, "")
-    assert all(verb in done.stdout for verb in ("demo", "show"))
+    process = command()
+    assert (process.returncode, process.stderr) == (0, "")
+    assert all(verb in process.stdout for verb in ("demo", "show"))
 
 
 def test_wrong_usage_exits_with_2() -> None:
-    done = command("show", "nonsense")
-    assert done.returncode == 2
-    assert "invalid choice: 'nonsense'" in done.stderr
+    process = command("show", "nonsense")
+    assert process.returncode == 2
+    assert "invalid choice: 'nonsense'" in process.stderr
 
 
 def test_errors_of_redalg_are_one_line_and_exit_with_1(capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,9 +233,9 @@ def test_errors_of_redalg_are_one_line_and_exit_with_1(capsys: pytest.CaptureFix
 @pytest.mark.parametrize("missing", ["torch", "tilelang"])
 def test_the_demo_says_what_is_not_installed(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redalg.__main__.find_spec", lambda name: None if name == missing else object())
-    with pytest.raises(RedalgError) as caught:
+    with pytest.raises(RedalgError) as error:
         raise_from_demo()
-    assert str(caught.value) == (
+    assert str(error.value) == (
         f"the demo needs {missing}, which is not installed. Run: pip install 'redalg[tilelang]'"
     )
 

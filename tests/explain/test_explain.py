@@ -210,13 +210,13 @@ def test_no_hash_seed_changes_a_letter() -> None:
 
 def test_a_refusal_says_which_why_and_what_next() -> None:
     x = ra.tensor("x[b,n]")
-    with pytest.raises(ra.NotFusible) as caught:
+    with pytest.raises(ra.NotFusible) as error:
         ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n))
-    text = explain_refusal(caught.value)
+    text = explain_refusal(error.value)
     assert text.startswith("Not fusible")
     assert all(text_width(line) <= WIDTH for line in text.splitlines())
     flat = " ".join(text.split())
-    for part in (caught.value.reduction, caught.value.reason, caught.value.hint):
+    for part in (error.value.reduction, error.value.reason, error.value.hint):
         assert " ".join(part.split()) in flat
 
 
@@ -367,7 +367,7 @@ def test_the_update_in_exact_arithmetic_is_the_same(case: Case) -> None:
         (at(moves.incremental(moves.element), 6), at(moves.exact(moves.element), 6)),
     ):
         if not closed:
-            assert not moves.centred or moves.rescaled
+            assert not moves.tile_centres or moves.scaled_pivots
             continue
         wanted = Reader(data, names={**state, **piece}).read(general).names
         reader = Reader(data, names={**state, **piece}).read(without(general, moves)).read(closed)
@@ -378,7 +378,7 @@ def test_the_update_in_exact_arithmetic_is_the_same(case: Case) -> None:
 
 def without(equations: list[Equation], moves: Moves) -> list[Equation]:
     """The equations that no centre found from the data enters."""
-    moved = {mark_value(one.value, PRIME).name for one in moves.moving}
+    moved = {mark_value(one.value, PRIME).name for one in moves.moving_sums}
     moved |= {mark_value(one.value, PRIME).name for one in moves.form.shifted}
     return [one for one in equations if one.left.name not in moved and "delta" not in one.left.name]
 

@@ -149,8 +149,8 @@ def test_roundings_are_told_with_their_bounds() -> None:
 def flatten(fused: Fused, title: str) -> list[Equation]:
     from redalg.explain.sections import derivation
 
-    made = derivation(fused.decomposition, fused.passes)
-    return [one for section, one in made.equations() if section.startswith(title)]
+    content = derivation(fused.decomposition, fused.passes)
+    return [one for section, one in content.equations() if section.startswith(title)]
 
 
 def test_two_passes_are_both_shown() -> None:
@@ -262,11 +262,11 @@ def test_refusals_are_well_formed_and_say_how_sure_they_are(name: str) -> None:
     expr, heading = REFUSED[name]
     value = ra.analyze(expr)
     assert not isinstance(value, ra.Exact | ra.Approximate)
-    with pytest.raises((ra.NotFusible, ra.Undecided)) as caught:
+    with pytest.raises((ra.NotFusible, ra.Undecided)) as error:
         ra.fuse(expr)
     text = explain_refusal(value)
     assert text.startswith(heading)
-    assert text == explain_refusal(caught.value)
+    assert text == explain_refusal(error.value)
     assert all(text_width(line) <= WIDTH for line in text.splitlines())
     well_formed(value._repr_latex_(), value._repr_html_())
     for part in (value.reason, value.hint):

@@ -76,9 +76,9 @@ def test_statistics_are_their_definitions(
     n: int,
     backend: str,
 ) -> None:
-    given = {name: array.astype(np.float32) for name, array in data(n).items()}
-    want = definition(**{name: array.astype(np.float64) for name, array in given.items()})
-    assert error(pattern()(**given, backend=backend), want) <= TOLERANCE
+    inputs = {name: array.astype(np.float32) for name, array in data(n).items()}
+    want = definition(**{name: array.astype(np.float64) for name, array in inputs.items()})
+    assert error(pattern()(**inputs, backend=backend), want) <= TOLERANCE
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -60,8 +60,8 @@ def operands(lowered: Lowered) -> set[str]:
 def test_a_scale_that_is_a_power_of_two_is_exact(backend: str, shape: tuple[int, ...], dtype: torch.dtype) -> None:
     rows, columns, length = shape
     tensors = drawn(rows, columns, length, dtype)
-    made = POWER(**tensors, backend=backend)
-    assert worst_error(made, POWER.reference(**tensors)) <= 2e-6
+    out = POWER(**tensors, backend=backend)
+    assert worst_error(out, POWER.reference(**tensors)) <= 2e-6
 
 
 @pytest.mark.parametrize("shape", [(70, 150, 200), (1, 1, 1)])
@@ -110,8 +110,8 @@ def test_tile_interpreter(form: str, target: str) -> None:
     sizes = {"m": 20, "n": 40, "k": 96}
     plan = with_choices(lower(one.form, target, sizes, dtypes).plan, block_streamed=96)
     lowered = lower(one.form, target, sizes, dtypes, plan=plan)
-    made = interpret(lowered.program, {name: array.float().numpy() for name, array in tensors.items()})
-    assert worst_error(torch.from_numpy(made["out"]), wanted) <= 2e-6
+    out = interpret(lowered.program, {name: array.float().numpy() for name, array in tensors.items()})
+    assert worst_error(torch.from_numpy(out["out"]), wanted) <= 2e-6
 
 
 @pytest.mark.parametrize(
@@ -148,8 +148,8 @@ def test_products_of_inputs_as_they_lie(spelled: str, columns: int) -> None:
     tensors = {one.name: torch.randn([sizes[axis.name] for axis in one.indices], generator=generator) for one in (x, W)}
     sizes = {name: size for name, size in sizes.items() if name != "b" or batched}
     plan = form.lower("c", sizes, dict.fromkeys(("x", "W"), "float32")).plan
-    made = form(**tensors, backend="tilelang", plan=with_choices(plan, block_column=columns))
-    assert worst_error(made, form.reference(**tensors)) <= 70 * 2**-24
+    out = form(**tensors, backend="tilelang", plan=with_choices(plan, block_column=columns))
+    assert worst_error(out, form.reference(**tensors)) <= 70 * 2**-24
 
 
 def test_rows_of_the_outputs_are_rows_of_tiles() -> None:
@@ -171,8 +171,8 @@ def test_a_power_of_two_near_a_step_is_the_same_power_everywhere(backend: str) -
     x = torch.randn(len(steps), 64, generator=generator)
     tensors = {"x": x / x.abs().amax(1, keepdim=True) * steps, "W": torch.randn(8, 64, generator=generator).to(E4M3)}
     tensors["w"] = torch.ones(8)
-    wanted, made = POWER.reference(**tensors), POWER(**tensors, backend=backend).double()
-    assert ((made - wanted).abs().amax(1) / wanted.abs().amax(1)).max() <= 1e-2
+    wanted, out = POWER.reference(**tensors), POWER(**tensors, backend=backend).double()
+    assert ((out - wanted).abs().amax(1) / wanted.abs().amax(1)).max() <= 1e-2
 
 
 def test_a_row_of_zeros_gives_zeros() -> None:
@@ -190,8 +190,8 @@ def test_numpy_arrays_of_eight_bits() -> None:
     arrays["W"] = tensors["W"].float().numpy().astype(dtypes.float8_e4m3fn)
     for form in (POWER, TWO_PASSES):
         for backend in ("numpy", "torch"):
-            made = form(**arrays, backend=backend)
-            assert np.allclose(made, form.reference(**tensors).numpy(), rtol=2e-6)
+            out = form(**arrays, backend=backend)
+            assert np.allclose(out, form.reference(**tensors).numpy(), rtol=2e-6)
 
 
 def test_eight_bits_decide_no_dtype() -> None:

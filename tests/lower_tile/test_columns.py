@@ -83,20 +83,20 @@ def test_any_tile_of_columns_means_the_definition(name: str, data: st.DataObject
     )
     lowered = form.lower("c", **known(form, tensors), plan=plan)
     assert numbers_of(lowered.plan).along_rows
-    made = interpret(lowered.program, tensors)["out"]
+    out = interpret(lowered.program, tensors)["out"]
     wanted = np.asarray(form.reference(**tensors), np.float64)
     finite = np.isfinite(wanted)
     scale = float(np.max(np.abs(wanted), initial=1e-6, where=finite))  # a residual of one element is a rounding
-    np.testing.assert_array_equal(np.isfinite(made), finite)
-    np.testing.assert_allclose(made[finite] / scale, wanted[finite] / scale, atol=3e-5)
+    np.testing.assert_array_equal(np.isfinite(out), finite)
+    np.testing.assert_allclose(out[finite] / scale, wanted[finite] / scale, atol=3e-5)
 
 
 @pytest.mark.parametrize("name", ["lengths", "of batches"])
 def test_the_c_target_runs_lanes_along_columns(name: str) -> None:
     form = FORMS[name]
     tensors = {key: torch.from_numpy(array) for key, array in drawn(form, 101, 37, 0, 3.0).items()}
-    made = form(**tensors, backend="tilelang", plan=schedule(form, 16, 8, 2))
-    torch.testing.assert_close(made.double(), form.reference(**tensors).double(), rtol=1e-5, atol=1e-5)
+    out = form(**tensors, backend="tilelang", plan=schedule(form, 16, 8, 2))
+    torch.testing.assert_close(out.double(), form.reference(**tensors).double(), rtol=1e-5, atol=1e-5)
 
 
 def test_a_tile_of_columns_is_read_and_reduced_column_by_column() -> None:
@@ -127,8 +127,8 @@ def test_few_columns_do_not_leave_lanes_idle() -> None:
 
 def test_every_schedule_of_columns_that_is_listed_has_lanes_along_them() -> None:
     form, sizes = FORMS["variance"], {"n": 4096, "c": 256}
-    listed = [candidate.plan for candidate in form.plans(sizes, {"x": "float32"}, "H200")][:40]
-    kernels = [plan for plan in listed if isinstance(plan, Schedule)]
+    candidates = [candidate.plan for candidate in form.plans(sizes, {"x": "float32"}, "H200")][:40]
+    kernels = [plan for plan in candidates if isinstance(plan, Schedule)]
     assert kernels
     assert all(numbers_of(plan).along_rows for plan in kernels)
     for plan in kernels[:3]:
@@ -160,5 +160,5 @@ def test_nvcc_compiles_lanes_along_columns(name: str) -> None:
 def test_a_gpu_runs_lanes_along_columns(name: str) -> None:
     form = FORMS[name]
     tensors = {key: torch.from_numpy(array).cuda() for key, array in drawn(form, 5000, 200, 0, 3.0).items()}
-    made = form(**tensors)
-    torch.testing.assert_close(made.double(), form.reference(**tensors).double().cuda(), rtol=2e-5, atol=2e-5)
+    out = form(**tensors)
+    torch.testing.assert_close(out.double(), form.reference(**tensors).double().cuda(), rtol=2e-5, atol=2e-5)

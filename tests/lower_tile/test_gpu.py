@@ -25,18 +25,18 @@ def named(cases: list[Case]) -> list[object]:
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_float32_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case, "cuda"), fused(case.form)
-    made = form(**tensors, empty=case.empty, sizes=case.sizes)
+    out = form(**tensors, empty=case.empty, sizes=case.sizes)
     bound = 4e-6 if case.form in ("attention", "latent") and case.tolerance < 1e-5 else case.tolerance
-    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= bound
+    assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= bound
 
 
 @pytest.mark.parametrize("case", named(NARROW))
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
 def test_sixteen_bits_equal_the_definition(case: Case, dtype: torch.dtype) -> None:
     tensors, form = cast(tensors_of(case, "cuda"), dtype), fused(case.form)
-    made = form(**tensors, empty=case.empty, sizes=case.sizes)
+    out = form(**tensors, empty=case.empty, sizes=case.sizes)
     bound = BOUNDS[dtype] * (4 if case.form == "weighted variance" else 1)
-    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= bound
+    assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= bound
 
 
 @pytest.mark.parametrize("name", ["513 x 1000", "width 80", "width 128", "one query"])
@@ -72,8 +72,8 @@ def test_an_extremum_that_met_nan_is_nan(rows: int) -> None:
     """Also where the row is cut into segments (one row does not fill the chip)."""
     data = torch.arange(rows * 300_000, dtype=torch.float32).reshape(rows, 300_000).cuda()
     data[0, 7] = torch.nan
-    made = fused("rows")(x=data)
-    assert made.top.isnan().tolist() == made.lse.isnan().tolist() == [True] + [False] * (rows - 1)
+    out = fused("rows")(x=data)
+    assert out.top.isnan().tolist() == out.lse.isnan().tolist() == [True] + [False] * (rows - 1)
 
 
 @pytest.mark.parametrize("segments", [2, 3])
@@ -82,8 +82,8 @@ def test_segments_share_the_live_tiles(name: str, segments: int) -> None:
     case = next(one for one in CASES if one.name == name)
     tensors, form = cast(tensors_of(case, "cuda"), torch.float16), fused(case.form)
     plan = with_choices(form.lower("sm_90a", **problem(form, tensors, case.sizes)).plan, segments=segments)
-    made = form(**tensors, empty=case.empty, sizes=case.sizes, plan=plan)
-    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= BOUNDS[torch.float16]
+    out = form(**tensors, empty=case.empty, sizes=case.sizes, plan=plan)
+    assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= BOUNDS[torch.float16]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
@@ -110,7 +110,7 @@ def test_chains_as_operations_of_pytorch_are_captured_in_a_graph(row: str) -> No
     assert worst_error(form(**tensors, plan=plan), form.reference(**tensors)) <= bound
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        made = form(**tensors, plan=plan)
+        out = form(**tensors, plan=plan)
     kernel = form.lower(target_of("cuda:0"), one.sizes, one.dtypes).plan
     for seed in (1, 2):
         torch.manual_seed(seed)
@@ -118,5 +118,5 @@ def test_chains_as_operations_of_pytorch_are_captured_in_a_graph(row: str) -> No
             tensor.copy_(torch.randn_like(tensor))
         graph.replay()
         torch.cuda.synchronize()
-        assert worst_error(made, form.reference(**tensors)) <= bound
-        assert worst_error(made, form(**tensors, plan=kernel)) <= 2 * bound
+        assert worst_error(out, form.reference(**tensors)) <= bound
+        assert worst_error(out, form(**tensors, plan=kernel)) <= 2 * bound

@@ -45,8 +45,8 @@ def test_outputs_are_stored_by_one_loop(name: str) -> None:
     apart = (FIRST, first, second)
     both = fuse_row_loops(apart, frozenset({"row"}))
     assert len(both) == 1 + loops
-    given = {"x": np.arange(7, dtype="f")}
-    before, after = interpret(program(*apart), given), interpret(program(*both), given)
+    inputs = {"x": np.arange(7, dtype="f")}
+    before, after = interpret(program(*apart), inputs), interpret(program(*both), inputs)
     for key in before:
         np.testing.assert_array_equal(before[key], after[key])
 

@@ -24,16 +24,16 @@ def named(cases: list[Case]) -> list[object]:
 def plan_of(case: Case) -> Schedule:
     """The default plan of a case on the C target."""
     form = fused(case.form)
-    made: Schedule = form.lower("c", **problem(form, tensors_of(case)), empty=case.empty).plan
-    return made
+    plan: Schedule = form.lower("c", **problem(form, tensors_of(case)), empty=case.empty).plan
+    return plan
 
 
 @pytest.mark.sweep(8)
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_c_target_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case), fused(case.form)
-    made = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes)
-    assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= case.tolerance
+    out = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes)
+    assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= case.tolerance
 
 
 @pytest.mark.sweep(8)
@@ -42,8 +42,8 @@ def test_c_target_equals_the_definition(case: Case) -> None:
 def test_tile_interpreter_equals_the_definition(case: Case, target: str) -> None:
     tensors, form = tensors_of(case), fused(case.form)
     lowered = form.lower(target, **problem(form, tensors, case.sizes), empty=case.empty)
-    made = interpret(lowered.program, {name: array.numpy() for name, array in tensors.items()})
-    outputs = {one.name: torch.from_numpy(made[one.name]) for one in form.cascade.outputs}
+    out = interpret(lowered.program, {name: array.numpy() for name, array in tensors.items()})
+    outputs = {one.name: torch.from_numpy(out[one.name]) for one in form.cascade.outputs}
     for one in form.cascade.outputs:
         wanted = form.reference(**tensors, sizes=case.sizes)
         wanted = wanted if len(outputs) == 1 else getattr(wanted, one.name)
@@ -68,9 +68,9 @@ def test_every_level_equals_the_definition(case: Case, level: str) -> None:
     plan = plan_of(case)
     length = problem(form, tensors)["sizes"][plan.binding.streamed.name]
     plan = with_choices(plan, level=level, block_streamed=length if level == "row" else 16)
-    made = form(**tensors, backend="tilelang", plan=plan, empty=case.empty)
+    out = form(**tensors, backend="tilelang", plan=plan, empty=case.empty)
     bound = case.tolerance if level == "thread" else max(case.tolerance, length * 2.0**-24)  # summed one by one
-    assert worst_error(made, form.reference(**tensors), case.empty) <= bound
+    assert worst_error(out, form.reference(**tensors), case.empty) <= bound
 
 
 @pytest.mark.parametrize("name", ["ragged, d ≠ e", "boolean mask", "rows", "weighted variance"])
@@ -84,9 +84,9 @@ def test_c_target_dtypes(name: str, dtype: torch.dtype, tolerance: float) -> Non
 def test_c_target_takes_bfloat16_as_float32() -> None:
     case = CASES[0]
     tensors, form = cast(tensors_of(case), torch.bfloat16), fused(case.form)
-    made = form(**tensors, backend="tilelang")
-    assert made.dtype == torch.bfloat16
-    assert worst_error(made, form.reference(**tensors)) <= 8e-3
+    out = form(**tensors, backend="tilelang")
+    assert out.dtype == torch.bfloat16
+    assert worst_error(out, form.reference(**tensors)) <= 8e-3
 
 
 NOTHING, UNORDERED = -torch.inf, torch.nan
@@ -99,13 +99,13 @@ def test_selection_of_odd_values(k: int, segments: int) -> None:
     rows = torch.tensor([[NOTHING] * 9, [1.0, UNORDERED, 2.0, torch.inf, UNORDERED, *[NOTHING] * 4],
                          [-0.0, 0.0, -0.0, 0.0, -1.0, 0.0, -0.0, 1e-45, -1e-45]])  # fmt: skip
     form = fused("best of rows" if k == 3 else "20 best of rows")
-    known = problem(form, {"x": rows})
-    plan = with_choices(form.lower("c", **known).plan, segments=segments, block_streamed=2)
-    wanted, made = form.reference(x=rows), interpret(form.lower("c", **known, plan=plan).program, {"x": rows.numpy()})
+    options = problem(form, {"x": rows})
+    plan = with_choices(form.lower("c", **options).plan, segments=segments, block_streamed=2)
+    wanted, out = form.reference(x=rows), interpret(form.lower("c", **options, plan=plan).program, {"x": rows.numpy()})
     generated = form(x=rows, backend="tilelang", plan=plan)
     for one in ("values", "indices", "first", "least"):
         expected = getattr(wanted, one).double()
-        torch.testing.assert_close(torch.from_numpy(made[one]).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
+        torch.testing.assert_close(torch.from_numpy(out[one]).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
         torch.testing.assert_close(getattr(generated, one).double(), expected, equal_nan=True, rtol=0, atol=1e-44)
 
 
@@ -119,10 +119,10 @@ def test_split_contractions_equal_the_definition(splits: int) -> None:
 
 def test_a_split_of_what_is_no_sum_is_refused() -> None:
     case = next(one for one in CASES if one.name == "long inner axis, maximum")
-    form, known = fused(case.form), problem(fused(case.form), tensors_of(case))
-    plan = with_choices(form.lower("c", **known).plan, splits=2, block_inner=32)
+    form, options = fused(case.form), problem(fused(case.form), tensors_of(case))
+    plan = with_choices(form.lower("c", **options).plan, splits=2, block_inner=32)
     with pytest.raises(PlanError, match="no plain sum"):
-        form.lower("c", **known, plan=plan)
+        form.lower("c", **options, plan=plan)
 
 
 @pytest.mark.parametrize("segments", [1, 3])
@@ -134,11 +134,11 @@ def test_what_lies_beyond_a_length_is_never_read(name: str, segments: int) -> No
     spoilt = {key: array.clone() for key, array in tensors.items()}
     for row, size in enumerate(tensors["length"].tolist()):
         spoilt["K"][row, :, size:] = spoilt["V"][row, :, size:] = torch.nan
-    known = problem(form, tensors)
-    plan = with_choices(form.lower("c", **known).plan, segments=segments)
-    lowered = form.lower("c", **known, plan=plan, empty=case.empty)
-    made = interpret(lowered.program, {key: array.numpy() for key, array in spoilt.items()})
-    assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors), case.empty) <= case.tolerance
+    options = problem(form, tensors)
+    plan = with_choices(form.lower("c", **options).plan, segments=segments)
+    lowered = form.lower("c", **options, plan=plan, empty=case.empty)
+    out = interpret(lowered.program, {key: array.numpy() for key, array in spoilt.items()})
+    assert worst_error(torch.from_numpy(out["out"]), form.reference(**tensors), case.empty) <= case.tolerance
 
 
 @pytest.mark.parametrize(
@@ -183,9 +183,9 @@ def test_a_scalar_rate_multiplies_what_is_left_of_the_maximum() -> None:
 
 def test_empty_axes_need_no_kernel() -> None:
     form = fused("rows")
-    made = form(x=torch.zeros(3, 0), backend="tilelang")
-    assert made.top.tolist() == made.lse.tolist() == [-torch.inf] * 3
-    assert made.denominator.tolist() == [0.0] * 3
+    out = form(x=torch.zeros(3, 0), backend="tilelang")
+    assert out.top.tolist() == out.lse.tolist() == [-torch.inf] * 3
+    assert out.denominator.tolist() == [0.0] * 3
 
 
 def test_heads_that_share_keys_are_the_rows_of_one_tile() -> None:
@@ -193,27 +193,27 @@ def test_heads_that_share_keys_are_the_rows_of_one_tile() -> None:
     sizes = {"b": 2, "h": 8, "q": 3, "k": 500, "d": 64, "e": 64}
     shapes = {"K": (2, 2, 500, 64), "V": (2, 2, 500, 64)}
     dtypes = {"Q": "float16", "K": "float16", "V": "float16", "length": "int32"}
-    made = fused("shared heads").lower("sm_90a", sizes, dtypes, shapes=shapes)
-    binding = made.plan.binding
+    lowering = fused("shared heads").lower("sm_90a", sizes, dtypes, shapes=shapes)
+    binding = lowering.plan.binding
     assert binding.packing is not None
     assert [(axis.name, length) for axis, length in binding.packing.digits] == [("h", 4), ("q", 3)]
     assert [axis.name for axis in binding.grid] == ["b", "h_group"]
-    assert "T.copy(K[b, h_group, " in made.source.text
+    assert "T.copy(K[b, h_group, " in lowering.source.text
 
 
 def test_one_axis_of_many_rows_is_not_packed() -> None:
     sizes = {"b": 1, "h": 4, "q": 100, "k": 100, "d": 32, "e": 32}
     shapes = {"K": (1, 2, 100, 32), "V": (1, 2, 100, 32)}
-    made = fused("shared heads, causal").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), shapes=shapes)
-    assert made.plan.binding.packing is None
+    lowering = fused("shared heads, causal").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), shapes=shapes)
+    assert lowering.plan.binding.packing is None
 
 
 @pytest.mark.parametrize(("page", "copies"), [(64, True), (4, False)])
 def test_a_page_is_one_copy_where_tiles_lie_within_pages(page: int, copies: bool) -> None:
     case = next(one for one in CASES if one.name == f"pages of {page}")
     tensors, form = tensors_of(case), fused(case.form)
-    made = form.lower("sm_90a", **problem(form, tensors, case.sizes))
-    assert ("T.copy(K[pages[" in made.source.text) == copies
+    lowering = form.lower("sm_90a", **problem(form, tensors, case.sizes))
+    assert ("T.copy(K[pages[" in lowering.source.text) == copies
 
 
 def test_a_tile_that_would_span_pages_is_cut_to_one() -> None:
@@ -221,22 +221,22 @@ def test_a_tile_that_would_span_pages_is_cut_to_one() -> None:
     sizes = {"b": 8, "h": 8, "q": 1, "k": 4096, "d": 128, "e": 128}
     dtypes = {**dict.fromkeys("QKV", "bfloat16"), "pages": "int32", "length": "int32"}
     shapes = {"K": (512, 64, 8, 128), "V": (512, 64, 8, 128), "pages": (8, 64)}
-    made = fused("pages of 64").lower("sm_90a", sizes, dtypes, shapes=shapes)
-    assert numbers_of(made.plan).block_streamed == 64
-    assert "T.copy(K[pages[" in made.source.text
+    lowering = fused("pages of 64").lower("sm_90a", sizes, dtypes, shapes=shapes)
+    assert numbers_of(lowering.plan).block_streamed == 64
+    assert "T.copy(K[pages[" in lowering.source.text
 
 
 def test_an_extremum_that_nothing_reads_costs_nothing() -> None:
     """The maximum that a user writes is not the pivot where a bias leaves a part of it outside."""
     sizes = {"b": 1, "h": 2, "q": 64, "k": 64, "d": 32, "e": 32}
     dtypes = dict.fromkeys(("Q", "K", "V", "slope"), "float16")
-    made = fused("linear bias").lower("sm_90a", sizes, dtypes)
-    reduced = [one for one in nested_statements(made.program.kernels[0].body) if isinstance(one, ReduceTile)]
+    lowering = fused("linear bias").lower("sm_90a", sizes, dtypes)
+    reduced = [one for one in nested_statements(lowering.program.kernels[0].body) if isinstance(one, ReduceTile)]
     assert [one.kind for one in reduced] == ["max", "sum"]
     assert len(fused("linear bias").form.extrema) == 2
 
 
 def test_a_soft_cap_is_computed_once() -> None:
     sizes = {"b": 1, "h": 2, "q": 64, "k": 64, "d": 32, "e": 32}
-    made = fused("soft cap").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"))
-    assert made.source.text.count("T.tanh(") == 1
+    lowering = fused("soft cap").lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"))
+    assert lowering.source.text.count("T.tanh(") == 1

@@ -60,11 +60,11 @@ def bound(values: torch.Tensor, lanes: int) -> torch.Tensor:
 def test_a_compensated_sum_by_lanes(length: int, seed: int, lanes: int, target: str) -> None:
     """The tile program, as the form's own interpreter, keeps what a plain sum loses."""
     values = cancelling(3, length, seed)
-    known = problem(SUM, {"x": values})
+    options = problem(SUM, {"x": values})
     lanes *= 1 if target == "c" else 64
-    plan = with_choices(SUM.lower(target, **known).plan, block_streamed=lanes)
-    made = torch.from_numpy(interpret(SUM.lower(target, **known, plan=plan).program, {"x": values.numpy()})["out"])
-    for got in (made, SUM(x=values, backend="torch"), SUM(x=values, backend="numpy")):
+    plan = with_choices(SUM.lower(target, **options).plan, block_streamed=lanes)
+    out = torch.from_numpy(interpret(SUM.lower(target, **options, plan=plan).program, {"x": values.numpy()})["out"])
+    for got in (out, SUM(x=values, backend="torch"), SUM(x=values, backend="numpy")):
         assert bool(((got.double() - exact(values)).abs() <= bound(values, lanes)).all())
 
 
@@ -101,8 +101,8 @@ def test_parts_of_a_long_row_are_compensated_too(merge: str) -> None:
 
 
 def test_a_long_row_is_cut_by_the_rules() -> None:
-    known: Any = {"sizes": {"b": 1, "n": 1 << 24}, "dtypes": {"x": "float32"}}
-    assert numbers_of(SUM.lower("sm_90a", **known).plan).segments > 32
+    options: Any = {"sizes": {"b": 1, "n": 1 << 24}, "dtypes": {"x": "float32"}}
+    assert numbers_of(SUM.lower("sm_90a", **options).plan).segments > 32
 
 
 # ---- monoids that a user registers -----------------------------------------------------------------------------------
@@ -194,11 +194,11 @@ def test_a_registered_monoid_in_the_tile_program(
     """By lanes and tile by tile, in one part and several, which are merged in their order."""
     form = registered(name)
     tensors = drawn(form, length, seed)
-    known, wanted = problem(form, tensors), form.reference(**tensors)
-    plan = with_choices(form.lower("c", **known).plan, **changes)
-    made = interpret(form.lower("c", **known, plan=plan).program, {key: one.numpy() for key, one in tensors.items()})
+    options, wanted = problem(form, tensors), form.reference(**tensors)
+    plan = with_choices(form.lower("c", **options).plan, **changes)
+    out = interpret(form.lower("c", **options, plan=plan).program, {key: one.numpy() for key, one in tensors.items()})
     for key, one in outputs_of(wanted).items():
-        got = torch.from_numpy(made[key])
+        got = torch.from_numpy(out[key])
         assert worst_error(got, one) <= (0 if not one.dtype.is_floating_point else 1e-5)
 
 
@@ -209,9 +209,9 @@ def test_a_registered_monoid_on_the_c_target(registered: Callable[[str], ra.Fuse
     tensors = drawn(form, 300, 0)
     plan, wanted = form.lower("c", **problem(form, tensors)).plan, outputs_of(form.reference(**tensors))
     for segments in (1, 3):
-        made = outputs_of(form(**tensors, backend="tilelang", plan=with_choices(plan, segments=segments)))
+        out = outputs_of(form(**tensors, backend="tilelang", plan=with_choices(plan, segments=segments)))
         for key, one in wanted.items():
-            assert worst_error(made[key], one) <= (0 if not one.dtype.is_floating_point else 1e-5)
+            assert worst_error(out[key], one) <= (0 if not one.dtype.is_floating_point else 1e-5)
 
 
 @pytest.mark.parametrize("lift", [lambda x, n: n**2, lambda x, n: n * 3, lambda x, n: x])
@@ -227,13 +227,13 @@ def test_a_producer_may_be_a_truth_value() -> None:
     X, W = ra.tensors("X[b,c] W[c,n]")
     form = ra.fuse(ra.sum(ra.where(ra.ne(ra.any(X + W > 1, c), 0), ra.all(X + W > -2, c), 3), n), axes="b")
     tensors = {"X": torch.randn(5, 3), "W": torch.randn(3, 40)}
-    made = interpret(form.lower("c", **problem(form, tensors)).program, {k: v.numpy() for k, v in tensors.items()})
-    assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors)) == 0
+    out = interpret(form.lower("c", **problem(form, tensors)).program, {k: v.numpy() for k, v in tensors.items()})
+    assert worst_error(torch.from_numpy(out["out"]), form.reference(**tensors)) == 0
 
 
 def test_selected_elements_may_be_neighbours_of_one_tile() -> None:
     """Where r[b, n, 0] and r[b, n, 1] are one dimension, what is selected is read there too."""
     r = ra.Tensor("r")
     form, values = ra.fuse(ra.argmax(r[b, n, 0] + r[b, n, 1], n)), torch.randn(3, 40, 2)
-    made = interpret(form.lower("c", **problem(form, {"r": values})).program, {"r": values.numpy()})["out"]
-    assert made.tolist() == values.sum(2).argmax(1).tolist()
+    out = interpret(form.lower("c", **problem(form, {"r": values})).program, {"r": values.numpy()})["out"]
+    assert out.tolist() == values.sum(2).argmax(1).tolist()

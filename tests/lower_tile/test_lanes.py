@@ -24,13 +24,13 @@ BOUND = 4 * (1 + GROUP) * 2.0**-24
 
 def error(name: str, tensors: dict[str, NDArray[np.float32]], lanes: int) -> float:
     """Relative error against the definition in float64 (absolute where that is 0)."""
-    form, given = FORMS[name], {one: np.ascontiguousarray(array) for one, array in tensors.items()}
-    rows, length = given["x"].shape
-    known = {"sizes": {"b": rows, "n": length}, "dtypes": dict.fromkeys(given, "float32")}
-    plan = with_choices(form.lower("c", **known).plan, level="thread", block_streamed=lanes)
-    made = interpret(form.lower("c", **known, plan=plan).program, given)["out"]
-    wanted = np.asarray(form.reference(**given))
-    return float(np.max(np.abs(made - wanted) / np.where(wanted == 0, 1, np.abs(wanted))))
+    form, inputs = FORMS[name], {one: np.ascontiguousarray(array) for one, array in tensors.items()}
+    rows, length = inputs["x"].shape
+    options = {"sizes": {"b": rows, "n": length}, "dtypes": dict.fromkeys(inputs, "float32")}
+    plan = with_choices(form.lower("c", **options).plan, level="thread", block_streamed=lanes)
+    out = interpret(form.lower("c", **options, plan=plan).program, inputs)["out"]
+    wanted = np.asarray(form.reference(**inputs))
+    return float(np.max(np.abs(out - wanted) / np.where(wanted == 0, 1, np.abs(wanted))))
 
 
 @pytest.mark.sweep(4)

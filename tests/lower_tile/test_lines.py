@@ -28,8 +28,8 @@ def placed(program: Program, **reads: Expr) -> list[tuple[str, Expr]]:
     from redalg.strategies.schedule import numbers_of
 
     form = fused("variance")
-    known: dict[str, Any] = problem(form, {"x": torch.zeros(4, 8)})
-    lowered = form.lower("c", **known)
+    options: dict[str, Any] = problem(form, {"x": torch.zeros(4, 8)})
+    lowered = form.lower("c", **options)
     plan = numbers_of(lowered.plan)
     job = Job(form.form, plan, lowered.problem, {})
     names = Names(())

@@ -34,9 +34,9 @@ SIZES = {"b": 8, "h": 16, "q": 256, "k": 512, "d": 128, "e": 128, "n": 4096}
 
 def lowered(form: str, dtype: str = "float16") -> tuple[TileProgram, Schedule]:
     """A form's program and default plan for sm_90a."""
-    made = fused(form)
-    one = made.lower("sm_90a", {axis.name: SIZES[axis.name] for axis in made.cascade.axes()},
-                     dict.fromkeys(made.cascade.inputs(), dtype))  # fmt: skip
+    fused_form = fused(form)
+    one = fused_form.lower("sm_90a", {axis.name: SIZES[axis.name] for axis in fused_form.cascade.axes()},
+                           dict.fromkeys(fused_form.cascade.inputs(), dtype))  # fmt: skip
     return one.program, one.plan
 
 
@@ -117,8 +117,8 @@ def copied(name: str, sizes: Mapping[str, int], **options: Any) -> tuple[TilePro
     dtypes = {key: "int32" if key in ("begin", "length") else "float16" for key in one.cascade.inputs()}
     plan = with_choices(one.lower("sm_90a", sizes, dtypes).plan, stages=2, warp_specialized=True,
                    block_row=64, block_streamed=64, threads=128, segments=options.pop("segments", 1))  # fmt: skip
-    made = one.lower("sm_90a", sizes, dtypes, plan=plan, **options)
-    return made.program, made.plan
+    lowering = one.lower("sm_90a", sizes, dtypes, plan=plan, **options)
+    return lowering.program, lowering.plan
 
 
 LONG = {"b": 2, "h": 2, "q": 512, "k": 512, "d": 64, "e": 64}
@@ -163,11 +163,11 @@ def test_what_may_arrive_late_is_copied_by_threads(
     ],
 )
 def test_tiles_that_tensor_cores_do_not_take(fields: dict[str, Any], said: str) -> None:
-    made = fused("attention")
+    form = fused("attention")
     sizes = {name: SIZES[name] for name in "bhqkde"}
     plan = with_choices(lowered("attention")[1], **fields)
     with pytest.raises(PlanError, match=said):
-        made.lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), plan=plan)
+        form.lower("sm_90a", sizes, dict.fromkeys("QKV", "float16"), plan=plan)
 
 
 def test_a_width_that_reductions_do_not_take() -> None:
@@ -179,9 +179,9 @@ def test_a_width_that_reductions_do_not_take() -> None:
 def test_warpgroups_share_out_no_few_columns() -> None:
     """A plan of a chain of products that was wrong on an H200 with every input."""
     sizes, dtypes = {"b": 1, "m": 512, "n": 256, "k": 64, "h": 64}, dict.fromkeys("ABD", "bfloat16")
-    ruled = chained_product().lower("sm_90a", sizes, dtypes).plan
+    by_rules = chained_product().lower("sm_90a", sizes, dtypes).plan
     tile = {"block_row": 64, "block_streamed": 32, "block_column": 64, "stages": 2, "segments": 4}
-    plan = with_choices(ruled, threads=256, warp_specialized=False, merge="kernel", **tile)
+    plan = with_choices(by_rules, threads=256, warp_specialized=False, merge="kernel", **tile)
     with pytest.raises(PlanError, match="makes 64 x 32 by 2 warpgroups, which share out its columns"):
         chained_product().lower("sm_90a", sizes, dtypes, plan=plan)
     for right in ({"threads": 128}, {"block_row": 128}, {"block_streamed": 64}):

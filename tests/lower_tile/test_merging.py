@@ -46,12 +46,12 @@ LAUNCH = {"merge": "launch"}
 def lowered(name: str, target: str = "c", **fields: Any) -> Lowered:
     """A case under its usual plan with parts that are merged in the launch."""
     case = KNOWN[name]
-    form, known = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
-    plan = form.lower(target, **known, empty=case.empty).plan
-    made: Lowered = form.lower(
-        target, **known, empty=case.empty, plan=with_choices(plan, **{"segments": 4, **LAUNCH, **fields})
+    form, options = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
+    plan = form.lower(target, **options, empty=case.empty).plan
+    lowering: Lowered = form.lower(
+        target, **options, empty=case.empty, plan=with_choices(plan, **{"segments": 4, **LAUNCH, **fields})
     )
-    return made
+    return lowering
 
 
 def shuffled(seed: int) -> Callable[[Any], list[Any]]:
@@ -72,14 +72,14 @@ def test_the_last_block_makes_what_a_merging_kernel_makes(drawn: Problem, parts:
     """To the last bit, in any order of blocks; and every counter is 0 again."""
     name, tensors, small, extents = drawn
     form = fused(name)
-    known = problem(form, tensors, extents)
-    lowered = form.lower("c", **known)
-    ruled, sizes = lowered.plan, lowered.problem.sizes
+    options = problem(form, tensors, extents)
+    lowered = form.lower("c", **options)
+    by_rules, sizes = lowered.plan, lowered.problem.sizes
     tile: dict[str, Any] = {**small, "segments": parts, "splits": 1, "level": "block", "block_merged": rows}
-    plan = levelled(ruled, {**tile, "block_row": 1} if ruled.binding.row is None else tile, sizes, form.form)
+    plan = levelled(by_rules, {**tile, "block_row": 1} if by_rules.binding.row is None else tile, sizes, form.form)
     assume(numbers_of(plan).segments > 1)
     arguments = {one: array.numpy() for one, array in tensors.items()}
-    programs = [form.lower("c", **known, plan=with_choices(plan, merge=one)).program for one in ("kernel", "launch")]
+    programs = [form.lower("c", **options, plan=with_choices(plan, merge=one)).program for one in ("kernel", "launch")]
     assert len(programs[0].kernels) - len(programs[1].kernels) == 1
     apart, together = interpret(programs[0], arguments), interpret(programs[1], arguments, order=shuffled(seed))
     for one in form.cascade.outputs:
@@ -102,26 +102,26 @@ ON_C: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("name", ON_C)
 def test_the_c_target_equals_the_definition_again_and_again(name: str) -> None:
     """Called twice, so that what the first call leaves in its counter would show."""
-    case, made = KNOWN[name], lowered(name, **ON_C[name])
+    case, lowering = KNOWN[name], lowered(name, **ON_C[name])
     tensors, form = tensors_of(case), fused(case.form)
     for _ in range(2):
-        out = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes, plan=made.plan)
+        out = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes, plan=lowering.plan)
         assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= max(case.tolerance, 1e-6)
 
 
 def test_sizes_that_change() -> None:
     """Counters have run-time extents as the tiles that they count."""
-    form, sized = fused("attention"), (1, 2, 40, 300)
-    known = problem(form, of_sizes(form, *sized))
+    form, sizes = fused("attention"), (1, 2, 40, 300)
+    options = problem(form, of_sizes(form, *sizes))
     for target in ("sm_90a", "c"):
-        plan = form.lower(target, **known, varying="bhqk").plan
+        plan = form.lower(target, **options, varying="bhqk").plan
         plan = with_choices(plan, segments=3, stages=min(1, numbers_of(plan).stages), **LAUNCH)
-        made = form.lower(target, **known, varying="bhqk", plan=plan)
-        for at in (sized, (2, 3, 5, 70), (1, 1, 70, 1), (2, 1, 129, 65)):
+        lowering = form.lower(target, **options, varying="bhqk", plan=plan)
+        for at in (sizes, (2, 3, 5, 70), (1, 1, 70, 1), (2, 1, 129, 65)):
             tensors = of_sizes(form, *at)
-            found = interpret(made.program, {key: one.numpy() for key, one in tensors.items()}, order=shuffled(0))
+            found = interpret(lowering.program, {key: one.numpy() for key, one in tensors.items()}, order=shuffled(0))
             assert worst_error(torch.from_numpy(found["out"]), form.reference(**tensors)) <= 2e-6
-    run = compile_source(made.source).run
+    run = compile_source(lowering.source).run
     tensors = of_sizes(form, 2, 1, 70, 65)
     out, parts = torch.full((2, 1, 70, 24), torch.nan), [torch.empty(3, 2, 1, 70) for _ in range(2)]
     done = torch.zeros(-(-70 // numbers_of(plan).block_row), 1, 2, dtype=torch.int32)
@@ -132,14 +132,14 @@ def test_sizes_that_change() -> None:
 
 
 def test_a_saved_file_begins_with_counters_at_0(tmp_path: Path) -> None:
-    made = lowered("variance", block_streamed=64)
+    lowering = lowered("variance", block_streamed=64)
     path = fused("variance").save(tmp_path / "saved.py", target="c", sizes={"b": 5, "n": 1000},
-                                  dtypes={"x": "float32"}, plan=made.plan)  # fmt: skip
+                                  dtypes={"x": "float32"}, plan=lowering.plan)  # fmt: skip
     assert '"done": torch.zeros((2,), dtype=torch.int32, device=device)' in path.read_text(encoding="utf-8")
-    with pytest.raises(SystemExit) as done:
+    with pytest.raises(SystemExit) as stop:
         runpy.run_path(str(path), run_name="__main__")
     torch.set_default_dtype(torch.float32)
-    assert done.value.code == 0
+    assert stop.value.code == 0
 
 
 # ---- what is refused -------------------------------------------------------------------------------------------------
@@ -192,11 +192,11 @@ BREAKS: dict[str, tuple[str, Callable[[Kernel], Kernel]]] = {
 
 @pytest.mark.parametrize("name", BREAKS)
 def test_a_program_that_leaves_too_much_to_other_blocks(name: str) -> None:
-    made = lowered("one query", "sm_90a")
-    lint(made.program, numbers_of(made.plan))
+    lowering = lowered("one query", "sm_90a")
+    lint(lowering.program, numbers_of(lowering.plan))
     said, change = BREAKS[name]
     with pytest.raises(PlanError, match=said):
-        lint(with_change(made.program, change), numbers_of(made.plan))
+        lint(with_change(lowering.program, change), numbers_of(lowering.plan))
 
 
 @pytest.mark.parametrize(
@@ -209,16 +209,16 @@ def test_a_program_that_leaves_too_much_to_other_blocks(name: str) -> None:
     ],
 )
 def test_verify_refuses_a_broken_counter(fields: dict[str, Any], said: str) -> None:
-    made = lowered("one query", "sm_90a")
-    verify(made.program)
+    lowering = lowered("one query", "sm_90a")
+    verify(lowering.program)
     with pytest.raises(PlanError, match=said):
-        verify(with_change(made.program, lambda kernel: with_last(kernel, **fields)))
+        verify(with_change(lowering.program, lambda kernel: with_last(kernel, **fields)))
 
 
 def test_a_counter_is_stored_to_by_its_statement_alone() -> None:
-    made = lowered("one query", "sm_90a")
+    lowering = lowered("one query", "sm_90a")
     with pytest.raises(PlanError, match="writes the counter `done`"):
-        verify(with_change(made.program, lambda kernel: storing(kernel, "done", 3)))
+        verify(with_change(lowering.program, lambda kernel: storing(kernel, "done", 3)))
 
 
 # ---- what is generated -----------------------------------------------------------------------------------------------
@@ -243,18 +243,18 @@ def test_the_cuda_source_waits_and_counts_in_order(name: str, target: str, speci
     Where some warps load tiles alone, every barrier is of the others; and no pointer promises that nobody else writes.
     """
     form = fused(KNOWN[name].form)
-    known = problem(form, tensors_of(KNOWN[name]))
-    known["dtypes"] = dict.fromkeys(known["dtypes"], "float16" if name == "one query" else "float32")
-    plan = form.lower(target, **known).plan
+    options = problem(form, tensors_of(KNOWN[name]))
+    options["dtypes"] = dict.fromkeys(options["dtypes"], "float16" if name == "one query" else "float32")
+    plan = form.lower(target, **options).plan
     wanted = {"level": "block", "block_streamed": 128, "threads": 128} if not numbers_of(plan).multiplies else {}
     plan = with_choices(plan, **{"segments": 4, "merge": "launch", "warp_specialized": special, **wanted})
-    made = form.lower(target, **known, plan=plan)
-    first, *others = compile_only(made.source)
+    lowering = form.lower(target, **options, plan=plan)
+    first, *others = compile_only(lowering.source)
     assert len(others) == (name == "softmax")
     assert first.spill_bytes == 0
     head, body = first.cuda[first.cuda.index("__launch_bounds__") :].split(") {", 1)
     body = body.split('extern "C"')[0]
-    parts = [one.name for one in made.program.parameters if one.role == "workspace" and one.name.endswith("_parts")]
+    parts = [one.name for one in lowering.program.parameters if one.role == "workspace" and one.name.endswith("_parts")]
     for one in (*parts, "done"):
         assert re.search(rf"(?<!const )(float|int)\* {one}\b", head), head
     named = [found.start() for one in parts for found in re.finditer(rf"\b{one}\b", body)]
@@ -277,14 +277,14 @@ def test_the_cuda_source_waits_and_counts_in_order(name: str, target: str, speci
 def test_both_ways_are_searched_and_none_is_taken_unmeasured() -> None:
     form, sizes = fused("attention"), {"b": 1, "h": 8, "q": 1, "k": 8192, "d": 128, "e": 128}
     dtypes = dict.fromkeys("QKV", "float16")
-    made = space_for(form.form, "sm_90a", sizes, dtypes)
-    plans = [one for one in made.plans(persistent=False) if numbers_of(one).segments > 1]
+    search_space = space_for(form.form, "sm_90a", sizes, dtypes)
+    plans = [one for one in search_space.plans(persistent=False) if numbers_of(one).segments > 1]
     ways = {way: [one for one in plans if numbers_of(one).merge == way] for way in ("kernel", "launch")}
     assert {with_choices(one, merge="kernel", block_merged=1) for one in ways["launch"]} == {
         with_choices(one, block_merged=1) for one in ways["kernel"]
     }
-    assert all(made.admits(one) for one in ways["launch"])
-    assert numbers_of(made.preferred_schedule()).merge == "kernel"
+    assert all(search_space.admits(one) for one in ways["launch"])
+    assert numbers_of(search_space.preferred_schedule()).merge == "kernel"
 
 
 def test_what_was_tuned_before_is_merged_by_a_kernel() -> None:

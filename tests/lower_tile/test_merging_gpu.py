@@ -9,8 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from redalg.lower_tile.ir.program import sized as sized_by
-from redalg.lower_tile.ir.program import sizes_in
+from redalg.lower_tile.ir.program import shape_at, sizes_in
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
@@ -205,19 +204,19 @@ def test_sizes_that_change() -> None:
         made = {name: torch.randn(shape, generator=generator, device="cuda") for name, shape in shapes.items()}
         return {name: one.half() for name, one in made.items()}
 
-    known = problem(form, drawn(1, 2, 70, 3000))
-    plan = form.lower(chip, **known, varying="bhqk").plan
+    options = problem(form, drawn(1, 2, 70, 3000))
+    plan = form.lower(chip, **options, varying="bhqk").plan
     plan = with_choices(plan, segments=4, stages=1, merge="launch", warp_specialized=False)
-    lowered = form.lower(chip, **known, varying="bhqk", plan=plan)
+    lowered = form.lower(chip, **options, varying="bhqk", plan=plan)
     run = compile_source(lowered.source).run
-    for sized in ((1, 2, 70, 3000), (2, 3, 5, 1000), (1, 1, 129, 65), (2, 1, 1, 1)):
-        tensors = drawn(*sized)
+    for extents in ((1, 2, 70, 3000), (2, 3, 5, 1000), (1, 1, 129, 65), (2, 1, 1, 1)):
+        tensors = drawn(*extents)
         sizes = sizes_in(lowered.program.parameters, {name: tuple(one.shape) for name, one in tensors.items()})
         made = {}
         for one in lowered.program.parameters:
             make = torch.zeros if one.role == "counter" else torch.empty
             if one.role != "input":
-                made[one.name] = make(sized_by(one.shape, sizes), dtype=getattr(torch, one.dtype), device="cuda")
+                made[one.name] = make(shape_at(one.shape, sizes), dtype=getattr(torch, one.dtype), device="cuda")
         for _ in range(REPEATS // 4):
             run(*(tensors[name] for name in form.cascade.inputs()), *made.values())
             assert worst_error(made["out"], form.reference(**tensors)) <= 2e-3

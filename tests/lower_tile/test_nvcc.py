@@ -129,9 +129,9 @@ def test_products_of_eight_bits_compile(target: str, power_of_two: bool) -> None
 def of_one_row(block: int, threads: int) -> Lowered:
     """Moments of 32768 particles, so many of them at a time by all of a block's threads."""
     one, known = fused("inertia"), {"shapes": {"r": (512, 32768, 3)}}
-    ruled = one.lower("sm_90a", {"b": 512, "n": 32768}, "float32", **known).plan
+    by_rules = one.lower("sm_90a", {"b": 512, "n": 32768}, "float32", **known).plan
     tile = {"block_row": 1, "block_streamed": block, "threads": threads, "segments": 1, "stages": 0}
-    plan = with_choices(ruled, level="block", **tile)
+    plan = with_choices(by_rules, level="block", **tile)
     return one.lower("sm_90a", {"b": 512, "n": 32768}, "float32", plan=plan, **known)
 
 

@@ -51,8 +51,8 @@ CALLED_ELSEWHERE = {"run_passes", "over_tiles", "without_single_steps"}
 def programs(name: str, target: str, way: str) -> tuple[TileProgram, ...]:
     """A case's program ahead of every pass, and after the last; none where a form has no such way."""
     case = KNOWN[name]
-    form, known = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
-    lowered = form.lower(target, **known, empty=case.empty)
+    form, options = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
+    lowered = form.lower(target, **options, empty=case.empty)
     returned = results(lowered.stages, lowered.problem)
     dtypes = {one: kernel_dtype(dtype, target) for one, dtype in returned.items()}
     try:

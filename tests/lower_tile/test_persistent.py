@@ -50,8 +50,8 @@ class Large:
         form = fused(self.form)
         plan = form.lower(target, **problem(form, tensors)).plan
         plan = with_choices(plan, **{"warp_specialized": False, **self.plan, "persistent": blocks})
-        made: Lowered = form.lower(target, **problem(form, tensors), plan=plan)
-        return made
+        lowering: Lowered = form.lower(target, **problem(form, tensors), plan=plan)
+        return lowering
 
 
 def heads(keys: int, width: int = 64) -> dict[str, tuple[int, ...]]:
@@ -92,13 +92,15 @@ def test_blocks_that_stay_make_what_a_block_for_every_tile_makes(drawn: Problem,
     """Buffers hold what the tile before left: whatever is read without being written first would show."""
     name, tensors, tile, extents = drawn
     form = fused(name)
-    known = problem(form, tensors, extents)
-    usual = form.lower("c", **known)
+    options = problem(form, tensors, extents)
+    usual = form.lower("c", **options)
     tile = {**tile, "block_row": 1} if usual.plan.binding.row is None else tile
     plan = levelled(usual.plan, {**tile, "splits": 1}, usual.problem.sizes, form.form)
     assume(numbers_of(plan).splits == 1)
     arguments = {one: array.numpy() for one, array in tensors.items()}
-    apart, staying = (form.lower("c", **known, plan=with_choices(plan, persistent=one)).program for one in (0, blocks))
+    apart, staying = (
+        form.lower("c", **options, plan=with_choices(plan, persistent=one)).program for one in (0, blocks)
+    )
     assert [one.blocks for one in staying.kernels].count(blocks) == 1
     first, second = interpret(apart, arguments), interpret(staying, arguments, order=shuffled(seed))
     for one in form.cascade.outputs:
@@ -121,23 +123,23 @@ ON_C: dict[str, dict[str, Any]] = {
 @pytest.mark.parametrize("blocks", [2, 5])
 @pytest.mark.parametrize("name", ON_C)
 def test_the_c_target_equals_the_definition(name: str, blocks: int) -> None:
-    case, made = KNOWN[name], lowered(name, "c", **{**ON_C[name], "persistent": blocks})
+    case, lowering = KNOWN[name], lowered(name, "c", **{**ON_C[name], "persistent": blocks})
     tensors, form = tensors_of(case), fused(case.form)
-    out = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes, plan=made.plan)
+    out = form(**tensors, backend="tilelang", empty=case.empty, sizes=case.sizes, plan=lowering.plan)
     assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= max(case.tolerance, 1e-6)
 
 
 def test_sizes_that_change() -> None:
     """Few tiles, or many: how many a block takes is found when it starts."""
-    form, sized = fused("attention"), (1, 2, 40, 300)
-    known = problem(form, of_sizes(form, *sized))
-    plan = with_choices(form.lower("c", **known, varying="bhqk").plan, persistent=3)
-    made = form.lower("c", **known, varying="bhqk", plan=plan)
-    run = compile_source(made.source).run
-    for at in (sized, (2, 3, 70, 65), (1, 1, 1, 7)):
+    form, sizes = fused("attention"), (1, 2, 40, 300)
+    options = problem(form, of_sizes(form, *sizes))
+    plan = with_choices(form.lower("c", **options, varying="bhqk").plan, persistent=3)
+    lowering = form.lower("c", **options, varying="bhqk", plan=plan)
+    run = compile_source(lowering.source).run
+    for at in (sizes, (2, 3, 70, 65), (1, 1, 1, 7)):
         tensors = of_sizes(form, *at)
         wanted = form.reference(**tensors)
-        found = interpret(made.program, {key: one.numpy() for key, one in tensors.items()}, order=shuffled(0))
+        found = interpret(lowering.program, {key: one.numpy() for key, one in tensors.items()}, order=shuffled(0))
         assert worst_error(torch.from_numpy(found["out"]), wanted) <= 2e-6
         out = torch.full(wanted.shape, torch.nan)
         run(*(tensors[name] for name in form.cascade.inputs()), out)
@@ -148,18 +150,18 @@ def test_sizes_that_change() -> None:
 
 
 def test_the_text_says_how_tiles_are_shared_out() -> None:
-    made = lowered("ragged, d ≠ e", "sm_90a", "float16", persistent=2)
-    text = made.source.text
+    lowering = lowered("ragged, d ≠ e", "sm_90a", "float16", persistent=2)
+    text = lowering.source.text
     points = 1
-    for _, extent in made.program.kernels[0].grid:
+    for _, extent in lowering.program.kernels[0].grid:
         points *= extent
-    blocks = 2 * made.plan.device.multiprocessors
+    blocks = 2 * lowering.plan.device.multiprocessors
     assert f"with T.Kernel({blocks}, **launch) as worker:  # stream k, finish" in text
     assert f"for turn in T.serial(T.ceildiv({points} - worker, {blocks})):" in text
     assert f"block = turn * {blocks} + worker" in text
-    assert f") by {blocks} blocks in turn: stream k, finish" in str(made.program)
+    assert f") by {blocks} blocks in turn: stream k, finish" in str(lowering.program)
     assert "Schedule: Persistent(2) Grid" in text
-    assert "Persistent" not in str(with_choices(made.plan, persistent=0))
+    assert "Persistent" not in str(with_choices(lowering.plan, persistent=0))
 
 
 @pytest.mark.slow
@@ -200,22 +202,22 @@ def test_split_contractions_have_a_block_for_every_tile() -> None:
 
 def test_plans_with_more_tiles_than_live_together_have_a_twin_that_stays() -> None:
     form, dtypes = fused("attention"), dict.fromkeys("QKV", "float16")
-    made = space_for(form.form, "sm_90a", {"b": 8, "h": 16, "q": 1024, "k": 1024, "d": 64, "e": 64}, dtypes)
-    plans = list(made.plans())
+    search_space = space_for(form.form, "sm_90a", {"b": 8, "h": 16, "q": 1024, "k": 1024, "d": 64, "e": 64}, dtypes)
+    plans = list(search_space.plans())
     staying = [one for one in plans if numbers_of(one).persistent]
     assert staying
     assert len(set(plans)) == len(plans)
-    assert [one for one in plans if not numbers_of(one).persistent] == list(made.plans(persistent=False))
+    assert [one for one in plans if not numbers_of(one).persistent] == list(search_space.plans(persistent=False))
     for one in staying:
         plan = numbers_of(one)
-        kernel = Kernel(Traffic(made.outline, plan), H200)
+        kernel = Kernel(Traffic(search_space.outline, plan), H200)
         assert plan.persistent * plan.device.multiprocessors < kernel.traffic.grid
         assert kernel.resident() == plan.persistent
-        assert made.admits(one)
-        assert not made.admits(with_choices(one, persistent=plan.persistent + 1))
+        assert search_space.admits(one)
+        assert not search_space.admits(with_choices(one, persistent=plan.persistent + 1))
     few = space_for(form.form, "sm_90a", {"b": 1, "h": 2, "q": 64, "k": 1024, "d": 64, "e": 64}, dtypes)
     assert not any(numbers_of(one).persistent for one in few.plans())
-    assert numbers_of(made.preferred_schedule()).persistent == 0
+    assert numbers_of(search_space.preferred_schedule()).persistent == 0
 
 
 def test_what_was_tuned_before_has_a_block_for_every_tile() -> None:

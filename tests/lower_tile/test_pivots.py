@@ -92,11 +92,11 @@ def tensors(form: ra.Fused, kind: str, seed: int = 0) -> dict[str, np.ndarray]:
     values = np.ascontiguousarray(make("value", kind, 1 + seed).T)
     mask = np.ones(values.shape, bool)
     mask[0, :300], mask[1, ::3], mask[3, 500:] = False, False, False
-    given = {"x": values, "y": (scatter + 2 * values).astype("float32"), "M": mask,
-             "w": np.ascontiguousarray(make("weight", "plain", seed).T) + np.float32(values.mean()),
-             "s": np.ascontiguousarray(make("value", "plain", 3 + seed).T),
-             "v": np.ascontiguousarray(make("free", "plain", 4 + seed))}  # fmt: skip
-    return {name: given[name] for name in form.cascade.inputs()}
+    inputs = {"x": values, "y": (scatter + 2 * values).astype("float32"), "M": mask,
+              "w": np.ascontiguousarray(make("weight", "plain", seed).T) + np.float32(values.mean()),
+              "s": np.ascontiguousarray(make("value", "plain", 3 + seed).T),
+              "v": np.ascontiguousarray(make("free", "plain", 4 + seed))}  # fmt: skip
+    return {name: inputs[name] for name in form.cascade.inputs()}
 
 
 def known(form: ra.Fused, given: Mapping[str, np.ndarray]) -> dict[str, Any]:
@@ -152,9 +152,9 @@ def test_a_kernel_is_as_accurate_as_the_interpreter(name: str, kind: str) -> Non
     draws = [tensors(form, kind, 10 * seed) for seed in range(DRAWS)]
     wanted, problem = [np.asarray(form.reference(**given)) for given in draws], known(form, draws[0])
     reached = rms([of_interpreter(form, *one) for one in zip(draws, wanted, strict=True)])
-    ruled = form.lower("c", **problem).plan
+    by_rules = form.lower("c", **problem).plan
     for level, segments in held_to(form, kind):
-        program = form.lower("c", **problem, plan=planned(ruled, problem, level, segments)).program
+        program = form.lower("c", **problem, plan=planned(by_rules, problem, level, segments)).program
         error = rms([worst(interpret(program, *one)["out"], wants) for *one, wants in zip(draws, wanted, strict=True)])
         apart = form.form.is_tilted and kind == "drift" and level != "block"
         bound = STEEP if apart else 2 * reached + ROUNDINGS
@@ -182,12 +182,12 @@ def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, 
     }
     drawn["M"] = rng.uniform(size=(3, length)) < 0.5
     drawn["M"][0, : length // 2], drawn["M"][1], drawn["M"][2, -3:] = False, False, True
-    given = {one: drawn[one] for one in form.cascade.inputs()}
-    problem = known(form, given)
-    level = "block" if "v" in given else level
+    inputs = {one: drawn[one] for one in form.cascade.inputs()}
+    problem = known(form, inputs)
+    level = "block" if "v" in inputs else level
     plan = planned(form.lower("c", **problem).plan, problem, level, 1 if level == "row" else segments, block)
-    made = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
-    np.testing.assert_allclose(made, form.reference(**given), rtol=1e-7, atol=1e-9)
+    out = interpret(form.lower("c", **problem, plan=plan).program, inputs)["out"]
+    np.testing.assert_allclose(out, form.reference(**inputs), rtol=1e-7, atol=1e-9)
 
 
 @pytest.mark.sweep(3)
@@ -195,26 +195,26 @@ def test_any_plan_means_the_definition(name: str, length: int, tile: tuple[str, 
 @pytest.mark.parametrize("name", ["block mean of a product", "with a tile-local one", "slope and members, masked"])
 def test_the_c_target_does_what_both_interpreters_do(name: str, segments: int) -> None:
     form = FORMS[name]
-    given = tensors(form, "offset4")
-    wanted, problem = np.asarray(form.reference(**given)), known(form, given)
+    inputs = tensors(form, "offset4")
+    wanted, problem = np.asarray(form.reference(**inputs)), known(form, inputs)
     plan = planned(form.lower("c", **problem).plan, problem, "block", segments)
-    made = form(**{one: torch.from_numpy(array) for one, array in given.items()}, backend="tilelang", plan=plan)
-    tiles = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
-    reached = of_interpreter(form, given, wanted)
+    out = form(**{one: torch.from_numpy(array) for one, array in inputs.items()}, backend="tilelang", plan=plan)
+    tiles = interpret(form.lower("c", **problem, plan=plan).program, inputs)["out"]
+    reached = of_interpreter(form, inputs, wanted)
     assert worst(tiles, wanted) <= 2 * reached + ROUNDINGS
-    assert worst(np.asarray(made), wanted) <= 2 * reached + LENGTH / 4 * 2.0**-24  # sums element by element
+    assert worst(np.asarray(out), wanted) <= 2 * reached + LENGTH / 4 * 2.0**-24  # sums element by element
 
 
 @pytest.mark.parametrize("level", ["block", "thread", "row"])
 @pytest.mark.parametrize("name", ["block mean", "slope and members"])
 def test_what_is_not_finite_stays_in_its_row(name: str, level: str) -> None:
     form = FORMS[name]
-    given = tensors(form, "plain")
-    given["x"][1, 5], given["x"][2, 400] = np.inf, np.nan
-    problem = known(form, given)
+    inputs = tensors(form, "plain")
+    inputs["x"][1, 5], inputs["x"][2, 400] = np.inf, np.nan
+    problem = known(form, inputs)
     plan = planned(form.lower("c", **problem).plan, problem, level, 1)
-    made = interpret(form.lower("c", **problem, plan=plan).program, given)["out"]
-    assert list(np.isfinite(made)) == [True, False, False, True]
+    out = interpret(form.lower("c", **problem, plan=plan).program, inputs)["out"]
+    assert list(np.isfinite(out)) == [True, False, False, True]
 
 
 # ---- what lowers -----------------------------------------------------------------------------------------------------
@@ -267,14 +267,14 @@ def test_every_elementary_function(dtype: str) -> None:
     """On the C target and in the tile interpreter, as defined."""
     form = ra.fuse({name: (ra.sum(term, n), "b") for name, term in FUNCTIONS.items()})
     rng = np.random.default_rng(0)
-    given = {one: rng.uniform(-4, 4, (3, 33)).astype(dtype) for one in "xy"}
-    wanted = form.reference(**given)
-    tiles = interpret(form.lower("c", **known(form, given)).program, given)
-    made = form(**{one: torch.from_numpy(array) for one, array in given.items()}, backend="tilelang")
+    inputs = {one: rng.uniform(-4, 4, (3, 33)).astype(dtype) for one in "xy"}
+    wanted = form.reference(**inputs)
+    tiles = interpret(form.lower("c", **known(form, inputs)).program, inputs)
+    out = form(**{one: torch.from_numpy(array) for one, array in inputs.items()}, backend="tilelang")
     for name in FUNCTIONS:
         bound = 33 * float(np.finfo(dtype).eps) * max(4.0, float(np.abs(getattr(wanted, name)).max()))
         np.testing.assert_allclose(tiles[name], getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
-        np.testing.assert_allclose(getattr(made, name), getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
+        np.testing.assert_allclose(getattr(out, name), getattr(wanted, name), rtol=0, atol=bound, err_msg=name)
 
 
 POWERS = {
@@ -289,11 +289,11 @@ def test_a_power_is_shifted_as_a_whole(name: str) -> None:
     u = POWERS[name]
     form = ra.fuse({"spread": (ra.var(u, n), "b"), "product": (ra.mean((u - ra.mean(u, n)) * y, n), "b")})
     rng = np.random.default_rng(0)
-    given = {"x": 1e3 + rng.normal(size=(3, 700)), "y": 1 + 1e-3 * rng.normal(size=(3, 700))}
-    given = {one: array.astype("float32") for one, array in given.items()}
-    wanted = form.reference(**given)
-    tiles = interpret(form.lower("sm_90a", **known(form, given)).program, given)
-    for made in (form(**given, backend="numpy").spread, tiles["spread"]):
+    inputs = {"x": 1e3 + rng.normal(size=(3, 700)), "y": 1 + 1e-3 * rng.normal(size=(3, 700))}
+    inputs = {one: array.astype("float32") for one, array in inputs.items()}
+    wanted = form.reference(**inputs)
+    tiles = interpret(form.lower("sm_90a", **known(form, inputs)).program, inputs)
+    for made in (form(**inputs, backend="numpy").spread, tiles["spread"]):
         np.testing.assert_allclose(made, wanted.spread, rtol=1e-5)
     size = np.sqrt(np.asarray(wanted.spread))
     assert (np.abs(tiles["product"] - wanted.product) <= 1e-4 * size).all()
@@ -306,10 +306,10 @@ def test_a_power_beside_its_base_is_right(name: str, length: int, parts: int) ->
     u = POWERS[name]
     form = ra.fuse({"o": (ra.mean((u - ra.mean(u, n)) * (x - ra.mean(x, n)), n) + ra.mean(u**2, n), "b")})
     rng = np.random.default_rng(length)
-    given = {one: 2 + rng.random((3, length)) for one in form.cascade.inputs()}
-    plan = with_choices(form.lower("c", **known(form, given)).plan, segments=parts, block_streamed=16, level="block")
-    tiles = interpret(form.lower("c", **known(form, given), plan=plan).program, given)
-    np.testing.assert_allclose(tiles["o"], form.reference(**given).o, rtol=1e-10)
+    inputs = {one: 2 + rng.random((3, length)) for one in form.cascade.inputs()}
+    plan = with_choices(form.lower("c", **known(form, inputs)).plan, segments=parts, block_streamed=16, level="block")
+    tiles = interpret(form.lower("c", **known(form, inputs), plan=plan).program, inputs)
+    np.testing.assert_allclose(tiles["o"], form.reference(**inputs).o, rtol=1e-10)
 
 
 def test_a_root_that_is_shifted_leaves_other_powers_alone() -> None:
@@ -322,9 +322,9 @@ def test_a_root_that_is_shifted_leaves_other_powers_alone() -> None:
         "within": (ra.sum(ra.where(x > 0, sqrt(x) - ra.mean(y, n), 0) ** 2, n), "b"),
     })  # fmt: skip
     rng = np.random.default_rng(0)
-    given = {one: rng.normal(size=(3, 40)) for one in form.cascade.inputs()}
-    wanted, made = form.reference(**given), form(**given, backend="numpy")
-    tiles = interpret(form.lower("c", **known(form, given)).program, given)
+    inputs = {one: rng.normal(size=(3, 40)) for one in form.cascade.inputs()}
+    wanted, out = form.reference(**inputs), form(**inputs, backend="numpy")
+    tiles = interpret(form.lower("c", **known(form, inputs)).program, inputs)
     for name in ("root", "square", "masked", "within"):
-        np.testing.assert_allclose(getattr(made, name), getattr(wanted, name), rtol=1e-9)
+        np.testing.assert_allclose(getattr(out, name), getattr(wanted, name), rtol=1e-9)
         np.testing.assert_allclose(tiles[name], getattr(wanted, name), rtol=1e-9)

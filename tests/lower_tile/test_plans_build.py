@@ -69,12 +69,12 @@ def test_a_centre_of_its_own_beside_a_lagged_one(target: str, dtype: str) -> Non
 @pytest.mark.parametrize("length", [16 * GROUP * 2, 16 * GROUP * 3 + 5, 7])
 def test_lanes_of_a_product_with_shifted_data(distance: int, length: int) -> None:
     rows = np.random.default_rng(length).normal(100, 1, (2, length)).astype(np.float32)
-    form, known = lag(distance), {"sizes": {"b": 2, "n": length}, "dtypes": {"x": "float32"}}
-    plan = with_choices(form.lower("c", **known).plan, level="thread", block_streamed=16)
-    made = interpret(form.lower("c", **known, plan=plan).program, {"x": rows})["out"]
+    form, options = lag(distance), {"sizes": {"b": 2, "n": length}, "dtypes": {"x": "float32"}}
+    plan = with_choices(form.lower("c", **options).plan, level="thread", block_streamed=16)
+    out = interpret(form.lower("c", **options, plan=plan).program, {"x": rows})["out"]
     about = rows.astype(np.float64) - rows.mean(axis=1, keepdims=True, dtype=np.float64)
     wanted = (about[:, distance:] * about[:, :-distance]).sum(1) / (about**2).sum(1)
-    np.testing.assert_allclose(made, wanted, atol=1e-5)
+    np.testing.assert_allclose(out, wanted, atol=1e-5)
 
 
 @pytest.mark.parametrize("points", [1, 100])
@@ -84,8 +84,8 @@ def test_a_value_of_rows_that_a_column_masks(points: int) -> None:
     r, w = rng.normal(50, 1, (points, 3)), rng.uniform(0.5, 2, points)
     about = r - (w[:, None] * r).sum(0) / w.sum()
     wanted = np.eye(3) * (w * (about**2).sum(1)).sum() - np.einsum("n,ni,nj->ij", w, about, about)
-    given = {"r": torch.tensor(r, dtype=torch.float32), "m": torch.tensor(w, dtype=torch.float32)}
-    made = inertia()(**given, backend="tilelang")
+    inputs = {"r": torch.tensor(r, dtype=torch.float32), "m": torch.tensor(w, dtype=torch.float32)}
+    made = inertia()(**inputs, backend="tilelang")
     np.testing.assert_allclose(made, wanted, rtol=2e-5, atol=1e-4 * max(1.0, abs(wanted).max()))
 
 
@@ -159,5 +159,5 @@ def test_a_listed_plan_is_taken_by_a_call() -> None:
     form = ra.fuse(ra.var(x, n))
     data: Mapping[str, torch.Tensor] = {"x": torch.randn(4, 300, generator=torch.Generator().manual_seed(1))}
     plan = form.plans({"b": 4, "n": 300}, "float32", "c")[0].plan
-    made = form(**data, backend="tilelang", plan=plan)
-    torch.testing.assert_close(made, data["x"].var(dim=1, correction=0))
+    out = form(**data, backend="tilelang", plan=plan)
+    torch.testing.assert_close(out, data["x"].var(dim=1, correction=0))

@@ -84,8 +84,8 @@ def test_the_skewness_of_a_row_has_no_call_of_pow() -> None:
     assert "T.rsqrt(" in text
     rng = np.random.default_rng(0)
     for scale in (1e-9, 1.0, 1e9):  # spread^(3/2) is out of range of float32 for two of them
-        given = {"x": (scale * rng.gamma(2.0, size=(4, 64))).astype("f")}
-        np.testing.assert_allclose(form(**given, backend="tilelang"), form.reference(**given), rtol=2e-5)
+        inputs = {"x": (scale * rng.gamma(2.0, size=(4, 64))).astype("f")}
+        np.testing.assert_allclose(form(**inputs, backend="tilelang"), form.reference(**inputs), rtol=2e-5)
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
@@ -98,6 +98,6 @@ def test_rsqrt_on_the_c_target_is_one_divided_by_the_root(dtype: str) -> None:
     assert "T.rsqrt(" in lowered.source.text
     with np.errstate(divide="ignore"):
         wanted = np.asarray(1, dtype) / np.sqrt(values)
-    given = {"x": values[:, None]}
-    np.testing.assert_array_equal(np.asarray(form(**given, backend="tilelang")), wanted)
-    np.testing.assert_array_equal(interpret(lowered.program, given)["out"], wanted)
+    inputs = {"x": values[:, None]}
+    np.testing.assert_array_equal(np.asarray(form(**inputs, backend="tilelang")), wanted)
+    np.testing.assert_array_equal(interpret(lowered.program, inputs)["out"], wanted)

@@ -33,8 +33,8 @@ def test_places_are_compared_with_scalars_exactly(backend: str, limit: float, fi
 def test_the_tile_program_compares_alike(limit: float, first: int) -> None:
     form = ra.fuse(ra.sum(ra.where(n + FAR <= L, x, 0), n), axes="b")
     program = form.lower("c", **problem(form, {"x": ROWS})).program
-    made = interpret(program, {"x": ROWS.numpy(), "L": limit})["out"]
-    assert made.tolist() == ROWS[:, :first].sum(1).tolist()
+    out = interpret(program, {"x": ROWS.numpy(), "L": limit})["out"]
+    assert out.tolist() == ROWS[:, :first].sum(1).tolist()
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
@@ -43,8 +43,8 @@ def test_what_is_computed_of_scalars_is_compared_exactly(backend: str) -> None:
     form = ra.fuse(ra.sum(ra.where(step * n <= L, x, 0), n), axes="b")
     for limit, first in ((FAR + 2.0, 5), (FAR + 1.5, 4)):
         given = ROWS.numpy() if backend == "numpy" else ROWS
-        made = form(x=given, L=limit, step=2.0**22 + 0.5, backend=backend)
-        assert made.tolist() == ROWS[:, :first].sum(1).tolist()
+        out = form(x=given, L=limit, step=2.0**22 + 0.5, backend=backend)
+        assert out.tolist() == ROWS[:, :first].sum(1).tolist()
 
 
 def test_a_scalar_that_is_compared_with_data_has_their_type() -> None:

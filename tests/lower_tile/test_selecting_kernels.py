@@ -31,10 +31,10 @@ def test_the_tile_program_selects_what_the_definition_does(
 ) -> None:
     fused = FUSED[name]
     data = {one: array for one, array in example(kind, length, seed, dtype).items() if one in fused.cascade.inputs()}
-    known = {"sizes": {"t": 3, "n": length}, "dtypes": {one: str(array.dtype) for one, array in data.items()}}
-    plan = with_choices(fused.lower("c", **known).plan, level="block", segments=segments, block_streamed=16)
-    made = interpret(fused.lower("c", **known, plan=plan).program, data)["out"]
-    np.testing.assert_array_equal(made, fused.reference(**data).astype(made.dtype))
+    options = {"sizes": {"t": 3, "n": length}, "dtypes": {one: str(array.dtype) for one, array in data.items()}}
+    plan = with_choices(fused.lower("c", **options).plan, level="block", segments=segments, block_streamed=16)
+    out = interpret(fused.lower("c", **options, plan=plan).program, data)["out"]
+    np.testing.assert_array_equal(out, fused.reference(**data).astype(out.dtype))
 
 
 n, j = ra.axis("n"), ra.axis("j", size=4)
@@ -71,22 +71,22 @@ def test_elements_are_joined_tile_by_tile(name: str, length: int, seed: int, til
     data = {one: array for one, array in data.items() if one in fused.cascade.inputs()}
     extents = {"t": 3, "n": length, "e": 5}
     sizes = {axis.name: extents[axis.name] for axis in fused.cascade.axes() if axis.size is None}
-    known: Any = {"sizes": sizes, "dtypes": dict.fromkeys(data, "float32")}
-    plan = fused.lower("c", **known).plan
+    options: Any = {"sizes": sizes, "dtypes": dict.fromkeys(data, "float32")}
+    plan = fused.lower("c", **options).plan
     whole = level == "row" and not numbers_of(plan).multiplies
     plan = with_choices(plan, level="row" if whole else "block", block_streamed=max(tile, length) if whole else tile)
     plan = with_choices(plan, segments=segments)
-    made, wanted = interpret(fused.lower("c", **known, plan=plan).program, data), fused.reference(**data)
+    out, wanted = interpret(fused.lower("c", **options, plan=plan).program, data), fused.reference(**data)
     for one in fused.cascade.outputs:
         want = getattr(wanted, one.name) if len(fused.cascade.outputs) > 1 else wanted
-        np.testing.assert_allclose(made[one.name], want, rtol=2e-5, atol=2e-5)
+        np.testing.assert_allclose(out[one.name], want, rtol=2e-5, atol=2e-5)
 
 
 def test_lanes_hold_one_element_each() -> None:
-    known: Any = {"sizes": {"t": 3, "n": 100}, "dtypes": {"x": "float32"}}
-    plan = with_choices(FUSED["argmax"].lower("c", **known).plan, level="thread")
+    options: Any = {"sizes": {"t": 3, "n": 100}, "dtypes": {"x": "float32"}}
+    plan = with_choices(FUSED["argmax"].lower("c", **options).plan, level="thread")
     with pytest.raises(ra.PlanError, match=r"which keeps several elements, .* Use level 'block'"):
-        FUSED["topk values"].lower("c", **known, plan=plan)
+        FUSED["topk values"].lower("c", **options, plan=plan)
 
 
 @pytest.mark.parametrize("name", ["topk values", "topk indices"])

@@ -236,11 +236,11 @@ def test_what_is_compared_with_its_own_maximum_is_equal_to_it() -> None:
     u = exp(-((g * x) ** 2)) * g * x
     form = ra.fuse(ra.where(u >= ra.max(u, n), 1, u / (1 + ra.max(Abs(u), n))), axes="b n")
     rng = np.random.default_rng(0)
-    given = {"x": rng.normal(size=(64, 33)).astype("f"), "g": rng.normal(size=64).astype("f")}
+    inputs = {"x": rng.normal(size=(64, 33)).astype("f"), "g": rng.normal(size=64).astype("f")}
     one = form.lower("c", {"b": 64, "n": 33}, "float32")
     assert "quotient = " in one.source.text or "product = " in one.source.text
-    np.testing.assert_array_equal((interpret(one.program, given)["out"] == 1).sum(1), 1)
-    np.testing.assert_array_equal((np.asarray(form(**given, backend="tilelang")) == 1).sum(1), 1)
+    np.testing.assert_array_equal((interpret(one.program, inputs)["out"] == 1).sum(1), 1)
+    np.testing.assert_array_equal((np.asarray(form(**inputs, backend="tilelang")) == 1).sum(1), 1)
 
 
 def test_the_kernel_says_it_once() -> None:

@@ -81,18 +81,18 @@ def check(names: tuple[str, ...], length: int, seed: int, tile: dict[str, Any]) 
     """The program under a plan, against the definition."""
     form = together(*names)
     tensors = drawn(form, length, seed)
-    known, wanted = problem(form, tensors), outputs_of(form.reference(**tensors))
-    plan = form.lower("c", **known).plan
+    options, wanted = problem(form, tensors), outputs_of(form.reference(**tensors))
+    plan = form.lower("c", **options).plan
     if numbers_of(plan).multiplies:
         tile = {**tile, "level": numbers_of(plan).level}
     elif form.form.places and tile["level"] == "thread":
         tile = {**tile, "level": "block"}
     if tile["level"] == "row":
         tile = {**tile, "segments": 1, "block_streamed": max(length, 4)}
-    program = form.lower("c", **known, plan=with_choices(plan, **tile)).program
-    made = interpret(program, {name: one.numpy() for name, one in tensors.items()})
+    program = form.lower("c", **options, plan=with_choices(plan, **tile)).program
+    out = interpret(program, {name: one.numpy() for name, one in tensors.items()})
     for name, one in wanted.items():
-        assert is_near(torch.from_numpy(made[name]).reshape(one.shape), one), name
+        assert is_near(torch.from_numpy(out[name]).reshape(one.shape), one), name
 
 
 TILES = st.fixed_dictionaries({

@@ -37,13 +37,13 @@ def tensors(name: str) -> dict[str, torch.Tensor]:
 
 @cache
 def wanted(name: str) -> dict[str, torch.Tensor]:
-    made = fused(name).reference(**tensors(name))
-    return dict(made._asdict()) if hasattr(made, "_asdict") else {"out": made}
+    out = fused(name).reference(**tensors(name))
+    return dict(out._asdict()) if hasattr(out, "_asdict") else {"out": out}
 
 
 def lowered(name: str, target: str = "c", **options: Any) -> Lowered:
-    made: Lowered = fused(name).lower(target, **problem(fused(name), tensors(name)), **options)
-    return made
+    lowering: Lowered = fused(name).lower(target, **problem(fused(name), tensors(name)), **options)
+    return lowering
 
 
 def assert_defined(name: str, made: Mapping[str, Any], empty: str = "nan") -> None:
@@ -52,8 +52,8 @@ def assert_defined(name: str, made: Mapping[str, Any], empty: str = "nan") -> No
 
 
 def interpreted(name: str, one: Lowered) -> dict[str, Any]:
-    made: dict[str, Any] = interpret(one.program, {key: array.numpy() for key, array in tensors(name).items()})
-    return made
+    out: dict[str, Any] = interpret(one.program, {key: array.numpy() for key, array in tensors(name).items()})
+    return out
 
 
 @pytest.mark.sweep(3)
@@ -79,8 +79,8 @@ def test_the_c_target_equals_the_definition(name: str, segments: int) -> None:
 
 @pytest.mark.parametrize("name", FORMS)
 def test_the_derived_form_equals_the_definition(name: str) -> None:
-    made = fused(name)(**tensors(name), backend="torch")
-    assert_defined(name, made._asdict() if hasattr(made, "_asdict") else {"out": made})
+    out = fused(name)(**tensors(name), backend="torch")
+    assert_defined(name, out._asdict() if hasattr(out, "_asdict") else {"out": out})
 
 
 @given(st.sampled_from(sorted({*FORMS} - {"a scan beside a product", "a scan of scores"})),
@@ -98,10 +98,10 @@ def test_stages_and_sums_keep_their_meaning_under_any_plan(name: str, tile: dict
 
 @pytest.mark.parametrize("name", [*PRODUCTS, *SUMS])
 def test_what_is_a_matrix_product_and_what_is_not(name: str) -> None:
-    made = lowered(name)
-    assert made.plan.binding == bind_axes(made.form, SIZES)
-    assert made.plan.binding.contracted == (name in PRODUCTS)
-    assert ("products as plain sums" in str(made.plan)) == (name in SUMS)
+    lowering = lowered(name)
+    assert lowering.plan.binding == bind_axes(lowering.form, SIZES)
+    assert lowering.plan.binding.contracted == (name in PRODUCTS)
+    assert ("products as plain sums" in str(lowering.plan)) == (name in SUMS)
 
 
 @pytest.mark.parametrize("name", APART)
@@ -130,12 +130,12 @@ def test_of_two_ways_apart_the_fewer_numbers_are_made() -> None:
 @pytest.mark.parametrize("length", [32, 33])
 def test_what_every_row_would_reduce_again_is_made_ahead(length: int) -> None:
     """Σ_i f(x[i,k], s), s[i] = Σ_k g: one loop where there are few k, s ahead of it where there are many."""
-    made, rng = fused("shares of rows, of columns"), torch.Generator().manual_seed(0)
+    form, rng = fused("shares of rows, of columns"), torch.Generator().manual_seed(0)
     data = {"w": torch.rand(5, length, generator=rng) + 0.1}
-    one = made.lower("c", {"b": 5, "n": length}, {"w": "float32"})
+    one = form.lower("c", {"b": 5, "n": length}, {"w": "float32"})
     assert bool(one.stages.ahead) == (length > 32)
     got = torch.as_tensor(interpret(one.program, {"w": data["w"].numpy()})["out"])
-    assert worst_error(got, made.reference(**data)) <= TOLERANCE
+    assert worst_error(got, form.reference(**data)) <= TOLERANCE
 
 
 def test_a_stage_reads_what_is_as_narrow_as_before() -> None:
@@ -161,10 +161,10 @@ def test_values_of_the_same_axes_are_made_by_one_stage() -> None:
     """A log-sum-exp, a mean and a variance: one kernel reads their data, not one for each."""
     n, m = ra.axes("n m")
     w, z = ra.tensors("w[b,n] z[n,m]")
-    made = ra.fuse(ra.sum(exp(w * (ra.logsumexp(z, m) - ra.mean(z, m)) / (1 + ra.var(z, m))), n), axes="b")
-    one = made.lower("sm_90a", {"b": 400, "n": 100, "m": 50}, "float32")
+    form = ra.fuse(ra.sum(exp(w * (ra.logsumexp(z, m) - ra.mean(z, m)) / (1 + ra.var(z, m))), n), axes="b")
+    one = form.lower("sm_90a", {"b": 400, "n": 100, "m": 50}, "float32")
     [stage] = one.stages.ahead
-    assert len(stage.outputs) == len(made.cascade.producers) > 2
+    assert len(stage.outputs) == len(form.cascade.producers) > 2
     assert len(one.program.kernels) == 2
 
 
@@ -172,9 +172,9 @@ def test_what_few_rows_share_stays_in_the_loop() -> None:
     """Without a matrix product a tile may be of one row."""
     n, m = ra.axes("n m")
     w, z = ra.tensors("w[b,n] z[n,m]")
-    made = ra.fuse(ra.sum(exp(w * ra.sum(z, m)), n), axes="b")
-    assert not made.lower("sm_90a", {"b": 32, "n": 100, "m": 50}, "float32").stages.ahead
-    assert made.lower("sm_90a", {"b": 33, "n": 100, "m": 50}, "float32").stages.ahead
+    form = ra.fuse(ra.sum(exp(w * ra.sum(z, m)), n), axes="b")
+    assert not form.lower("sm_90a", {"b": 32, "n": 100, "m": 50}, "float32").stages.ahead
+    assert form.lower("sm_90a", {"b": 33, "n": 100, "m": 50}, "float32").stages.ahead
 
 
 def test_an_empty_row_of_a_stage_is_zero_where_that_is_asked() -> None:

@@ -68,8 +68,8 @@ def test_a_comment_without_room_stands_above() -> None:
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.name)
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 def test_no_line_of_a_kernel_is_longer_than_a_page(case: Case, target: str) -> None:
-    form, known = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
-    text = form.lower(target, **known, empty=case.empty).source.text
+    form, options = fused(case.form), problem(fused(case.form), tensors_of(case), case.sizes)
+    text = form.lower(target, **options, empty=case.empty).source.text
     assert [line for line in text.split("\n") if len(line) > WIDTH] == []
 
 

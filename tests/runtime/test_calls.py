@@ -61,8 +61,8 @@ def test_scalars_are_checked_at_every_call(backend: str) -> None:
     form = ra.fuse(ra.sum(scale * x, n))
     data = rows(2, 5)
     for value in (2.0, 3, np.float32(0.5), torch.tensor(4.0)):
-        made = form(x=data, scale=value, backend=backend)
-        assert worst_error(made, float(value) * data.double().sum(1)) <= 2e-6
+        out = form(x=data, scale=value, backend=backend)
+        assert worst_error(out, float(value) * data.double().sum(1)) <= 2e-6
     for value in (-1.0, -3, np.float32(-0.5), torch.tensor(-4.0)):
         with pytest.raises(ra.InputError, match="declared positive"):
             form(x=data, scale=value, backend=backend)
@@ -102,10 +102,10 @@ def test_numpy_in_every_layout() -> None:
     frozen.flags.writeable = False
     for laid in (base[:6, :7], base[:6, ::2], base[:6, ::-1][:, :7], base[:6, :7].astype(">f4"), frozen):
         for _ in range(2):
-            made = form(x=laid, backend="tilelang")
-            assert isinstance(made, np.ndarray)
+            out = form(x=laid, backend="tilelang")
+            assert isinstance(out, np.ndarray)
             wanted = torch.from_numpy(laid.astype("float64")).logsumexp(1)
-            assert worst_error(torch.from_numpy(made), wanted) <= 2e-6
+            assert worst_error(torch.from_numpy(out), wanted) <= 2e-6
 
 
 def test_two_passes_are_prepared_together() -> None:

@@ -50,9 +50,9 @@ def test_what_was_measured_before_is_remembered(tmp_path: Path) -> None:
         "REDALG_TUNED": "on",
         "PYTHONPATH": ":".join([str(ROOT), *sys.path]),
     }
-    made = subprocess.run(
+    process = subprocess.run(
         [sys.executable, "-c", PROGRAM], cwd=ROOT, env={**os.environ, **environment}, text=True,
         capture_output=True, timeout=400, check=False,
     )  # fmt: skip
-    assert made.stdout.strip().endswith("lost, and remembered"), made.stdout[-500:] + made.stderr[-2000:]
+    assert process.stdout.strip().endswith("lost, and remembered"), process.stdout[-500:] + process.stderr[-2000:]
     assert list((tmp_path / "tuned").glob("*.json"))

@@ -37,5 +37,5 @@ def test_a_long_row_stays_below_its_scores(length: int, mib: int) -> None:
     """q = k, d = 64, float32: the scores alone, unfused, take so many MiB."""
     assert length**2 * 4 == mib * MIB
     command = [sys.executable, "-c", CODE, str(length)]
-    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
-    assert int(done.stdout) < mib * MIB / 2
+    process = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    assert int(process.stdout) < mib * MIB / 2

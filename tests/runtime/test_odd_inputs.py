@@ -71,10 +71,10 @@ EMPTY: dict[str, tuple[Any, float]] = {
 def test_an_empty_axis_gives_the_identity(name: str, backend: str) -> None:
     """Each reduction is its monoid's identity, and the output what the definition makes of them."""
     expr, want = EMPTY[name]
-    made = ra.fuse(expr)
-    tensors: dict[str, Any] = {key: np.zeros((2, 0), np.float32) for key in made.cascade.inputs()}
-    np.testing.assert_array_equal(made(**tensors, backend=backend), np.full(2, want, np.float32))
-    np.testing.assert_array_equal(made.reference(**tensors), np.full(2, want))
+    form = ra.fuse(expr)
+    tensors: dict[str, Any] = {key: np.zeros((2, 0), np.float32) for key in form.cascade.inputs()}
+    np.testing.assert_array_equal(form(**tensors, backend=backend), np.full(2, want, np.float32))
+    np.testing.assert_array_equal(form.reference(**tensors), np.full(2, want))
 
 
 @pytest.mark.parametrize("backend", ["numpy", "torch"])
@@ -103,5 +103,5 @@ def test_dtypes_promote_as_in_torch(dtypes: tuple[torch.dtype, torch.dtype], wan
 
 
 def test_option_like_names_do_not_clash() -> None:
-    made = ra.fuse(ra.sum(ra.tensor("self[n]") * Rational(1, 2), n))
-    assert made(self=np.ones(4)) == 2
+    form = ra.fuse(ra.sum(ra.tensor("self[n]") * Rational(1, 2), n))
+    assert form(self=np.ones(4)) == 2

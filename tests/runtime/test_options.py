@@ -28,9 +28,9 @@ def test_sizes_by_axis_or_name(sizes: dict[Any, Any]) -> None:
 
 def test_sizes_of_calls_and_states() -> None:
     counted = ra.fuse(ra.sum(ra.where(n < k, ra.tensor("t[k]"), 0), n))
-    given = {"t": np.ones(3)}
-    assert counted(**given, sizes={n: np.int64(5)}).tolist() == counted(**given, sizes={"n": 5}).tolist() == [0, 1, 2]
-    assert counted.reference(**given, sizes={n: 5}).tolist() == [0, 1, 2]
+    inputs = {"t": np.ones(3)}
+    assert counted(**inputs, sizes={n: np.int64(5)}).tolist() == counted(**inputs, sizes={"n": 5}).tolist() == [0, 1, 2]
+    assert counted.reference(**inputs, sizes={n: 5}).tolist() == [0, 1, 2]
     total = ra.fuse(ra.sum(x / n.extent, n))
     state = total.merge(total.leaf({"x": X}, extents={n: 4}), total.empty_state({b: 3, n: 4}, library="numpy"))
     assert total.finish(state).tolist() == [1.5, 5.5, 9.5]

@@ -323,9 +323,9 @@ def test_an_output_that_sums_what_does_not_vary_counts_the_elements_of_the_state
     cuts = [(0, 2), (2, 3), (3, 7)]
     leaves = [form.leaf({**data, "a": data["a"][:, first:stop]}, start={n: first}) for first, stop in cuts]
     whole = form.reference(**data)
-    made = form.finish(reduce(form.merge, [leaves[one] for one in order]), {"t": data["t"]})
-    np.testing.assert_allclose(made.times, whole.times, rtol=1e-15)
-    np.testing.assert_allclose(made.out, whole.out, rtol=1e-13)
+    out = form.finish(reduce(form.merge, [leaves[one] for one in order]), {"t": data["t"]})
+    np.testing.assert_allclose(out.times, whole.times, rtol=1e-15)
+    np.testing.assert_allclose(out.out, whole.out, rtol=1e-13)
     apart = form.merge(leaves[order[0]], leaves[order[2]])
     with pytest.raises(ra.InputError, match=r"an output sums over axis n itself.* Merge pieces that adjoin"):
         form.finish(apart, {"t": data["t"]})

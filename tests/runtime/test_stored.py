@@ -52,8 +52,8 @@ def test_the_definition_is_a_word() -> None:
 def test_a_warp_for_a_tile_is_a_block_of_one_warp() -> None:
     """The level `warp` of the format before gave the kernel that `block` gives with 32 threads."""
     space = space_for(fused("variance").form, "H200", {"b": 4, "n": 10**5}, {"x": "float32"})
-    ruled = with_choices(space.rules_schedule, level="block", threads=32, block_streamed=1024)
-    choices = choices_of(ruled)
+    by_rules = with_choices(space.rules_schedule, level="block", threads=32, block_streamed=1024)
+    choices = choices_of(by_rules)
     assert stored.from_choices({**choices, "level": "warp"}) == stored.from_choices(choices)
 
 

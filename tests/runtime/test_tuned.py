@@ -92,8 +92,8 @@ def test_a_key_tells_apart_what_changes_results(form: ra.Fused, monkeypatch: pyt
     def digest(
         one: ra.Fused = form, sizes: Any = SIZES, dtypes: Any = DTYPES, card: str = "H200", **options: str
     ) -> str:
-        made = space(one, sizes, dtypes, card, **options)
-        return tuned.problem_key(one.form, made.problem, made.device).digest
+        search_space = space(one, sizes, dtypes, card, **options)
+        return tuned.problem_key(one.form, search_space.problem, search_space.device).digest
 
     keys = [digest(), digest(fused("variance")), digest(dtypes={"x": "float16"}), digest(card="H100"),
             digest(sizes={"b": 129, "n": 4096}), digest(empty="zero"), digest(precision="tf32")]  # fmt: skip
@@ -107,8 +107,8 @@ def test_a_key_tells_apart_what_changes_results(form: ra.Fused, monkeypatch: pyt
 @given(size=st.integers(1, 1 << 20))
 def test_a_bucket_holds_the_sizes_above_the_last_power_of_two(size: int) -> None:
     form = fused("logsumexp")
-    made = space(form, {"b": size, "n": 64}, DTYPES)
-    bucket = tuned.problem_key(form.form, made.problem, made.device).bucket[naming(form.form).axes["b"]]
+    search_space = space(form, {"b": size, "n": 64}, DTYPES)
+    bucket = tuned.problem_key(form.form, search_space.problem, search_space.device).bucket[naming(form.form).axes["b"]]
     assert bucket // 2 < size <= bucket
     assert bucket.bit_count() == 1
 
@@ -341,14 +341,14 @@ def test_a_space_admits_its_own_plans_and_no_others(data: st.DataObject) -> None
         ("logsumexp", {"b": 128, "n": 1000}, DTYPES), ("attention", ATTENDED, HALVES),
         ("attention", {**ATTENDED, "q": 1, "k": 1000}, HALVES), ("variance", {"b": 3, "n": 70_000}, DTYPES),
     ]))  # fmt: skip
-    made = space(fused(name), sizes, dtypes)
-    listed = list(made.tile_schedules())
+    search_space = space(fused(name), sizes, dtypes)
+    listed = list(search_space.tile_schedules())
     plan = data.draw(st.sampled_from(listed))
     choice = data.draw(st.sampled_from([one for one in CHOICES if one not in ("block_merged", "tensor_cores")]))
     value = data.draw(st.sampled_from(sorted({choices_of(one)[choice] for one in listed}, key=str)))
     other = with_choices(plan, **{choice: value})
     chosen = {known_by(one) for one in listed if legal(one)}
-    assert made.admits(other) == (known_by(other) in chosen)
+    assert search_space.admits(other) == (known_by(other) in chosen)
 
 
 def known_by(plan: Schedule) -> tuple[Any, ...]:

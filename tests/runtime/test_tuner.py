@@ -47,9 +47,9 @@ def tensors() -> dict[str, Any]:
 
 
 def test_tuning_measures_checks_and_is_remembered() -> None:
-    form, given = fused("attention"), tensors()
+    form, inputs = fused("attention"), tensors()
     before = form.lower("c", SIZES, FLOATS).plan
-    result = form.tune(**given, budget_s=120.0)
+    result = form.tune(**inputs, budget_s=120.0)
     assert result.best is not None
     assert not result.found.failures
     assert result.trials[0].candidate == before
@@ -60,14 +60,14 @@ def test_tuning_measures_checks_and_is_remembered() -> None:
     assert (after.origin, after) == ("cache", result.best.candidate)
     assert str(result).splitlines()[-1].count("the rules' plan") == 1
     assert result._repr_html_().count("<tr>") == 1 + len(result.trials)
-    made = form(**given, backend="tilelang")
-    assert torch.allclose(made.double(), form.reference(**given), atol=1e-5)
+    out = form(**inputs, backend="tilelang")
+    assert torch.allclose(out.double(), form.reference(**inputs), atol=1e-5)
 
 
 def test_calls_of_this_process_take_what_was_found(monkeypatch: pytest.MonkeyPatch) -> None:
     """A kind of call that was prepared before is prepared anew."""
-    form, given = fused("attention"), tensors()
-    form(**given, backend="tilelang")
+    form, inputs = fused("attention"), tensors()
+    form(**inputs, backend="tilelang")
     asked: list[Path] = []
     whole = tuned.read_entries
 
@@ -75,15 +75,15 @@ def test_calls_of_this_process_take_what_was_found(monkeypatch: pytest.MonkeyPat
         asked.append(path)
         return whole(path)
 
-    form.tune(**{name: one.numpy() for name, one in given.items()}, budget_s=120.0)
+    form.tune(**{name: one.numpy() for name, one in inputs.items()}, budget_s=120.0)
     monkeypatch.setattr(tuned, "read_entries", read)
-    form(**given, backend="tilelang")
+    form(**inputs, backend="tilelang")
     assert asked
 
 
 def test_a_wrong_plan_is_reported_and_never_chosen(monkeypatch: pytest.MonkeyPatch) -> None:
     """The first plan's result is spoilt: it is the rules' own, and is not chosen all the same."""
-    form, given, launched = fused("attention"), tensors(), []
+    form, inputs, launched = fused("attention"), tensors(), []
     recipe = kernels.recipe_of
 
     def spoilt(*arguments: Any) -> Any:
@@ -95,7 +95,7 @@ def test_a_wrong_plan_is_reported_and_never_chosen(monkeypatch: pytest.MonkeyPat
         return made
 
     monkeypatch.setattr(tuner, "recipe_of", spoilt)
-    result = form.tune(**given, budget_s=120.0)
+    result = form.tune(**inputs, budget_s=120.0)
     assert [one.failure[:13] for one in result.found.failures] == ["wrong: error "]
     assert result.best is not None
     assert result.best.candidate != result.found.failures[0].candidate
@@ -141,9 +141,9 @@ def test_a_device_is_lost_where_it_cannot_be_waited_for(monkeypatch: pytest.Monk
 
 def test_without_time_nothing_is_measured_nor_remembered() -> None:
     """Compilers have half of no time: what they do not finish is reported."""
-    form, given = fused("attention"), tensors()
-    given["K"] = given["V"] = torch.randn(1, 2, 61, 16)  # compiled by no other test
-    result = form.tune(**given, budget_s=1e-3)
+    form, inputs = fused("attention"), tensors()
+    inputs["K"] = inputs["V"] = torch.randn(1, 2, 61, 16)  # compiled by no other test
+    result = form.tune(**inputs, budget_s=1e-3)
     assert (result.best, result.path, result.found.stopped) == (None, None, "budget")
     assert {one.failure for one in result.trials} == {compiling.STOPPED}
 
@@ -156,8 +156,8 @@ def test_two_passes_tune_the_second() -> None:
     expr = ra.sum(ra.cast(x / scale, "float16") * w, k)
     form = ra.fuse(expr, axes="b e", exact=True)
     assert len(form.passes) == 2
-    given = {"x": torch.rand(32, 48) + 1, "w": torch.randn(48, 16)}
-    result = form.tune(**given, budget_s=120.0)
+    inputs = {"x": torch.rand(32, 48) + 1, "w": torch.randn(48, 16)}
+    result = form.tune(**inputs, budget_s=120.0)
     assert result.best is not None
     assert form.lower("c", {"b": 32, "k": 48, "e": 16}, {"x": "float32", "w": "float32"}).plan.origin == "cache"
 
@@ -266,8 +266,10 @@ def test_a_lucky_moment_is_no_speed() -> None:
 
 def test_wall_time_is_taken_call_by_call() -> None:
     called: list[int] = []
-    made = timing.measure([lambda: called.append(0), lambda: called.append(1)], torch.device("cpu"), samples=4)
-    assert (made.method, len(made.samples_us), made.calls_per_sample) == ("wall", 4, 1)
+    timing_of_calls = timing.measure(
+        [lambda: called.append(0), lambda: called.append(1)], torch.device("cpu"), samples=4
+    )
+    assert (timing_of_calls.method, len(timing_of_calls.samples_us), timing_of_calls.calls_per_sample) == ("wall", 4, 1)
     assert called[:3] == [0, 1, 0]
     assert timing.input_sets(10, torch.device("cpu")) == 1
 

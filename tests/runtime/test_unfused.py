@@ -100,9 +100,9 @@ def test_it_is_the_definition_in_the_tensors_own_dtype(name: str, dtype: str) ->
     known = {name: size for name, size in sizes.items() if name in {str(one) for one in form.cascade.axes()}}
     scalars = {str(one.name): 0.7 for one in form.cascade.scalars()}
     plan = plain_plan(form, known, dtype)
-    made = form(**tensors, **scalars, backend="tilelang", plan=plan)
+    out = form(**tensors, **scalars, backend="tilelang", plan=plan)
     wanted = form.reference(**tensors, **scalars)
-    pairs = list(zip(made, wanted, strict=True)) if name == "largest" else [(made, wanted)]
+    pairs = list(zip(out, wanted, strict=True)) if name == "largest" else [(out, wanted)]
     for one, other in pairs:
         assert (str(one.dtype), one.is_contiguous(), one.shape) == (f"torch.{dtype}", True, other.shape)
         assert error(one, other) <= (2e-6 if dtype == "float32" else 1e-14)
@@ -124,18 +124,18 @@ def test_any_sizes_and_strides_and_libraries(data: st.DataObject) -> None:
         with pytest.raises(ra.PlanError, match="bytes would lie between"):
             CHAIN(**given_, backend="tilelang", plan=plan)
         return
-    made = CHAIN(**given_, backend="tilelang", plan=plan)
-    assert isinstance(made, type(given_["A"]))
-    assert error(made, wanted) <= 1e-5
+    out = CHAIN(**given_, backend="tilelang", plan=plan)
+    assert isinstance(out, type(given_["A"]))
+    assert error(out, wanted) <= 1e-5
 
 
 def test_on_the_c_target_bfloat16_is_float32_within() -> None:
     """As in the kernel of that target: the product in between is not rounded."""
     sizes = {"b": 1, "m": 40, "n": 64, "k": 48, "h": 24}
     tensors = {name: one.bfloat16() for name, one in taken(CHAIN, sizes).items()}
-    made = CHAIN(**tensors, backend="tilelang", plan=plain_plan(CHAIN, sizes, "bfloat16"))
-    assert made.dtype == torch.bfloat16
-    assert error(made, CHAIN.reference(**tensors)) <= 2.0**-8
+    out = CHAIN(**tensors, backend="tilelang", plan=plain_plan(CHAIN, sizes, "bfloat16"))
+    assert out.dtype == torch.bfloat16
+    assert error(out, CHAIN.reference(**tensors)) <= 2.0**-8
 
 
 def test_products_of_two_are_launched_as_such() -> None:
@@ -179,9 +179,9 @@ def test_elsewhere_it_is_refused_with_the_reason(name: str) -> None:
     one = space(form, sizes, dtype)
     assert unfused.offer_unfused(form.form, one) is None
     plan = Definition(one.device)
-    with pytest.raises(ra.PlanError, match=said) as refused:
+    with pytest.raises(ra.PlanError, match=said) as error:
         choose_unfused(form.form, "H200", one.problem, plan)
-    assert str(refused.value).endswith("Take one of the kernels that `fused.plans` lists.")
+    assert str(error.value).endswith("Take one of the kernels that `fused.plans` lists.")
     assert all(one.plan.form == "online" for one in form.plans(sizes, dtype, "H200"))
 
 
@@ -198,12 +198,12 @@ def test_of_the_kernels_cases_what_is_admitted_is_right() -> None:
     seen = list[str]()
     for case in CASES:
         form, tensors = fused(case.form), tensors_of(case)
-        known = problem(form, tensors, dict(case.sizes))
-        plan = plan_admitted(form, known, case.empty)
+        options = problem(form, tensors, dict(case.sizes))
+        plan = plan_admitted(form, options, case.empty)
         if plan is None:
             continue
-        made = form(**tensors, sizes=case.sizes, empty=case.empty, backend="tilelang", plan=plan)
-        assert worst_error(made, form.reference(**tensors, sizes=case.sizes), case.empty) <= max(case.tolerance, 4e-6)
+        out = form(**tensors, sizes=case.sizes, empty=case.empty, backend="tilelang", plan=plan)
+        assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= max(case.tolerance, 4e-6)
         seen.append(case.name)
     assert {"product", "weighted mean"} <= {*seen}
     assert len(seen) < len(CASES) / 3
@@ -212,10 +212,10 @@ def test_of_the_kernels_cases_what_is_admitted_is_right() -> None:
 def plan_admitted(form: ra.Fused, known: dict[str, Any], empty: str) -> Definition | None:
     extents = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None}
     options = {"empty": empty, "shapes": known["shapes"]}
-    made = unfused.offer_unfused(
+    plain = unfused.offer_unfused(
         form.form, space_for(form.form, "c", extents | known["sizes"], known["dtypes"], **options)
     )
-    return None if made is None else made.plan
+    return None if plain is None else plain.plan
 
 
 @pytest.mark.parametrize("what", ["source", "lower", "compile", "save"])
@@ -253,8 +253,8 @@ def test_the_model_follows_what_was_measured() -> None:
     seen = 0
     for line in content["rows"]:
         one = space(CHAIN, line["sizes"], "bfloat16")
-        made = unfused.admit_unfused(CHAIN.form, one)
-        assert made.said.time_us == pytest.approx(line["contestants"]["cuBLAS"]["median_us"], rel=0.15)
+        plain = unfused.admit_unfused(CHAIN.form, one)
+        assert plain.prediction.time_us == pytest.approx(line["contestants"]["cuBLAS"]["median_us"], rel=0.15)
         seen += 1
     assert seen == 12
 
@@ -280,8 +280,8 @@ def remembered(
     card: str = "H200",
 ) -> tuned.Entry:
     one = space(form, sizes, dtype, card)
-    sized, key = tuned.key_sizes(form.form, one.problem), tuned.problem_key(form.form, one.problem, one.device)
-    return tuned.Entry(key, sized, stored.to_json(plan), measured_us, 9.4)
+    extents, key = tuned.key_sizes(form.form, one.problem), tuned.problem_key(form.form, one.problem, one.device)
+    return tuned.Entry(key, extents, stored.to_json(plan), measured_us, 9.4)
 
 
 @pytest.mark.slow
@@ -299,7 +299,7 @@ def test_without_measuring_it_is_taken_where_it_promises_more_than_the_model_err
 def test_the_model_chooses_on_the_architecture_that_it_was_fitted_on(card: str) -> None:
     one = space(CHAIN, WIDE, "bfloat16", card)
     assert choose_unfused(CHAIN.form, card, one.problem, None) is None
-    assert one.predict(one.preferred_schedule()).time_us > unfused.admit_unfused(CHAIN.form, one).said.time_us
+    assert one.predict(one.preferred_schedule()).time_us > unfused.admit_unfused(CHAIN.form, one).prediction.time_us
 
 
 def test_what_is_remembered_decides(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -64,8 +64,8 @@ def test_autocast_and_rounded_products_do_not_reach_it() -> None:
     try:
         allow("medium")
         with torch.autocast("cpu", dtype=torch.bfloat16):
-            made = form(**tensors, backend="tilelang", plan=plan)
+            out = form(**tensors, backend="tilelang", plan=plan)
             assert torch.is_autocast_enabled("cpu")
     finally:
         allow("highest")
-    assert torch.equal(made, plain)
+    assert torch.equal(out, plain)

@@ -76,8 +76,8 @@ def test_a_large_reference_gives_way_to_the_first_right_result(monkeypatch: pyte
     monkeypatch.setattr("redalg.runtime.tune.verified.KEPT_BYTES", 8)
     one = verifier()
     assert one.check(out(0.5))
-    assert one.wanted["out"].dtype == torch.float64
+    assert one.reference["out"].dtype == torch.float64
     right = {"out": out(1e-6)["out"].float()}
     assert one.check(right) == ""
-    assert torch.equal(one.wanted["out"], right["out"])
+    assert torch.equal(one.reference["out"], right["out"])
     assert one.check(out(0.5))

@@ -106,10 +106,10 @@ REFUSED: dict[str, tuple[tuple[Level, ...], str]] = {
 @pytest.mark.parametrize("name", REFUSED)
 def test_levels_that_make_no_schedule_are_refused(name: str) -> None:
     levels, said = REFUSED[name]
-    with pytest.raises(ra.PlanError) as refused:
+    with pytest.raises(ra.PlanError) as error:
         ra.Schedule(*levels)
-    assert said in str(refused.value)
-    assert str(refused.value).startswith("schedule `")
+    assert said in str(error.value)
+    assert str(error.value).startswith("schedule `")
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ def test_levels_that_make_no_schedule_are_refused(name: str) -> None:
     ],
 )
 def test_a_level_out_of_range_is_refused(write: Any, said: str) -> None:
-    with pytest.raises(ra.PlanError) as refused:
+    with pytest.raises(ra.PlanError) as error:
         write()
-    assert str(refused.value) == said
+    assert str(error.value) == said
 
 
 def of_any_axis(kind: type[Level]) -> st.SearchStrategy[Level]:
@@ -220,9 +220,9 @@ def test_a_schedule_written_by_hand_is_lowered() -> None:
     ],
 )
 def test_what_a_form_and_a_device_add_is_said(levels: tuple[Level, ...], said: str) -> None:
-    with pytest.raises(ra.PlanError) as refused:
+    with pytest.raises(ra.PlanError) as error:
         variance(*levels)
-    assert said in str(refused.value)
+    assert said in str(error.value)
 
 
 def test_an_axis_that_tile_programs_do_not_tile_is_named() -> None:

@@ -138,8 +138,8 @@ def test_shared_memory_is_estimated() -> None:
 def test_blocks_multiply_all_that_the_definition_does(family: str, row: str) -> None:
     flops = {one.name: one.flops for one in FAMILIES[family].rows(torch.device("cuda"))}[row]
     one = space(family, row)
-    ruled = Traffic(one.outline, numbers_of(next(iter(one.plans()))))
-    assert ruled.flops * ruled.grid == flops
+    by_rules = Traffic(one.outline, numbers_of(next(iter(one.plans()))))
+    assert by_rules.flops * by_rules.grid == flops
 
 
 # ---- the model -------------------------------------------------------------------------------------------------------
@@ -222,9 +222,9 @@ def test_twice_the_work_takes_no_less() -> None:
 def test_the_preferred_plan_is_the_rules_or_promises_more() -> None:
     for family, row in ROWS:
         one = space(family, row)
-        ruled, taken = next(iter(one.plans())), one.preferred_schedule()
-        if taken != ruled:
-            assert DOUBT * one.predict(taken).time_us + DOUBT_US < one.predict(ruled).time_us
+        by_rules, taken = next(iter(one.plans())), one.preferred_schedule()
+        if taken != by_rules:
+            assert DOUBT * one.predict(taken).time_us + DOUBT_US < one.predict(by_rules).time_us
             ranked = (plan for _, plan in one.rank(("kernel",), persistent=False))
             assert taken == next(plan for plan in ranked if is_power_of_two(numbers_of(plan).block_streamed))
             assert not numbers_of(taken).persistent

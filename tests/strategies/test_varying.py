@@ -71,22 +71,22 @@ def test_calls_of_changing_sizes_share_kernels(name: str, fresh: dict[str, Any])
     packed = name == "grouped"  # few rows: heads and queries fill a tile together, and are its layout
     for nb, nh, nq, nk in LENGTHS:
         tensors = drawn(form, nb, 2, 40, nk) if packed else drawn(form, nb, nh, nq, nk)
-        made = form(**tensors, backend="tilelang", empty="zero")
-        assert worst_error(made, form.reference(**tensors), "zero") <= 2e-6
+        out = form(**tensors, backend="tilelang", empty="zero")
+        assert worst_error(out, form.reference(**tensors), "zero") <= 2e-6
     compiled = len(fresh)
     assert compiled <= 4  # constant sizes; free sizes; all sizes with one row, and with 32
-    for sized in ((1, 2, 40, 41), (2, 2, 40, 99)) if packed else ((1, 1, 39, 41), (2, 3, 50, 99), (1, 2, 1, 77)):
-        tensors = drawn(form, *sized)
+    for extents in ((1, 2, 40, 41), (2, 2, 40, 99)) if packed else ((1, 1, 39, 41), (2, 3, 50, 99), (1, 2, 1, 77)):
+        tensors = drawn(form, *extents)
         assert worst_error(form(**tensors, backend="tilelang", empty="zero"), form.reference(**tensors), "zero") <= 2e-6
     assert len(fresh) == compiled
 
 
 def test_sizes_of_none(fresh: dict[str, Any]) -> None:
     form = fused("attention")
-    for sized in ((2, 2, 40, 50), (2, 2, 0, 50), (0, 2, 40, 50), (2, 2, 40, 0), (2, 2, 8, 9)):
-        made = form(**drawn(form, *sized), backend="tilelang", empty="zero")
-        assert made.shape == (*sized[:3], 24)
-        assert sized[3] or not made.any()
+    for extents in ((2, 2, 40, 50), (2, 2, 0, 50), (0, 2, 40, 50), (2, 2, 40, 0), (2, 2, 8, 9)):
+        out = form(**drawn(form, *extents), backend="tilelang", empty="zero")
+        assert out.shape == (*extents[:3], 24)
+        assert extents[3] or not out.any()
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -96,16 +96,16 @@ def test_the_tile_interpreter_at_many_sizes(name: str, target: str) -> None:
     form = FORMS[name]()
     lowered = lower(form, target, (2, 2, 40, 200), "b k" if name == "grouped" else "b h q k")
     others = ((1, 2, 40, 65), (3, 2, 40, 1)) if name == "grouped" else ((1, 2, 3, 65), (1, 2, 70, 1))
-    for sized in ((2, 2, 40, 200), *others):
-        tensors = drawn(form, *sized)
-        made = interpret(lowered.program, {key: one.numpy() for key, one in tensors.items()})
+    for extents in ((2, 2, 40, 200), *others):
+        tensors = drawn(form, *extents)
+        out = interpret(lowered.program, {key: one.numpy() for key, one in tensors.items()})
         wanted = form.reference(**tensors)
-        assert worst_error(torch.from_numpy(made["out"]), wanted, "zero") <= 2e-6
+        assert worst_error(torch.from_numpy(out["out"]), wanted, "zero") <= 2e-6
 
 
 def lower(form: ra.Fused, target: str, sized: tuple[int, int, int, int], varying: str) -> Any:
-    known = problem(form, drawn(form, *sized))
-    return form.lower(target, **known, varying=varying.split(), empty="zero")
+    options = problem(form, drawn(form, *sized))
+    return form.lower(target, **options, varying=varying.split(), empty="zero")
 
 
 def test_segments_at_many_sizes() -> None:
@@ -113,20 +113,20 @@ def test_segments_at_many_sizes() -> None:
     form = fused("attention")
     lowered = lower(form, "sm_90a", (1, 1, 1, 3000), "b h q k")
     assert numbers_of(lowered.plan).segments > 1
-    for sized in ((1, 1, 1, 3000), (2, 3, 5, 70), (1, 1, 2, 1)):
-        tensors = drawn(form, *sized)
-        made = interpret(lowered.program, {key: one.numpy() for key, one in tensors.items()})
-        assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors)) <= 2e-6
+    for extents in ((1, 1, 1, 3000), (2, 3, 5, 70), (1, 1, 2, 1)):
+        tensors = drawn(form, *extents)
+        out = interpret(lowered.program, {key: one.numpy() for key, one in tensors.items()})
+        assert worst_error(torch.from_numpy(out["out"]), form.reference(**tensors)) <= 2e-6
 
 
 @pytest.mark.parametrize("name", ["plain", "causal", "lengths"])
 def test_sizes_of_calls_become_run_time_ones_on_a_gpu(name: str, fresh: dict[str, Any]) -> None:
     """Whatever bounds the loop; constant for the first sizes of a family."""
     form, found = FORMS[name](), list[tuple[str, ...]]()
-    for sized in ((2, 2, 40, 50), (3, 2, 40, 50), (3, 2, 40, 70)):
-        known = problem(form, drawn(form, *sized))
+    for extents in ((2, 2, 40, 50), (3, 2, 40, 50), (3, 2, 40, 70)):
+        options = problem(form, drawn(form, *extents))
         wanted = {"empty": "nan", "precision": "ieee"}
-        asked = problem_of(form.form, "sm_90a", known["sizes"], known["dtypes"], shapes=known["shapes"], **wanted)
+        asked = problem_of(form.form, "sm_90a", options["sizes"], options["dtypes"], shapes=options["shapes"], **wanted)
         lowered = sizes.newly(form.form, "sm_90a", asked, None)
         assert isinstance(lowered, Lowered)
         found.append(tuple(map(str, lowered.program.sizes)))
@@ -148,10 +148,10 @@ def test_rows_keep_what_is_contiguous() -> None:
 
 def test_a_size_compiled_ahead_keeps_its_kernel(fresh: dict[str, Any]) -> None:
     form = fused("attention")
-    for sized in ((1, 1, 4, 5), (2, 1, 4, 5)):
-        form(**drawn(form, *sized), backend="tilelang")
-    known = problem(form, drawn(form, 7, 1, 4, 5))
-    ahead = form.compile("c", sizes=known["sizes"], dtypes=known["dtypes"])
+    for extents in ((1, 1, 4, 5), (2, 1, 4, 5)):
+        form(**drawn(form, *extents), backend="tilelang")
+    options = problem(form, drawn(form, 7, 1, 4, 5))
+    ahead = form.compile("c", sizes=options["sizes"], dtypes=options["dtypes"])
     count = len(fresh)
     form(**drawn(form, 7, 1, 4, 5), backend="tilelang")
     assert len(fresh) == count
@@ -163,9 +163,9 @@ def test_texts_differ_in_their_binding_alone() -> None:
     form = fused("causal")
     chip = lower(form, "sm_80", (2, 2, 64, 64), "b h q k").plan
     core = replace(with_choices(chip, tensor_cores=False), limits=CORE)
-    known = problem(form, drawn(form, 2, 2, 64, 64))
+    options = problem(form, drawn(form, 2, 2, 64, 64))
     texts = [
-        str(form.lower(plan.device.target, **known, varying="bhqk", plan=plan, precision="tf32").source)
+        str(form.lower(plan.device.target, **options, varying="bhqk", plan=plan, precision="tf32").source)
         for plan in (with_choices(chip, tensor_cores=False), core)
     ]
     one, other = (text[text.index("# ---- end of binding") :] for text in texts)
@@ -177,9 +177,9 @@ def test_a_saved_kernel_of_varying_sizes_runs_at_others() -> None:
     form = fused("causal")
     lowered = lower(form, "c", (2, 2, 40, 50), "b h q k")
     run = compile_source(lowered.source).run
-    for sized in LENGTHS:
-        tensors = drawn(form, *sized)
-        out = torch.full((*sized[:3], 24), torch.nan)
+    for extents in LENGTHS:
+        tensors = drawn(form, *extents)
+        out = torch.full((*extents[:3], 24), torch.nan)
         run(*(tensors[name] for name in form.cascade.inputs()), out)
         assert worst_error(out, form.reference(**tensors)) <= 2e-6
 

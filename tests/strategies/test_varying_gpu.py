@@ -54,10 +54,10 @@ def drawn(name: str, sized: tuple[int, int, int, int], width: int, where: str = 
 def sources(name: str, calls: str, chip: str) -> Iterator[Source]:
     """The texts of the kernels that calls take, one after another."""
     form = fused(name)
-    for sized in SIZES[calls]:
-        known = problem(form, drawn(name, sized, WIDTHS[calls], "cpu"))
-        of_call = {"shapes": known["shapes"], "empty": "zero", "precision": "ieee"}
-        asked = problem_of(form.form, chip, known["sizes"], known["dtypes"], **of_call)
+    for extents in SIZES[calls]:
+        options = problem(form, drawn(name, extents, WIDTHS[calls], "cpu"))
+        of_call = {"shapes": options["shapes"], "empty": "zero", "precision": "ieee"}
+        asked = problem_of(form.form, chip, options["sizes"], options["dtypes"], **of_call)
         lowered = sizes.newly(form.form, chip, asked, None)
         assert isinstance(lowered, Lowered)
         yield lowered.source
@@ -67,9 +67,9 @@ def sources(name: str, calls: str, chip: str) -> Iterator[Source]:
 @pytest.mark.parametrize("name", FORMS)
 def test_few_kernels_serve_calls_of_many_sizes(name: str, calls: str, fresh: dict[str, Any]) -> None:
     form = fused(name)
-    for sized in SIZES[calls]:
-        tensors = drawn(name, sized, WIDTHS[calls])
-        made = form(**tensors, backend="tilelang", empty="zero")
-        error = worst_error(made, form.reference(**tensors), "zero")
-        assert error <= 2e-3, f"{sized}: {error:.1e}"
+    for extents in SIZES[calls]:
+        tensors = drawn(name, extents, WIDTHS[calls])
+        out = form(**tensors, backend="tilelang", empty="zero")
+        error = worst_error(out, form.reference(**tensors), "zero")
+        assert error <= 2e-3, f"{extents}: {error:.1e}"
     assert len(fresh) < len(SIZES[calls])

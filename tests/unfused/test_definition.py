@@ -22,9 +22,9 @@ raw moments, and 1e6 as written here (differences from a mean)."""
 
 def evaluated(form: ra.Fused, tensors: dict[str, torch.Tensor], sizes: Any = None, **scalars: float) -> Any:
     """The emitted definition on tensors, as outputs by name."""
-    known = problem(form, tensors, sizes)
-    extents = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | known["sizes"]
-    text = definition("definition", form.cascade, extents, known["shapes"]).text
+    options = problem(form, tensors, sizes)
+    extents = {axis.name: axis.size for axis in form.cascade.axes() if axis.size is not None} | options["sizes"]
+    text = definition("definition", form.cascade, extents, options["shapes"]).text
     module: dict[str, Any] = {"torch": torch}
     exec(f"{EXPONENTIAL}\n\n\n{text}", module)
     before = torch.get_default_dtype()
@@ -33,10 +33,10 @@ def evaluated(form: ra.Fused, tensors: dict[str, torch.Tensor], sizes: Any = Non
         given = [tensors[name].double() if tensors[name].is_floating_point() else tensors[name].long()
                  for name in form.cascade.inputs()]  # fmt: skip
         given += [torch.tensor(scalars[one.name]) for one in form.cascade.scalars()]
-        made = module["definition"](*given)
+        out = module["definition"](*given)
     finally:
         torch.set_default_dtype(before)
-    return dict(zip((one.name for one in form.cascade.outputs), made, strict=True))
+    return dict(zip((one.name for one in form.cascade.outputs), out, strict=True))
 
 
 class Named:

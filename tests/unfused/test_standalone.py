@@ -135,8 +135,8 @@ def test_a_saved_file_finds_itself_wrong(name: str, right: str, wrong: str, tmp_
 @pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in CASES if "1e8 ± 30" not in one.name])
 def test_every_kernel_finds_itself_right(case: Case, tmp_path: Path) -> None:
     form = fused(case.form)
-    known = problem(form, tensors_of(case), case.sizes)
-    assert run(form.save(tmp_path / "saved.py", target="c", empty=case.empty, **known)) == 0
+    options = problem(form, tensors_of(case), case.sizes)
+    assert run(form.save(tmp_path / "saved.py", target="c", empty=case.empty, **options)) == 0
 
 
 def test_a_large_definition_is_evaluated_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -152,8 +152,8 @@ def test_a_large_definition_is_evaluated_in_parts(tmp_path: Path, monkeypatch: p
 def test_a_saved_file_runs_without_redalg(name: str, tmp_path: Path) -> None:
     case = next(one for one in CASES if one.name == name)
     tensors, form = tensors_of(case), fused(case.form)
-    known = problem(form, tensors)
-    form.save(tmp_path / "saved.py", target="c", sizes=known["sizes"], dtypes=known["dtypes"])
+    options = problem(form, tensors)
+    form.save(tmp_path / "saved.py", target="c", sizes=options["sizes"], dtypes=options["dtypes"])
     wanted = form.reference(**tensors)
     out = torch.full(wanted.shape, torch.nan)
     torch.save([*(tensors[name] for name in form.cascade.inputs()), out], tmp_path / "arguments.pt")
@@ -164,5 +164,5 @@ def test_a_saved_file_runs_without_redalg(name: str, tmp_path: Path) -> None:
 
 def test_a_saved_file_is_a_program(tmp_path: Path) -> None:
     path = save("logsumexp", tmp_path / "lse.py")
-    done = subprocess.run([sys.executable, str(path)], cwd=tmp_path, check=True, capture_output=True, text=True)
-    assert re.search(r"^out \(5,\): max error .* allowed .*: ok$", done.stdout, re.MULTILINE)
+    process = subprocess.run([sys.executable, str(path)], cwd=tmp_path, check=True, capture_output=True, text=True)
+    assert re.search(r"^out \(5,\): max error .* allowed .*: ok$", process.stdout, re.MULTILINE)

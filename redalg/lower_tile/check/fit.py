@@ -36,10 +36,10 @@ def check_fit(program: TileProgram, plan: Plan) -> None:
     """Raise `PlanError` if tiles need more shared memory than a block has; the message states both numbers."""
     for kernel in program.kernels:
         own = kernel.plan or plan
-        needed = smem_bytes(kernel, own)
-        if needed > plan.device.smem_bytes:
+        need = smem_bytes(kernel, own)
+        if need > plan.device.smem_bytes:
             raise PlanError(
-                f"plan `{own}` needs {needed} bytes of shared memory for kernel `{kernel.title}`; a block of "
+                f"plan `{own}` needs {need} bytes of shared memory for kernel `{kernel.title}`; a block of "
                 f"{plan.device.target} ({plan.device.part}) has {plan.device.smem_bytes}. "
                 "Use smaller tiles or fewer stages."
             )
@@ -72,8 +72,8 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
     }
     if plan.warp_specialized:  # tiles that the consumers compute are kept for every stage too
         loops = [one for one in nested_statements(kernel.body) if isinstance(one, Loop) and one.pipelined]
-        made = [(loop, one) for loop in loops for one in loop.body if isinstance(one, Parallel)]
-        depths |= {store.target: max(1, loop.stages) for loop, one in made for store in one.body}
+        pairs = [(loop, one) for loop in loops for one in loop.body if isinstance(one, Parallel)]
+        depths |= {store.target: max(1, loop.stages) for loop, one in pairs for store in one.body}
     sizes = {
         buffer.name: prod(buffer.shape) * DTYPES[buffer.dtype].bytes * depths.get(buffer.name, 1)
         for buffer in kernel.buffers
@@ -92,12 +92,14 @@ def smem_bytes(kernel: Kernel, plan: Plan) -> int:
 def largest_together(kernel: Kernel, sizes: Mapping[str, int], scratch: Sequence[int]) -> int:
     """The most bytes that live at once: a buffer lives from the first statement that names it to the last one, and a
     statement's scratch while it runs."""
-    named = [set(sizes) & names_in(one) for one in kernel.body]
+    mentions = [set(sizes) & names_in(one) for one in kernel.body]
     spans = {}
     for name in sizes:
-        places = [place for place, names in enumerate(named) if name in names]
+        places = [place for place, names in enumerate(mentions) if name in names]
         spans[name] = (places[0], places[-1]) if places else (0, 0)
-    alive = ([name for name, (first, last) in spans.items() if first <= place <= last] for place in range(len(named)))
+    alive = (
+        [name for name, (first, last) in spans.items() if first <= place <= last] for place in range(len(mentions))
+    )
     return max((own + sum(sizes[name] for name in names) for own, names in zip(scratch, alive, strict=True)), default=0)
 
 
@@ -119,8 +121,8 @@ def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:
     """
     shapes = {buffer.name: buffer for buffer in kernel.buffers}
     reductions = (other for other in nested_statements((statement,)) if isinstance(other, ReduceTile))
-    reduced = [(shapes[one.source], one.dim) for one in reductions]
-    return sum(plan.threads * DTYPES[tile.dtype].bytes for tile, dim in reduced if spans_warps(tile, dim, kernel, plan))
+    tiles = [(shapes[one.source], one.dim) for one in reductions]
+    return sum(plan.threads * DTYPES[tile.dtype].bytes for tile, dim in tiles if spans_warps(tile, dim, kernel, plan))
 
 
 def spans_warps(tile: Buffer, dim: int, kernel: Kernel, plan: Plan) -> bool:
@@ -138,5 +140,5 @@ def turned_bytes(kernel: Kernel, plan: Plan) -> int:
     if plan.tensor_cores or plan.device.target == "c":
         return 0
     shapes = {one.name: one for one in kernel.buffers}
-    turned = [one for one in nested_statements(kernel.body) if isinstance(one, Contract) and one.transposed]
-    return sum(prod(shapes[one.b].shape) * DTYPES[shapes[one.c].dtype].bytes for one in turned)
+    products = [one for one in nested_statements(kernel.body) if isinstance(one, Contract) and one.transposed]
+    return sum(prod(shapes[one.b].shape) * DTYPES[shapes[one.c].dtype].bytes for one in products)

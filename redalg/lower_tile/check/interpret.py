@@ -35,7 +35,7 @@ from redalg.lower_tile.ir.program import (
     Statement,
     Store,
     TileProgram,
-    sized,
+    shape_at,
     sizes_in,
 )
 from redalg.lower_tile.ir.scalars import (
@@ -89,19 +89,19 @@ def interpret(
         arguments: arrays and numbers, by the user's names.
         order: puts the blocks of a launch in another order; no result may depend on it.
     """
-    given = [one for one in program.parameters if one.role in ("input", "scalar")]
-    memory = {one.name: np.asarray(arguments[one.key]) for one in given}
-    sizes = sizes_in(given, {one.key: memory[one.name].shape for one in given})
-    memory |= {one.name: memory[one.name].reshape(sized(one.shape, sizes)) for one in given if one.shape}
+    inputs = [one for one in program.parameters if one.role in ("input", "scalar")]
+    memory = {one.name: np.asarray(arguments[one.key]) for one in inputs}
+    sizes = sizes_in(inputs, {one.key: memory[one.name].shape for one in inputs})
+    memory |= {one.name: memory[one.name].reshape(shape_at(one.shape, sizes)) for one in inputs if one.shape}
     for parameter in program.parameters:
         if parameter.role in ("output", "workspace"):
-            unwritten = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
-            memory[parameter.name] = np.full(sized(parameter.shape, sizes), unwritten, emulation_dtype(parameter.dtype))
+            filler = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
+            memory[parameter.name] = np.full(shape_at(parameter.shape, sizes), filler, emulation_dtype(parameter.dtype))
         if parameter.role == "counter":
-            memory[parameter.name] = np.zeros(sized(parameter.shape, sizes), parameter.dtype)
+            memory[parameter.name] = np.zeros(shape_at(parameter.shape, sizes), parameter.dtype)
     with np.errstate(all="ignore"):
         for kernel in program.kernels:
-            for points in order(points_of_blocks(kernel, sized(tuple(extent for _, extent in kernel.grid), sizes))):
+            for points in order(points_of_blocks(kernel, shape_at(tuple(extent for _, extent in kernel.grid), sizes))):
                 block = _Block(kernel, memory, program.compute)
                 for place in points:
                     block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
@@ -155,7 +155,7 @@ class _Block:
             self._write(copy.target, self.tiles[str(copy.source)])
         else:
             value = self._read(copy.source) if isinstance(copy.source, Region) else self.tiles[copy.source]
-            self.tiles[copy.target][...] = self._rounded(copy.target, value)
+            self.tiles[copy.target][...] = self._round_to_dtype(copy.target, value)
 
     def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
         """(first, last + 1, wanted length) of every dimension; the first two are cut to the elements that exist."""
@@ -166,9 +166,9 @@ class _Block:
 
     def _read(self, region: Region) -> Any:
         spans = list(self._spans(region))
-        found = self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)]
-        whole = np.zeros([length for _, _, length in spans], found.dtype)
-        whole[tuple(slice(0, size) for size in found.shape)] = found
+        part = self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)]
+        whole = np.zeros([length for _, _, length in spans], part.dtype)
+        whole[tuple(slice(0, size) for size in part.shape)] = part
         return whole.reshape([p[1] for p in region.place if isinstance(p, tuple)])
 
     def _write(self, region: Region, tile: Any) -> None:
@@ -182,13 +182,13 @@ class _Block:
 
     def _contract(self, contract: Contract) -> None:
         a, b = (self.tiles[name].astype(self.compute) for name in (contract.a, contract.b))
-        made = a @ (b.T if contract.transposed else b)
-        self.tiles[contract.c][...] = made if contract.clear else self.tiles[contract.c] + made
+        product = a @ (b.T if contract.transposed else b)
+        self.tiles[contract.c][...] = product if contract.clear else self.tiles[contract.c] + product
 
     def _reduce(self, reduction: ReduceTile) -> None:
-        made = COMBINE[reduction.kind].reduce(self.tiles[reduction.source], axis=reduction.dim)
+        result = COMBINE[reduction.kind].reduce(self.tiles[reduction.source], axis=reduction.dim)
         self.tiles[reduction.target][...] = (
-            made if reduction.clear else COMBINE[reduction.kind](self.tiles[reduction.target], made)
+            result if reduction.clear else COMBINE[reduction.kind](self.tiles[reduction.target], result)
         )
 
     def _loop(self, loop: Loop) -> None:
@@ -224,9 +224,9 @@ class _Block:
         keep = np.broadcast_to(self.value(store.guard), shape)
         for index, size in zip(where, target.shape, strict=True):
             keep = keep & (index >= 0) & (index < size)
-        target[tuple(index[keep] for index in where)] = self._rounded(store.target, value[keep])
+        target[tuple(index[keep] for index in where)] = self._round_to_dtype(store.target, value[keep])
 
-    def _rounded(self, name: str, value: Any) -> Any:
+    def _round_to_dtype(self, name: str, value: Any) -> Any:
         """The value, rounded as a buffer of a narrow dtype holds it."""
         return NumpyOps("float32").round_to(value, self.rounding[name]) if name in self.rounding else value
 
@@ -252,9 +252,9 @@ class _Block:
     def _in(self, dtype: np.dtype[Any], node: Basic) -> Any:
         """The value of an expression that is computed in a dtype."""
         compute, self.compute = self.compute, dtype
-        made = self.value(node)
+        value = self.value(node)
         self.compute = compute
-        return made
+        return value
 
     def _load(self, node: Load) -> Any:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
@@ -264,10 +264,10 @@ class _Block:
         inside = np.ones(where[0].shape, bool)
         for index, size in zip(where, source.shape, strict=True):
             inside &= (index >= 0) & (index < size)
-        clipped = tuple(np.clip(index, 0, size - 1) for index, size in zip(where, source.shape, strict=True))
-        found = source[clipped]
-        found = found.astype(self.compute) if np.issubdtype(found.dtype, np.floating) else found
-        return np.where(inside, found, np.zeros((), found.dtype))
+        places = tuple(np.clip(index, 0, size - 1) for index, size in zip(where, source.shape, strict=True))
+        values = source[places]
+        values = values.astype(self.compute) if np.issubdtype(values.dtype, np.floating) else values
+        return np.where(inside, values, np.zeros((), values.dtype))
 
     def _function(self, node: Basic, args: list[Any]) -> Any:
         if isinstance(node, Add | Mul | Max | Min):
@@ -348,8 +348,8 @@ def float_rank(x: Any, n: Any) -> Any:
 def ranked_value(rank: Any) -> Any:
     """The float that a rank was made of."""
     order = (rank >> 32).astype(np.int32)
-    found = np.where(order < 0, order ^ LOW_BITS, order).astype(np.int32).view(np.float32)
-    return np.where(order == np.iinfo(np.int32).min, np.float32(-np.inf), found)
+    values = np.where(order < 0, order ^ LOW_BITS, order).astype(np.int32).view(np.float32)
+    return np.where(order == np.iinfo(np.int32).min, np.float32(-np.inf), values)
 
 
 def ranked_index(rank: Any) -> Any:
@@ -367,8 +367,8 @@ def double_order(x: Any) -> Any:
 
 def ordered_value(order: Any) -> Any:
     """The double that an order was made of."""
-    found = np.asarray(np.where(order < 0, order ^ LOW_BITS_64, order), np.int64).view(np.float64)
-    return np.where(order == np.iinfo(np.int64).min, -np.inf, found)
+    values = np.asarray(np.where(order < 0, order ^ LOW_BITS_64, order), np.int64).view(np.float64)
+    return np.where(order == np.iinfo(np.int64).min, -np.inf, values)
 
 
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)

@@ -38,8 +38,8 @@ def lint(program: TileProgram, plan: Plan) -> None:
     roles = {one.name: one.role for one in program.parameters}
     for kernel in program.kernels:
         for rule in RULES:
-            for said in rule(Subject(kernel, kernel.plan or plan, roles)):
-                raise PlanError(f"plan `{kernel.plan or plan}`, kernel `{kernel.title}`: {said}")
+            for problem in rule(Subject(kernel, kernel.plan or plan, roles)):
+                raise PlanError(f"plan `{kernel.plan or plan}`, kernel `{kernel.title}`: {problem}")
 
 
 def accumulators(subject: Subject) -> Iterator[str]:
@@ -80,23 +80,23 @@ def rows_of_threads(subject: Subject, contract: Contract) -> int:
 
 def last_block(subject: Subject) -> Iterator[str]:
     """Refuse a `Last` that does not end the kernel, or that misses blocks, or whose own arrays are named before it."""
-    found = list(subject.each(Last))
-    if not found:
+    lasts = list(subject.each(Last))
+    if not lasts:
         return
     *before, last = subject.kernel.body
-    if len(found) > 1 or last is not found[0]:
-        yield f"`{head(found[0])}` is not the kernel's last statement, alone. Put it there."
+    if len(lasts) > 1 or last is not lasts[0]:
+        yield f"`{head(lasts[0])}` is not the kernel's last statement, alone. Put it there."
         return
-    here = {variable for index in found[0].place for variable in index.free_symbols}
+    here = {variable for index in lasts[0].place for variable in index.free_symbols}
     together = prod(extent for variable, extent in subject.kernel.grid if variable not in here)
-    if found[0].parts != together:
-        yield f"`{head(found[0])}` waits for {found[0].parts} of the {together} blocks of a tile. Count them all."
-    stored, read = named_outside(tuple(before))
-    for name in sorted(stored | read):
+    if lasts[0].parts != together:
+        yield f"`{head(lasts[0])}` waits for {lasts[0].parts} of the {together} blocks of a tile. Count them all."
+    stores, reads = stores_and_reads(tuple(before))
+    for name in sorted(stores | reads):
         role = subject.roles.get(name)
-        part = role == "workspace" and name in stored & read  # what an earlier kernel wrote is read as an input is
-        if role == "counter" or (role == "output" and name in stored) or part:
-            yield f"the {role} `{name}` is for the last block alone, and is named before `{head(found[0])}`."
+        part = role == "workspace" and name in stores & reads  # what an earlier kernel wrote is read as an input is
+        if role == "counter" or (role == "output" and name in stores) or part:
+            yield f"the {role} `{name}` is for the last block alone, and is named before `{head(lasts[0])}`."
 
 
 def head(last: Last) -> str:
@@ -104,26 +104,26 @@ def head(last: Last) -> str:
     return str(last).splitlines()[0]
 
 
-def named_outside(body: tuple[Statement, ...]) -> tuple[set[str], set[str]]:
+def stores_and_reads(body: tuple[Statement, ...]) -> tuple[set[str], set[str]]:
     """The names that statements store to, and the names that they read."""
-    stored, read = set[str](), {load.name for one in body for expr in expressions(one) for load in expr.atoms(Load)}
+    stores, reads = set[str](), {load.name for one in body for expr in expressions(one) for load in expr.atoms(Load)}
     for statement in nested_statements(body):
         if isinstance(statement, Parallel):
-            stored |= {store.target for store in statement.body}
+            stores |= {store.target for store in statement.body}
         if isinstance(statement, Copy):
-            stored |= {statement.target.name} if isinstance(statement.target, Region) else set()
-            read |= {statement.source.name} if isinstance(statement.source, Region) else set()
-    return stored, read
+            stores |= {statement.target.name} if isinstance(statement.target, Region) else set()
+            reads |= {statement.source.name} if isinstance(statement.source, Region) else set()
+    return stores, reads
 
 
 RULES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     rules.registers,
-    rules.loaded_ahead,
-    rules.turned_to_shared,
+    rules.prefetch_overwrites,
+    rules.operand_copies,
     rules.trip_count,
     rules.late,
     rules.quotients,
-    rules.filled,
+    rules.shared_fills,
     accumulators,
     matrix_units,
     rules.few_columns,

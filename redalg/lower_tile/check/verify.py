@@ -81,10 +81,10 @@ def verify(program: TileProgram) -> None:
         _bound(kernel.body, frozenset((*program.sizes, *(variable for variable, _ in kernel.grid))), kernel)
 
 
-def _bound(body: tuple[Statement, ...], known: frozenset[Symbol], kernel: Kernel) -> None:
+def _bound(body: tuple[Statement, ...], variables: frozenset[Symbol], kernel: Kernel) -> None:
     """Raise `PlanError` for the first statement that holds a variable which nothing around it binds."""
     for statement in body:
-        inner = known
+        inner = variables
         if isinstance(statement, Loop):
             inner |= {statement.variable}
         elif isinstance(statement, Parallel):
@@ -101,10 +101,10 @@ def _bound(body: tuple[Statement, ...], known: frozenset[Symbol], kernel: Kernel
 
 
 def _read_only(statement: Statement, names: _Names) -> str | None:
-    written = [store.target for store in statement.body] if isinstance(statement, Parallel) else []
-    written += [statement.target.name] if isinstance(statement, Copy) and isinstance(statement.target, Region) else []
-    fixed = [n for n in written if n in names.parameters and names.parameters[n].role in READ_ONLY]
-    return f"writes the {names.parameters[fixed[0]].role} `{fixed[0]}`" if fixed else None
+    targets = [store.target for store in statement.body] if isinstance(statement, Parallel) else []
+    targets += [statement.target.name] if isinstance(statement, Copy) and isinstance(statement.target, Region) else []
+    read_only = [n for n in targets if n in names.parameters and names.parameters[n].role in READ_ONLY]
+    return f"writes the {names.parameters[read_only[0]].role} `{read_only[0]}`" if read_only else None
 
 
 def _bind(bind: Bind, names: _Names) -> str | None:
@@ -136,8 +136,8 @@ def _contract(contract: Contract, names: _Names) -> str | None:
     if a is None or b is None or c is None:
         return "an operand is no buffer"
     rows, depth = a.shape
-    wanted = (c.shape[1], depth) if contract.transposed else (depth, c.shape[1])
-    if b.shape != wanted or c.shape[0] != rows:
+    shape = (c.shape[1], depth) if contract.transposed else (depth, c.shape[1])
+    if b.shape != shape or c.shape[0] != rows:
         return f"shapes {a.shape}, {b.shape} and {c.shape} do not multiply"
     if b.scope != "shared" or c.scope != "fragment":
         return "b must lie in shared memory and c in registers"
@@ -148,8 +148,8 @@ def _reduce(reduction: ReduceTile, names: _Names) -> str | None:
     if reduction.source not in names.buffers or reduction.target not in names.buffers:
         return "an operand is no buffer"
     source, target = names.buffers[reduction.source].shape, names.buffers[reduction.target].shape
-    left = source[: reduction.dim] + source[reduction.dim + 1 :]
-    return None if left == target else f"reduces dimension {reduction.dim} of {source} into {target}"
+    rest = source[: reduction.dim] + source[reduction.dim + 1 :]
+    return None if rest == target else f"reduces dimension {reduction.dim} of {source} into {target}"
 
 
 def _parallel(loop: Parallel, names: _Names) -> str | None:

@@ -91,14 +91,14 @@ def kernel_name(name: str) -> str:
 class Names:
     """A source of unique names: it adds a number if a name is taken."""
 
-    def __init__(self, taken: tuple[str, ...]) -> None:
-        self.taken = set(taken) | RESERVED
+    def __init__(self, names: tuple[str, ...]) -> None:
+        self.names = set(names) | RESERVED
 
-    def fresh(self, wanted: str) -> str:
-        """`wanted`, or `wanted_1`, `wanted_2` … if that is taken."""
-        name, number = wanted, 0
-        while name in self.taken or keyword.iskeyword(name):
+    def fresh(self, stem: str) -> str:
+        """`stem`, or `stem_1`, `stem_2` … if that is taken."""
+        name, number = stem, 0
+        while name in self.names or keyword.iskeyword(name):
             number += 1
-            name = f"{wanted}_{number}"
-        self.taken.add(name)
+            name = f"{stem}_{number}"
+        self.names.add(name)
         return name

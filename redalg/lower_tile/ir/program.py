@@ -178,7 +178,7 @@ class Store:
     """target[indices] := expr, if the guard holds.
 
     `once` holds subexpressions that the text computes once, under a name; each stands after those within it. The name
-    holds for the later stores of a loop too (`known_after`). `reread` tells if later stores read the element where they
+    holds for the later stores of a loop too (`live_names`). `reread` tells if later stores read the element where they
     need the expression again.
     """
 
@@ -192,14 +192,14 @@ class Store:
     def __str__(self) -> str:
         return "\n".join(self.lines({}))
 
-    def lines(self, known: Mapping[Basic, Expr]) -> list[str]:
-        """The lines of the store, where earlier stores named what is `known`."""
+    def lines(self, names: Mapping[Basic, Expr]) -> list[str]:
+        """The lines of the store, by the names that earlier stores gave."""
         tail = "" if self.guard == S.true else f" if {self.guard}"
-        named, lines = dict(known), list[str]()
+        all_names, lines = dict(names), list[str]()
         for name, node in self.once:
-            lines.append(f"{name} := {_operands_by_name(node, named)}")
-            named[node] = Symbol(name)
-        return [*lines, f"{self.target}[{', '.join(map(str, self.indices))}] = {_by_name(self.expr, named)}{tail}"]
+            lines.append(f"{name} := {_operands_by_name(node, all_names)}")
+            all_names[node] = Symbol(name)
+        return [*lines, f"{self.target}[{', '.join(map(str, self.indices))}] = {_by_name(self.expr, all_names)}{tail}"]
 
 
 def _by_name(node: Basic, names: Mapping[Basic, Expr]) -> Basic:
@@ -211,19 +211,19 @@ def _operands_by_name(node: Basic, names: Mapping[Basic, Expr]) -> Basic:
     if node.is_Atom or isinstance(node, Load):
         return node
     if factors := factors_of_power(node):
-        found = [_by_name(one, names) for one in factors]
-        return node if found == list(factors) else Mul(*found)
+        args = [_by_name(one, names) for one in factors]
+        return node if args == list(factors) else Mul(*args)
     args = [_by_name(one, names) for one in node.args]
     return node if args == list(node.args) else node.func(*args)
 
 
-def known_after(store: Store, known: Mapping[Basic, Expr]) -> dict[Basic, Expr]:
+def live_names(store: Store, names: Mapping[Basic, Expr]) -> dict[Basic, Expr]:
     """The names that hold after a store, of those before it and its own: it overwrites nothing that they read."""
-    every = {**known, **{node: Symbol(name) for name, node in store.once}}
-    left = {node: name for node, name in every.items()
+    every = {**names, **{node: Symbol(name) for name, node in store.once}}
+    rest = {node: name for node, name in every.items()
             if all(one.name != store.target for one in node.atoms(Load) | name.atoms(Load))}  # fmt: skip
     own = store.reread and all(one.name != store.target for one in store.expr.atoms(Load))
-    return {**left, store.expr: Load(store.target, *store.indices)} if own else left
+    return {**rest, store.expr: Load(store.target, *store.indices)} if own else rest
 
 
 @final
@@ -236,10 +236,10 @@ class Parallel:
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
-        lines, known = list[str](), dict[Basic, Expr]()
+        lines, names = list[str](), dict[Basic, Expr]()
         for store in self.body:
-            lines += store.lines(known)
-            known = known_after(store, known)
+            lines += store.lines(names)
+            names = live_names(store, names)
         return "\n".join([f"parallel {head}:", *("  " + line for line in lines)])
 
 
@@ -336,20 +336,20 @@ class TileProgram:
         return next((one for one in self.parameters if one.name == name), None)
 
 
-def sized(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
+def shape_at(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
     """A shape at given run-time sizes."""
     return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(_integers(sizes))) for one in shape)
 
 
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
     """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
-    found = dict[Symbol, int]()
+    values = dict[Symbol, int]()
     for parameter in (one for one in parameters if one.key in shapes):
-        left = iter(shapes[parameter.key])
-        for size, count in zip(parameter.shape, parameter.folded or [1] * len(parameter.shape), strict=True):
-            taken = prod(islice(left, count))
-            found |= {size: taken} if isinstance(size, Symbol) else {}
-    return found
+        dimensions = iter(shapes[parameter.key])
+        for name, count in zip(parameter.shape, parameter.folded or [1] * len(parameter.shape), strict=True):
+            size = prod(islice(dimensions, count))
+            values |= {name: size} if isinstance(name, Symbol) else {}
+    return values
 
 
 def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
@@ -358,12 +358,12 @@ def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
 
 def nested_statements(body: tuple[Statement, ...]) -> list[Statement]:
     """Every statement, those within others too, in order."""
-    found, left = list[Statement](), list(reversed(body))
-    while left:
-        found.append(left.pop())
-        if isinstance(found[-1], Loop | Last):
-            left += reversed(found[-1].body)
-    return found
+    statements, stack = list[Statement](), list(reversed(body))
+    while stack:
+        statements.append(stack.pop())
+        if isinstance(statements[-1], Loop | Last):
+            stack += reversed(statements[-1].body)
+    return statements
 
 
 def innermost(statement: Statement, change: Callable[[Statement], Statement]) -> Statement:
@@ -380,7 +380,7 @@ def map_statement(statement: Statement, change: Callable[[Any], Any]) -> Stateme
     if isinstance(statement, Copy):
         return Copy(_side(statement.source, change), _side(statement.target, change), statement.by_threads)
     if isinstance(statement, Parallel):
-        return replace(statement, body=tuple(_stored(store, change) for store in statement.body))
+        return replace(statement, body=tuple(_map_store(store, change) for store in statement.body))
     if isinstance(statement, Loop):
         body = tuple(map_statement(inner, change) for inner in statement.body)
         return replace(statement, start=change(statement.start), stop=change(statement.stop), body=body)
@@ -396,7 +396,7 @@ def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
     return Region(side.name, tuple((change(p[0]), p[1]) if isinstance(p, tuple) else change(p) for p in side.place))
 
 
-def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
+def _map_store(store: Store, change: Callable[[Any], Any]) -> Store:
     once = tuple((name, change(node)) for name, node in store.once)
     return Store(store.target, tuple(map(change, store.indices)), change(store.expr), change(store.guard), once,
                  store.reread)  # fmt: skip
@@ -404,27 +404,27 @@ def _stored(store: Store, change: Callable[[Any], Any]) -> Store:
 
 def expressions(statement: Statement) -> Iterator[Basic]:
     """Every scalar expression, condition and index of a statement, those within loops too."""
-    found: list[Basic] = []
+    nodes: list[Basic] = []
 
     def keep(node: Basic) -> Basic:
-        found.append(node)
+        nodes.append(node)
         return node
 
     map_statement(statement, keep)
-    yield from found
+    yield from nodes
 
 
 def stored_names(kernel: Kernel) -> frozenset[str]:
     """The buffers and parameters that a kernel writes."""
-    found = set[str]()
+    names = set[str]()
     for statement in nested_statements(kernel.body):
         if isinstance(statement, Parallel):
-            found |= {store.target for store in statement.body}
+            names |= {store.target for store in statement.body}
         elif isinstance(statement, Copy):
-            found.add(statement.target if isinstance(statement.target, str) else statement.target.name)
+            names.add(statement.target if isinstance(statement.target, str) else statement.target.name)
         elif isinstance(statement, Last):
-            found.add(statement.counter)
-    return frozenset(found)
+            names.add(statement.counter)
+    return frozenset(names)
 
 
 def bound_names(kernel: Kernel) -> tuple[str, ...]:

@@ -57,11 +57,9 @@ def place_in_sum(term: Expr) -> tuple[bool, bool, int, str]:
 
 def terms_in_order(terms: tuple[Expr, ...]) -> list[Expr]:
     """The terms of a sum as they are added: of three and more added ones, elements come ahead of what is computed."""
-    ordered = sorted(terms, key=place_in_sum)
-    added = [one for one in ordered if one.has(Load) and not one.could_extract_minus_sign()]
-    return (
-        sorted(added, key=lambda one: not isinstance(one, Load)) + ordered[len(added) :] if len(added) > 2 else ordered
-    )
+    order = sorted(terms, key=place_in_sum)
+    added = [one for one in order if one.has(Load) and not one.could_extract_minus_sign()]
+    return sorted(added, key=lambda one: not isinstance(one, Load)) + order[len(added) :] if len(added) > 2 else order
 
 
 @final

@@ -28,19 +28,19 @@ from redalg.lower_tile.ir.scalars import Load
 @final
 class _Hoist:
     def __init__(self, kernel: Kernel, parameters: Iterable[Parameter], names: Names) -> None:
-        self.fixed = {name for name, _ in kernel.grid}
-        written = stored_names(kernel)
-        self.dtypes = {one.name: one.dtype for one in parameters if one.name not in written}
+        self.grid = {name for name, _ in kernel.grid}
+        targets = stored_names(kernel)
+        self.dtypes = {one.name: one.dtype for one in parameters if one.name not in targets}
         self.names = names
         self.bound: dict[Expr, Load] = {}
-        self.made: list[Bind] = []
+        self.binds: list[Bind] = []
 
-    def bind(self, value: Expr, dtype: str, wanted: str) -> Load:
+    def bind(self, value: Expr, dtype: str, stem: str) -> Load:
         """The bound number that holds a value."""
         if value not in self.bound:
-            name = self.names.fresh(wanted)
+            name = self.names.fresh(stem)
             self.bound[value] = Load(name)
-            self.made.append(Bind(name, value, dtype))
+            self.binds.append(Bind(name, value, dtype))
         return self.bound[value]
 
     def read(self, node: Basic) -> Basic:
@@ -52,7 +52,7 @@ class _Hoist:
             same = all(a is b for a, b in zip(args, node.args, strict=True))
             return node if same else node.func(*args)
         gathers = any(one.has(Load) for one in node.indices)  # an index that is read may lie outside: left in place
-        if node.name not in self.dtypes or not node.indices or gathers or node.free_symbols - self.fixed:
+        if node.name not in self.dtypes or not node.indices or gathers or node.free_symbols - self.grid:
             return node
         places = [str(one) for one in node.indices if one.is_Symbol]
         return self.bind(node, self.dtypes[node.name], "_".join([node.name, *places]))
@@ -64,7 +64,7 @@ def hoist_block_invariants(program: TileProgram) -> TileProgram:
     for kernel in program.kernels:
         work = _Hoist(kernel, program.parameters, names)
         body = [map_statement(one, work.read) for one in kernel.body]
-        kernels.append(replace(kernel, body=(*work.made, *body)))
+        kernels.append(replace(kernel, body=(*work.binds, *body)))
     return replace(program, kernels=tuple(kernels))
 
 

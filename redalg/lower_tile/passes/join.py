@@ -24,9 +24,9 @@ def fuse_row_loops(
 ) -> tuple[Statement, ...]:
     """The statements with neighbouring row loops joined, within loops too; if `tiles`, loops over tiles as well."""
     out: list[Statement] = []
-    for given in body:
-        inner = fuse_row_loops(given.body, buffers, tiles=tiles) if isinstance(given, Loop | Last) else ()
-        statement = replace(given, body=inner) if isinstance(given, Loop | Last) else given
+    for original in body:
+        inner = fuse_row_loops(original.body, buffers, tiles=tiles) if isinstance(original, Loop | Last) else ()
+        statement = replace(original, body=inner) if isinstance(original, Loop | Last) else original
         last = out[-1] if out else None
         both = loop_of_both(last, statement)
         if both is not None and (by_element(both, tiles=tiles) or outward(both, buffers)):
@@ -57,7 +57,7 @@ def by_element(loop: Parallel, *, tiles: bool) -> bool:
     The loop is over rows, or also over a tile if `tiles`.
     """
     place = tuple(name for name, _ in loop.indices)
-    stored = {store.target for store in loop.body}
+    targets = {store.target for store in loop.body}
     own = all(store.indices == place and store.guard == S.true for store in loop.body)
     reads = {read for store in loop.body for read in store.expr.atoms(Load)}
-    return (tiles or len(place) == 1) and own and all(read.indices == place for read in reads if read.name in stored)
+    return (tiles or len(place) == 1) and own and all(read.indices == place for read in reads if read.name in targets)

@@ -93,7 +93,7 @@ class _Naming:
         grids = (name for kernel in program.kernels for name in variables_of(kernel))
         buffers = [one for kernel in program.kernels for one in kernel.buffers]
         self.registers = {one.name for one in buffers} - {one.name for one in buffers if one.scope == "shared"}
-        self.taken = (*self.printer.dtypes, *map(str, program.sizes), *variables, *grids)
+        self.other_names = (*self.printer.dtypes, *map(str, program.sizes), *variables, *grids)
 
     def statement(self, statement: Statement) -> Statement:
         """A statement with the names of its stores' common subexpressions."""
@@ -101,57 +101,57 @@ class _Naming:
 
     def stores(self, stores: tuple[Store, ...]) -> tuple[Store, ...]:
         """The stores of a loop, each with the names of the common subexpressions that it is the first to compute."""
-        uses, out, named = self.uses(stores), list(stores), dict[Basic, str]()
-        names = Names(self.taken)
+        uses, out, name_of = self.uses(stores), list(stores), dict[Basic, str]()
+        names = Names(self.other_names)
         for key in self.common(uses):
             node, place = key[0], uses.first[key]
             if node == stores[place].expr and self.serves_again(stores[place]):
-                named[node] = stores[place].target
+                name_of[node] = stores[place].target
                 out[place] = replace(out[place], reread=True)
             else:
-                named[node] = names.fresh(noun(node, named))
-                out[place] = replace(out[place], once=(*out[place].once, (named[node], node)))
+                name_of[node] = names.fresh(noun(node, name_of))
+                out[place] = replace(out[place], once=(*out[place].once, (name_of[node], node)))
         return tuple(out)
 
     def serves_again(self, store: Store) -> bool:
         """Tell if an element holds what was stored to it, as it was computed, in a thread's own registers."""
-        computed = self.printer.dtypes[store.target] == self.printer.compute
-        return store.target in self.registers and computed and store.guard == S.true
+        exact = self.printer.dtypes[store.target] == self.printer.compute
+        return store.target in self.registers and exact and store.guard == S.true
 
     def common(self, uses: _Uses) -> list[Key]:
         """The values that have a name, each after those within it."""
-        chosen = list[Key]()
+        keys = list[Key]()
         for key in reversed(uses.operands):
             often = uses.count[key] >= OFTEN and self.is_operation(key[0])
-            named = often and (key in uses.certain or not self.reads_memory(key[0]))
-            if named:
-                chosen.append(key)
+            has_name = often and (key in uses.certain or not self.reads_memory(key[0]))
+            if has_name:
+                keys.append(key)
             for operand, branch in uses.operands[key]:
-                uses.count[operand] += 1 if named else uses.count[key]
+                uses.count[operand] += 1 if has_name else uses.count[key]
                 if key in uses.certain and not branch:
                     uses.certain.add(operand)
-        return chosen[::-1]
+        return keys[::-1]
 
     def uses(self, stores: tuple[Store, ...]) -> _Uses:
         """The values that the stores of a loop compute."""
-        found, targets = _Uses(), [store.target for store in stores]
+        uses, targets = _Uses(), [store.target for store in stores]
         reads = dict[Basic, frozenset[str]]()
 
         def visit(node: Basic, place: int) -> Key:
             if node not in reads:
                 reads[node] = frozenset(one.name for one in node.atoms(Load))
             key = node, sum(target in reads[node] for target in targets[:place])
-            if key not in found.operands:
+            if key not in uses.operands:
                 operands = [(visit(operand, place), branch) for operand, branch in self.operands(node)]
-                found.operands[key], found.first[key] = operands, place
+                uses.operands[key], uses.first[key] = operands, place
             return key
 
         for place, store in enumerate(stores):
             if self.printer.bare_element(store.expr, self.printer.dtypes[store.target]) is None:
                 key = visit(without_sign(store.expr), place)
-                found.count[key] += 1
-                found.certain.add(key)
-        return found
+                uses.count[key] += 1
+                uses.certain.add(key)
+        return uses
 
     def reads_memory(self, node: Basic) -> bool:
         """Tell if an expression reads a parameter."""
@@ -198,7 +198,7 @@ def without_sign(node: Basic) -> Basic:
     return without_sign(Mul(*node.args[1:])) if node.is_Mul and node.args[0] == -1 else node
 
 
-def noun(node: Basic, named: dict[Basic, str]) -> str:
+def noun(node: Basic, name_of: dict[Basic, str]) -> str:
     """The name of a value by its operation: `difference`, `square`, `difference_square`, `tile_element` …"""
     if isinstance(node, Load):
         return re.sub(r"_tile(_\d+)?$", "", node.name) + "_element"
@@ -208,6 +208,6 @@ def noun(node: Basic, named: dict[Basic, str]) -> str:
         return "quotient"
     if isinstance(node, Pow) and node.exp in POWERS:
         base = without_sign(node.base)
-        of = base.name if isinstance(base, Load) and base not in named else named.get(base, "")
+        of = base.name if isinstance(base, Load) and base not in name_of else name_of.get(base, "")
         return f"{of}_{POWERS[node.exp]}".lstrip("_")
     return next((name for kinds, name in NOUNS if isinstance(node, kinds)), "value")

@@ -27,7 +27,7 @@ from redalg.lower_tile.ir.program import (
     Store,
     TileProgram,
     expressions,
-    known_after,
+    live_names,
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
@@ -200,10 +200,10 @@ class _Emitter:
 
     def parameter(self, parameter: Parameter) -> str:
         """The text `name: type` of a parameter."""
-        shown = shape_text(
+        shape = shape_text(
             tuple(each if isinstance(each, int) else self.printer.integer(each) for each in parameter.shape)
         )
-        kind = f"T.{parameter.dtype}" if parameter.role == "scalar" else f'T.Tensor({shown}, "{parameter.dtype}")'
+        kind = f"T.{parameter.dtype}" if parameter.role == "scalar" else f'T.Tensor({shape}, "{parameter.dtype}")'
         return f"{parameter.name}: {kind}"
 
     def kernel(self, kernel: Kernel) -> list[str]:
@@ -211,8 +211,8 @@ class _Emitter:
         self.shapes = {one.name: one.shape for one in kernel.buffers}
         plans = staged_plans(self.program)
         self.suffix = stage_suffix(plans.index(kernel.plan) + 1) if kernel.plan is not None else ""
-        lines, unfolding = launch(kernel, self.printer, f"launch{self.suffix}")
-        body = [] if kernel.blocks else unfolding
+        lines, unfold = launch(kernel, self.printer, f"launch{self.suffix}")
+        body = [] if kernel.blocks else unfold
         for buffer in kernel.buffers:
             scope = "spread" if kernel.spread and buffer.scope == "fragment" else buffer.scope
             scope += self.suffix if scope != "shared" else ""
@@ -220,13 +220,13 @@ class _Emitter:
                 f'{buffer.name} = {scope}({shape_text(buffer.shape)}, "{buffer.dtype}")'
                 + (f"  # {buffer.note}" if buffer.note else "")
             )
-        if written := left_to_others(kernel, self.program.parameters):
-            body.append(f"T.annotate_restrict_buffers({', '.join(written)})  # which other blocks change meanwhile")
+        if names := parameters_of_other_blocks(kernel, self.program.parameters):
+            body.append(f"T.annotate_restrict_buffers({', '.join(names)})  # which other blocks change meanwhile")
         inner = [line for statement in kernel.body for line in self.statement(statement)]
         if kernel.blocks:
             points = self.printer.integer(Mul(*(extent for _, extent in kernel.grid)))
             turns = f"for turn in T.serial(T.ceildiv({points} - worker, {kernel.blocks})):"
-            inner = [turns, *("    " + line for line in (*unfolding, *inner))]
+            inner = [turns, *("    " + line for line in (*unfold, *inner))]
         return [*lines, *("    " + line for line in (*body, *inner))]
 
     def statement(self, statement: Statement) -> list[str]:
@@ -240,7 +240,7 @@ class _Emitter:
             return [
                 (
                     f"T.fill({statement.buffer}, "
-                    f"{self.printer.stored(statement.value, self.printer.dtypes[statement.buffer])})"
+                    f"{self.printer.stored_value(statement.value, self.printer.dtypes[statement.buffer])})"
                 )
             ]
         if isinstance(statement, Contract):
@@ -289,30 +289,30 @@ class _Emitter:
 
     def parallel(self, loop: Parallel) -> list[str]:
         """The lines of an elementwise loop."""
-        names = ", ".join(str(name) for name, _ in loop.indices)
+        variables = ", ".join(str(name) for name, _ in loop.indices)
         extents = ", ".join(str(extent) for _, extent in loop.indices)
-        inner, known = list[str](), dict[Basic, Expr]()
+        inner, names = list[str](), dict[Basic, Expr]()
         for before, store in zip((None, *loop.body), loop.body, strict=False):
-            lines = self.store(store, known)
+            lines = self.store(store, names)
             inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
-            known = known_after(store, known)
-        return [f"for {names} in parallel({extents}):", *("    " + line for line in inner)]
+            names = live_names(store, names)
+        return [f"for {variables} in parallel({extents}):", *("    " + line for line in inner)]
 
-    def store(self, store: Store, known: Mapping[Basic, Expr] = MappingProxyType({})) -> list[str]:
+    def store(self, store: Store, symbols: Mapping[Basic, Expr] = MappingProxyType({})) -> list[str]:
         """The lines of one assignment, with its guard if any, after the subexpressions that it computes once.
 
-        They stand before the guard: within a guard TileLang inlines them. `known` has the names of what stores before
+        They stand before the guard: within a guard TileLang inlines them. `symbols` are the names of what stores before
         it computed.
         """
-        once, names = list[str](), {node: self.printer.integer(name) for node, name in known.items()}
+        once, names = list[str](), {node: self.printer.integer(name) for node, name in symbols.items()}
         printer = Printer(self.printer.dtypes, self.printer.compute, names)
         for name, node in store.once:
             once.append(f"{name} = {printer.number(node)}")
-            printer = printer.knowing(node, name)
+            printer = printer.with_name(node, name)
         target = f"{store.target}[{', '.join(map(self.printer.integer, store.indices))}]"
-        stored = self.printer.dtypes[store.target]
-        value = printer.stored(store.expr, stored, Load(store.target, *store.indices))
-        line = f"{target} = " + (f'T.cast({value}, "{stored}")' if is_eight_bits(stored) else value)
+        dtype = self.printer.dtypes[store.target]
+        value = printer.stored_value(store.expr, dtype, Load(store.target, *store.indices))
+        line = f"{target} = " + (f'T.cast({value}, "{dtype}")' if is_eight_bits(dtype) else value)
         if store.guard == S.true:
             return [*once, line]
         return [*once, f"if {self.printer.condition(store.guard)}:", f"    {line}"]
@@ -320,8 +320,8 @@ class _Emitter:
 
 def under_one_guard(first: Store, second: Store) -> bool:
     """Tell if a store and the next one are guarded by one condition, which the first leaves as it is."""
-    changed = any(read.name == first.target for read in first.guard.atoms(Load))
-    return first.guard == second.guard != S.true and not changed and not second.once
+    overwrites = any(read.name == first.target for read in first.guard.atoms(Load))
+    return first.guard == second.guard != S.true and not overwrites and not second.once
 
 
 def staged_plans(program: TileProgram) -> tuple[Plan, ...]:
@@ -340,12 +340,12 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
     return stage_binding(plan, compute, used, suffix)
 
 
-def left_to_others(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[str]:
+def parameters_of_other_blocks(kernel: Kernel, parameters: tuple[Parameter, ...]) -> list[str]:
     """The parameters that a kernel reads after other blocks wrote them: `restrict` would promise that none does."""
     last = [one for one in kernel.body if isinstance(one, Last)]
-    read = {load.name for one in last for expr in expressions(one) for load in expr.atoms(Load)}
-    read |= {one.counter for one in last}
-    return [one.name for one in parameters if one.role in ("workspace", "counter") and one.name in read]
+    names = {load.name for one in last for expr in expressions(one) for load in expr.atoms(Load)}
+    names |= {one.counter for one in last}
+    return [one.name for one in parameters if one.role in ("workspace", "counter") and one.name in names]
 
 
 def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[list[str], list[str]]:
@@ -353,18 +353,18 @@ def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[l
     if kernel.blocks:  # the points of the grid by one number
         line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
         return [line], [f"block = turn * {kernel.blocks} + worker", *unfold_grid(kernel.grid, printer)]
-    folded, kept = folding(kernel.grid)
-    variables = [*(["block"] if folded else []), *(str(name) for name, _ in kept)]
-    extents = [Mul(*(extent for _, extent in folded))] if folded else []
-    shown = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in kept)))
+    shared, own = fold_grid(kernel.grid)
+    variables = [*(["block"] if shared else []), *(str(name) for name, _ in own)]
+    extents = [Mul(*(extent for _, extent in shared))] if shared else []
+    text = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in own)))
     bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
-    return [f"with T.Kernel({shown}, **{threads}) as {bound}:  # {kernel.title}"], unfold_grid(folded, printer)
+    return [f"with T.Kernel({text}, **{threads}) as {bound}:  # {kernel.title}"], unfold_grid(shared, printer)
 
 
 Grid = tuple[tuple[Symbol, Any], ...]
 
 
-def folding(grid: Grid) -> tuple[Grid, Grid]:
+def fold_grid(grid: Grid) -> tuple[Grid, Grid]:
     """(dimensions of a grid that share the launch's first, dimensions of their own).
 
     Run-time extents are kept apart if they fit, so that no block divides by one.
@@ -388,9 +388,9 @@ def unfold_grid(grid: Grid, printer: Printer) -> list[str]:
     lines, strides = [], list[Any]()
     for place, (name, extent) in enumerate(grid):
         stride = printer.factor(Mul(*strides))
-        divided = f"block // {stride}" if stride != "1" else "block"
+        quotient = f"block // {stride}" if stride != "1" else "block"
         last = place == len(grid) - 1
-        lines.append(f"{name} = {divided}" if last else f"{name} = {divided} % {printer.factor(sympify(extent))}")
+        lines.append(f"{name} = {quotient}" if last else f"{name} = {quotient} % {printer.factor(sympify(extent))}")
         strides.append(extent)
     return lines
 

@@ -84,7 +84,7 @@ class Printer:
     def __init__(self, dtypes: Mapping[str, str], compute: str, named: Mapping[Basic, str] | None = None) -> None:
         self.dtypes, self.compute, self.named = dtypes, compute, named or {}
 
-    def knowing(self, node: Basic, name: str) -> Printer:
+    def with_name(self, node: Basic, name: str) -> Printer:
         """The printer with a name for one more number."""
         return Printer(self.dtypes, self.compute, {**self.named, node: name})
 
@@ -106,7 +106,7 @@ class Printer:
             condition, a, b = node.args
             return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
         if isinstance(node, Add):
-            return _signed(
+            return _join_terms(
                 [self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))]
             )
         if isinstance(node, Mul):
@@ -115,7 +115,7 @@ class Printer:
                 return f"-{self.factor(Mul(*factors[:-1]))}"
             return " * ".join(self.factor(one) for one in factors)
         if isinstance(node, Max | Min):
-            return _nested("T.max" if isinstance(node, Max) else "T.min", [self.integer(one) for one in node.args])
+            return _nest_calls("T.max" if isinstance(node, Max) else "T.min", [self.integer(one) for one in node.args])
         if isinstance(node, Mod):
             return f"{self.factor(node.args[0])} % {self.factor(node.args[1])}"
         if isinstance(node, floor):
@@ -176,16 +176,16 @@ class Printer:
             self.is_integer(arg) for arg in args
         )
 
-    def stored(self, node: Basic, dtype: str, old: Load | None = None) -> str:
+    def stored_value(self, node: Basic, dtype: str, old: Load | None = None) -> str:
         """The text of a value stored as a dtype: unchanged if it is only moved (or 0), else an integer or a number.
 
         `old` is the element that is overwritten; of a sum that begins with another and it, it comes first.
         """
-        moved = self.bare_element(node, dtype)
-        if moved is not None and moved is node:
-            return self.load(moved)
-        if moved is not None:
-            return f'T.if_then_else({self.condition(node.args[0])}, {self.load(moved)}, T.cast(0, "{dtype}"))'
+        element = self.bare_element(node, dtype)
+        if element is not None and element is node:
+            return self.load(element)
+        if element is not None:
+            return f'T.if_then_else({self.condition(node.args[0])}, {self.load(element)}, T.cast(0, "{dtype}"))'
         if dtype.startswith("int") and self.is_integer(node):
             text = self.integer(node)
             return f'T.cast({text}, "{dtype}")' if isinstance(node, Load) else text
@@ -283,7 +283,7 @@ class Printer:
         terms = terms_in_order(node.args)
         if terms[1] == old and not terms[0].could_extract_minus_sign():
             terms[:2] = terms[1::-1]
-        return _signed([self.number(one) for one in terms])
+        return _join_terms([self.number(one) for one in terms])
 
     def _product(self, args: Iterable[Expr]) -> str:
         args = tuple(args)
@@ -338,7 +338,7 @@ class Printer:
         if isinstance(node, exp | log):
             return f"T.{'exp' if isinstance(node, exp) else 'log'}({args[0]})"
         if isinstance(node, Max | Min):
-            return _nested("T.max" if isinstance(node, Max) else "T.min", args)
+            return _nest_calls("T.max" if isinstance(node, Max) else "T.min", args)
         if isinstance(node, Abs):
             return f"T.max({args[0]}, -{self._factor(node.args[0])})"
         if isinstance(node, Cast) and node.dtype.startswith("int"):
@@ -394,15 +394,15 @@ def _as_float32(value: float) -> float:
     return rounded
 
 
-def _signed(terms: list[str]) -> str:
+def _join_terms(terms: list[str]) -> str:
     out = terms[0]
     for term in terms[1:]:
         out += f" - {term[1:]}" if term.startswith("-") else f" + {term}"
     return out
 
 
-def _nested(name: str, args: list[str]) -> str:
-    return args[0] if len(args) == 1 else f"{name}({args[0]}, {_nested(name, args[1:])})"
+def _nest_calls(name: str, args: list[str]) -> str:
+    return args[0] if len(args) == 1 else f"{name}({args[0]}, {_nest_calls(name, args[1:])})"
 
 
 def _length(node: Basic) -> tuple[int, str]:

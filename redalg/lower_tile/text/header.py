@@ -10,7 +10,7 @@ from sympy import Symbol
 
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
-from redalg.lower_tile.ir.program import Parameter, TileProgram, sized
+from redalg.lower_tile.ir.program import Parameter, TileProgram, shape_at
 from redalg.strategies.plan import Problem
 from redalg.strategies.schedule import Schedule
 
@@ -47,9 +47,9 @@ def definition_of(stage: FusedForm) -> list[str]:
 
 def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0) -> str:
     """A main that compiles the kernel, runs it on random data, and prints the outputs' shapes and norms."""
-    example = [replace(one, shape=sized(one.shape, sizes)) for one in program.parameters]
-    made = [f'        "{one.name}": {_made(one)},' for one in example]
-    shown = ", ".join(f'"{one.name}"' for one in program.parameters if one.role == "output")
+    example = [replace(one, shape=shape_at(one.shape, sizes)) for one in program.parameters]
+    arrays = [f'        "{one.name}": {_example_array(one)},' for one in example]
+    outputs = ", ".join(f'"{one.name}"' for one in program.parameters if one.role == "output")
     return "\n".join(
         [
             'if __name__ == "__main__":',
@@ -58,16 +58,16 @@ def self_check(program: TileProgram, sizes: Mapping[Symbol, int], seed: int = 0)
             '    device = "cpu" if TARGET["target"] == "c" else "cuda"',
             f"    torch.manual_seed({seed})",
             "    arguments = {",
-            *made,
+            *arrays,
             "    }",
             "    compiled()(*arguments.values())",
-            f"    for name in ({shown},):",
+            f"    for name in ({outputs},):",
             '        print(name, tuple(arguments[name].shape), "norm", arguments[name].double().norm().item())',
         ]
     )
 
 
-def _made(parameter: Parameter) -> str:
+def _example_array(parameter: Parameter) -> str:
     if parameter.role == "scalar":
         return "1.0"
     if parameter.role == "counter":

@@ -51,10 +51,10 @@ WORKAROUNDS = (
         "#2957)",
         (f"{RULES}:registers",),
     ),
-    Workaround("overwrites what a pipelined loop loads ahead (#2668)", (f"{RULES}:loaded_ahead",)),
+    Workaround("overwrites what a pipelined loop loads ahead (#2668)", (f"{RULES}:prefetch_overwrites",)),
     Workaround(
         "gets registers wrong that enter a contraction and are copied to shared memory as well (#2954)",
-        (f"{RULES}:turned_to_shared",),
+        (f"{RULES}:operand_copies",),
     ),
     Workaround(
         "fails on pipelines of several stages over a varying number of tiles without loading warps",
@@ -64,7 +64,7 @@ WORKAROUNDS = (
         "takes ⌊min(99, 64·q + 63) / 64⌋ + 1 for a constant",
         (f"{RULES}:quotients", "lower_tile.place.extent:needed_tiles"),
     ),
-    Workaround("fills shared memory wrongly where warps are specialised", (f"{RULES}:filled",)),
+    Workaround("fills shared memory wrongly where warps are specialised", (f"{RULES}:shared_fills",)),
     Workaround("reduces widths of no power of two by some numbers of threads alone", (f"{RULES}:reduced_width",)),
     Workaround(
         "sums wrongly where warps that load stand in a loop within a loop (an H200)",

@@ -4,13 +4,13 @@ They are refused before they are emitted. Seen in TileLang 0.1.15, or reported o
 
 registers            a tile in registers is read at the indices that its loop sweeps, whole: one that is read at a
                      serial variable, shifted, or at two places at once is wrong or not compiled (#2396, #2957)
-loaded ahead         what a pipelined loop loads ahead is written by nothing else in it (#2668)
-turned to shared     registers that enter a contraction are not copied to shared memory as well (#2954)
+prefetch overwrites  what a pipelined loop loads ahead is written by nothing else in it (#2668)
+operand copies       registers that enter a contraction are not copied to shared memory as well (#2954)
 trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
 late                 what some warps load alone ahead of a loop that may take no step is waited for by nobody (`tma`)
 quotients            a number of tiles is no quotient of a minimum or maximum, which is taken for a constant: seen with
                      ⌊min(99, 64·q + 63) / 64⌋ + 1, q < 2, which became 2
-filled               shared memory is not filled where warps are specialised
+shared fills         shared memory is not filled where warps are specialised
 few columns          warpgroups that share out a product's columns take 32 each at least: of 16, two tiles of a pipeline
                      were summed wrongly, every time and by one of the texts that say the same (nvcc 13.0, an H200)
 reduced width        without a contraction, a power of two or a multiple of four elements for every thread
@@ -48,11 +48,11 @@ LEAST_SHARE = 32
 def registers(subject: Subject) -> Iterator[str]:
     """Refuse reads of a tile in registers at other indices than those of the loop."""
     for loop in subject.each(Parallel):
-        swept = dict(loop.indices)
+        extents = dict(loop.indices)
         for store in loop.body:
             for read in sorted(loads_in_store(store), key=str):
                 if subject.scope(read.name) == "fragment" and not sweeps_whole_buffer(
-                    read, subject.buffers[read.name], swept
+                    read, subject.buffers[read.name], extents
                 ):
                     yield (
                         f"`{read}` reads a tile in registers elsewhere than where its loop stands, which TileLang gets "
@@ -62,33 +62,33 @@ def registers(subject: Subject) -> Iterator[str]:
 
 def loads_in_store(store: Store) -> set[Load]:
     """The elements that a store reads."""
-    found = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
-    return found | set(store.guard.atoms(Load))
+    loads = set(store.expr.atoms(Load)) | {read for one in store.indices for read in one.atoms(Load)}
+    return loads | set(store.guard.atoms(Load))
 
 
-def sweeps_whole_buffer(read: Load, buffer: Buffer, swept: Mapping[Symbol, int]) -> bool:
+def sweeps_whole_buffer(read: Load, buffer: Buffer, extents: Mapping[Symbol, int]) -> bool:
     """Tell if a read is at distinct variables of its loop, each of which sweeps the buffer's whole dimension."""
-    places = [swept.get(index) if isinstance(index, Symbol) else None for index in read.indices]
+    places = [extents.get(index) if isinstance(index, Symbol) else None for index in read.indices]
     return tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
 
 
-def loaded_ahead(subject: Subject) -> Iterator[str]:
+def prefetch_overwrites(subject: Subject) -> Iterator[str]:
     """Refuse loops that overwrite a tile which their pipeline fetches."""
     for loop in subject.each(Loop):
         body = list(nested_statements(loop.body)) if loop.pipelined else []
         ahead = {inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, Region)}
-        written = [inner.buffer for inner in body if isinstance(inner, Fill)]
-        written += [inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, str)
+        targets = [inner.buffer for inner in body if isinstance(inner, Fill)]
+        targets += [inner.target for inner in body if isinstance(inner, Copy) and isinstance(inner.source, str)
                     and isinstance(inner.target, str)]  # fmt: skip
-        written += [store.target for inner in body if isinstance(inner, Parallel) for store in inner.body]
+        targets += [store.target for inner in body if isinstance(inner, Parallel) for store in inner.body]
         yield from (
             f"`{name}` is loaded ahead by the loop over {loop.variable} and overwritten in it. Use another tile."
-            for name in written
+            for name in targets
             if name in ahead
         )
 
 
-def turned_to_shared(subject: Subject) -> Iterator[str]:
+def operand_copies(subject: Subject) -> Iterator[str]:
     """Refuse copies of operands in registers to shared memory: they stay in registers."""
     operands = {contract.a for contract in subject.each(Contract) if subject.scope(contract.a) == "fragment"}
     for copy in subject.each(Copy):
@@ -120,16 +120,16 @@ def quotients(subject: Subject) -> Iterator[str]:
     """Refuse quotients of a minimum or maximum: minima are taken of quotients, not the other way round."""
     bounds = [bind.value for bind in subject.each(Bind)]
     bounds += [end for loop in subject.each(Loop) for end in (loop.start, loop.stop)]
-    for found in sorted({part for bound in bounds for part in bound.atoms(floor)}, key=str):
-        if found.has(Min, Max):
-            yield f"`{found}` divides a minimum or maximum, which TileLang may take for a constant. Divide its parts."
+    for node in sorted({part for bound in bounds for part in bound.atoms(floor)}, key=str):
+        if node.has(Min, Max):
+            yield f"`{node}` divides a minimum or maximum, which TileLang may take for a constant. Divide its parts."
 
 
-def filled(subject: Subject) -> Iterator[str]:
+def shared_fills(subject: Subject) -> Iterator[str]:
     """Refuse fills of shared memory if warps have roles: copies alone may fill it."""
     if subject.plan.warp_specialized:
-        shared = [fill.buffer for fill in subject.each(Fill) if subject.scope(fill.buffer) == "shared"]
-        yield from (f"`{name}` lies in shared memory and is filled. Turn warp specialisation off." for name in shared)
+        names = [fill.buffer for fill in subject.each(Fill) if subject.scope(fill.buffer) == "shared"]
+        yield from (f"`{name}` lies in shared memory and is filled. Turn warp specialisation off." for name in names)
 
 
 def few_columns(subject: Subject) -> Iterator[str]:

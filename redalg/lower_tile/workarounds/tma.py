@@ -43,8 +43,8 @@ def await_before_empty_loops(kernel: Kernel, plan: Plan) -> Kernel:
 def arriving_late(kernel: Kernel, plan: Plan) -> tuple[Copy, ...]:
     """The copies of parameters to tiles for which a block possibly never waits."""
     copies = (one for one in kernel.body if isinstance(one, Copy))
-    fetched = tuple(one for one in copies if isinstance(one.source, Region) and not one.by_threads)
-    return fetched if plan.warp_specialized and fetched and not always_steps(kernel) else ()
+    by_tma = tuple(one for one in copies if isinstance(one.source, Region) and not one.by_threads)
+    return by_tma if plan.warp_specialized and by_tma and not always_steps(kernel) else ()
 
 
 def always_steps(kernel: Kernel) -> bool:
@@ -56,8 +56,8 @@ def always_steps(kernel: Kernel) -> bool:
 
 def inline_numbers(expr: Expr, bound: Mapping[Any, Any]) -> Expr:
     """An expression with the numbers that a kernel binds written out."""
-    while (made := expr.xreplace(bound)) != expr:
-        expr = made
+    while (inlined := expr.xreplace(bound)) != expr:
+        expr = inlined
     return expr
 
 
@@ -65,13 +65,13 @@ def is_positive(steps: Expr, grid: Mapping[Symbol, Any]) -> bool:
     """Tell if a number of steps is positive in every block of a grid: by its form, else block by block."""
     if counts(steps):
         return True
-    moving = sorted(steps.free_symbols, key=str)
-    extents = [grid[one] for one in moving if isinstance(grid.get(one), int | Integer)]
-    if steps.has(Load) or len(extents) < len(moving) or prod(extents) > MOST_BLOCKS:
+    variables = sorted(steps.free_symbols, key=str)
+    extents = [grid[one] for one in variables if isinstance(grid.get(one), int | Integer)]
+    if steps.has(Load) or len(extents) < len(variables) or prod(extents) > MOST_BLOCKS:
         return False
     places = product(*(range(int(extent)) for extent in extents))
     return all(
-        steps.xreplace({name: Integer(at) for name, at in zip(moving, place, strict=True)}) > 0 for place in places
+        steps.xreplace({name: Integer(at) for name, at in zip(variables, place, strict=True)}) > 0 for place in places
     )
 
 
@@ -98,7 +98,7 @@ def limit_boxes(kernel: Kernel, plan: Plan) -> Kernel:
         return kernel
     shared = {one.name for one in kernel.buffers if one.scope == "shared"}
 
-    def fetched(statement: Statement) -> Statement:
+    def limit_box(statement: Statement) -> Statement:
         if (
             isinstance(statement, Copy)
             and statement.target in shared
@@ -108,7 +108,7 @@ def limit_boxes(kernel: Kernel, plan: Plan) -> Kernel:
             return replace(statement, by_threads=True)
         return statement
 
-    return replace(kernel, body=tuple(innermost(one, fetched) for one in kernel.body))
+    return replace(kernel, body=tuple(innermost(one, limit_box) for one in kernel.body))
 
 
 def is_long(region: Region) -> bool:

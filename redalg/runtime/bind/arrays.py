@@ -85,8 +85,8 @@ def assemble_chunks(
 ) -> dict[str, Any]:
     """Write the chunks' outputs into whole arrays, in the outputs' axis order and dtype."""
     whole: dict[str, Any] = {}
-    for ranges, made in chunks:
-        for name in made:
+    for ranges, arrays in chunks:
+        for name in arrays:
             axes, dtype = outputs[name]
             if name not in whole:
                 shape = [scope.length(axis) for axis in axes]
@@ -95,7 +95,7 @@ def assemble_chunks(
             for axis in axes:
                 (base, _), (start, stop) = scope.ranges[axis], inner.ranges[axis]
                 key.append(slice(start - base, stop - base))
-            whole[name][tuple(key)] = to_axes(made[name], axes, inner)
+            whole[name][tuple(key)] = to_axes(arrays[name], axes, inner)
     return {name: whole[name] for name in outputs}
 
 
@@ -110,11 +110,11 @@ def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
 def from_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
     """The inverse of `to_axes`: one dimension per axis of the scope, in its order; of length 1 if not in `axes`."""
     order = list(map(scope.axes.index, axes))
-    made = scope.ops.permute(array, list(map(order.index, sorted(order))))
+    ordered_array = scope.ops.permute(array, list(map(order.index, sorted(order))))
     shape = [1] * len(scope.axes)
-    for place, size in zip(sorted(order), made.shape, strict=True):
+    for place, size in zip(sorted(order), ordered_array.shape, strict=True):
         shape[place] = size
-    return made.reshape(shape)
+    return ordered_array.reshape(shape)
 
 
 Kinds = dict[str, tuple[tuple[Axis, ...], str]]
@@ -124,10 +124,10 @@ _KINDS: Remembered[dict[str, Kinds]] = Remembered(lambda _: {})
 
 def output_kinds(form: FusedForm, result: str) -> Kinds:
     """The axes and dtype of every output, for inputs of the dtype `result`."""
-    known = _KINDS(form)
-    if result not in known:
-        known[result] = {one.name: (one.axes, output_dtype(one, form, result)) for one in form.outputs}
-    return known[result]
+    kinds = _KINDS(form)
+    if result not in kinds:
+        kinds[result] = {one.name: (one.axes, output_dtype(one, form, result)) for one in form.outputs}
+    return kinds[result]
 
 
 def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
@@ -145,8 +145,8 @@ def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
 
 def own_dtype(output: FormOutput, form: FusedForm) -> str:
     """The dtype that an output has for all inputs: int64 for an index, bool for a truth value; empty for the rest."""
-    written = next((one.expr for one in form.cascade.outputs if one.name == output.name), output.expr)
-    return dtype_of(written, {one.value: one.dtype for one in form.cascade.reductions})
+    definition = next((one.expr for one in form.cascade.outputs if one.name == output.name), output.expr)
+    return dtype_of(definition, {one.value: one.dtype for one in form.cascade.reductions})
 
 
 def _is_extremum(expr: Expr, form: FusedForm) -> bool:

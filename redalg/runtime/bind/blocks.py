@@ -37,10 +37,10 @@ _LENGTHS: Remembered[dict[Sizes, dict[Axis, int]]] = Remembered(lambda _: {})
 
 def block_lengths(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_ELEMENTS) -> dict[Axis, int]:
     """Length of a block along every axis, so that no array of a block has more than `limit` elements."""
-    known, key = _LENGTHS(form), (frozenset(sizes.items()), limit)
-    if key not in known:
-        known[key] = _blocks(form, sizes, limit)
-    return known[key]
+    lengths, key = _LENGTHS(form), (frozenset(sizes.items()), limit)
+    if key not in lengths:
+        lengths[key] = _blocks(form, sizes, limit)
+    return lengths[key]
 
 
 def _blocks(form: FusedForm, sizes: Mapping[str, int], limit: int) -> dict[Axis, int]:
@@ -80,16 +80,16 @@ def _preference(form: FusedForm, axis: Axis) -> int:
 
 def _arrays(form: FusedForm) -> list[AbstractSet[Axis]]:
     """The axes of every array that a block makes."""
-    made: list[AbstractSet[Axis]] = []
-    made += [free_axes(one.term) for one in form.extrema]
-    made += [free_axes(one.term) for one in form.structures]
-    made += [free_axes(factor) for one in form.accumulators for factor in one.factors]
-    made += [free_axes(pivot.base) for one in form.accumulators for pivot, _ in one.weight]
-    made += [set(one.value.indices) for one in form.accumulators]
-    made += [free_axes(form.cascade.domain)] if form.cascade.domain is not S.true else []
-    made += [set(one.axes) for one in form.cascade.producers]
-    made += [set(one.expr.atoms(Axis)) for one in form.outputs if one.carries]
-    return [*made, set(form.cascade.reduced_axes)]
+    arrays: list[AbstractSet[Axis]] = []
+    arrays += [free_axes(one.term) for one in form.extrema]
+    arrays += [free_axes(one.term) for one in form.structures]
+    arrays += [free_axes(factor) for one in form.accumulators for factor in one.factors]
+    arrays += [free_axes(pivot.base) for one in form.accumulators for pivot, _ in one.weight]
+    arrays += [set(one.value.indices) for one in form.accumulators]
+    arrays += [free_axes(form.cascade.domain)] if form.cascade.domain is not S.true else []
+    arrays += [set(one.axes) for one in form.cascade.producers]
+    arrays += [set(one.expr.atoms(Axis)) for one in form.outputs if one.carries]
+    return [*arrays, set(form.cascade.reduced_axes)]
 
 
 def stream(executor: Executor, scope: Scope, length: Mapping[Axis, int]) -> Slots:
@@ -113,10 +113,10 @@ def pieces(axes: tuple[Axis, ...], scope: Scope, length: Mapping[Axis, int]) -> 
 
 
 def _output_axes(cascade: Cascade) -> tuple[Axis, ...]:
-    found = {axis for one in cascade.outputs for axis in one.axes}
-    found |= {axis for one in cascade.reductions for axis in one.axes}
-    held = {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
-    return tuple(sorted(found - whole_axes(cascade) - set(cascade.reduced_axes) - held, key=str))
+    axes = {axis for one in cascade.outputs for axis in one.axes}
+    axes |= {axis for one in cascade.reductions for axis in one.axes}
+    places = {one.place for one in cascade.reductions if one.place is not None}  # held together in the state
+    return tuple(sorted(axes - whole_axes(cascade) - set(cascade.reduced_axes) - places, key=str))
 
 
 output_axes: Remembered[tuple[Axis, ...]] = Remembered(_output_axes)

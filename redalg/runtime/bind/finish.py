@@ -23,48 +23,47 @@ from redalg.runtime.bind.places import computed_axes
 from redalg.runtime.bind.state import State, check_piece_indices, check_state, reduced_names, unpack, unpacked_scope
 
 
-def finish(form: FusedForm, state: State, given: Mapping[str, Any] | None, empty: str, start: Any, *,
+def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empty: str, start: Any, *,
            condition: bool = False) -> tuple[dict[str, Any], ...]:  # fmt: skip
     """The outputs of a state, and their condition numbers if they are asked for.
 
-    `given` holds the tensors and scalars that stand in the outputs themselves. Outputs that carry a reduced axis are
-    made for the piece of it that `given` holds, which begins at `start`.
+    `inputs` holds the tensors and scalars that stand in the outputs themselves. Outputs that carry a reduced axis are
+    made for the piece of it that `inputs` holds, which begins at `start`.
     """
     check_state(form, state, "finish")
-    given = without_gradients(given or {})
+    inputs = without_gradients(inputs or {})
     start = with_starts(form, state, global_starts(form.cascade, start, "finish"))
-    needed = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
-    missing = sorted(str(one) for name, one in needed.items() if name not in given)
-    if missing:
+    elements = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
+    absent = sorted(str(one) for name, one in elements.items() if name not in inputs)
+    if absent:
         raise InputError(
-            f"finish: the outputs hold {', '.join(missing)}, which a state does not. Pass them as tensors: "
-            f'`finish(state, {{"{missing[0].split("[")[0]}": …}})`.'
+            f"finish: the outputs hold {', '.join(absent)}, which a state does not. Pass them as tensors: "
+            f'`finish(state, {{"{absent[0].split("[")[0]}": …}})`.'
         )
     check_choice("empty", empty, "finish: ")
-    known = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
-    unknown = [name for name in given if name not in known]
+    names = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
+    unknown = [name for name in inputs if name not in names]
     if unknown:
-        raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(known))}.")
-    check_scalars(form, state, given)
-    piece = piece_sizes(form, state, {name: given[name] for name in needed})
+        raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(names))}.")
+    check_scalars(form, state, inputs)
+    piece = piece_sizes(form, state, {name: inputs[name] for name in elements})
     for axis, (first, stop) in summed_boxes(form, state, piece).items():
         piece[axis.name], start = stop - first, {axis: first} | start
     check_places(start, piece, frozenset().union(*map(computed_axes, finished_exprs(form))), "finish")
     check_whole(form, state, piece, start)
-    for name, element in needed.items():
-        check_output_tensor(given[name], element, state.library, {**state.sizes, **piece})
-        check_kind(given[name], element, name in form.cascade.value_tensors())
-    scope, executor = unpacked_scope(form, state, given, empty, piece=piece, start=start)
-    made = []
+    for name, element in elements.items():
+        check_output_tensor(inputs[name], element, state.library, {**state.sizes, **piece})
+        check_kind(inputs[name], element, name in form.cascade.value_tensors())
+    scope, executor = unpacked_scope(form, state, inputs, empty, piece=piece, start=start)
+    results = []
     with scope.ops.quiet():
         values = executor.resolved(scope, unpack(form, state, scope))
         for of in (executor.outputs, executor.conditions) if condition else (executor.outputs,):
-            dtypes = {output.name: condition_dtype(state.result) if of == executor.conditions else
-                      output_dtype(output, form, state.result) for output in form.outputs}  # fmt: skip
+            kinds = {output.name: (output.axes, condition_dtype(state.result) if of == executor.conditions else
+                                   output_dtype(output, form, state.result)) for output in form.outputs}  # fmt: skip
             chunks = results_by_block(form, executor, scope, partial(of, values=values), piece)
-            made.append(assemble_chunks(chunks, {one.name: (one.axes, dtypes[one.name]) for one in form.outputs}, scope,
-                                  state.library))  # fmt: skip
-    return tuple(made)
+            results.append(assemble_chunks(chunks, kinds, scope, state.library))
+    return tuple(results)
 
 
 def condition_dtype(result: str) -> str:
@@ -74,13 +73,13 @@ def condition_dtype(result: str) -> str:
 
 def with_starts(form: FusedForm, state: State, start: Mapping[Axis, int]) -> dict[Axis, int]:
     """The places at which the rows of `finish` begin: those of the state. Places that are given must agree."""
-    made = dict(start)
+    starts = dict(start)
     for axis in form.cascade.axes():
         first = state.starts.get(axis.name)
-        if first is not None and made.setdefault(axis, first) != first:
-            raise InputError(f"finish: start={{{axis}: {made[axis]}}}, and the state was made with start="
+        if first is not None and starts.setdefault(axis, first) != first:
+            raise InputError(f"finish: start={{{axis}: {starts[axis]}}}, and the state was made with start="
                              f"{{{axis}: {first}}}. Leave it out: rows are those of the state.")  # fmt: skip
-    return made
+    return starts
 
 
 def check_whole(form: FusedForm, state: State, piece: Mapping[str, int], start: Mapping[Axis, int]) -> None:
@@ -90,15 +89,15 @@ def check_whole(form: FusedForm, state: State, piece: Mapping[str, int], start: 
         check_piece_indices(finished_exprs(form), form, "finish")
 
 
-def check_scalars(form: FusedForm, state: State, given: Mapping[str, Any]) -> None:
+def check_scalars(form: FusedForm, state: State, inputs: Mapping[str, Any]) -> None:
     """Refuse other scalars than the state was made with; an empty state takes them from the call, and needs them."""
     for scalar in form.cascade.scalars():
-        name, held = scalar.name, state.scalars.get(scalar.name)
-        if held is not None and name in given and float(given[name]) != held:
-            raise InputError(f"finish: scalar `{name}` is {given[name]}, and the state was made with {held}. Leave it "
-                             "out, or make the state with the other.")  # fmt: skip
-        used = any(scalar in expr.free_symbols for expr in finished_exprs(form))
-        if held is None and used and name not in given:
+        name, value = scalar.name, state.scalars.get(scalar.name)
+        if value is not None and name in inputs and float(inputs[name]) != value:
+            raise InputError(f"finish: scalar `{name}` is {inputs[name]}, and the state was made with {value}. Leave "
+                             "it out, or make the state with the other.")  # fmt: skip
+        is_used = any(scalar in expr.free_symbols for expr in finished_exprs(form))
+        if value is None and is_used and name not in inputs:
             raise InputError(f"finish: the outputs hold the scalar `{name}`, which an empty state has not. Pass it: "
                              f'`finish(state, {{"{name}": …}})`.')  # fmt: skip
 
@@ -116,8 +115,8 @@ def results_by_block(
 
 def finished_exprs(form: FusedForm) -> list[Expr]:
     """The expressions that `finish` evaluates: outputs, assignments, and the producers that stand in them."""
-    produced = (expr for one in finished_producers(form) for expr in one.cascade.expressions())
-    return [*assigned_exprs(form), *produced]
+    of_producers = (expr for one in finished_producers(form) for expr in one.cascade.expressions())
+    return [*assigned_exprs(form), *of_producers]
 
 
 def assigned_exprs(form: FusedForm) -> list[Expr]:
@@ -127,16 +126,16 @@ def assigned_exprs(form: FusedForm) -> list[Expr]:
 
 def finished_producers(form: FusedForm) -> list[Producer]:
     """The producers that stand in outputs and assignments."""
-    used = {value for expr in assigned_exprs(form) for value in values_of(expr)}
-    return [one for one in form.cascade.producers if one.value in used]
+    values = {value for expr in assigned_exprs(form) for value in values_of(expr)}
+    return [one for one in form.cascade.producers if one.value in values]
 
 
-def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict[str, int]:
+def piece_sizes(form: FusedForm, state: State, inputs: Mapping[str, Any]) -> dict[str, int]:
     """The sizes of axes that the tensors of `finish` have and a state has not: those of the piece."""
     exprs = finished_exprs(form)
     sizes: dict[str, int] = {}
     for element in sorted({one for expr in exprs for one in elements_of(expr)}, key=str):
-        for index, size in zip(element.indices, given[element.name].shape, strict=False):
+        for index, size in zip(element.indices, inputs[element.name].shape, strict=False):
             if isinstance(index, Axis) and (index.name in reduced_names(form) or index.name not in state.sizes):
                 sizes.setdefault(index.name, int(size))
     return sizes
@@ -145,14 +144,14 @@ def piece_sizes(form: FusedForm, state: State, given: Mapping[str, Any]) -> dict
 def summed_boxes(form: FusedForm, state: State, piece: Mapping[str, int]) -> dict[Axis, tuple[int, int]]:
     """(first, stop) of the reduced axes that outputs sum over and no tensor of `finish` has: those of the state."""
     axes = {axis for one in finished_producers(form) for axis in one.cascade.axes()} & set(form.cascade.reduced_axes)
-    missing = sorted((axis for axis in axes if axis.name not in piece), key=str)
-    if missing and (state.places is None or len(state.places) > 1):
+    absent = sorted((axis for axis in axes if axis.name not in piece), key=str)
+    if absent and (state.places is None or len(state.places) > 1):
         raise InputError(
-            f"finish: an output sums over axis {missing[0]} itself, and the state does not know which places of it it "
+            f"finish: an output sums over axis {absent[0]} itself, and the state does not know which places of it it "
             "holds: its pieces do not adjoin. Merge pieces that adjoin."
         )
     boxes = dict(zip(form.cascade.reduced_axes, state.places[0], strict=True)) if state.places else {}
-    return {axis: boxes.get(axis, (0, 0)) for axis in missing}
+    return {axis: boxes.get(axis, (0, 0)) for axis in absent}
 
 
 def check_output_tensor(array: Any, element: Element, library: str, sizes: Mapping[str, int]) -> None:
@@ -160,9 +159,9 @@ def check_output_tensor(array: Any, element: Element, library: str, sizes: Mappi
     name = element.name
     if library_name(array) != library:
         raise InputError(f"finish: tensor `{name}` is a {type(array).__name__}, and the state is of {library}.")
-    wanted = [sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
-    if len(array.shape) != len(element.indices) or list(array.shape) != wanted:
-        raise InputError(f"finish: tensor `{name}` has shape {tuple(array.shape)}; `{element}` needs {tuple(wanted)}.")
+    shape = [sizes.get(str(index), size) for index, size in zip(element.indices, array.shape, strict=False)]
+    if len(array.shape) != len(element.indices) or list(array.shape) != shape:
+        raise InputError(f"finish: tensor `{name}` has shape {tuple(array.shape)}; `{element}` needs {tuple(shape)}.")
 
 
 def check_kind(array: Any, element: Element, is_value: bool) -> None:

@@ -44,7 +44,7 @@ def _identity(form: FusedForm) -> Identity:
     writer = Writer(AsTheyAre(), AsTheyAre())
     writer.values = AsTheyAre()
     text = "\n".join(
-        [*shared_parts(form.cascade, writer), *(f"{name} {said}" for name, said in slot_definitions(form, writer))]
+        [*shared_parts(form.cascade, writer), *(f"{name} {line}" for name, line in slot_definitions(form, writer))]
     )
     return Identity(text_digest(text)[:16], description_lines(form))
 
@@ -68,8 +68,8 @@ def shared_parts(cascade: Cascade, writer: Writer) -> list[str]:
 
 def producer_text(cascade: Cascade, writer: Writer) -> str:
     """The text of a producer's cascade: its parts and its outputs."""
-    made = (f"{one.name} {one.monoid.name} {one.result} {writer.text(one.term)}" for one in cascade.reductions)
-    return "; ".join([*shared_parts(cascade, writer), *made, *(writer.text(one.expr) for one in cascade.outputs)])
+    reductions = (f"{one.name} {one.monoid.name} {one.result} {writer.text(one.term)}" for one in cascade.reductions)
+    return "; ".join([*shared_parts(cascade, writer), *reductions, *(writer.text(one.expr) for one in cascade.outputs)])
 
 
 def slot_definitions(form: FusedForm, writer: Writer) -> list[tuple[str, str]]:
@@ -91,8 +91,8 @@ def pivot(slot: Pivot, writer: Writer) -> str:
 def accumulator_text(slot: Accumulator, writer: Writer) -> str:
     """The text of an accumulator: its summand, and how it moves."""
     weight = " ".join(f"{about.value.name}*{writer.text(S(q))}" for about, q in slot.weight)
-    moved = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in slot.transition)
-    return f"{weight} of {writer.text(Tuple(*slot.factors))} moves as {moved}"
+    transition = " ".join(f"{value.name}*{writer.text(S(coefficient))}" for value, coefficient in slot.transition)
+    return f"{weight} of {writer.text(Tuple(*slot.factors))} moves as {transition}"
 
 
 def description_lines(form: FusedForm) -> tuple[str, ...]:
@@ -114,5 +114,5 @@ def _several(term: Expr) -> str:
 def first_difference(state: tuple[str, ...], form: tuple[str, ...]) -> str:
     """The first lines in which a state and a form differ; empty if none does."""
     of_state, of_form = ([one for one in a if one not in b] for a, b in ((state, form), (form, state)))
-    said = [f"there `{one}`" for one in of_state[:1]] + [f"here `{one}`" for one in of_form[:1]]
-    return ", ".join(said)
+    parts = [f"there `{one}`" for one in of_state[:1]] + [f"here `{one}`" for one in of_form[:1]]
+    return ", ".join(parts)

@@ -52,9 +52,9 @@ CHOICES = {"empty": ("nan", "zero"), "precision": ("ieee", "tf32", "wide")}
 
 def check_choice(option: str, value: Any, where: str = "") -> None:
     """Refuse a value that an option does not have; `where` names the method, as in `"finish: "`."""
-    allowed = CHOICES[option]
-    if value not in allowed:
-        raise InputError(f"{where}{option}={value!r} is not an option. Use one of {', '.join(map(repr, allowed))}.")
+    choices = CHOICES[option]
+    if value not in choices:
+        raise InputError(f"{where}{option}={value!r} is not an option. Use one of {', '.join(map(repr, choices))}.")
 
 
 def library_name(array: Any) -> str | None:
@@ -64,15 +64,15 @@ def library_name(array: Any) -> str | None:
     return "torch" if type(array).__module__.split(".")[0] == "torch" and hasattr(array, "requires_grad") else None
 
 
-def without_gradients(given: Mapping[str, Any]) -> Mapping[str, Any]:
+def without_gradients(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The tensors of a call; if torch records no gradients, those that require one are detached.
 
     Under `torch.no_grad` and `torch.inference_mode` a parameter is a tensor like any other.
     """
     torch = sys.modules.get("torch")
     if torch is None or torch.is_grad_enabled():
-        return given
-    return {name: one.detach() if getattr(one, "requires_grad", False) else one for name, one in given.items()}
+        return inputs
+    return {name: one.detach() if getattr(one, "requires_grad", False) else one for name, one in inputs.items()}
 
 
 def native(array: Any) -> Any:
@@ -84,11 +84,11 @@ def native(array: Any) -> Any:
 
 def as_signed(array: Any) -> Any:
     """Unsigned integers as int64: no array library computes with both, and places are int64."""
-    made = array.astype(np.int64) if isinstance(array, np.ndarray | np.generic) else array.long()
-    if bool((made < 0).any()):
+    signed = array.astype(np.int64) if isinstance(array, np.ndarray | np.generic) else array.long()
+    if bool((signed < 0).any()):
         raise InputError("an unsigned integer beyond 2**63 - 1 is given, and places are 64-bit signed integers. Pass "
                          "smaller ones.")  # fmt: skip
-    return made
+    return signed
 
 
 def array_dtype(array: Any) -> str:
@@ -96,10 +96,10 @@ def array_dtype(array: Any) -> str:
     return str(array.dtype).removeprefix("torch.")
 
 
-def bind(cascade: Cascade, given: Mapping[str, Any], extents: Mapping[str, int] | None = None,
+def bind(cascade: Cascade, inputs: Mapping[str, Any], extents: Mapping[str, int] | None = None,
          chunked: bool = False) -> Bound:  # fmt: skip
     """Check the inputs of a call. `extents` gives axes that no tensor carries; `chunked` allows a part of the axis."""
-    tensors, scalars = _select_inputs(cascade, given)
+    tensors, scalars = _select_inputs(cascade, inputs)
     tensors = {name: native(array) for name, array in tensors.items()}
     libraries = {name: _library(name, array) for name, array in tensors.items()}
     if len(set(libraries.values())) > 1:
@@ -136,24 +136,24 @@ def promote_dtypes(dtypes: list[str]) -> tuple[str, str]:
     return ("float64" if widest == "float64" else "float32"), widest
 
 
-def _select_inputs(cascade: Cascade, given: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-    wanted = cascade.inputs()
+def _select_inputs(cascade: Cascade, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
+    names = cascade.inputs()
     check_call_names(
-        {name: _signature(cascade, name) for name in wanted}, [one.name for one in cascade.scalars()], given
+        {name: _signature(cascade, name) for name in names}, [one.name for one in cascade.scalars()], inputs
     )
-    return {name: given[name] for name in wanted}, {
-        scalar.name: scalar_of(scalar, given[scalar.name]) for scalar in cascade.scalars()
+    return {name: inputs[name] for name in names}, {
+        scalar.name: scalar_of(scalar, inputs[scalar.name]) for scalar in cascade.scalars()
     }
 
 
-def check_call_names(tensors: Mapping[str, str], scalars: Collection[str], given: Mapping[str, Any]) -> None:
+def check_call_names(tensors: Mapping[str, str], scalars: Collection[str], inputs: Mapping[str, Any]) -> None:
     """Refuse a call that lacks one of the tensors (name -> how the expression writes it) or scalars, or has another."""
-    unknown = [name for name in given if name not in tensors and name not in scalars]
-    missing = [name for name in (*tensors, *scalars) if name not in given]
-    if unknown or missing:
-        said = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(missing)}"] * bool(missing)
+    unknown = [name for name in inputs if name not in tensors and name not in scalars]
+    absent = [name for name in (*tensors, *scalars) if name not in inputs]
+    if unknown or absent:
+        problems = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(absent)}"] * bool(absent)
         needs = ", ".join([*tensors.values(), *(f"scalar {name}" for name in scalars)])
-        raise InputError(f"the call's tensors do not fit the expression ({'; '.join(said)}). It needs {needs}.")
+        raise InputError(f"the call's tensors do not fit the expression ({'; '.join(problems)}). It needs {needs}.")
 
 
 def _signature(cascade: Cascade, name: str) -> str:
@@ -205,10 +205,10 @@ def _number(name: str, value: Any) -> float:
 
 
 def _library(name: str, array: Any) -> str:
-    found = library_name(array)
-    if found is None:
+    library = library_name(array)
+    if library is None:
         raise InputError(f"tensor `{name}` is a {type(array).__name__}. Pass a torch tensor or a NumPy array.")
-    return found
+    return library
 
 
 def _list(items: Mapping[str, str]) -> str:
@@ -232,10 +232,10 @@ def _check_array(name: str, array: Any) -> None:
 
 def _check_extents(cascade: Cascade, extents: Mapping[str, int]) -> None:
     """Refuse a size given by the caller if the expression lacks its axis, or if it is no non-negative integer."""
-    known = sorted({axis.name for axis in cascade.axes()} | set(cascade.extents()))
+    names = sorted({axis.name for axis in cascade.axes()} | set(cascade.extents()))
     for name, size in extents.items():
-        if name not in known:
-            raise InputError(f"sizes: the expression has no axis {name!r}; it has {', '.join(known)}.")
+        if name not in names:
+            raise InputError(f"sizes: the expression has no axis {name!r}; it has {', '.join(names)}.")
         if not isinstance(size, int | np.integer) or isinstance(size, bool) or size < 0:
             raise InputError(f"sizes: the size of axis {name} should be a non-negative int, not {size!r}.")
 
@@ -257,7 +257,7 @@ def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> 
 
 
 def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, int], chunked: bool) -> dict[str, int]:
-    seen: dict[str, dict[str, int]] = {}
+    by_axis: dict[str, dict[str, int]] = {}
     for element in cascade.elements():
         shape = tuple(tensors[element.name].shape)
         if len(shape) != len(element.indices):
@@ -270,36 +270,36 @@ def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, i
                     "elements."
                 )
             if isinstance(index, Axis):
-                seen.setdefault(index.name, {})[f"{element.name} (dimension {place})"] = shape[place]
+                by_axis.setdefault(index.name, {})[f"{element.name} (dimension {place})"] = shape[place]
     sizes = {}
     for axis in cascade.axes():
-        known = seen.get(axis.name, {})
-        if not (chunked and axis in cascade.reduced_axes and known):  # of which the tensors hold a part
-            known = known | ({} if axis.size is None else {"its declaration": axis.size})
-            known = known | ({"sizes=": extents[axis.name]} if axis.name in extents else {})
-        if len(set(known.values())) > 1:
-            said = ", ".join(f"{size} in {where}" for where, size in known.items())
-            raise InputError(f"axis {axis.name} has several sizes: {said}. Every tensor must agree on it.")
-        if not known and axis.name not in extents:
+        sources = by_axis.get(axis.name, {})
+        if not (chunked and axis in cascade.reduced_axes and sources):  # of which the tensors hold a part
+            sources = sources | ({} if axis.size is None else {"its declaration": axis.size})
+            sources = sources | ({"sizes=": extents[axis.name]} if axis.name in extents else {})
+        if len(set(sources.values())) > 1:
+            conflict = ", ".join(f"{size} in {where}" for where, size in sources.items())
+            raise InputError(f"axis {axis.name} has several sizes: {conflict}. Every tensor must agree on it.")
+        if not sources and axis.name not in extents:
             raise InputError(
                 f'axis {axis.name} has no size: no tensor has it as an index. Pass sizes={{"{axis.name}": …}}, or give '
                 "the axis a size."
             )
-        sizes[axis.name] = next(iter(known.values())) if known else extents[axis.name]
+        sizes[axis.name] = next(iter(sources.values())) if sources else extents[axis.name]
     for name in cascade.extents():
         if name not in sizes:
-            sizes[name] = _extent(name, seen, extents)
+            sizes[name] = _extent(name, by_axis, extents)
     return sizes
 
 
-def _extent(name: str, seen: Mapping[str, Mapping[str, int]], extents: Mapping[str, int]) -> int:
-    if name in seen:
-        return next(iter(seen[name].values()))
+def _extent(name: str, by_axis: Mapping[str, Mapping[str, int]], extents: Mapping[str, int]) -> int:
+    if name in by_axis:
+        return next(iter(by_axis[name].values()))
     if name not in extents:
         raise InputError(f'the extent of axis {name} is used, but no tensor has the axis. Pass sizes={{"{name}": …}}.')
     return extents[name]
 
 
-def scalars_of(cascade: Cascade, given: Mapping[str, Any]) -> dict[str, float]:
+def scalars_of(cascade: Cascade, inputs: Mapping[str, Any]) -> dict[str, float]:
     """The run-time scalars of a call, each checked against the assumptions that it was declared with."""
-    return {one.name: scalar_of(one, given[one.name]) for one in cascade.scalars()}
+    return {one.name: scalar_of(one, inputs[one.name]) for one in cascade.scalars()}

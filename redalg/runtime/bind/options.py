@@ -44,18 +44,18 @@ def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str
         raise InputError(
             f"{where}{option}={sizes!r} gives no axis a size. Write {option}={{n: 4096}}, by axes or by their names."
         )
-    found = dict[str, Any]()
+    by_name = dict[str, Any]()
     for key, size in sizes.items():
         name = key.name if isinstance(key, Axis | Extent) else key
         if not isinstance(name, str):
             raise InputError(f"{where}{option}={{{key!r}: …}}: {key!r} is no axis. Give axes, or their names.")
         number = python_integer(size)
-        if name in found and found[name] != number:
+        if name in by_name and by_name[name] != number:
             raise InputError(
-                f"{where}{option} gives axis {name} two sizes, {found[name]!r} and {number!r}. Give it once."
+                f"{where}{option} gives axis {name} two sizes, {by_name[name]!r} and {number!r}. Give it once."
             )
-        found[name] = number
-    return found
+        by_name[name] = number
+    return by_name
 
 
 def python_integer(number: Any) -> Any:
@@ -72,22 +72,21 @@ def global_starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
     if start is None:
         return {}
     axes = {axis.name: axis for axis in cascade.axes()}
-    listed = ", ".join(map(str, cascade.axes()))
+    names = ", ".join(map(str, cascade.axes()))
     if not isinstance(start, Mapping):
         raise InputError(
-            f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the axes are "
-            f"{listed}."
+            f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the axes are {names}."
         )
-    found = dict[Axis, int]()
-    for key, given in start.items():
-        axis, first = axes.get(key.name if isinstance(key, Axis) else key), python_integer(given)
+    starts = dict[Axis, int]()
+    for key, number in start.items():
+        axis, first = axes.get(key.name if isinstance(key, Axis) else key), python_integer(number)
         if axis is None or not isinstance(first, int) or isinstance(first, bool) or first < 0:
             raise InputError(
                 f"{caller}: start should give an axis its first element's number, as in "
-                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {given!r}}}. The axes are {listed}."
+                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {number!r}}}. The axes are {names}."
             )
-        found[axis] = first
-    return found
+        starts[axis] = first
+    return starts
 
 
 def check_places(start: Mapping[Axis, int], sizes: Mapping[str, int], numbers: Collection[Axis], caller: str) -> None:
@@ -124,9 +123,9 @@ def dtype_name(dtype: Any) -> str:
 def named_dtypes(cascade: Cascade, dtypes: Any) -> dict[str, str]:
     """Dtypes by tensor name; one for all is that of the tensors that stand in arithmetic, the others index (int64)."""
     if isinstance(dtypes, Mapping):
-        return {_tensor_name(key): dtype_name(dtype) for key, dtype in dtypes.items()}
-    wanted, floats = dtype_name(dtypes), cascade.value_tensors()
-    return {name: wanted if name in floats else "int64" for name in cascade.inputs()}
+        return {_tensor_name(key): dtype_name(one) for key, one in dtypes.items()}
+    dtype, floats = dtype_name(dtypes), cascade.value_tensors()
+    return {name: dtype if name in floats else "int64" for name in cascade.inputs()}
 
 
 def _tensor_name(key: Any) -> str:
@@ -136,17 +135,19 @@ def _tensor_name(key: Any) -> str:
     return name
 
 
-def known_options(options: Mapping[str, Any], known: Collection[str], caller: str) -> dict[str, Any]:
+def known_options(options: Mapping[str, Any], names: Collection[str], caller: str) -> dict[str, Any]:
     """The options, each of which must be known; names of `varying` and `shapes` may be given as axes and tensors."""
     for name in options:
-        if name not in known:
+        if name not in names:
             raise InputError(
-                f"{caller}: there is no option `{name}`. The options are {', '.join(known)}; tiles and threads are "
+                f"{caller}: there is no option `{name}`. The options are {', '.join(names)}; tiles and threads are "
                 "fields of a plan."
             )
-    made = dict(options)
-    if "varying" in made:
-        made["varying"] = tuple(one.name if isinstance(one, Axis) else one for one in made["varying"])
-    if made.get("shapes"):
-        made["shapes"] = {_tensor_name(key): tuple(map(python_integer, shape)) for key, shape in made["shapes"].items()}
-    return made
+    plain = dict(options)
+    if "varying" in plain:
+        plain["varying"] = tuple(one.name if isinstance(one, Axis) else one for one in plain["varying"])
+    if plain.get("shapes"):
+        plain["shapes"] = {
+            _tensor_name(key): tuple(map(python_integer, shape)) for key, shape in plain["shapes"].items()
+        }
+    return plain

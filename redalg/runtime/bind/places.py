@@ -139,14 +139,14 @@ def join_boxes(a: Boxes, b: Boxes) -> Boxes:
     boxes = list(a + b)
     for axis in range(len(boxes[0]) if boxes else 0):
         boxes.sort(key=lambda box: (box[:axis], box[axis + 1 :], box[axis]))
-        made: list[Box] = []
+        joined: list[Box] = []
         for box in boxes:
-            last = made[-1] if made else None
+            last = joined[-1] if joined else None
             if last is not None and _rest(last, axis) == _rest(box, axis) and last[axis][1] == box[axis][0]:
-                made[-1] = (*box[:axis], (last[axis][0], box[axis][1]), *box[axis + 1 :])
+                joined[-1] = (*box[:axis], (last[axis][0], box[axis][1]), *box[axis + 1 :])
             else:
-                made.append(box)
-        boxes = made
+                joined.append(box)
+        boxes = joined
     return tuple(sorted(boxes))
 
 

@@ -84,11 +84,11 @@ class State:
         return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
 
 
-def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) -> State:
+def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
     start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
     check_piece_indices(leaf_exprs(form), form, "leaf")
-    given = without_gradients(given)
+    inputs = without_gradients(inputs)
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
     if lone:
         raise InputError(
@@ -96,18 +96,18 @@ def leaf(form: FusedForm, given: Mapping[str, Any], start: Any, extents: Any) ->
             f"the elements of {' and '.join(reduced_names(form))} together alone. Pass its total, "
             f'`leaf(…, extents={{"{lone[0]}": …}})`.'
         )
-    bound = bind(form.cascade, given, extents, chunked=True)
+    bound = bind(form.cascade, inputs, extents, chunked=True)
     check_places(start, bound.sizes, frozenset().union(*map(computed_axes, leaf_exprs(form))), "leaf")
     ops = ops_for(bound, bound.library)
     executor = Executor(form, ops)
     scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
     with ops.quiet():
         slots = stream(executor, scope, block_lengths(form, bound.sizes))
-    made = pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
+    state = pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
     box = tuple(scope.ranges[axis] for axis in form.cascade.reduced_axes)
     others = axes_by_place(form) - set(form.cascade.reduced_axes)
     return replace(
-        made,
+        state,
         places=() if is_nothing(box) else (box,),
         starts={axis.name: start[axis] for axis in form.cascade.axes() if axis in others & start.keys()},
     )
@@ -140,18 +140,18 @@ def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: 
     sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
     check_piece_indices(leaf_exprs(form), form, "empty_state")
     shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
-    named = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
-    unknown = [name for name in named if name not in shapes]
+    dtype_of = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
+    unknown = [name for name in dtype_of if name not in shapes]
     if unknown:
         raise InputError(f"empty_state: dtypes: the expression holds no tensor `{unknown[0]}`. It holds "
                          f"{', '.join(sorted(shapes))}.")  # fmt: skip
-    given: dict[str, Any] = {
-        name: no_elements(name, shape, named[name], device, library) for name, shape in shapes.items()
+    inputs: dict[str, Any] = {
+        name: no_elements(name, shape, dtype_of[name], device, library) for name, shape in shapes.items()
     }
-    given |= {one.name: 1.0 for one in form.cascade.scalars()}
-    given_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
-    made = leaf(form, given, {}, {**given_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
-    return replace(made, scalars={}, places=())  # whatever the scalars are
+    inputs |= {one.name: 1.0 for one in form.cascade.scalars()}
+    free_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
+    state = leaf(form, inputs, {}, {**free_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
+    return replace(state, scalars={}, places=())  # whatever the scalars are
 
 
 def no_elements(name: str, shape: list[int], dtype: str, device: str, library: str) -> Any:
@@ -254,10 +254,10 @@ def misplacement_message(form: FusedForm, a: tuple[int, int], b: tuple[int, int]
     kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
     gap, start, stop = a[1] < b[0], min(a[1], b[0]), max(b[0], min(a[1], b[1]))
     verb = "is" if stop == start + 1 else "are"
-    found = f"{_elements(start, stop)} of axis {axis} {verb} {'missing between them' if gap else 'in both'}"
+    problem = f"{_elements(start, stop)} of axis {axis} {verb} {'missing between them' if gap else 'in both'}"
     return (
         f"merge: the states hold {_elements(*a)} and {_elements(*b)}, and {kinds} depends on the order of elements: "
-        f"{found}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
+        f"{problem}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
     )
 
 
@@ -275,8 +275,8 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
     if is_empty_state(a) or is_empty_state(b):
         return b.places if is_empty_state(a) else a.places
     if not places_matter(form):
-        merged = None if a.places is None or b.places is None else join_boxes(a.places, b.places)
-        return merged if merged is not None and len(merged) == 1 and not shared_box(a.places or (), b.places or ()) \
+        boxes = None if a.places is None or b.places is None else join_boxes(a.places, b.places)
+        return boxes if boxes is not None and len(boxes) == 1 and not shared_box(a.places or (), b.places or ()) \
             else None  # fmt: skip
     if a.places is None or b.places is None:
         raise InputError("merge: a state does not say which places it holds, and the expression depends on places. "
@@ -289,11 +289,11 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
 
 def overlap_message(form: FusedForm, both: Box) -> str:
     """The message for two pieces that hold the same places."""
-    held = " × ".join(f"{_elements(*edge)} of axis {axis}"
-                      for axis, edge in zip(form.cascade.reduced_axes, both, strict=True))  # fmt: skip
+    overlap = " × ".join(f"{_elements(*edge)} of axis {axis}"
+                         for axis, edge in zip(form.cascade.reduced_axes, both, strict=True))  # fmt: skip
     starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced_axes)
     return (
-        f"merge: both states hold {held}, and the expression depends on the places of elements (a mask by place, an "
+        f"merge: both states hold {overlap}, and the expression depends on the places of elements (a mask by place, an "
         f"index, a shift). Give every leaf its `start={{{starts_wanted}}}`, and merge each piece once."
     )
 
@@ -309,12 +309,12 @@ def check_state(form: FusedForm, state: State, method: str) -> None:
     if state.version != VERSION:
         raise InputError(f"{method}: the state is of format {state.version}, and this redalg reads format {VERSION}. "
                          "Make it again by `leaf`, or finish it with the redalg that made it.")  # fmt: skip
-    wanted = identity(form)
-    if state.form != wanted.digest:
-        said = first_difference(state.meaning, wanted.lines)
+    own = identity(form)
+    if state.form != own.digest:
+        difference = first_difference(state.meaning, own.lines)
         raise InputError(
-            f"{method}: the state is of form {state.form}, and this is form {wanted.digest}{said and ': '}{said}. Make "
-            "states by `leaf` of the same `Fused`."
+            f"{method}: the state is of form {state.form}, and this is form {own.digest}"
+            f"{difference and ': '}{difference}. Make states by `leaf` of the same `Fused`."
         )
     for slot in state.layout:
         check_slot(slot, state, method)
@@ -325,15 +325,15 @@ def check_slot(slot: Slot, state: State, method: str) -> None:
     array = state.slots.get(slot.name)
     shape = tuple(state.sizes.get(axis.name, axis.size) for axis in slot.axes)
     integer = slot.kind in ("count", "index")
-    wanted = ("int64",) if integer else ("float32", "float64")
+    dtypes = ("int64",) if integer else ("float32", "float64")
     if array is None or library_name(array) != state.library:
-        found = "missing" if array is None else f"a {type(array).__name__}"
-        raise InputError(f"{method}: slot `{slot.name}` of the state is {found}; it should be an array of "
+        problem = "missing" if array is None else f"a {type(array).__name__}"
+        raise InputError(f"{method}: slot `{slot.name}` of the state is {problem}; it should be an array of "
                          f"{state.library}. Pass states as `leaf` and `merge` make them.")  # fmt: skip
-    if tuple(array.shape) != shape or array_dtype(array) not in wanted:
+    if tuple(array.shape) != shape or array_dtype(array) not in dtypes:
         raise InputError(
             f"{method}: slot `{slot.name}` of the state has shape {tuple(array.shape)} and dtype {array_dtype(array)}; "
-            f"it should have {shape} and {' or '.join(wanted)}. Pass states as `leaf` and `merge` make them."
+            f"it should have {shape} and {' or '.join(dtypes)}. Pass states as `leaf` and `merge` make them."
         )
 
 
@@ -347,15 +347,15 @@ def pack_state(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None,
         raise AssertionError("a new state needs its inputs")
     sizes = {name: size for name, size in bound.sizes.items() if name not in reduced_names(form)}
     sizes |= _totals(form, bound.sizes)
-    made, known = State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars)), \
-        identity(form)  # fmt: skip
-    return replace(made, form=known.digest, meaning=known.lines, version=VERSION)
+    own = identity(form)
+    return State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars),
+                 form=own.digest, meaning=own.lines, version=VERSION)  # fmt: skip
 
 
 def unpacked_scope(
     form: FusedForm,
     state: State,
-    given: Mapping[str, Any] | None = None,
+    inputs: Mapping[str, Any] | None = None,
     empty: str = "nan",
     *,
     piece: Mapping[str, int] | None = None,
@@ -367,8 +367,8 @@ def unpacked_scope(
     plain = "float64" if state.result == "float64" else "float32"
     dtype = array_dtype(state.slots[numbers[0][1]]) if numbers else plain
     sizes = {**state.sizes, **dict.fromkeys(reduced_names(form), 0), **(piece or {})}
-    scalars = {**state.scalars, **{k: v for k, v in (given or {}).items() if isinstance(v, int | float)}}
-    tensors = {k: v for k, v in (given or {}).items() if k not in scalars}
+    scalars = {**state.scalars, **{k: v for k, v in (inputs or {}).items() if isinstance(v, int | float)}}
+    tensors = {k: v for k, v in (inputs or {}).items() if k not in scalars}
     bound = Bound(tensors, scalars, sizes, {}, state.library, state.device, dtype, state.result)
     ops = ops_for(bound, state.library)
     totals = _totals(form, state.sizes)

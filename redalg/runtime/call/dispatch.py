@@ -25,14 +25,14 @@ from redalg.runtime.bind.inputs import (
     promote_dtypes,
 )
 from redalg.runtime.call import prepared
-from redalg.runtime.call.prepared import Step, bound_again, keep, kind_of, without_tensors
+from redalg.runtime.call.prepared import Step, keep, kind_of, rebind, without_tensors
 
 KERNELS = "tilelang"
 """The backend that runs generated kernels; the others are array backends."""
 
 
 def call(
-    passes: Passes, given: Mapping[str, Any], backend: str | None,
+    passes: Passes, inputs: Mapping[str, Any], backend: str | None,
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> dict[str, Any]:  # fmt: skip
     """Run all passes on tensors, one after another.
@@ -40,57 +40,57 @@ def call(
     The default backend is `tilelang` on CUDA and `torch` on the CPU; `numpy` for its arrays where there is no torch.
     """
     if options["check"]:
-        check_signs(passes, given)
-    kind = kind_of(passes, given, backend, sizes, options)
-    met = prepared.find_prepared(kind) if kind is not None else None
-    if met is not None:
-        return met.run(given)
-    given = {name: native(one) for name, one in given.items()} if kind is None else given
+        check_signs(passes, inputs)
+    kind = kind_of(passes, inputs, backend, sizes, options)
+    prepared_call = prepared.find_prepared(kind) if kind is not None else None
+    if prepared_call is not None:
+        return prepared_call.run(inputs)
+    inputs = {name: native(one) for name, one in inputs.items()} if kind is None else inputs
     for name in CHOICES:
         check_choice(name, options[name])
     if backend is not None and backend not in (names := (KERNELS, *ARRAY_BACKENDS)):
         raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, names))}.")
-    steps, known = began_earlier(passes, given, backend, sizes, options)
-    last, outputs = began(passes.last, bind_pass(passes, passes.last, known, sizes), known, backend, options)
+    steps, tensors = start_earlier_passes(passes, inputs, backend, sizes, options)
+    last, outputs = start_pass(passes.last, bind_pass(passes, passes.last, tensors, sizes), tensors, backend, options)
     keep(kind, (*steps, last), passes, options["plan"])
     return outputs
 
 
-def began_earlier(
-    passes: Passes, given: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
+def start_earlier_passes(
+    passes: Passes, inputs: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
     options: Mapping[str, Any],
 ) -> tuple[list[Step], dict[str, Any]]:  # fmt: skip
     """The steps of the passes before the last, and these tensors with what they make of them."""
-    check_given(passes, given)
-    steps, known = list[Step](), dict(given)
+    check_inputs(passes, inputs)
+    steps, tensors = list[Step](), dict(inputs)
     for form in passes.earlier:
-        bound = bind_pass(passes, form, known, sizes)
-        step, outputs = began(form, bound, known, backend, {**options, "plan": None})
+        bound = bind_pass(passes, form, tensors, sizes)
+        step, outputs = start_pass(form, bound, tensors, backend, {**options, "plan": None})
         steps.append(step)
-        known |= outputs
-    return steps, known
+        tensors |= outputs
+    return steps, tensors
 
 
-def began(
-    form: FusedForm, bound: Bound, given: Mapping[str, Any], backend: str | None, options: Mapping[str, Any]
+def start_pass(
+    form: FusedForm, bound: Bound, inputs: Mapping[str, Any], backend: str | None, options: Mapping[str, Any]
 ) -> tuple[Step, dict[str, Any]]:
     """The step that runs a form on tensors bound like these, and what it makes of these."""
-    chosen = backend or default_backend(bound)
-    if chosen != KERNELS and options["plan"] is not None:
-        raise BackendError(f'plan= belongs to backend="tilelang"; this call runs on {chosen!r}. Leave one of them out.')
-    step: Step = Interpreted(form, without_tensors(bound), chosen, options["empty"])
-    if chosen == KERNELS:
+    name = backend or default_backend(bound)
+    if name != KERNELS and options["plan"] is not None:
+        raise BackendError(f'plan= belongs to backend="tilelang"; this call runs on {name!r}. Leave one of them out.')
+    step: Step = Interpreted(form, without_tensors(bound), name, options["empty"])
+    if name == KERNELS:
         from redalg.runtime.call import kernels
 
         step = kernels.step(form, bound, options)
-    return step, step(given)
+    return step, step(inputs)
 
 
-def check_signs(passes: Passes, given: Mapping[str, Any]) -> None:
+def check_signs(passes: Passes, inputs: Mapping[str, Any]) -> None:
     """Refuse tensors that are not what they were declared to be (a NaN is neither)."""
-    declared = {element.name: element.label.sign for element in passes.elements if element.label.sign}
-    for name, sign in declared.items():
-        array = given.get(name)
+    signs = {element.name: element.label.sign for element in passes.elements if element.label.sign}
+    for name, sign in signs.items():
+        array = inputs.get(name)
         if array is None or library_name(array) is None:  # refused when it is bound
             continue
         wrong = (array <= 0) if sign == "positive" else (array < 0)
@@ -129,41 +129,41 @@ class Interpreted:
     backend: str
     empty: str
 
-    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
-        bound = bound_again(self.bound, self.form.cascade, given)
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        bound = rebind(self.bound, self.form.cascade, inputs)
         return arrays.run(self.form, bound, self.backend, self.empty)
 
 
-def define(passes: Passes, given: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+def define(passes: Passes, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
     """The unfused definition, in float64."""
-    check_given(passes, given)
-    known = dict(given)
+    check_inputs(passes, inputs)
+    tensors = dict(inputs)
     for form in passes.earlier:
-        known |= arrays.reference(form, bind_pass(passes, form, known, sizes))
-    return arrays.reference(passes.last, bind_pass(passes, passes.last, known, sizes))
+        tensors |= arrays.reference(form, bind_pass(passes, form, tensors, sizes))
+    return arrays.reference(passes.last, bind_pass(passes, passes.last, tensors, sizes))
 
 
-def bind_pass(passes: Passes, form: FusedForm, known: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
+def bind_pass(passes: Passes, form: FusedForm, inputs: Mapping[str, Any], sizes: Mapping[str, int]) -> Bound:
     """The part of a call's tensors and sizes that a pass takes, bound.
 
     A pass before the last stores as it computes; the outputs of the last have the dtype of the caller's tensors.
     """
-    bound = bind(form.cascade, passes.tensors_of(form, known), passes.sizes_of(form, sizes))
+    bound = bind(form.cascade, passes.tensors_of(form, inputs), passes.sizes_of(form, sizes))
     if form is not passes.last:
         return replace(bound, result=bound.compute)
     if not passes.earlier:
         return bound
     names = {element.name for element in passes.elements}
-    floats = [dtype for name in names if is_float(dtype := array_dtype(known[name]))]
+    floats = [dtype for name in names if is_float(dtype := array_dtype(inputs[name]))]
     return replace(bound, result=promote_dtypes(floats)[1])
 
 
-def check_given(passes: Passes, given: Mapping[str, Any]) -> None:
+def check_inputs(passes: Passes, inputs: Mapping[str, Any]) -> None:
     """Refuse what does not fit several passes together, before the first one runs."""
     if not passes.earlier:
         return
-    for name in sorted({output.name for output in passes.handed_on} & given.keys()):
+    for name in sorted({output.name for output in passes.handed_on} & inputs.keys()):
         raise InputError(f"`{name}` is what an earlier pass computes, and is no input. Leave it out.")
     tensors = {element.name: str(element) for element in passes.elements}
     scalars = dict.fromkeys(str(scalar.name) for scalar in passes.scalars)
-    check_call_names(dict(sorted(tensors.items())), scalars, given)
+    check_call_names(dict(sorted(tensors.items())), scalars, inputs)

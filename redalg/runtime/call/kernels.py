@@ -9,12 +9,12 @@ from typing import Any, final
 
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FormOutput, FusedForm
-from redalg.lower_tile.ir.program import Parameter, sized, sizes_in
+from redalg.lower_tile.ir.program import Parameter, shape_at, sizes_in
 from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
 from redalg.runtime.call.counters import Counters
-from redalg.runtime.call.prepared import Step, bound_again, without_tensors
+from redalg.runtime.call.prepared import Step, rebind, without_tensors
 from redalg.runtime.call.sizes import lowering_for
 from redalg.runtime.compile.compile import Kernel, compile_source, launch_function
 from redalg.runtime.lowered import Lowered
@@ -32,17 +32,17 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     """
     refuse_missing_torch()
     check_device(bound)
-    held = without_tensors(bound)
+    binding = without_tensors(bound)
     if any(size == 0 for size in bound.sizes.values()):
-        return Launch(form, held, None, False, options["empty"])
+        return Launch(form, binding, None, False, options["empty"])
     tensors = backends.tensors_for(bound, "torch")
-    checked = gathers_any(form.cascade) and (options["check"] or bound.device == "cpu")
-    if checked:  # before anything is compiled
+    checks = gathers_any(form.cascade) and (options["check"] or bound.device == "cpu")
+    if checks:  # before anything is compiled
         check_indices(form, bound)
     lowered = lowering_for(form, bound, tensors, options)
     if isinstance(lowered, unfused.Unfused):
         return unfused.unfused_operations(lowered, bound)
-    return Launch(form, held, recipe_of(lowered, kernel_for(lowered), bound, tensors), checked, options["empty"])
+    return Launch(form, binding, recipe_of(lowered, kernel_for(lowered), bound, tensors), checks, options["empty"])
 
 
 def check_device(bound: Bound) -> None:
@@ -68,18 +68,18 @@ class Launch:
     form: FusedForm
     bound: Bound
     recipe: Recipe | None
-    checked: bool
+    checks_indices: bool
     empty: str
 
-    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         if self.recipe is None:
-            return arrays.run(self.form, bound_again(self.bound, self.form.cascade, given), "torch", self.empty)
-        if self.checked:
-            check_indices(self.form, bound_again(self.bound, self.form.cascade, given))
+            return arrays.run(self.form, rebind(self.bound, self.form.cascade, inputs), "torch", self.empty)
+        if self.checks_indices:
+            check_indices(self.form, rebind(self.bound, self.form.cascade, inputs))
         if not self.recipe.scalars:
-            return self.recipe.launch(given, ())
-        scalars = scalars_of(self.form.cascade, given)
-        return self.recipe.launch(given, [scalars[name] for name in self.recipe.scalars])
+            return self.recipe.launch(inputs, ())
+        scalars = scalars_of(self.form.cascade, inputs)
+        return self.recipe.launch(inputs, [scalars[name] for name in self.recipe.scalars])
 
 
 @final
@@ -91,25 +91,25 @@ class Recipe:
         entry: takes the arguments in order.
         inputs: names, and the function that brings a tensor to the kernel's shape and dtype (None: it has them).
         scalars: names.
-        made: the functions that allocate each output and workspace, and find a counter.
-        finish: outputs' names, their place in `made`, and the function that gives them the caller's shape and dtype.
+        allocators: the functions that allocate each output and workspace, and find a counter.
+        finish: outputs' names, their place among those, and the function that gives them the caller's shape and dtype.
     """
 
     entry: Callable[..., Any]
     inputs: tuple[tuple[str, Make | None], ...]
     scalars: tuple[str, ...]
-    made: tuple[Callable[[], Any], ...]
+    allocators: tuple[Callable[[], Any], ...]
     finish: tuple[tuple[str, int, Make | None], ...]
 
-    def launch(self, given: Mapping[str, Any], scalars: Iterable[float]) -> dict[str, Any]:
+    def launch(self, inputs: Mapping[str, Any], scalars: Iterable[float]) -> dict[str, Any]:
         """Call the kernel with inputs, scalars, fresh outputs and workspaces, counters at 0, in the program's order."""
         arguments = []
         for name, make in self.inputs:
-            array = given[name] if make is None else make(given[name])
+            array = inputs[name] if make is None else make(inputs[name])
             arguments.append(array.clone() if array.data_ptr() % ALIGNMENT_BYTES else array)
-        made = [one() for one in self.made]
-        self.entry(*arguments, *scalars, *made)
-        return {name: made[place] if make is None else make(made[place]) for name, place, make in self.finish}
+        results = [one() for one in self.allocators]
+        self.entry(*arguments, *scalars, *results)
+        return {name: results[place] if make is None else make(results[place]) for name, place, make in self.finish}
 
 
 def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[str, Any]) -> Recipe:
@@ -118,14 +118,14 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
 
     parameters, where = concrete(lowered, tensors), torch.device(bound.device)
     inputs = [one for one in parameters if one.role == "input"]
-    made = [one for one in parameters if one.role not in ("input", "scalar")]
-    places = {one.key: place for place, one in enumerate(made)}
+    results = [one for one in parameters if one.role not in ("input", "scalar")]
+    places = {one.key: place for place, one in enumerate(results)}
     return Recipe(
         launch_function(kernel),
         tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
         tuple(one.key for one in parameters if one.role == "scalar"),
-        tuple(allocator(one, where) for one in made),
-        tuple((output.name, places[output.name], finisher(output, lowered, made[places[output.name]], bound))
+        tuple(allocator(one, where) for one in results),
+        tuple((output.name, places[output.name], finisher(output, lowered, results[places[output.name]], bound))
               for output in lowered.stages.returned),
     )  # fmt: skip
 
@@ -143,7 +143,7 @@ def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, .
     """The program's parameters at a call's sizes."""
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     sizes = sizes_in(lowered.program.parameters, shapes)
-    return tuple(replace(one, shape=sized(one.shape, sizes)) for one in lowered.program.parameters)
+    return tuple(replace(one, shape=shape_at(one.shape, sizes)) for one in lowered.program.parameters)
 
 
 def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
@@ -182,11 +182,11 @@ def refuse_missing_torch() -> None:
     """Refuse a call without torch: TileLang is called with torch tensors."""
     try:
         import torch  # noqa: F401
-    except ModuleNotFoundError as missing:
+    except ModuleNotFoundError as error:
         raise BackendError(
             'backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install it '
             '(`pip install torch`), or pass backend="numpy".'
-        ) from missing
+        ) from error
 
 
 def kernel_for(lowered: Lowered) -> Kernel:

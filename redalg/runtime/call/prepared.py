@@ -40,41 +40,41 @@ class Prepared:
     passes: Passes
     plan: Any
 
-    def run(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def run(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         """Run pass after pass; each takes the given tensors and the outputs of the passes before it."""
         *earlier, last = self.steps
         for step in earlier:
-            given = {**given, **step(given)}
-        return last(given)
+            inputs = {**inputs, **step(inputs)}
+        return last(inputs)
 
 
 _PREPARED: dict[Hashable, Prepared] = {}
 
 
 def kind_of(
-    passes: Passes, given: Mapping[str, Any], backend: str | None,
+    passes: Passes, inputs: Mapping[str, Any], backend: str | None,
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> Hashable:  # fmt: skip
     """The kind of a call, as a glance tells it; None if that does not tell enough."""
     torch = sys.modules.get("torch")
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
-    seen: list[Any] = [*map(id, passes.forms), backend, id(options["plan"]), bool(options["check"])]
-    seen += (options["empty"], options["precision"])
-    for name, value in given.items():
+    key: list[Any] = [*map(id, passes.forms), backend, id(options["plan"]), bool(options["check"])]
+    key += (options["empty"], options["precision"])
+    for name, value in inputs.items():
         kind = type(value)
         if str(getattr(value, "dtype", "")).endswith(UNSIGNED):  # converted at every call
             return None
         if kind is tensor and value.layout is strided:
-            seen += (name, value.shape, value.dtype, value.stride(), value.device, value.requires_grad, value.is_neg())
+            key += (name, value.shape, value.dtype, value.stride(), value.device, value.requires_grad, value.is_neg())
         elif kind is np.ndarray:
-            seen += (name, value.shape, value.dtype, value.strides, value.flags.writeable)
+            key += (name, value.shape, value.dtype, value.strides, value.flags.writeable)
         elif kind is float or kind is int or issubclass(kind, np.generic):
-            seen += [name, kind]
+            key += [name, kind]
         else:
             return None
     if sizes:
-        seen += [(name, type(size), size) for name, size in sizes.items()]
-    return tuple(seen)
+        key += [(name, type(size), size) for name, size in sizes.items()]
+    return tuple(key)
 
 
 def find_prepared(kind: Hashable) -> Prepared | None:
@@ -100,10 +100,10 @@ def forget(form: FusedForm) -> None:
         _PREPARED.pop(kind, None)
 
 
-def bound_again(bound: Bound, cascade: Cascade, given: Mapping[str, Any]) -> Bound:
+def rebind(bound: Bound, cascade: Cascade, inputs: Mapping[str, Any]) -> Bound:
     """The binding of another call of the same kind."""
-    tensors = {name: native(given[name]) for name in bound.tensors}
-    return replace(bound, tensors=tensors, scalars=scalars_of(cascade, given))
+    tensors = {name: native(inputs[name]) for name in bound.tensors}
+    return replace(bound, tensors=tensors, scalars=scalars_of(cascade, inputs))
 
 
 def without_tensors(bound: Bound) -> Bound:

@@ -58,11 +58,11 @@ def lowering_for(
 ) -> Lowered | Unfused:
     """The lowering for a call's sizes, or the unfused form, kept in process by what it depends on."""
     shapes = {name: tuple(array.shape) or (1,) for name, array in tensors.items()}
-    target, wanted = target_of(bound.device), {**options_of(options), "result": bound.result}
-    key = key_of(form, target, bound.sizes, bound.dtypes, shapes, wanted)
+    target, settings = target_of(bound.device), {**options_of(options), "result": bound.result}
+    key = key_of(form, target, bound.sizes, bound.dtypes, shapes, settings)
     if key not in _LOWERED:
-        plan = wanted.pop("plan")
-        problem = problem_of(form, target, bound.sizes, bound.dtypes, shapes=shapes, **wanted)
+        plan = settings.pop("plan")
+        problem = problem_of(form, target, bound.sizes, bound.dtypes, shapes=shapes, **settings)
         _LOWERED[key] = form, newly(form, target, problem, plan)
     return _LOWERED[key][1]
 
@@ -77,14 +77,14 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     plain = choose_unfused(form, target, problem, plan)
     if plain is not None:
         return plain
-    asked = problem
-    planable, plans, problem = plan_stages(form, target, asked, plan)
+    original = problem
+    planable, plans, problem = plan_stages(form, target, original, plan)
     if plan is not None or was_measured(form, problem, plans[0]):
         return write_source(planable, plans, problem)
     one_loop, within, binding = planable, problem, plans[0].binding
     if len(planable.forms) > 1:  # sizes of stages are constant, those of one loop need not be
-        varying = frozenset(asked.sizes) - constant(planable, problem)
-        one_loop, within = plannable(form, replace(asked, varying=varying))
+        varying = frozenset(original.sizes) - constant(planable, problem)
+        one_loop, within = plannable(form, replace(original, varying=varying))
         binding = bind_axes(one_loop.loop, within.sizes)
     loop, several = one_loop.loop, len(one_loop.forms) > 1
     free = frozenset[str]() if several else may_vary(loop, binding, within.dtypes)
@@ -99,8 +99,8 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     large = any(prod(shape) >= INDEX_LIMIT for shape in problem.shapes.values())
     if not problem.varying or large or not fits_launch(plans[0].binding, problem):
         return write_source(planable, plans, replace(problem, varying=frozenset()))
-    asked = replace(asked, varying=problem.varying)
-    planable, plans, problem = plan_stages(form, target, asked, None)  # trip counts are no longer known
+    original = replace(original, varying=problem.varying)
+    planable, plans, problem = plan_stages(form, target, original, None)  # trip counts are no longer known
     problem = replace(problem, varying=problem.varying & may_vary(planable.loop, plans[0].binding, problem.dtypes))
     symbolic = with_symbols(problem, planable.loop)
     key = (family, plans[0], frozenset(symbolic.sizes.items()), frozenset(symbolic.shapes.items()))
@@ -111,8 +111,8 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
 
 def constant(stages: Stages, problem: Problem) -> frozenset[str]:
     """The names of the axes that are streamed as one axis and needed apart: a kernel has their sizes as constants."""
-    fixed = {str(axis.name) for form in stages.forms for axis in form.cascade.axes() if axis.size is not None}
-    return frozenset(name for axis in fixed for name in problem.together.get(axis, ()))
+    names = {str(axis.name) for form in stages.forms for axis in form.cascade.axes() if axis.size is not None}
+    return frozenset(part for name in names for part in problem.together.get(name, ()))
 
 
 def forget(form: FusedForm) -> None:
@@ -153,13 +153,16 @@ def plan_taken(
 def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any) -> Lowered:
     """Lower now; calls of these sizes take this lowering, unless they take the unfused form."""
     lowered = lower(form, target, sizes, dtypes, **options)
-    wanted = {name: options.get(name, default) for name, default in DEFAULTS.items()}
-    wanted["result"] = lowered.problem.result
+    settings = {name: options.get(name, default) for name, default in DEFAULTS.items()}
+    settings["result"] = lowered.problem.result
     if not lowered.program.sizes and choose_unfused_for(form, target, sizes, dtypes, **options) is None:
-        given, of_call = options.get("shapes") or {}, replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={})
-        shapes = {name: tuple(given.get(name) or shape_of(name, form.cascade.elements(), of_call)) or (1,)
+        shapes, problem = (
+            options.get("shapes") or {},
+            replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={}),
+        )
+        shapes = {name: tuple(shapes.get(name) or shape_of(name, form.cascade.elements(), problem)) or (1,)
                   for name in form.cascade.inputs()}  # fmt: skip
-        _LOWERED[key_of(form, target, of_call.sizes, dtypes, shapes, wanted)] = form, lowered
+        _LOWERED[key_of(form, target, problem.sizes, dtypes, shapes, settings)] = form, lowered
     return lowered
 
 

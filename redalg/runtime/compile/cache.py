@@ -18,9 +18,9 @@ VARIABLE = "REDALG_CACHE_DIR"
 
 def folder() -> Path:
     """The cache folder."""
-    given = os.environ.get(VARIABLE)
-    if given:
-        return Path(given).expanduser()
+    path = os.environ.get(VARIABLE)
+    if path:
+        return Path(path).expanduser()
     from platformdirs import user_cache_path
 
     return user_cache_path("redalg")

@@ -38,9 +38,9 @@ def compile_source(source: Source) -> Kernel:
             found = stored.find(name)
             if found is not None:
                 return Kernel(source, found)
-            made = load(source)["compiled"]()
-            stored.note_library(name, made)
-            return Kernel(source, made)
+            library = load(source)["compiled"]()
+            stored.note_library(name, library)
+            return Kernel(source, library)
         except BackendError:
             raise
         except Exception as cause:  # TileLang raises whatever its passes and the C compiler raise

@@ -103,9 +103,9 @@ def _over_roles(levels: Sequence[Level], binding: Binding) -> tuple[Level, ...]:
 def _with_axes(levels: Sequence[Level], binding: Binding) -> tuple[Level, ...]:
     """Levels over roles with the axes of a binding."""
     tiles = {level.axis: level.tile for level in levels if isinstance(level, Grid)}
-    staying = [level for level in levels if isinstance(level, Persistent)]
+    persistent = [level for level in levels if isinstance(level, Persistent)]
     split = next((level.count for level in levels if isinstance(level, Parts) and level.axis == "inner"), 1)
-    found = [*staying, *grid_levels(binding, tiles.get("row", 1), tiles.get("column", 1))]
+    found = [*persistent, *grid_levels(binding, tiles.get("row", 1), tiles.get("column", 1))]
     for level in levels:
         axis = axis_of(level)
         if axis == "streamed":

@@ -164,11 +164,11 @@ def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
 def known_entries(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
     """The entries of a problem's key, each with its origin; the pack's come first."""
     places = {"pack": pack_file(card_name(device)), "cache": cache_file(card_name(device))}
-    asked = {"off": (), "pack": ("pack",)}.get(os.environ.get(SWITCH, "").lower(), TUNED)
-    held = {origin: read_entries(places[origin]) for origin in asked}
-    if any(held.values()):  # else nothing is worth the printing of the form
+    origins = {"off": (), "pack": ("pack",)}.get(os.environ.get(SWITCH, "").lower(), TUNED)
+    files = {origin: read_entries(places[origin]) for origin in origins}
+    if any(files.values()):  # else nothing is worth the printing of the form
         key = problem_key(form, problem, device)
-        yield from ((origin, one) for origin, entries in held.items() for one in entries.values() if one.key == key)
+        yield from ((origin, one) for origin, entries in files.items() for one in entries.values() if one.key == key)
 
 
 def was_measured(form: FusedForm, problem: Problem, schedule: Schedule) -> bool:
@@ -207,10 +207,10 @@ def add_entries(path: Path, entries: Iterable[Entry]) -> Path:
     """Add entries to a file, each in place of the one of its name. Other processes wait, or see the file as it was."""
     with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
         path.parent.mkdir(parents=True, exist_ok=True)
-        held = parse_file(path)
-        if held is None and path.exists():
+        entries_by_name = parse_file(path)
+        if entries_by_name is None and path.exists():
             path.replace(path.with_suffix(".bad"))
-        all_of = {**(held or {}), **{one.name: one for one in entries}}
+        all_of = {**(entries_by_name or {}), **{one.name: one for one in entries}}
         fresh = path.with_suffix(f".{os.getpid()}.new")
         fresh.write_text(file_text([all_of[name] for name in sorted(all_of)]), encoding="utf-8")
         fresh.replace(path)
@@ -224,10 +224,10 @@ _READ: dict[Path, tuple[tuple[int, int, int], dict[str, Entry]]] = {}
 def read_entries(path: Path) -> dict[str, Entry]:
     """The entries of a file by their names, read again when it has changed; none if there is no file."""
     try:
-        seen = path.stat()
+        status = path.stat()
     except OSError:
         return {}
-    stamp = (seen.st_mtime_ns, seen.st_size, seen.st_ino)
+    stamp = (status.st_mtime_ns, status.st_size, status.st_ino)
     if path not in _READ or _READ[path][0] != stamp:
         _READ[path] = stamp, parse_file(path) or {}
     return _READ[path][1]
@@ -278,6 +278,6 @@ def file_text(entries: Sequence[Entry]) -> str:
     return f'{{"format": {json.dumps(FORMAT)}, "entries": [\n{lines}\n]}}\n'
 
 
-def report(said: str) -> None:
+def report(message: str) -> None:
     """Warn of a file or an entry that is ignored."""
-    warnings.warn(said, RuntimeWarning, stacklevel=2)
+    warnings.warn(message, RuntimeWarning, stacklevel=2)

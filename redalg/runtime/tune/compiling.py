@@ -87,7 +87,7 @@ class Job:
         self.source = source
         self.worker: Worker | None = None
         self.given_up = False
-        self.said: Future[str]
+        self.failure: Future[str]
 
     def run(self, idle: LifoQueue[Worker]) -> str:
         """Compile by the next free worker."""
@@ -101,7 +101,7 @@ class Job:
     def wait(self, seconds: float) -> str:
         """The error message, empty if nothing did. Beyond `seconds` the job is given up: its worker begins anew."""
         try:
-            return self.said.result(max(0.0, seconds))
+            return self.failure.result(max(0.0, seconds))
         except TimeoutError:
             self.given_up = True
             if (worker := self.worker) is not None:
@@ -129,7 +129,7 @@ class Compilers:
     def submit(self, source: Source) -> Job:
         """Compile a source when a worker is free."""
         job = Job(source)
-        job.said = self.threads[0].submit(job.run, self.idle)
+        job.failure = self.threads[0].submit(job.run, self.idle)
         return job
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
@@ -150,10 +150,10 @@ def serve(read: BinaryIO, write: BinaryIO) -> None:
             return
         try:
             compile_source(source)
-            said = ""
+            message = ""
         except Exception as failure:  # noqa: BLE001 - a kernel that does not compile is a result
-            said = f"{type(failure).__name__}: {failure}"
-        pickle.dump(said, write)
+            message = f"{type(failure).__name__}: {failure}"
+        pickle.dump(message, write)
         write.flush()
 
 

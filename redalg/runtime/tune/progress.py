@@ -21,12 +21,12 @@ def progress_bar(budget_s: float, *, enabled: bool) -> Iterator[Tell]:
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
     columns = (TextColumn("tuning"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
-    began = monotonic()
+    start = monotonic()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("compiling", total=budget_s)
 
         def tell(best: float | None, count: int) -> None:
-            said = "" if best is None else f", best {best:.2f} µs"
-            bar.update(task, completed=min(monotonic() - began, budget_s), description=f"{count} measured{said}")
+            suffix = "" if best is None else f", best {best:.2f} µs"
+            bar.update(task, completed=min(monotonic() - start, budget_s), description=f"{count} measured{suffix}")
 
         yield tell

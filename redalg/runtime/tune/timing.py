@@ -78,8 +78,8 @@ def measure(calls: Sequence[Call], device: torch.device, samples: int = SAMPLES)
     host_us = host_time_us(calls, samples)
     sequence = list(islice(cycle(calls), max(CALLS_PER_SAMPLE, len(calls))))
     method, run, note = launcher(sequence)
-    taken = tuple(device_time_us(run) / len(sequence) for _ in range(samples))
-    return Timing(method, taken, host_us, len(sequence), len(calls), note)
+    times_us = tuple(device_time_us(run) / len(sequence) for _ in range(samples))
+    return Timing(method, times_us, host_us, len(sequence), len(calls), note)
 
 
 def launcher(sequence: Sequence[Call]) -> tuple[str, Call, str]:
@@ -103,11 +103,11 @@ def capture(sequence: Sequence[Call]) -> Call:
     torch.cuda.synchronize()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
-        kept = [call() for call in sequence]  # alive until the end, so that no two calls share an output
+        results = [call() for call in sequence]  # alive until the end, so that no two calls share an output
 
     def replay() -> object:
         graph.replay()
-        return kept
+        return results
 
     replay()
     torch.cuda.synchronize()
@@ -151,5 +151,5 @@ def wall(calls: Sequence[Call], samples: int) -> Timing:
         call()
         return 1e6 * (time.perf_counter() - start)
 
-    taken = tuple(once(call) for call in islice(cycle(calls), samples))
-    return Timing("wall", taken, median(taken), 1, len(calls))
+    times = tuple(once(call) for call in islice(cycle(calls), samples))
+    return Timing("wall", times, median(times), 1, len(calls))

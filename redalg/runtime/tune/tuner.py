@@ -27,7 +27,7 @@ from redalg.runtime.bind import backends
 from redalg.runtime.bind.gathers import gathers_any
 from redalg.runtime.bind.inputs import Bound, check_choice, scalars_of
 from redalg.runtime.call import prepared, sizes
-from redalg.runtime.call.dispatch import began_earlier, bind_pass, define
+from redalg.runtime.call.dispatch import bind_pass, define, start_earlier_passes
 from redalg.runtime.call.kernels import check_device, check_indices, recipe_of, refuse_missing_torch
 from redalg.runtime.call.prepared import Step
 from redalg.runtime.compile.cache import one_at_a_time
@@ -55,8 +55,8 @@ SHARE = 0.5
 """The share of the time left that the compilers of one round get."""
 FEW = Limits(population=16, batch=4, patience=1)
 """Limits on the CPU, where plans are compiled beside each other on few cores."""
-Given = Mapping[str, Any]
-Begun = tuple[Lowered, Job] | Unfused | str
+Inputs = Mapping[str, Any]
+Attempt = tuple[Lowered, Job] | Unfused | str
 
 
 @final
@@ -109,12 +109,12 @@ class Tuned:
 
     def table(self, most: int | None = 16) -> Table:
         """The first `most` trials, None for all."""
-        made = self.found.table(f"tuned for {self.card} in {self.wall_s:.1f} s", most)
+        table = self.found.table(f"tuned for {self.card} in {self.wall_s:.1f} s", most)
         before = next((one.measured_us for one in self.trials if one.candidate == self.rules), None)
         if before is None or self.best is None or self.best.measured_us is None:
-            return made
-        faster = before / self.best.measured_us
-        return replace(made, note=f"{made.note}; the rules' plan {before:.2f} µs, the best {faster:.2f} times as fast")
+            return table
+        faster = f"the rules' plan {before:.2f} µs, the best {before / self.best.measured_us:.2f} times as fast"
+        return replace(table, note=f"{table.note}; {faster}")
 
     def __str__(self) -> str:
         return str(self.table())
@@ -125,40 +125,40 @@ class Tuned:
         return self.table()._repr_html_()
 
 
-def tune(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) -> Tuned:
+def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning) -> Tuned:
     """Search the plans of the last pass on these tensors, and remember the fastest."""
     from redalg.runtime.tune.progress import progress_bar
 
-    began = monotonic()
+    start = monotonic()
     how.check()
     refuse_missing_torch()
     with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
         pass
-    task = task_of(passes, given, extents, how)
+    task = task_of(passes, inputs, extents, how)
     rules, *_ = task.space.plans()
-    estimates: dict[AnySchedule, float] = {plan: said.time_us for said, plan in task.space.rank()}
-    estimates |= {} if task.plain is None else {task.plain.plan: task.plain.said.time_us}
-    listed, on_cpu, end = list(estimates), task.bound.device == "cpu", began + how.budget_s
-    limits = FEW if on_cpu else Limits(population=len(listed))  # all are estimated: the model's best are the first
+    estimates: dict[AnySchedule, float] = {plan: prediction.time_us for prediction, plan in task.space.rank()}
+    estimates |= {} if task.plain is None else {task.plain.plan: task.plain.prediction.time_us}
+    plans, on_cpu, end = list(estimates), task.bound.device == "cpu", start + how.budget_s
+    limits = FEW if on_cpu else Limits(population=len(plans))  # all are estimated: the model's best are the first
     with (
         Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers,
         progress_bar(how.budget_s, enabled=how.progress) as tell,
     ):
         measuring = Measuring(task, compilers, end, tell)
-        found = search(listed, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
-                       Neighbourhood.of(listed).beside, starts=first_plans(task, rules), seed=how.seed,
-                       over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
-        found = time_fastest_again(found, measuring)
-    return keep_fastest(task, found, rules, began)
+        result = search(plans, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
+                        Neighbourhood.of(plans).beside, starts=first_plans(task, rules), seed=how.seed,
+                        over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
+        result = time_fastest_again(result, measuring)
+    return keep_fastest(task, result, rules, start)
 
 
-def time_fastest_again(found: Found[AnySchedule], measuring: Measuring) -> Found[AnySchedule]:
+def time_fastest_again(result: Found[AnySchedule], measuring: Measuring) -> Found[AnySchedule]:
     """Time the fastest once more when all others are done, and give them the mean of both times."""
-    ran = [one for one in found.trials if one.measured_us is not None]
-    fastest = sorted(ran, key=time_of)[:AGAIN]
+    measured = [one for one in result.trials if one.measured_us is not None]
+    fastest = sorted(measured, key=time_of)[:AGAIN]
     again = {one.candidate: measuring.again(one) for one in fastest} if len(fastest) > 1 else {}
-    trials = (replace(one, measured_us=again.get(one.candidate, one.measured_us)) for one in found.trials)
-    return replace(found, trials=tuple(trials))
+    trials = (replace(one, measured_us=again.get(one.candidate, one.measured_us)) for one in result.trials)
+    return replace(result, trials=tuple(trials))
 
 
 def first_plans(task: Task, rules: AnySchedule) -> list[AnySchedule]:
@@ -166,25 +166,25 @@ def first_plans(task: Task, rules: AnySchedule) -> list[AnySchedule]:
 
     The result is no slower than they are.
     """
-    known = (one for one in tuned.tuned_schedules(task.form, task.space) if isinstance(one, Schedule))
+    schedules = (one for one in tuned.tuned_schedules(task.form, task.space) if isinstance(one, Schedule))
     plain = [] if task.plain is None else [task.plain.plan]
-    return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in known)]
+    return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in schedules)]
 
 
-def keep_fastest(task: Task, found: Found[AnySchedule], rules: AnySchedule, began: float) -> Tuned:
+def keep_fastest(task: Task, result: Found[AnySchedule], rules: AnySchedule, start: float) -> Tuned:
     """Remember the fastest kernel, and the unfused form's time beside it; let calls of this process take the faster."""
     path, problem = None, task.space.problem
     for plain in (False, True):
-        same = [one for one in found.trials if isinstance(one.candidate, Definition) == plain]
-        best = Found(tuple(same), found.listed, found.stopped).best
+        same = [one for one in result.trials if isinstance(one.candidate, Definition) == plain]
+        best = Found(tuple(same), result.listed, result.stopped).best
         if best is not None and best.measured_us is not None:
             key = tuned.problem_key(task.form, problem, task.space.device)
-            sized, chosen = tuned.key_sizes(task.form, problem), stored.to_json(best.candidate)
-            path = tuned.remember(tuned.Entry(key, sized, chosen, best.measured_us, best.predicted_us))
+            entry_sizes, plan = tuned.key_sizes(task.form, problem), stored.to_json(best.candidate)
+            path = tuned.remember(tuned.Entry(key, entry_sizes, plan, best.measured_us, best.predicted_us))
     if path is not None:
         sizes.forget(task.form)
         prepared.forget(task.form)
-    return Tuned(found, rules, tuned.card_name(task.space.device), monotonic() - began, path)
+    return Tuned(result, rules, tuned.card_name(task.space.device), monotonic() - start, path)
 
 
 # ---- the task --------------------------------------------------------------------------------------------------------
@@ -196,9 +196,9 @@ class Task:
     """The task of tuning: the last pass, its tensors, its plans (`plain`: the unfused form), the wanted outputs."""
 
     passes: Passes
-    whole: Given
+    whole: Inputs
     extents: Mapping[str, int]
-    given: Given
+    inputs: Inputs
     bound: Bound
     space: Space
     plain: Unfused | None
@@ -211,7 +211,7 @@ class Task:
     def predicted_us(self, plan: AnySchedule) -> float:
         """The time that the model predicts; ∞ for a definition that is not offered."""
         if isinstance(plan, Definition):
-            return inf if self.plain is None else self.plain.said.time_us
+            return inf if self.plain is None else self.plain.prediction.time_us
         return self.space.predict(plan).time_us
 
     @cached_property
@@ -224,7 +224,7 @@ class Task:
     @cached_property
     def scalars(self) -> dict[str, float]:
         """The run-time scalars."""
-        return scalars_of(self.form.cascade, self.given)
+        return scalars_of(self.form.cascade, self.inputs)
 
     @cached_property
     def sets(self) -> list[dict[str, Any]]:
@@ -234,21 +234,21 @@ class Task:
         from redalg.runtime.tune.timing import input_sets
 
         if self.bound.device == "cpu":
-            return [dict(self.given)]
-        tensors = {name: self.given[name] for name in self.bound.tensors}
+            return [dict(self.inputs)]
+        tensors = {name: self.inputs[name] for name in self.bound.tensors}
         set_bytes = max(1, sum(tensor.nbytes for tensor in tensors.values()))
         free = torch.cuda.mem_get_info(self.bound.device)[0] // 2 // set_bytes
         count = max(1, min(input_sets(set_bytes, torch.device(self.bound.device)), 1 + free))
         copies = [{name: tensor.clone() for name, tensor in tensors.items()} for _ in range(count - 1)]
-        return [dict(self.given), *({**self.given, **copy} for copy in copies)]
+        return [dict(self.inputs), *({**self.inputs, **copy} for copy in copies)]
 
 
-def task_of(passes: Passes, given: Given, extents: Mapping[str, int], how: Tuning) -> Task:
+def task_of(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning) -> Task:
     """The task of tensors: the passes before the last are run with the plans that they have."""
     form = passes.last
     options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
-    _, known = began_earlier(passes, given, "tilelang", extents, options)
-    bound, taken = bind_pass(passes, form, known, extents), passes.tensors_of(form, known)
+    _, tensors = start_earlier_passes(passes, inputs, "tilelang", extents, options)
+    bound, own = bind_pass(passes, form, tensors, extents), passes.tensors_of(form, tensors)
     check_device(bound)
     none = [name for name, size in bound.sizes.items() if size == 0]
     if none:
@@ -260,7 +260,7 @@ def task_of(passes: Passes, given: Given, extents: Mapping[str, int], how: Tunin
     shapes = {name: tuple(one.shape) or (1,) for name, one in backends.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
                       precision=how.precision, result=bound.result)  # fmt: skip
-    return Task(passes, given, extents, taken, bound, space, unfused.offer_unfused(form, space))
+    return Task(passes, inputs, extents, own, bound, space, unfused.offer_unfused(form, space))
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -285,14 +285,14 @@ class Measuring:
     def __call__(self, plans: Sequence[AnySchedule]) -> list[Outcome]:
         now = monotonic()
         deadline = now + SHARE * max(0.0, self.end - now)
-        jobs = [self.began(plan) for plan in plans]
+        attempts = [self.start(plan) for plan in plans]
         self.task.verifier  # noqa: B018 - the definition is evaluated while the compilers run
         if self.task.bound.device == "cpu":  # they would disturb the clock
-            for begun in jobs:
-                wait_for_kernel(begun, deadline)
-        return [self.outcome(plan, one, deadline) for plan, one in zip(plans, jobs, strict=True)]
+            for attempt in attempts:
+                wait_for_kernel(attempt, deadline)
+        return [self.outcome(plan, one, deadline) for plan, one in zip(plans, attempts, strict=True)]
 
-    def began(self, plan: AnySchedule) -> Begun:
+    def start(self, plan: AnySchedule) -> Attempt:
         """A plan's program and the job that compiles it, or the reason why it has none. The unfused form needs none."""
         if isinstance(plan, Definition):
             return self.task.plain or "the unfused form is not offered"
@@ -302,25 +302,25 @@ class Measuring:
             return f"{refusal}"
         return lowered, self.compilers.submit(lowered.source)
 
-    def outcome(self, plan: AnySchedule, begun: Begun, deadline: float) -> Outcome:
+    def outcome(self, plan: AnySchedule, attempt: Attempt, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
-        said = wait_for_kernel(begun, deadline)
-        if said or isinstance(begun, str):
-            return Outcome(None, short(said))
+        failure = wait_for_kernel(attempt, deadline)
+        if failure or isinstance(attempt, str):
+            return Outcome(None, short(failure))
         if self.lost:
             return Outcome(None, self.lost[0])
         if monotonic() > self.end and self.times:
             return Outcome(None, "not measured: the time was over")
         try:
-            self.steps[plan] = self.step(begun)
-            made = self.check_and_time(self.steps[plan])
+            self.steps[plan] = self.step(attempt)
+            outcome = self.check_and_time(self.steps[plan])
         except Exception as wrong:  # noqa: BLE001 - a plan's failure is a result
             if is_lost(self.task.bound.device):
                 self.lost.append(f"not measured: this process lost the device to plan `{plan}`")
             return Outcome(None, short(f"{type(wrong).__name__}: {wrong}"))
-        self.times.extend([made.measured_us] if made.measured_us is not None else [])
+        self.times.extend([outcome.measured_us] if outcome.measured_us is not None else [])
         self.tell(min(self.times, default=None), len(self.times))
-        return made
+        return outcome
 
     def again(self, trial: Trial[AnySchedule]) -> float:
         """The mean of a trial's time and of one more, in microseconds."""
@@ -330,12 +330,12 @@ class Measuring:
         second = self.check_and_time(self.steps[trial.candidate]).measured_us if trial.candidate in self.steps else None
         return first if second is None else (first + second) / 2
 
-    def step(self, begun: Unfused | tuple[Lowered, Job]) -> Step:
+    def step(self, attempt: Unfused | tuple[Lowered, Job]) -> Step:
         """The step that runs a plan that is compiled."""
         task = self.task
-        if isinstance(begun, Unfused):
-            return unfused.unfused_operations(begun, task.bound)
-        lowered, tensors = begun[0], backends.tensors_for(task.bound, "torch")
+        if isinstance(attempt, Unfused):
+            return unfused.unfused_operations(attempt, task.bound)
+        lowered, tensors = attempt[0], backends.tensors_for(task.bound, "torch")
         recipe = recipe_of(lowered, compile_source(lowered.source), task.bound, tensors)
         return partial(recipe.launch, scalars=[task.scalars[name] for name in recipe.scalars])
 
@@ -346,7 +346,7 @@ class Measuring:
         from redalg.runtime.tune.timing import measure
 
         task = self.task
-        wrong = task.verifier.check(step(task.given))
+        wrong = task.verifier.check(step(task.inputs))
         if wrong:
             return Outcome(None, wrong)
         calls = [partial(step, one) for one in task.sets]
@@ -366,11 +366,11 @@ def is_lost(device: str) -> bool:
     return False
 
 
-def wait_for_kernel(begun: Begun, deadline: float) -> str:
+def wait_for_kernel(attempt: Attempt, deadline: float) -> str:
     """The reason why a plan has no kernel, at the deadline at the latest; empty if it has one, or needs none."""
-    if isinstance(begun, str | Unfused):
-        return begun if isinstance(begun, str) else ""
-    return begun[1].wait(deadline - monotonic())
+    if isinstance(attempt, str | Unfused):
+        return attempt if isinstance(attempt, str) else ""
+    return attempt[1].wait(deadline - monotonic())
 
 
 def short(text: str) -> str:

@@ -33,9 +33,9 @@ Arrays = dict[str, torch.Tensor]
 @final
 @dataclass(frozen=True)
 class Verifier:
-    """Check results one after another; `wanted` holds the reference, `errors` the errors of results that were right."""
+    """Check results one after another; `errors` are those of results that were right."""
 
-    wanted: Arrays
+    reference: Arrays
     first: float
     others: float
     errors: list[float] = field(default_factory=list)
@@ -43,49 +43,49 @@ class Verifier:
     @staticmethod
     def of(form: FusedForm, bound: Bound, reference: Mapping[str, Any]) -> Verifier:
         """The verifier of a problem, from its unfused definition's outputs."""
-        reduced = prod(bound.sizes[axis.name] for axis in form.cascade.reduced_axes)
+        count = prod(bound.sizes[axis.name] for axis in form.cascade.reduced_axes)
         inner = [producer.cascade.reduced_axes for producer in form.cascade.producers]
-        reduced *= max((prod(bound.sizes[axis.name] for axis in axes) for axes in inner), default=1)
-        summed = ROOM * sqrt(reduced) * DTYPES[bound.compute].roundoff
-        taken = [DTYPES[dtype].roundoff for dtype in (*bound.dtypes.values(), bound.result) if is_float(dtype)]
+        count *= max((prod(bound.sizes[axis.name] for axis in axes) for axes in inner), default=1)
+        sums = ROOM * sqrt(count) * DTYPES[bound.compute].roundoff
+        roundoffs = [DTYPES[dtype].roundoff for dtype in (*bound.dtypes.values(), bound.result) if is_float(dtype)]
         plain = bound.compute if is_eight_bits(bound.result) else bound.result
-        return Verifier(arrays_of(reference), ROOM * max(taken) + summed, ROOM * DTYPES[plain].roundoff + summed)
+        return Verifier(arrays_of(reference), ROOM * max(roundoffs) + sums, ROOM * DTYPES[plain].roundoff + sums)
 
     def check(self, out: Mapping[str, Any]) -> str:
         """The reason why a result is wrong; empty if it is right."""
-        made = arrays_of(out)
-        error = max((distance(made[name], one) for name, one in self.wanted.items()), default=0.0)
-        allowed = max(WORSE * self.errors[0], self.others) if self.errors else self.first
-        if not error <= allowed:
-            return f"wrong: error {error:.1e}, allowed {allowed:.1e}"
-        if not self.errors and sum(8 * one.numel() for one in self.wanted.values()) > KEPT_BYTES:
-            self.wanted.update({name: one.clone() for name, one in made.items()})
+        arrays = arrays_of(out)
+        error = max((distance(arrays[name], one) for name, one in self.reference.items()), default=0.0)
+        limit = max(WORSE * self.errors[0], self.others) if self.errors else self.first
+        if not error <= limit:
+            return f"wrong: error {error:.1e}, allowed {limit:.1e}"
+        if not self.errors and sum(8 * one.numel() for one in self.reference.values()) > KEPT_BYTES:
+            self.reference.update({name: one.clone() for name, one in arrays.items()})
         self.errors.append(error)
         return ""
 
 
-def arrays_of(given: Mapping[str, Any]) -> Arrays:
+def arrays_of(outputs: Mapping[str, Any]) -> Arrays:
     """Outputs as torch tensors."""
-    return {name: one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for name, one in given.items()}
+    return {name: one if isinstance(one, torch.Tensor) else torch.as_tensor(one) for name, one in outputs.items()}
 
 
-def distance(out: torch.Tensor, wanted: torch.Tensor) -> float:
+def distance(out: torch.Tensor, reference: torch.Tensor) -> float:
     """The distance of an output from the reference.
 
     >>> distance(torch.tensor([1.0, 4.5]), torch.tensor([1.0, 4.0])), distance(torch.tensor([3]), torch.tensor([4]))
     (0.125, 1.0)
     """
-    if out.shape != wanted.shape:
+    if out.shape != reference.shape:
         return float("inf")
     if not out.numel():
         return 0.0
     if not out.is_floating_point():
-        return float((out != wanted).double().mean())
-    out, wanted = out.double(), wanted.double()
-    live = wanted.isfinite()
+        return float((out != reference).double().mean())
+    out, reference = out.double(), reference.double()
+    live = reference.isfinite()
     if not torch.equal(live, out.isfinite()):
         return float("inf")
     if not live.any():
         return 0.0
-    error, largest = float((out - wanted)[live].abs().max()), float(wanted[live].abs().max())
+    error, largest = float((out - reference)[live].abs().max()), float(reference[live].abs().max())
     return error / largest if largest else error

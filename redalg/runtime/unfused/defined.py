@@ -17,7 +17,7 @@ from redalg.runtime.bind.inputs import bind, native, scalar_of
 def float64_outputs(
     cascade: Cascade,
     written: Sequence[tuple[str, Expr]],
-    given: Mapping[str, Any],
+    inputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     unread: Mapping[str, Element | Scalar],
 ) -> dict[str, Any]:
@@ -26,7 +26,7 @@ def float64_outputs(
     Args:
         cascade: tells the tensors, scalars, sizes and output axes that a call needs; none of its terms is read.
         written: each output's name and its expression as it was given to `fuse`.
-        given: tensors and scalars by name.
+        inputs: tensors and scalars by name.
         sizes: extents by axis name, of axes that no tensor has.
         unread: the tensors and scalars by name that are written and not in the cascade.
 
@@ -38,12 +38,12 @@ def float64_outputs(
     >>> ra.fuse(ra.var(ra.tensor("x[n]"), n)).reference(x=np.float32([1, 2, 6]))
     array(4.66666667)
     """
-    if missing := [name for name in unread if name not in given]:
-        raise InputError(f"reference: {', '.join(missing)} not given. The expression as it was written holds "
+    if absent := [name for name in unread if name not in inputs]:
+        raise InputError(f"reference: {', '.join(absent)} not given. The expression as it was written holds "
                          f"{', '.join(map(str, unread.values()))}, though no reduction reads it: pass it.")  # fmt: skip
-    bound = bind(cascade, {name: one for name, one in given.items() if name not in unread}, sizes)
-    scalars = {name: scalar_of(one, given[name]) for name, one in unread.items() if isinstance(one, Scalar)}
-    tensors = {name: native(given[name]) for name, one in unread.items() if isinstance(one, Element)}
+    bound = bind(cascade, {name: one for name, one in inputs.items() if name not in unread}, sizes)
+    scalars = {name: scalar_of(one, inputs[name]) for name, one in unread.items() if isinstance(one, Scalar)}
+    tensors = {name: native(inputs[name]) for name, one in unread.items() if isinstance(one, Element)}
     axes = {one.name: one.axes for one in cascade.outputs}
     outputs = {name: (expr, axes[name]) for name, expr in written}
     return evaluate_definition(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes)

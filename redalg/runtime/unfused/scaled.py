@@ -24,7 +24,7 @@ from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
-from redalg.unfused.definition import TAKEN, definition
+from redalg.unfused.definition import OTHER_NAMES, definition
 
 STEP = 16
 """The number that extents of the product are multiples of."""
@@ -42,14 +42,14 @@ class ScaledProduct:
 
 def scaled_product(form: FusedForm, problem: Problem, device: DeviceSpec) -> ScaledProduct | None:
     """The product that a form is, of these dtypes and sizes; None if PyTorch has no operation for it on a card."""
-    found = product_of(form.cascade) if device.fp8 else None
-    if found is None:
+    product = product_of(form.cascade) if device.fp8 else None
+    if product is None:
         return None
-    dtypes = {problem.dtypes[one.name] for one in found.tensors}
-    others = {problem.dtypes[one.name] for expr in found.scales for one in elements_of(expr)}
-    multiples = [problem.sizes[axis.name] for axis in (form.cascade.axis, found.axes[1])]
+    dtypes = {problem.dtypes[one.name] for one in product.tensors}
+    others = {problem.dtypes[one.name] for expr in product.scales for one in elements_of(expr)}
+    multiples = [problem.sizes[axis.name] for axis in (form.cascade.axis, product.axes[1])]
     holds = all(map(is_eight_bits, dtypes)) and dtypes != {"float8_e5m2"} and others == {"float32"}
-    return found if holds and all(size and size % STEP == 0 for size in multiples) else None
+    return product if holds and all(size and size % STEP == 0 for size in multiples) else None
 
 
 def product_of(cascade: Cascade) -> ScaledProduct | None:
@@ -75,22 +75,22 @@ def product_of(cascade: Cascade) -> ScaledProduct | None:
     return ScaledProduct((indices[places[0]], indices[places[1]]), (row, column), scales)
 
 
-def scaled_product_text(found: ScaledProduct, form: FusedForm, problem: Problem) -> str:
+def scaled_product_text(product: ScaledProduct, form: FusedForm, problem: Problem) -> str:
     """The text of the function `definition` that calls it; it takes the cascade's tensors and scalars in order."""
     cascade = form.cascade
-    made = zip("ab", found.scales, found.axes, strict=True)
-    outputs = tuple(Output(name, expr, (axis,)) for name, expr, axis in made)
+    parts = zip("ab", product.scales, product.axes, strict=True)
+    outputs = tuple(Output(name, expr, (axis,)) for name, expr, axis in parts)
     alone = replace(cascade, reductions=(), outputs=outputs)
     scales = definition("scales", alone, problem.sizes, problem.shapes)
-    names = Names((*TAKEN, "scales", "a", "b"))
-    given = {name: names.fresh(kernel_name(name)) for name in arguments(cascade)}
-    left, right = (given[one.name] for one in found.tensors)
+    names = Names((*OTHER_NAMES, "scales", "a", "b"))
+    parameters = {name: names.fresh(kernel_name(name)) for name in arguments(cascade)}
+    left, right = (parameters[one.name] for one in product.tensors)
     return f"""
 {scales.text}
 
 
-def definition({", ".join(given.values())}):
-    a, b = scales({", ".join(given[name] for name in arguments(alone))})
+def definition({", ".join(parameters.values())}):
+    a, b = scales({", ".join(parameters[name] for name in arguments(alone))})
     return torch._scaled_mm(
         {left}, {right}.mT, scale_a=a[:, None], scale_b=b[None], out_dtype=torch.bfloat16, use_fast_accum=True
     ),

@@ -72,23 +72,24 @@ class Unfused:
     Attributes:
         form, problem, plan: what it is for, and how it prints.
         text: the function `definition`, of the tensors and scalars in the cascade's order.
-        said: its predicted time.
+        prediction: its predicted time.
     """
 
     form: FusedForm
     problem: Problem
     plan: Definition
     text: str
-    said: Prediction
+    prediction: Prediction
 
     @property
     def candidate(self) -> Candidate:
         """The form's line in the list of plans."""
-        return Candidate(self.plan, self.said.time_us, self.said.bound, expression(self.form))
+        return Candidate(self.plan, self.prediction.time_us, self.prediction.bound, expression(self.form))
 
     def by(self, origin: str, predicted_us: float | None = None) -> Unfused:
         """The same form with another origin and predicted time (by default its own)."""
-        return replace(self, plan=replace(self.plan, origin=origin, predicted_us=predicted_us or self.said.time_us))
+        predicted_us = predicted_us or self.prediction.time_us
+        return replace(self, plan=replace(self.plan, origin=origin, predicted_us=predicted_us))
 
 
 # ---- admission -------------------------------------------------------------------------------------------------------
@@ -103,14 +104,14 @@ def admit_unfused(form: FusedForm, space: Space) -> Unfused:
     problem = space.problem
     if (product := scaled_product(form, problem, space.device)) is not None:
         return unfused_form(form, space, scaled_product_text(product, form, problem), 0)
-    said = obstacle(form, problem, space.device) or (
+    reason = obstacle(form, problem, space.device) or (
         rounding_refusal(form, space) if "bfloat16" in problem.dtypes.values() else ""
     )
-    made = None if said else definition("definition", form.cascade, problem.sizes, problem.shapes)
-    largest = 0 if made is None else bytes_between(form.cascade, problem, made.elements)
-    if made is None or (said := unfit(made.text, largest, moved_bytes(form, problem))):
-        raise PlanError(f"the unfused form is not offered: {said}. Take one of the kernels that `fused.plans` lists.")
-    return unfused_form(form, space, made.text, largest)
+    code = None if reason else definition("definition", form.cascade, problem.sizes, problem.shapes)
+    largest = 0 if code is None else bytes_between(form.cascade, problem, code.elements)
+    if code is None or (reason := unfit(code.text, largest, moved_bytes(form, problem))):
+        raise PlanError(f"the unfused form is not offered: {reason}. Take one of the kernels that `fused.plans` lists.")
+    return unfused_form(form, space, code.text, largest)
 
 
 def unfused_form(form: FusedForm, space: Space, text: str, largest: int) -> Unfused:
@@ -140,10 +141,8 @@ def obstacle(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
         return (f"its tensors are of {', '.join(sorted(dtypes)) or 'no dtype'}, and it takes one of "
                 f"{', '.join(ALLOWED)} for all of them")  # fmt: skip
     if form.pivots:
-        shifted = ", ".join(f"`{one.base}`" for one in form.pivots)
-        return (
-            f"the kernel shifts or scales {shifted}, which the definition takes as it stands, so that it may overflow"
-        )
+        bases = ", ".join(f"`{one.base}`" for one in form.pivots)
+        return f"the kernel shifts or scales {bases}, which the definition takes as it stands, so that it may overflow"
     if form.structures:
         return f"`{form.structures[0].values[0].name}` selects elements, or depends on their order"
     if any(one.inner for one in cascades(form.cascade)):
@@ -161,31 +160,32 @@ def obstacle(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
 
 def rounding_refusal(form: FusedForm, space: Space) -> str:
     """The reason to refuse if PyTorch would round to bfloat16 what the kernel does not; empty if both round alike."""
-    cascade, said = form.cascade, "tensors between its operations would be rounded to bfloat16, which the kernel keeps"
-    made = set(values(cascade))
+    cascade = form.cascade
+    reason = "tensors between its operations would be rounded to bfloat16, which the kernel keeps"
+    results = set(values(cascade))
     sums = [one for whole in cascades(cascade) for one in whole.reductions]
     bare = all(one.monoid.name == "sum" and is_matrix_product(one.term) for one in sums)
-    returned = all(one.expr in made for whole in cascades(cascade) for one in whole.outputs)
+    only_values = all(one.expr in results for whole in cascades(cascade) for one in whole.outputs)
     nested = any(one.cascade.producers or set(one.cascade.reduced_axes) & set(one.axes) for one in cascade.producers)
     within = any(values_of(one.term) & set(cascade.values) for one in cascade.reductions)
-    if not bare or not returned or nested or within or cascade.parameters:
-        return said
+    if not bare or not only_values or nested or within or cascade.parameters:
+        return reason
     products = space.form.accumulators
-    rounded = all(len(product.factors) == 2
-                  and operands_dtype(product, space.form, space.problem, space.device) == "bfloat16"
-                  for product in products)  # fmt: skip
-    return "" if rounded and len(space.stages.forms) == 1 and not space.form.extrema else said
+    alike = all(len(product.factors) == 2
+                and operands_dtype(product, space.form, space.problem, space.device) == "bfloat16"
+                for product in products)  # fmt: skip
+    return "" if alike and len(space.stages.forms) == 1 and not space.form.extrema else reason
 
 
-def unfit(text: str, largest: int, moved: int) -> str:
+def unfit(text: str, largest: int, traffic: int) -> str:
     """The reason why a definition's text is not run on tensors of so many bytes; empty if it may be."""
     calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
     if any(word in text for word in MADE):
         return "it makes tensors of numbers"
     if any(len(one.args) > 3 and word_of(one) == "einsum" for one in calls):
         return "it multiplies more than two tensors at once"
-    if largest > MEMORY * moved:
-        return (f"a tensor of {largest} bytes would lie between its operations, more than {MEMORY} times the {moved} "
+    if largest > MEMORY * traffic:
+        return (f"a tensor of {largest} bytes would lie between its operations, more than {MEMORY} times the {traffic} "
                 "bytes of inputs and outputs")  # fmt: skip
     return ""
 
@@ -280,15 +280,15 @@ class Operations:
     numpy: bool
     tf32: bool
 
-    def __call__(self, given: Mapping[str, Any]) -> dict[str, Any]:
+    def __call__(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
         import torch
 
-        arguments = [self.to_input(given[name], dtype) for name, dtype in self.inputs]
+        arguments = [self.to_input(inputs[name], dtype) for name, dtype in self.inputs]
         arguments += [torch.full((), scalar, dtype=self.dtype, device=self.device)
-                      for scalar in scalars_of(self.cascade, given).values()]  # fmt: skip
+                      for scalar in scalars_of(self.cascade, inputs).values()]  # fmt: skip
         with exactly(self.device.type, tf32=self.tf32):
-            made = self.function(*arguments)
-        return {name: self.to_output(one, dtype) for (name, dtype), one in zip(self.outputs, made, strict=True)}
+            results = self.function(*arguments)
+        return {name: self.to_output(one, dtype) for (name, dtype), one in zip(self.outputs, results, strict=True)}
 
     def to_input(self, array: Array, dtype: Any) -> Array:
         """A tensor as PyTorch takes it."""
@@ -342,10 +342,10 @@ def matmul(spec: str, tensors: list[ast.expr]) -> ast.expr | None:
     sides, result = spec.split("->")
     pairs = list(zip(sides.split(","), tensors, strict=True))
     batch, row, column = result[:-2], result[-2:-1], result[-1:]
-    summed = set(sides) - set(result) - {","}
-    if len(summed) != 1 or not row:
+    bound = set(sides) - set(result) - {","}
+    if len(bound) != 1 or not row:
         return None
-    k = summed.pop()
+    k = bound.pop()
     for (left, a), (right, b) in (pairs, pairs[::-1]):
         if left in (batch + row + k, batch + k + row) and right in (batch + k + column, batch + column + k):
             texts = (
@@ -365,8 +365,8 @@ def exactly(device: str, *, tf32: bool) -> Iterator[None]:
     """
     import torch
 
-    changed = [*rounded_products(device, tf32=tf32), *short_sums(device)]
-    for change, _ in changed:
+    changes = [*rounded_products(device, tf32=tf32), *short_sums(device)]
+    for change, _ in changes:
         change()
     try:
         if torch.is_autocast_enabled(device):
@@ -375,7 +375,7 @@ def exactly(device: str, *, tf32: bool) -> Iterator[None]:
         else:
             yield
     finally:
-        for _, give_back in changed:
+        for _, give_back in changes:
             give_back()
 
 
@@ -387,21 +387,21 @@ def rounded_products(device: str, *, tf32: bool) -> Iterator[Change]:
     import torch
 
     backends: Any = torch.backends
-    held = [backends.cuda.matmul, getattr(backends.mkldnn, "matmul", None)]
-    held = [one for one in held if hasattr(one, "fp32_precision")]
-    where = held[0 if device == "cuda" else -1] if held else None
+    settings = [backends.cuda.matmul, getattr(backends.mkldnn, "matmul", None)]
+    settings = [one for one in settings if hasattr(one, "fp32_precision")]
+    where = settings[0 if device == "cuda" else -1] if settings else None
     try:
         before = torch.get_float32_matmul_precision()
     except RuntimeError:  # `fp32_precision` was set
         before = "highest"
-    found = {"high": "tf32", "medium": "bf16"}.get(before, "ieee") if where is None else where.fp32_precision
-    if found in ("ieee", "none") or (tf32 and found == "tf32"):
+    mode = {"high": "tf32", "medium": "bf16"}.get(before, "ieee") if where is None else where.fp32_precision
+    if mode in ("ieee", "none") or (tf32 and mode == "tf32"):
         return
     if before == "highest":
-        yield partial(setattr, where, "fp32_precision", "ieee"), partial(setattr, where, "fp32_precision", found)
+        yield partial(setattr, where, "fp32_precision", "ieee"), partial(setattr, where, "fp32_precision", mode)
         return
     yield partial(torch.set_float32_matmul_precision, "highest"), partial(torch.set_float32_matmul_precision, before)
-    for setting in held:  # what the setting for both is not to change
+    for setting in settings:  # what the setting for both is not to change
         yield int, partial(setattr, setting, "fp32_precision", setting.fp32_precision)
 
 

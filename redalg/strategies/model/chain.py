@@ -73,8 +73,8 @@ class Chain:
     @cached_property
     def intermediates(self) -> frozenset[str]:
         """The tensors that one block makes and another takes: they never reach memory."""
-        taken = {one.name for block in self.blocks for one in block.inputs}
-        return frozenset(block.output.name for block in self.blocks if block.output.name in taken)
+        inputs = {one.name for block in self.blocks for one in block.inputs}
+        return frozenset(block.output.name for block in self.blocks if block.output.name in inputs)
 
     @cached_property
     def spatial(self) -> tuple[str, ...]:

@@ -159,10 +159,10 @@ def predict_traffic(traffic: Traffic, constants: Constants = H200) -> Prediction
     kernel, plan = Kernel(traffic, constants), traffic.plan
     busiest = -(-kernel.traffic.grid // plan.device.multiprocessors)
     waves = -(-busiest // kernel.resident())
-    units, moved = kernel.units_us(busiest), {"memory": kernel.memory_us(), "L2": kernel.cache_us(busiest)}
-    launched = constants.launch_us + kernel.merge_us()
-    total = launched + hypot(kernel.slower * max(units.values()), kernel.waves_us(waves), *moved.values())
-    terms = {**units, **moved, "latency": kernel.waiting_us * waves, "launch": launched}
+    units, traffic_us = kernel.units_us(busiest), {"memory": kernel.memory_us(), "L2": kernel.cache_us(busiest)}
+    launch_us = constants.launch_us + kernel.merge_us()
+    total = launch_us + hypot(kernel.slower * max(units.values()), kernel.waves_us(waves), *traffic_us.values())
+    terms = {**units, **traffic_us, "latency": kernel.waiting_us * waves, "launch": launch_us}
     return Prediction(total, terms, kernel.traffic.smem_bytes)
 
 
@@ -194,21 +194,21 @@ class Kernel:
     @cached_property
     def step_us(self) -> dict[str, float]:
         """The time of one step on each unit of a multiprocessor, if the step has it for itself."""
-        fitted, plan, traffic = self.constants, self.plan, self.traffic
-        plain = (fitted.arithmetic if plan.multiplies else fitted.scalar) * LANES * CLOCKS_US
-        found = {"arithmetic": self.operations() / plain}
+        constants, plan, traffic = self.constants, self.plan, self.traffic
+        plain = (constants.arithmetic if plan.multiplies else constants.scalar) * LANES * CLOCKS_US
+        units = {"arithmetic": self.operations() / plain}
         if not plan.multiplies:
-            found["loads"] = self.cells * traffic.outline.loads / (fitted.loads * LOADS * CLOCKS_US)
+            units["loads"] = self.cells * traffic.outline.loads / (constants.loads * LOADS * CLOCKS_US)
         if self.work.exponentials:
-            special = fitted.exponential * SPECIAL * CLOCKS_US
+            special = constants.exponential * SPECIAL * CLOCKS_US
             each = self.work.exponentials + (self.work.rescaling if plan.level == "thread" else 0)
-            found["special functions"] = self.cells * each / special
+            units["special functions"] = self.cells * each / special
         if traffic.flops and plan.tensor_cores:
             peak = plan.device.product_tflops * 1e6 / plan.device.multiprocessors
-            found["tensor cores"] = traffic.flops / traffic.steps / (peak * fitted.product * self.rate())
+            units["tensor cores"] = traffic.flops / traffic.steps / (peak * constants.product * self.rate())
         elif traffic.flops:
-            found["arithmetic"] += traffic.flops / 2 / traffic.steps / plain
-        return found
+            units["arithmetic"] += traffic.flops / 2 / traffic.steps / plain
+        return units
 
     def rate(self) -> float:
         """The share of the full rate that a product of these tiles reaches; for 8 bits, twice that share."""
@@ -222,20 +222,22 @@ class Kernel:
         plan, per = self.plan, float(self.work.operations)
         if plan.level == "thread":
             per += self.constants.lanes * self.work.merging
-        rescaled = plan.block_row * plan.block_column * self.work.rescaled if plan.binding.contracted else 0
-        return self.cells * per + rescaled
+        rescales = plan.block_row * plan.block_column * self.work.rescaled if plan.binding.contracted else 0
+        return self.cells * per + rescales
 
     @cached_property
     def waiting_us(self) -> float:
         """The time that a block waits: for loads and inner loads; for reductions, or a lane's earlier operations."""
-        fitted, plan, traffic = self.constants, self.plan, self.traffic
-        each = 2 * fitted.inner_us * (self.inner - 1) * self.exposed_share
+        constants, plan, traffic = self.constants, self.plan, self.traffic
+        each = 2 * constants.inner_us * (self.inner - 1) * self.exposed_share
         if plan.level == "thread":
             chain = self.work.merging * self.cells / plan.threads
-            return traffic.steps * (each + fitted.lane_us + fitted.chain_us * chain) + fitted.join_us * self.warps
+            return (
+                traffic.steps * (each + constants.lane_us + constants.chain_us * chain) + constants.join_us * self.warps
+            )
         rows = 1 if plan.multiplies else plan.block_row
-        reduced = fitted.reduce_us * self.work.reductions * rows * self.warps.bit_length()
-        return traffic.steps * (each + fitted.step_us * self.exposed_share + reduced)
+        reduce_us = constants.reduce_us * self.work.reductions * rows * self.warps.bit_length()
+        return traffic.steps * (each + constants.step_us * self.exposed_share + reduce_us)
 
     @cached_property
     def exposed_share(self) -> float:
@@ -262,12 +264,12 @@ class Kernel:
         """The registers of a thread: for sums, for the tile in hand, and for the rest."""
         plan = self.plan
         columns = plan.block_column if plan.binding.contracted else 0
-        held = plan.block_row * columns * self.work.wide + (1.5 * self.cells if plan.multiplies else 0)
+        numbers = plan.block_row * columns * self.work.wide + (1.5 * self.cells if plan.multiplies else 0)
         if plan.level == "thread":
-            held += self.cells * self.work.slots
+            numbers += self.cells * self.work.slots
         elif not plan.multiplies:
-            held += self.cells * (1 + self.constants.copies * self.traffic.outline.carried)
-        return max(LOADING if plan.warp_specialized else 0, held / plan.threads + 40)
+            numbers += self.cells * (1 + self.constants.copies * self.traffic.outline.carried)
+        return max(LOADING if plan.warp_specialized else 0, numbers / plan.threads + 40)
 
     def resident(self) -> int:
         """The number of blocks that live on a multiprocessor together."""
@@ -279,28 +281,28 @@ class Kernel:
 
     def waves_us(self, waves: int) -> float:
         """The time of the waves of blocks, each from its first tile to its last step."""
-        fitted, plan, first = self.constants, self.plan, 0.0
-        alone = fitted.alone if plan.multiplies else max(1.0, fitted.scalar_alone * 512 / plan.threads)
+        constants, plan, first = self.constants, self.plan, 0.0
+        alone = constants.alone if plan.multiplies else max(1.0, constants.scalar_alone * 512 / plan.threads)
         busy = self.traffic.steps * sum(self.step_us.values()) * alone
         if plan.multiplies:
-            first = self.traffic.loaded_bytes / (self.traffic.steps * self.inner * fitted.first * 1e3)
-        turn = fitted.turn_us if plan.multiplies else fitted.row_turn_us
-        running = self.slower * (busy + self.waiting_us) * self.traffic.passes
-        return waves * (running + first) + (waves - 1) * turn
+            first = self.traffic.loaded_bytes / (self.traffic.steps * self.inner * constants.first * 1e3)
+        turn = constants.turn_us if plan.multiplies else constants.row_turn_us
+        wave_us = self.slower * (busy + self.waiting_us) * self.traffic.passes
+        return waves * (wave_us + first) + (waves - 1) * turn
 
     @cached_property
     def slower(self) -> float:
         """The factor by which spilled registers, warps by columns, loading warps and uneven tiles slow the units."""
-        fitted, plan = self.constants, self.plan
+        constants, plan = self.constants, self.plan
         excess = self.registers / self.most_registers
-        found = fitted.spilled * excess**fitted.spill if excess > 1 else 1.0
-        found *= fitted.columns if plan.warps == "columns" else 1.0
-        found *= fitted.special if plan.warp_specialized else 1.0
-        found *= fitted.stays if plan.persistent else 1.0
+        factor = constants.spilled * excess**constants.spill if excess > 1 else 1.0
+        factor *= constants.columns if plan.warps == "columns" else 1.0
+        factor *= constants.special if plan.warp_specialized else 1.0
+        factor *= constants.stays if plan.persistent else 1.0
         if plan.multiplies:
-            return found * (fitted.uneven if plan.block_streamed & (plan.block_streamed - 1) else 1.0)
+            return factor * (constants.uneven if plan.block_streamed & (plan.block_streamed - 1) else 1.0)
         apart = plan.level != "thread" and any(not beside for _, beside in self.work.reads)
-        return found * (fitted.staged if apart and self.warps > 1 else 1.0)
+        return factor * (constants.staged if apart and self.warps > 1 else 1.0)
 
     @cached_property
     def most_registers(self) -> float:
@@ -326,8 +328,8 @@ class Kernel:
 
     def cache_us(self, busiest: int) -> float:
         """The time of L2: every block loads for itself, and every multiprocessor has as many blocks as the busiest."""
-        loaded = busiest * self.plan.device.multiprocessors * self.traffic.loaded_bytes * self.traffic.passes
-        return loaded / (self.bandwidth * self.constants.cache)
+        loads = busiest * self.plan.device.multiprocessors * self.traffic.loaded_bytes * self.traffic.passes
+        return loads / (self.bandwidth * self.constants.cache)
 
     @cached_property
     def partial_bytes(self) -> float:
@@ -346,14 +348,14 @@ class Kernel:
 
     def merge_us(self) -> float:
         """The time of a merge, by a second kernel or by every tile's last block; and of writing the axis's outputs."""
-        plan, fitted = self.plan, self.constants
+        plan, constants = self.plan, self.constants
         if plan.segments == 1 and plan.splits == 1:
             return 0.0
-        each, third = fitted.part_us * plan.segments * plan.splits, fitted.merge_us * (self.traffic.passes - 1)
+        each, third = constants.part_us * plan.segments * plan.splits, constants.merge_us * (self.traffic.passes - 1)
         if plan.merge == "kernel":
-            return fitted.merge_us + third + each + self.partial_bytes / (self.bandwidth * fitted.cache)
+            return constants.merge_us + third + each + self.partial_bytes / (self.bandwidth * constants.cache)
         row, chips = plan.binding.row, plan.device.multiprocessors
         live = 1 if row is None else min(plan.block_row, max(1, self.traffic.outline.sizes[row.name]))
-        taken = plan.segments * live * self.row_bytes / (self.bandwidth * fitted.cache / chips)
+        merge = plan.segments * live * self.row_bytes / (self.bandwidth * constants.cache / chips)
         turns = max(1.0, self.traffic.grid / (plan.segments * chips))
-        return fitted.arrive_us + third + (each * -(-live // plan.block_merged) + taken) * turns
+        return constants.arrive_us + third + (each * -(-live // plan.block_merged) + merge) * turns

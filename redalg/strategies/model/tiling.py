@@ -35,8 +35,8 @@ class Nest:
     def without(self, bound: Collection[str]) -> Nest:
         """The nest with some loops taken out (bound to blocks, or run once)."""
         then = tuple(one for one in (nest.without(bound) for nest in self.then) if one.loops or one.then)
-        kept = tuple(loop for loop in self.loops if loop not in bound)
-        return Nest((*kept, *then[0].loops), then[0].then) if len(then) == 1 else Nest(kept, then)
+        loops = tuple(loop for loop in self.loops if loop not in bound)
+        return Nest((*loops, *then[0].loops), then[0].then) if len(then) == 1 else Nest(loops, then)
 
     def path(self, block: Block) -> tuple[str, ...]:
         """The loops that may enclose a block, outermost first."""

@@ -47,8 +47,8 @@ class Outline:
         self.chain, self.work = chain_of(form), work_of(form)
         self.streamed = str(binding.streamed)
         self.inner = tuple(dict.fromkeys(str(one.cascade.axis) for one in form.cascade.producers))
-        grouped = {binding.packing.grouped} if binding.packing is not None else set()
-        self.rows = frozenset(map(str, binding.rows - grouped))
+        by_group = {binding.packing.grouped} if binding.packing is not None else set()
+        self.rows = frozenset(map(str, binding.rows - by_group))
         self.column = "" if binding.column is None else str(binding.column)
         self.contracted = binding.contracted
         self.tiled = [str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None]
@@ -63,11 +63,11 @@ class Outline:
         self.eight_bits = any(map(is_eight_bits, dtypes))
         self.operand_width = sum(DTYPES[dtype].bytes for dtype in dtypes) if form.cascade.producers else 0
         self.loads = sum(self.widths[name] / VECTOR if beside else 1.0 for name, beside in self.work.reads)
-        made = sum(DTYPES[problem.result].bytes * prod(self.sizes.get(str(axis), 1) for axis in output.axes)
-                   for output in form.outputs)  # fmt: skip
+        output_bytes = sum(DTYPES[problem.result].bytes * prod(self.sizes.get(str(axis), 1) for axis in output.axes)
+                           for output in form.outputs)  # fmt: skip
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
         self.read_bytes = sum(self.width(one) * self.elements_read(one, problem) for one in inputs)
-        self.moved_bytes = made + self.read_bytes
+        self.moved_bytes = output_bytes + self.read_bytes
         self.stored_width = sum(DTYPES[problem.result].bytes for one in form.outputs if binding.column in one.axes)
         self.carried = any(binding.streamed in one.axes for one in form.outputs)
 
@@ -162,38 +162,38 @@ class Tiles:
 
     def _loads(self) -> tuple[Placed, ...]:
         """The loads; parts of a tensor that form one tile in one place count as one load."""
-        found: dict[tuple[str, int, tuple[str, ...]], Placed] = {}
-        for placed in self.placed:
-            tensor = placed.statement.tensor
-            if placed.statement.kind == LOAD:
-                found.setdefault((tensor.name, self.elements(tensor), placed.around), placed)
-        return tuple(found.values())
+        loads: dict[tuple[str, int, tuple[str, ...]], Placed] = {}
+        for load in self.placed:
+            tensor = load.statement.tensor
+            if load.statement.kind == LOAD:
+                loads.setdefault((tensor.name, self.elements(tensor), load.around), load)
+        return tuple(loads.values())
 
     @cached_property
     def loaded_bytes(self) -> int:
         """The bytes that one block reads."""
-        moved = ((load.statement.tensor, load.trips(self.trips)) for load in self.loads)
-        return sum(self.elements(tensor) * self.outline.width(tensor) * times for tensor, times in moved)
+        loads = ((load.statement.tensor, load.trips(self.trips)) for load in self.loads)
+        return sum(self.elements(tensor) * self.outline.width(tensor) * times for tensor, times in loads)
 
     @cached_property
     def staged_loads(self) -> tuple[tuple[int, int, bool], ...]:
         """For every tile in shared memory: the computation that takes it, its bytes, and if the loop pipelines it."""
         loops = (*self.outline.inner, self.outline.streamed)
         deepest = next((loop for loop in loops if self.trips[loop] > 1), self.outline.streamed)
-        found = []
+        tiles = []
         for load in self.loads:
             tensor = load.statement.tensor
             if self.is_staged(tensor):
                 size = self.elements(tensor) * self.outline.width(tensor)
-                found.append((self.outline.takers[tensor], size, load.around[-1:] == (deepest,)))
-        return tuple(found)
+                tiles.append((self.outline.takers[tensor], size, load.around[-1:] == (deepest,)))
+        return tuple(tiles)
 
     @cached_property
     def products(self) -> tuple[tuple[Block, Placed], ...]:
         """The computations that are matrix products, with their places."""
-        made = {one.statement.tensor.name: one for one in self.placed if one.statement.kind == COMPUTE}
+        computations = {one.statement.tensor.name: one for one in self.placed if one.statement.kind == COMPUTE}
         blocks = (block for block in self.outline.chain.blocks if self.is_product(block))
-        return tuple((block, made[block.output.name]) for block in blocks)
+        return tuple((block, computations[block.output.name]) for block in blocks)
 
     def is_product(self, block: Block) -> bool:
         """Tell if a block multiplies tiles: it reduces an axis of two operands, with rows and columns apart."""
@@ -249,13 +249,13 @@ class Traffic:
         If the streamed loop runs once, there is no loop, and the tiles of a computation make room for those of the
         next. The tiles of results take the room of operands, unless the block goes on to the next tile.
         """
-        ahead, found = max(1, self.plan.stages), [0] * max(1, len(self.outline.chain.blocks))
+        ahead, sizes = max(1, self.plan.stages), [0] * max(1, len(self.outline.chain.blocks))
         for taker, size, pipelined in self.tiles.staged_loads:
-            found[taker] += size * ahead if pipelined else size
-        found[-1] += self.operand_bytes
+            sizes[taker] += size * ahead if pipelined else size
+        sizes[-1] += self.operand_bytes
         if self.plan.persistent and self.outline.contracted and self.plan.segments == 1:
-            found[-1] += self.plan.block_row * self.plan.block_column * self.outline.stored_width
-        return sum(found) if self.steps > 1 else max(found)
+            sizes[-1] += self.plan.block_row * self.plan.block_column * self.outline.stored_width
+        return sum(sizes) if self.steps > 1 else max(sizes)
 
     @property
     def operand_bytes(self) -> int:

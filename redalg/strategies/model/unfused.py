@@ -33,8 +33,8 @@ def predict_unfused(
     blocks = [one for one in chain_of(form).blocks if is_product(one)]
     width = min(DTYPES[dtype].bytes for dtype in problem.dtypes.values())
     rate = device.memory_gb_s * 1e3 * H200.memory
-    moved = [width * sum(elements(one.loops, problem) for one in (block.output, *block.inputs)) for block in blocks]
-    memory = [one / rate for one in moved]
+    traffic = [width * sum(elements(one.loops, problem) for one in (block.output, *block.inputs)) for block in blocks]
+    memory = [one / rate for one in traffic]
     compute = [product_us(one, problem, device, width) for one in blocks]
     others = max(0, operations - len(blocks)) * 2 * largest_bytes / rate
     launch = operations * OPERATION_US

@@ -50,16 +50,16 @@ def work_of(form: FusedForm) -> Work:
     weights = {(pivot.value, q) for one in form.accumulators for pivot, q in one.weight}
     inner = {part for term in terms for part in term.atoms(exp)}
     streamed = form.cascade.axis
-    read = {one for term in terms for one in elements_of(term) if streamed in free_axes(one)}
-    moved = [coefficient for one in form.accumulators for _, coefficient in one.transition]
+    elements = {one for term in terms for one in elements_of(term) if streamed in free_axes(one)}
+    transitions = [coefficient for one in form.accumulators for _, coefficient in one.transition]
     return Work(
         operations=sum(1 + int(count_ops(term)) for term in terms),
         exponentials=len(weights) or len(inner),
         rescaling=len(weights),
-        merging=sum(2 + int(count_ops(one)) for one in moved) + 4 * len(form.pivots),
+        merging=sum(2 + int(count_ops(one)) for one in transitions) + 4 * len(form.pivots),
         rescaled=sum(bool(one.weight) for one in wide),
         reductions=len(form.extrema) + len(form.structures) + len(narrow) + len(form.shifted),
         slots=len(form.slots) - len(wide),
         wide=len(wide),
-        reads=tuple((one.name, one.indices[-1] == streamed) for one in sorted(read, key=str)),
+        reads=tuple((one.name, one.indices[-1] == streamed) for one in sorted(elements, key=str)),
     )

@@ -42,11 +42,11 @@ def values_dtype(expr: Expr, problem: Problem) -> str:
 
 def product_dtype(left: str, right: str, problem: Problem, device: DeviceSpec) -> str:
     """The dtype in which two operands of the given dtypes are multiplied."""
-    known = {left, right}
-    for dtype, held in HOLDS.items():
+    dtypes = {left, right}
+    for dtype, values in HOLDS.items():
         if (
-            known <= held | roundable_operands(dtype, problem)
-            and known & held
+            dtypes <= values | roundable_operands(dtype, problem)
+            and dtypes & values
             and (not is_eight_bits(dtype) or device.fp8)
         ):
             return dtype

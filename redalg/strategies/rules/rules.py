@@ -37,8 +37,8 @@ def choose(form: FusedForm, problem: Problem, target: str) -> Schedule:
 
 def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Schedule:
     """Choose the schedule of a form for a device; it serves the run-time sizes up to the next power of two."""
-    rounded = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
-    problem = replace(problem, sizes={**problem.sizes, **rounded})
+    bounds = {name: power_of_two(problem.sizes[name]) for name in problem.varying}
+    problem = replace(problem, sizes={**problem.sizes, **bounds})
     binding = bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.all_sizes(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
@@ -99,8 +99,8 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
     if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
         stages, special = INNER_STAGES if cores else stages, False
-    left = "shared" if facts.wide else "registers"
-    unit = TensorCores(threads, left) if cores else ScalarCores(threads)
+    operands = "shared" if facts.wide else "registers"
+    unit = TensorCores(threads, operands) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit, inner=cut)
 
@@ -224,8 +224,8 @@ def trims(form: FusedForm, problem: Problem) -> bool:
 
 def has_bias(form: FusedForm, binding: Binding) -> bool:
     """Tell if an input is indexed by both the row and the streamed axis."""
-    read = [free_axes(one) for one in form.cascade.elements()]
-    return any(binding.streamed in axes and binding.rows & axes for axes in read if not by_group(axes, binding))
+    axes_read = [free_axes(one) for one in form.cascade.elements()]
+    return any(binding.streamed in axes and binding.rows & axes for axes in axes_read if not by_group(axes, binding))
 
 
 def by_group(axes: AbstractSet[Axis], binding: Binding) -> bool:
@@ -239,13 +239,13 @@ LEAST_PART = 32
 
 def equal_part(form: FusedForm) -> int:
     """The length that tiles of the streamed axis must divide to lie within one part of it; 0 if any will do."""
-    axis, found = form.cascade.axis, list[int]()
+    axis, lengths = form.cascade.axis, list[int]()
     for element in form.cascade.elements():
         for part in element.atoms(floor, Mod):
             above, below = part.args[0].as_numer_denom() if isinstance(part, floor) else part.args
             if above == axis and below.is_Integer:
-                found.append(int(below))
-    return gcd(*found)
+                lengths.append(int(below))
+    return gcd(*lengths)
 
 
 def has_aligned_rows(form: FusedForm, problem: Problem) -> bool:
@@ -263,13 +263,13 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     """Tell if every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
     if device.target == "c":
         return False
-    made = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
+    dtypes = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
     terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
     for term in terms:
         first, *others = (values_dtype(factor, problem) for factor in grouped(term, ()))
-        made |= {product_dtype(first, other, problem, device) for other in others}
+        dtypes |= {product_dtype(first, other, problem, device) for other in others}
     tf32 = {"float32"} if problem.precision == "tf32" else set()
-    return made <= set(HOLDS) | tf32
+    return dtypes <= set(HOLDS) | tf32
 
 
 def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
@@ -286,8 +286,8 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     if form.structures:
         lanes = min(1024, power_of_two(max(length, 128)))
         return row_schedule(device, binding, (1, lanes), 128, "thread")
-    known = binding.streamed.name not in problem.varying
-    if known and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
+    fixed_length = binding.streamed.name not in problem.varying
+    if fixed_length and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         return on_chip(device, binding, length, rows, vector(problem))
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
     threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256

@@ -57,20 +57,20 @@ class Candidates(Sequence[Candidate]):
     """
 
     def __init__(
-        self, listed: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None
+        self, entries: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None
     ) -> None:
         self.title = title
-        self._listed, self._builds = tuple(listed), builds
-        self._read, self._working = 0, list[Candidate]()
+        self._entries, self._builds = tuple(entries), builds
+        self._next, self._buildable = 0, list[Candidate]()
 
     def _up_to(self, count: int | None) -> list[Candidate]:
         """Build candidates until `count` work (all candidates if None); return those that work so far."""
-        while self._read < len(self._listed) and (count is None or len(self._working) < count):
-            entry = self._listed[self._read]
-            self._read += 1
+        while self._next < len(self._entries) and (count is None or len(self._buildable) < count):
+            entry = self._entries[self._next]
+            self._next += 1
             if self._builds is None or self._builds(entry.plan):
-                self._working.append(entry)
-        return self._working
+                self._buildable.append(entry)
+        return self._buildable
 
     @overload
     def __getitem__(self, place: int) -> Candidate: ...
@@ -78,14 +78,14 @@ class Candidates(Sequence[Candidate]):
     def __getitem__(self, place: slice) -> Candidates: ...
     def __getitem__(self, place: int | slice) -> Candidate | Candidates:
         if isinstance(place, slice):
-            known = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
-            return Candidates(self._up_to(place.stop if known else None)[place], self.title)
+            has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
+            return Candidates(self._up_to(place.stop if has_end else None)[place], self.title)
         return self._up_to(place + 1 if place >= 0 else None)[place]
 
     def __iter__(self) -> Iterator[Candidate]:
         place = 0
         while len(self._up_to(place + 1)) > place:
-            yield self._working[place]
+            yield self._buildable[place]
             place += 1
 
     def __len__(self) -> int:
@@ -93,12 +93,12 @@ class Candidates(Sequence[Candidate]):
 
     def table(self, most: int | None = LINES) -> Table:
         """The table of the first `most` candidates; of all if None."""
-        shown = self._up_to(most)[:most]
+        first = self._up_to(most)[:most]
         rows = tuple((str(place), f"{entry.predicted_us:.2f}", entry.bound, entry.expression, str(entry.plan))
-                     for place, entry in enumerate(shown))  # fmt: skip
-        left = len(self._listed) - self._read
-        more = len(self._working) > len(shown) or left
-        note = f"the first {len(shown)} of at most {len(self._working) + left} candidates" if more else ""
+                     for place, entry in enumerate(first))  # fmt: skip
+        rest = len(self._entries) - self._next
+        more = len(self._buildable) > len(first) or rest
+        note = f"the first {len(first)} of at most {len(self._buildable) + rest} candidates" if more else ""
         return Table(self.title, ("", "predicted µs", "bound", "expression", "plan"), rows, note)
 
     def __str__(self) -> str:
@@ -114,15 +114,15 @@ def rank_candidates(
     space: Space, others: Iterable[Candidate] = (), builds: Callable[[AnySchedule], bool] | None = None
 ) -> Candidates:
     """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
-    listed = [*(candidate(space, plan, said) for said, plan in space.rank()), *others]
-    listed.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
-    return Candidates(listed, f"plans for {space.device.part}, predicted", builds)
+    entries = [*(candidate(space, plan, prediction) for prediction, plan in space.rank()), *others]
+    entries.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
+    return Candidates(entries, f"plans for {space.device.part}, predicted", builds)
 
 
-def candidate(space: Space, schedule: Schedule, said: Prediction) -> Candidate:
+def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:
     """Return a schedule with the prediction of the model for it."""
     nest = Traffic(space.outline, numbers_of(schedule)).nest
-    return Candidate(schedule, said.time_us, said.bound, str(nest), said.smem_bytes)
+    return Candidate(schedule, prediction.time_us, prediction.bound, str(nest), prediction.smem_bytes)
 
 
 @final
@@ -135,11 +135,11 @@ class Neighbourhood:
     @staticmethod
     def of(schedules: Iterable[AnySchedule]) -> Neighbourhood:
         """The neighbourhood of a space's schedules."""
-        found = Neighbourhood()
+        neighbourhood = Neighbourhood()
         for schedule in schedules:
             for key in keys(schedule):
-                found.groups[key].append(schedule)
-        return found
+                neighbourhood.groups[key].append(schedule)
+        return neighbourhood
 
     def beside(self, schedule: AnySchedule) -> list[AnySchedule]:
         """Those that differ from a schedule in one choice, in the space's order."""
@@ -149,5 +149,5 @@ class Neighbourhood:
 def keys(schedule: AnySchedule) -> Iterator[Hashable]:
     """The keys of a schedule: for each choice, all the other choices."""
     choices = choices_of(schedule)
-    chosen = tuple(choices.get(name) for name in VARIED)
-    return ((place, chosen[:place], chosen[place + 1 :]) for place in range(len(VARIED)))
+    values = tuple(choices.get(name) for name in VARIED)
+    return ((place, values[:place], values[place + 1 :]) for place in range(len(VARIED)))

@@ -113,12 +113,12 @@ def funnel(chain: Chain, extents: Mapping[str, int], widths: Mapping[str, int], 
     choices = prod(-(-extents[loop] // STEP) for loop in chain.loops)
     different = tuple({sub_tiling(chain, nest): None for nest in everything})
     small = tuple(nest for nest in different if not keeps_partial_tiles(chain, nest))
-    unpadded = list(tilings(chain, extents))
-    fitting = sum(shared_bytes(chain, one, widths) <= SLACK * smem_bytes for one in unpadded)
+    exact = list(tilings(chain, extents))
+    fit = sum(shared_bytes(chain, one, widths) <= SLACK * smem_bytes for one in exact)
     return Funnel((
         Stage("all", everything, len(everything) * choices),
         Stage("rule 1: sub-tilings", different, len(different) * choices),
         Stage("rule 2: no partial intermediates", small, len(small) * choices),
-        Stage("rule 3: padding", small, len(small) * len(unpadded)),
-        Stage("rule 4: shared memory", small, len(small) * fitting),
+        Stage("rule 3: padding", small, len(small) * len(exact)),
+        Stage("rule 4: shared memory", small, len(small) * fit),
     ))  # fmt: skip

@@ -105,15 +105,13 @@ class Found(Generic[C]):
     def table(self, title: str = "", most: int | None = LINES) -> Table:
         """The table of the `most` fastest trials, the fastest first (MCFuser, Table IV and Fig. 11, in one)."""
         best, turns = self.best, max((one.turn for one in self.trials), default=0)
-        ordered = sorted(self.trials, key=time_of)
-        shown = ordered if most is None else ordered[:most]
-        rows = tuple(cells(one, best) for one in shown)
-        left = f"; {len(ordered) - len(shown)} more" if len(shown) < len(ordered) else ""
-        said = (f"{len(self.trials)} of {self.listed} candidates in {turns} rounds, {len(self.failures)} failed; "
-                f"stopped: {self.stopped}{left}")  # fmt: skip
-        return Table(
-            title, ("round", "predicted µs", "measured µs", "of best", "candidate, or why it failed"), rows, said
-        )
+        trials = sorted(self.trials, key=time_of)
+        best_trials = trials if most is None else trials[:most]
+        rows = tuple(cells(one, best) for one in best_trials)
+        rest = f"; {len(trials) - len(best_trials)} more" if len(best_trials) < len(trials) else ""
+        note = (f"{len(self.trials)} of {self.listed} candidates in {turns} rounds, {len(self.failures)} failed; "
+                f"stopped: {self.stopped}{rest}")  # fmt: skip
+        return Table(title, COLUMNS, rows, note)
 
     def __str__(self) -> str:
         return str(self.table())
@@ -213,8 +211,8 @@ class State(Generic[C]):
     def batch(self, population: Sequence[C], starts: Sequence[C]) -> list[C]:
         """The starts, then the n best of a generation that were not tried yet; of the whole space if it has none."""
         fresh = self.fresh(population) or self.fresh(self.space)
-        ranked = [*dict.fromkeys([*starts, *sorted(fresh, key=self.estimate_of)])]
-        return ranked[: max(self.limits.batch, len(starts))]
+        order = [*dict.fromkeys([*starts, *sorted(fresh, key=self.estimate_of)])]
+        return order[: max(self.limits.batch, len(starts))]
 
     def fresh(self, among: Sequence[C]) -> list[C]:
         """The candidates that were not tried, and may work."""
@@ -223,20 +221,22 @@ class State(Generic[C]):
     def record(self, batch: Sequence[C], outcomes: Sequence[Outcome]) -> float:
         """Keep the outcomes; return the time of the fastest."""
         turn = 1 + max((one.turn for one in self.tried.values()), default=0)
-        made = [Trial(candidate, self.estimate_of(candidate), got.measured_us, got.failure, turn)
-                for candidate, got in zip(batch, outcomes, strict=True)]  # fmt: skip
-        self.tried.update({one.candidate: one for one in made})
-        return min(map(time_of, made))
+        trials = [Trial(candidate, self.estimate_of(candidate), outcome.measured_us, outcome.failure, turn)
+                  for candidate, outcome in zip(batch, outcomes, strict=True)]  # fmt: skip
+        self.tried.update({one.candidate: one for one in trials})
+        return min(map(time_of, trials))
 
     def next(self, population: Sequence[C]) -> list[C]:
         """The next generation: N parents, each with one choice changed, and the best N of those before them."""
-        known = dict.fromkeys([*population, *self.tried])
-        kept = sorted((one for one in known if self.works(one)), key=self.estimate_of)[: self.limits.population]
-        if not kept:
+        candidates = dict.fromkeys([*population, *self.tried])
+        survivors = sorted((one for one in candidates if self.works(one)), key=self.estimate_of)[
+            : self.limits.population
+        ]
+        if not survivors:
             return self.draw(self.limits.population)
-        weights = [1e-9 + 1 / max(self.estimate_of(one), 1e-9) for one in kept]
-        parents = self.random.choices(kept, weights, k=self.limits.population)
-        return list(dict.fromkeys([*self.mutate(parents), *kept]))
+        weights = [1e-9 + 1 / max(self.estimate_of(one), 1e-9) for one in survivors]
+        parents = self.random.choices(survivors, weights, k=self.limits.population)
+        return list(dict.fromkeys([*self.mutate(parents), *survivors]))
 
     def works(self, candidate: C) -> bool:
         """Tell if a candidate is not known to fail."""
@@ -248,6 +248,6 @@ class State(Generic[C]):
             beside = self.neighbours(parent)
             yield self.random.choice(beside) if beside else parent
 
-    def result(self, stopped: str) -> Found[C]:
-        """The result of the search; `stopped` is the reason why it stopped."""
-        return Found(tuple(self.tried.values()), len(self.space), stopped)
+    def result(self, reason: str) -> Found[C]:
+        """The result of the search, and the reason why it stopped."""
+        return Found(tuple(self.tried.values()), len(self.space), reason)

@@ -17,7 +17,6 @@ from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import product
-from operator import itemgetter
 from typing import final
 
 from redalg.expression.contents import free_axes
@@ -163,12 +162,11 @@ class Space:
 
         Rule 4 leaves in some that are estimated to need more shared memory than a block has: these are the last.
         """
-        most, found = self.device.smem_bytes, []
+        most, entries = self.device.smem_bytes, list[tuple[Prediction, int, Schedule]]()
         for schedule, traffic in self.traffics(merges, persistent=persistent):
-            said = predict_traffic(traffic)
-            found.append((said.smem_bytes > most, said.time_us, abs(traffic.plan.stages - STAGES), said, schedule))
-        found.sort(key=itemgetter(0, 1, 2))
-        return [(said, schedule) for *_, said, schedule in found]
+            entries.append((predict_traffic(traffic), abs(traffic.plan.stages - STAGES), schedule))
+        entries.sort(key=lambda one: (one[0].smem_bytes > most, one[0].time_us, one[1]))
+        return [(prediction, schedule) for prediction, _, schedule in entries]
 
     def preferred_schedule(self) -> Schedule:
         """The schedule that is taken without measuring: the rules', unless the model promises more than its error.
@@ -177,36 +175,32 @@ class Space:
         carry the streamed axis. The tiles of that axis were powers of two, a kernel merged the parts, and every tile
         had a block. Other forms, and those that read by pages, keep the rules' schedule.
         """
-        ruled = numbers_of(self.rules_schedule)
-        if not self.is_calibrated(ruled):
+        plan = numbers_of(self.rules_schedule)
+        if not self.is_calibrated(plan):
             return self.rules_schedule
-        ranked = self.rank((ruled.merge,), persistent=False)
-        promise, best = next(one for one in ranked if is_power_of_two(numbers_of(one[1]).block_streamed))
+        ranking = self.rank((plan.merge,), persistent=False)
+        promise, best = next(one for one in ranking if is_power_of_two(numbers_of(one[1]).block_streamed))
         better = DOUBT * promise.time_us + DOUBT_US < self.predict(self.rules_schedule).time_us
         return replace(best, origin="model", predicted_us=promise.time_us) if better else self.rules_schedule
 
-    def is_calibrated(self, ruled: Plan) -> bool:
+    def is_calibrated(self, plan: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space."""
-        if not in_order(self.form) or ruled.along_rows:
+        if not in_order(self.form) or plan.along_rows:
             return False
         rows = not self.form.places and not self.outline.carried and not self.binding.plain
-        fitted = ruled.tensor_cores and self.form.cascade.producers if ruled.multiplies else rows
-        return self.device.wgmma and bool(fitted)
+        trained = plan.tensor_cores and self.form.cascade.producers if plan.multiplies else rows
+        return self.device.wgmma and bool(trained)
 
     def loses_to(self, promise_us: float) -> bool:
         """Tell if a form that is no kernel beats the plan taken without measuring, by more than the model's error."""
-        ruled = numbers_of(self.rules_schedule)
+        plan = numbers_of(self.rules_schedule)
         promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
-        if not self.is_calibrated(ruled) or promise_us >= self.predict(self.rules_schedule).time_us:
+        if not self.is_calibrated(plan) or promise_us >= self.predict(self.rules_schedule).time_us:
             return False
         return promise_us < self.predict(self.preferred_schedule()).time_us
 
-    def may_fit(self, schedule: Schedule) -> bool:
-        """Tell if the tiles of a schedule are estimated to fit a block's shared memory (rule 4)."""
-        return self.has_room(Traffic(self.outline, numbers_of(schedule)))
-
     def has_room(self, traffic: Traffic) -> bool:
-        """Tell if the tiles of a traffic fit, within the error of the estimate."""
+        """Tell if the tiles of a traffic fit a block's shared memory, within the error of the estimate (rule 4)."""
         return traffic.smem_bytes <= SLACK * self.device.smem_bytes
 
     @property
@@ -231,8 +225,8 @@ class Space:
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
-        placed = all(length in allowed for length, allowed in zip(lengths, self.tiles(), strict=True))
-        return placed and pipeline in list[object](self.pipelines()) and self.has_registers(plan)
+        fits = all(length in choices for length, choices in zip(lengths, self.tiles(), strict=True))
+        return fits and pipeline in list[object](self.pipelines()) and self.has_registers(plan)
 
     def schedule_of_levels(self, levels: tuple[Level, ...]) -> Schedule:
         """The schedule of levels that make one."""
@@ -305,10 +299,10 @@ class Space:
             (False, True) if cores and self.device.wgmma and has_aligned_rows(self.form, self.problem) else (False,)
         )
         lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
-        for stages, threads, loads, left in product((0, 1, 2, 3, 4), (128, 256), special, lefts):
-            alone = left == "registers" or threads == 256
+        for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256), special, lefts):
+            alone = operands == "registers" or threads == 256
             if (loads or not varies or stages < 2) and (stages or not loads) and alone:
-                yield stages, loads, TensorCores(threads, left) if cores else ScalarCores(threads)
+                yield stages, loads, TensorCores(threads, operands) if cores else ScalarCores(threads)
 
     # ---- elementwise terms -------------------------------------------------------------------------------------------
 
@@ -427,5 +421,5 @@ def fits_registers(plan: Plan, form: FusedForm) -> bool:
     columns = plan.block_column if plan.binding.contracted else 0
     wide = sum(len(one.factors) > 1 for one in form.accumulators)
     tile = plan.block_row * plan.block_streamed if form.cascade.producers else 0
-    held = (plan.block_row * columns * wide + tile) // plan.threads
-    return held <= min(200, REGISTERS // plan.threads - 40)
+    numbers = (plan.block_row * columns * wide + tile) // plan.threads
+    return numbers <= min(200, REGISTERS // plan.threads - 40)
