@@ -120,7 +120,7 @@ class Moves:
                  for structure in form.structures]  # fmt: skip
         made += [Equation(one.value, one.source) for one in self.renamed]
         made += [Equation(one.value, self._over("sum", one.term)) for one in self.still]
-        made += [Equation(one.value, self._centre(one), "≈") for one in form.shifted]
+        made += [Equation(one.value, self._centre(one), "≈") for one in form.slot_pivots]
         return made + [Equation(one.value, self._over("sum", one.term)) for one in self.moving]
 
     def live(self, term: Expr) -> Expr:
@@ -134,7 +134,7 @@ class Moves:
         """The natural centre of a segment: its displacement from 0, with the sums that it moves taken at 0."""
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return self._over("sum", pivot.generator) / self._over("sum", S.One)
-        at_zero = dict.fromkeys((one.value for one in self.form.shifted), S.Zero)
+        at_zero = dict.fromkeys((one.value for one in self.form.slot_pivots), S.Zero)
         sums = {one.value: self._over("sum", one.term.xreplace(at_zero)) for one in self.moving}
         return pivot.source.xreplace(sums)
 
@@ -150,7 +150,7 @@ class Moves:
     @property
     def centred(self) -> tuple[Pivot, ...]:
         """Pivots that are found anew at every merge."""
-        return tuple(one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL)
+        return tuple(one for one in self.form.slot_pivots if one.policy is PivotPolicy.TILE_LOCAL)
 
     @property
     def displaced(self) -> tuple[Pivot, ...]:
@@ -160,7 +160,7 @@ class Moves:
 
     def moves(self, accumulator: Accumulator) -> bool:
         """Tell if a sum depends on the place of a centre that is found from the data."""
-        deltas = {pivot.displacement for pivot in self.form.shifted}
+        deltas = {pivot.displacement for pivot in self.form.slot_pivots}
         return any(values_of(c) & deltas for _, c in accumulator.transition)
 
     @property
@@ -177,8 +177,8 @@ class Moves:
 
     def moved(self, accumulator: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
         """A(c→c′)·a for the state that `naming` means."""
-        ends = {one.departure: naming(one.value) for one in self.form.shifted}
-        ends |= {one.arrival: to(one.value) for one in self.form.shifted}
+        ends = {one.departure: naming(one.value) for one in self.form.slot_pivots}
+        ends |= {one.arrival: to(one.value) for one in self.form.slot_pivots}
         known = {**deltas, **ends}
         total = Add(*(c.xreplace(known) * naming(value) for value, c in accumulator.transition))
         return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in accumulator.weight))
@@ -253,7 +253,7 @@ class Moves:
             for accumulator in self.form.accumulators
         }
         made += self._deltas(each, each, own, late=False) + [sums[one] for one in self.still]
-        made += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
+        made += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.slot_pivots]
         return made + self._deltas(each, each, own, late=True) + [sums[one] for one in self.moving]
 
     @property
@@ -274,7 +274,7 @@ class Moves:
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return self._rescaled(pivot, self.segment, self.segment)
         deltas = self.displacements(self.segment)
-        deltas |= {one.displacement: -self._rescaled(one, self.segment, self.segment) for one in self.form.shifted}
+        deltas |= {one.displacement: -self._rescaled(one, self.segment, self.segment) for one in self.form.slot_pivots}
         sums = {one.value: self._fold("sum", self.moved(one, self.segment, own, deltas)) for one in self.moving}
         return pivot.source.xreplace(sums)
 
@@ -292,7 +292,7 @@ class Moves:
         made += [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.still]
         made += [
             Equation(prime_slot(pivot.value), self._next_centre(pivot, piece), "≈" if pivot in self.centred else "=")
-            for pivot in form.shifted
+            for pivot in form.slot_pivots
         ]
         made += self._deltas(own, own, prime_slot, late=True) + self._deltas(hat_slot, piece, prime_slot, late=True)
         return made + [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.moving]
@@ -309,7 +309,7 @@ class Moves:
         """c + the displacement of both pieces together from c; for a slope between scaled generators, from 0."""
         if not pivot.is_found:
             return self._rescaled(pivot, own, own)
-        start = {one: S.Zero if one.onto else self._rescaled(one, own, own) for one in self.form.shifted}
+        start = {one: S.Zero if one.onto else self._rescaled(one, own, own) for one in self.form.slot_pivots}
         here, there = self.displacements(own), self.displacements(hat_slot)
         here |= {one.displacement: c - self._rescaled(one, own, own) for one, c in start.items()}
         there |= {one.displacement: c - self._rescaled(one, hat_slot, piece) for one, c in start.items()}
@@ -370,7 +370,7 @@ class Moves:
         above, below = fraction(factor(together(rest)))
         sums = {meaning.xreplace(opaque): value for value, meaning in self._unmoved().items()}
         plain = {dummy: one for one, dummy in opaque.items()}
-        slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.shifted]
+        slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.slot_pivots]
         slots += [one.value for one in self.form.accumulators]
         named = {hat_slot(one): piece(one) for one in slots}
         return still.xreplace(plain).xreplace(named) + from_the_piece(above / below.xreplace(sums)).xreplace(

@@ -117,15 +117,15 @@ class RunningCast(Node):
         return str(self.args[2].name)
 
     @property
-    def written(self) -> Expr:
+    def quotient(self) -> Expr:
         """cast(g·h)/h, as mathematics writes it."""
         return Cast(self.args[0] * self.args[1], self.args[2]) / self.args[1]
 
     def _sympystr(self, printer: Any) -> str:
-        return str(printer._print(self.written))
+        return str(printer._print(self.quotient))
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        body = str(printer._print(self.written))
+        body = str(printer._print(self.quotient))
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
 
 

@@ -156,11 +156,11 @@ def _collected_alike(node: Expr, args: Sequence[Any]) -> bool:
     dropped = first is S.Zero or (node.is_Mul and first is S.One)
     if any(one.is_Number for one in args[1:]) or dropped or not all(map(_stands_for, node.args, args)):
         return False
-    parts = {_collected_by(one) if node.is_Mul else one.as_coeff_Mul()[1] for one in args}
+    parts = {_collection_key(one) if node.is_Mul else one.as_coeff_Mul()[1] for one in args}
     return len(parts) == len(args) and not any(isinstance(one, node.func) for one in args)
 
 
-def _collected_by(factor: Expr) -> Any:
+def _collection_key(factor: Expr) -> Any:
     """The key by which SymPy collects a factor: its base, and u for exp(c·u)."""
     return (exp, factor.args[0].as_coeff_Mul()[1]) if isinstance(factor, exp) else factor.as_base_exp()[0]
 

@@ -102,9 +102,9 @@ class Reduce(Node):
         clash = (set(self.bound) & sympify(new).free_symbols) - old.free_symbols
         if not clash or not old.free_symbols & self.free_symbols:
             return None
-        return self.freshened(clash, new.free_symbols)._subs(old, new)
+        return self.rename_bound(clash, new.free_symbols)._subs(old, new)
 
-    def freshened(self, axes: set[Axis], taken: set[Any]) -> Reduce:
+    def rename_bound(self, axes: set[Axis], taken: set[Any]) -> Reduce:
         """Rename bound axes so that they clash with no name in `taken` (α-renaming: exact by definition)."""
         names = {symbol.name for symbol in taken | self.expr.free_symbols if hasattr(symbol, "name")}
         renaming = {axis: axis.renamed(_fresh(axis.name, names)) for axis in self.bound if axis in axes}
@@ -112,7 +112,7 @@ class Reduce(Node):
 
     def _eval_derivative(self, symbol: Expr) -> Expr:
         clash = set(self.bound) & symbol.free_symbols
-        node = self.freshened(clash, symbol.free_symbols) if clash else self
+        node = self.rename_bound(clash, symbol.free_symbols) if clash else self
         inner = [one.diff(symbol) for one in node.operands]
         if all_zero(inner):
             return S.Zero

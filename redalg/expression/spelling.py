@@ -100,7 +100,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
-def missing(name: str) -> AttributeError:
+def missing_name_error(name: str) -> AttributeError:
     """The error for a name that redalg does not have, with its spelling here if array libraries have it."""
     advice = spelling_of(name)
     if advice is None and hasattr(sympy, name):

@@ -96,12 +96,12 @@ class Structure:
     place: Axis | None = None
 
     @property
-    def ranked(self) -> bool:
+    def is_ranked(self) -> bool:
         """Tell if its elements are ranked."""
         return self.monoid.name in RANKED
 
     @property
-    def placed(self) -> bool:
+    def has_place_component(self) -> bool:
         """Tell if a component is a place."""
         return self.monoid.name in PLACED
 
@@ -181,7 +181,7 @@ class Pivot:
         return magnitude_of(self.scales)
 
     @property
-    def shifted(self) -> Expr:
+    def residual(self) -> Expr:
         """u − c, or u if it is only scaled."""
         return self.generator if self.is_level else self.generator - self.value
 
@@ -235,7 +235,7 @@ class Accumulator:
         return not self.weight and self.factors == (S.One,)
 
     @property
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Tell if the first factor is a weight at its maximum, in [0, 1], so that 16 bits hold it."""
         return bool(self.weight) and self.factors[0] is S.One
 
@@ -318,7 +318,7 @@ class FusedForm:
         return tuple(made)
 
     @property
-    def held(self) -> tuple[Value, ...]:
+    def independent_values(self) -> tuple[Value, ...]:
         """The slots of reductions of x alone."""
         return (*(one.value for one in self.extrema), *(value for one in self.structures for value in one.values))
 
@@ -328,12 +328,12 @@ class FusedForm:
         return frozenset(one.place for one in self.structures if one.place is not None)
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Tell if pieces must be merged in the order of the streamed axis."""
         return not all(one.monoid.commutative for one in self.structures)
 
     @property
-    def shifted(self) -> tuple[Pivot, ...]:
+    def slot_pivots(self) -> tuple[Pivot, ...]:
         """The pivots that are found from the data of each block, and so are merged by re-centring."""
         return tuple(one for one in self.pivots if one.has_slot)
 
@@ -347,7 +347,7 @@ class FusedForm:
     @property
     def is_tilted(self) -> bool:
         """Tell if a slope is found from the data of each block."""
-        return any(one.is_found for one in self.shifted if one.policy is PivotPolicy.SLOPE)
+        return any(one.is_found for one in self.slot_pivots if one.policy is PivotPolicy.SLOPE)
 
     @property
     def links(self) -> int:
@@ -357,12 +357,12 @@ class FusedForm:
     @property
     def shares_slopes(self) -> bool:
         """Tell if lanes may share every slope: none is between generators that each lane scales in its own way."""
-        return not any(one.scales or one.onto for one in self.shifted if one.policy is PivotPolicy.SLOPE)
+        return not any(one.scales or one.onto for one in self.slot_pivots if one.policy is PivotPolicy.SLOPE)
 
     @property
     def is_lanewise(self) -> bool:
         """Tell if lanes keep states of their own pivots: not with a slope, nor a scaled shift that no sum finds."""
-        scaled = (one for one in self.shifted if one.scales)
+        scaled = (one for one in self.slot_pivots if one.scales)
         return not self.is_tilted and all(one.policy is PivotPolicy.TILE_LOCAL for one in scaled)
 
     @property
@@ -390,13 +390,13 @@ class FusedForm:
 
     def verify(self) -> None:
         """Check the grammar: every symbol is made before it is used, and every transition stays in the state."""
-        known = {*self.held} | {one.value for one in self.pivots}
+        known = {*self.independent_values} | {one.value for one in self.pivots}
         for structure in self.structures:
-            if values_of(structure.term) & {*self.held, *self.cascade.values}:
+            if values_of(structure.term) & {*self.independent_values, *self.cascade.values}:
                 raise AssertionError(f"the structure {structure.values} uses values, which no block holds")
         sums = {one.value for one in self.accumulators}
         for pivot in self.pivots:
-            unknown = values_of(pivot.source) - {*self.held}
+            unknown = values_of(pivot.source) - {*self.independent_values}
             if pivot.has_slot:
                 unknown -= sums | {one.value for one in self.pivots}
             if unknown:

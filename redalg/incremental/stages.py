@@ -42,14 +42,14 @@ class Stages:
         return self.forms[self.place + 1 :]
 
     @property
-    def returned(self) -> tuple[FormOutput, ...]:
+    def outputs(self) -> tuple[FormOutput, ...]:
         """The outputs that a call returns."""
         return self.given.outputs
 
     @property
-    def handed_on(self) -> tuple[FormOutput, ...]:
+    def intermediates(self) -> tuple[FormOutput, ...]:
         """The outputs that one stage makes for another."""
-        returned = {output.name for output in self.returned}
+        returned = {output.name for output in self.outputs}
         return tuple(output for form in self.forms for output in form.outputs if output.name not in returned)
 
     @property
@@ -61,14 +61,14 @@ class Stages:
             known |= {reduction.value: reduction.dtype for reduction in form.cascade.reductions}
             found |= {output.name: dtype_of(output.expr, known) for output in form.outputs}
             found |= {output.name: dtype_of(output.expr, known) for output in form.cascade.outputs}
-        return {output.name: found[output.name] for output in self.handed_on if found.get(output.name)}
+        return {output.name: found[output.name] for output in self.intermediates if found.get(output.name)}
 
     @property
     def elements(self) -> tuple[Element, ...]:
         """The input elements that occur, stage by stage."""
         return tuple(element for form in self.forms for element in form.cascade.elements())
 
-    def mapped(self, change: Callable[[FusedForm], FusedForm]) -> Stages:
+    def map_forms(self, change: Callable[[FusedForm], FusedForm]) -> Stages:
         """Every form changed; what a call returns stays."""
         return replace(self, forms=tuple(map(change, self.forms)))
 

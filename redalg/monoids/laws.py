@@ -139,7 +139,7 @@ def _samples(kind: Monoid, number: int, seed: int, cases: int) -> Iterator[tuple
 DISTRIBUTES = "(a ⊕ b) ⊗ c = (a ⊗ c) ⊕ (b ⊗ c) (distributivity)"
 
 
-def undistributed(pair: Semiring, seed: int = 0, cases: int = 4 * CASES) -> Violation | None:
+def distributivity_violation(pair: Semiring, seed: int = 0, cases: int = 4 * CASES) -> Violation | None:
     """The first case in which ⊗ does not distribute over ⊕."""
     random, plus = Random(seed), monoid(pair.plus)
 

@@ -19,7 +19,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.incremental.arrange.orient import orient_products
-from redalg.incremental.fixed import fixed
+from redalg.incremental.fix_pivots import fix_pivots
 from redalg.incremental.form import Accumulator, FusedForm
 from redalg.incremental.remembered import Remembered
 from redalg.strategies.binding import bind_axes, column_axis, ordered_free
@@ -42,7 +42,7 @@ def arrange_products(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
 
 
 def _arrange(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
-    *others, last = (fixed(one, column_axis(one, sizes)) for one in candidates(orient_products(form), sizes))
+    *others, last = (fix_pivots(one, column_axis(one, sizes)) for one in candidates(orient_products(form), sizes))
     for candidate in others:
         try:
             bind_axes(candidate, sizes)
@@ -57,7 +57,7 @@ def candidates(form: FusedForm, sizes: Mapping[str, int]) -> Iterator[FusedForm]
 
     A structure that is joined lane by lane may stand beside plain sums only.
     """
-    by_lane = any(not one.ranked for one in form.structures)
+    by_lane = any(not one.is_ranked for one in form.structures)
     if any(len(one.factors) > 1 for one in form.accumulators) and not by_lane:
         yield form
         pairs = permutations(ordered_free(form), 2)

@@ -28,7 +28,7 @@ from redalg.expression.rebuild import with_args
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 from redalg.incremental.stages import Stages
-from redalg.monoids import held_as
+from redalg.monoids import state_monoid
 from redalg.strategies.plan import Problem, shape_of
 
 LIMIT = 2**31
@@ -48,7 +48,7 @@ def coalesce_axes(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
 
 def restore_places(stages: Stages) -> Stages:
     """Place outputs of stages where the caller has them: stages that were divided are derived from cascades."""
-    known = {output.name: output for output in stages.returned if output.given}
+    known = {output.name: output for output in stages.outputs if output.given}
 
     def restore(stage: FusedForm) -> FusedForm:
         made = tuple(replace(output, given=known[output.name].given, places=known[output.name].places,
@@ -56,7 +56,7 @@ def restore_places(stages: Stages) -> Stages:
                      if output.name in known else output for output in stage.outputs)  # fmt: skip
         return replace(stage, outputs=made)
 
-    return stages.mapped(restore) if known else stages
+    return stages.map_forms(restore) if known else stages
 
 
 def joint_axes(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
@@ -71,7 +71,7 @@ def joint_axes(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
 
 def check_order(reduction: Reduction, cascade: Cascade) -> None:
     """Refuse a reduction whose result depends on the order or the places of its elements."""
-    held = held_as(reduction.monoid)
+    held = state_monoid(reduction.monoid)
     place = Symbol("place")
     lifted = held.lift(*(Symbol(f"x{number}") for number in range(len(held.domains))), place)
     if not held.commutative or any(part.has(place) for part in lifted):
@@ -95,7 +95,7 @@ def _once(stages: Stages, problem: Problem, several: tuple[Axis, ...]) -> tuple[
     name = joint_name(order, stages.loop, problem)
     views = mergeable_dimensions(stages, order)
     made = _Coalescing(order, Axis(name), problem.sizes, views)
-    result = stages.mapped(made.form)
+    result = stages.map_forms(made.form)
     varies = {name, *(axis.name for axis in order)} & problem.varying
     if made.apart:
         if varies:
@@ -104,12 +104,12 @@ def _once(stages: Stages, problem: Problem, several: tuple[Axis, ...]) -> tuple[
                 f"them apart, so that a kernel has their sizes as constants. Leave {', '.join(sorted(varies))} out."
             )
         made = _Coalescing(order, Axis(name, total), problem.sizes, views)
-        result = stages.mapped(made.form)
+        result = stages.map_forms(made.form)
     left = {str(axis) for form in result.forms for axis in form.cascade.axes()}
     gone = set(map(str, order)) - left if not made.apart else set[str]()
     problem = with_views(problem, stages, order, views)
     known = {output.name: output for form in result.forms for output in form.outputs}
-    returned = tuple(known[output.name] for output in stages.returned)
+    returned = tuple(known[output.name] for output in stages.outputs)
     return replace(result, given=replace(stages.given, outputs=returned)), replace(
         problem,
         sizes={key: size for key, size in problem.sizes.items() if key not in gone} | {name: total},
@@ -121,7 +121,7 @@ def _once(stages: Stages, problem: Problem, several: tuple[Axis, ...]) -> tuple[
 def with_views(problem: Problem, stages: Stages, order: tuple[Axis, ...], views: Mapping[str, Runs]) -> Problem:
     """The problem with the shapes of the tensors that have one of the axes, as the kernel takes them."""
     shapes, folded = dict(problem.shapes), dict(problem.views)
-    elements, made = stages.elements, stages.handed_on
+    elements, made = stages.elements, stages.intermediates
     for key in dict.fromkeys(one.name for one in elements if set(order) & free_axes(one)):
         if key not in {one.name for one in made}:
             shape = shapes.get(key) or shape_of(key, elements, problem)

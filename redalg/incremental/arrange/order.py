@@ -57,7 +57,7 @@ def _divide(stages: Stages, problem: Problem) -> Rewritten:
 
 
 def _arrange(stages: Stages, problem: Problem) -> Rewritten:
-    return stages.mapped(partial(arrange_products, sizes=problem.sizes)), problem
+    return stages.map_forms(partial(arrange_products, sizes=problem.sizes)), problem
 
 
 def _restore(stages: Stages, problem: Problem) -> Rewritten:
@@ -72,7 +72,7 @@ def _flatten(stages: Stages, problem: Problem) -> Rewritten:
 
 
 def _prune(stages: Stages, problem: Problem) -> Rewritten:
-    return stages.mapped(prune_extrema), problem
+    return stages.map_forms(prune_extrema), problem
 
 
 REWRITES: tuple[FormRewrite, ...] = (

@@ -60,7 +60,7 @@ class Division:
         """
         if not self.form.cascade.producers:
             return
-        by_lane = any(not one.ranked for one in self.form.structures)
+        by_lane = any(not one.is_ranked for one in self.form.structures)
         rows, column = tile_of(self.form)
         self.hoist(*(
             producer for producer in self.form.cascade.producers

@@ -86,25 +86,25 @@ def run_let(let: Let, scope: Scope) -> None:
     if isinstance(let, Assign):
         scope.values[let.value] = scope.at(let.expr, let.precision)
     elif isinstance(let, Fold):
-        scope.values[let.value] = _folded(let.folding, scope)
+        scope.values[let.value] = _fold(let.folding, scope)
     elif isinstance(let, Gather):
         parts = zip(let.parts, let.structure.monoid.components, strict=True)
         arrays = [scope.evaluate(part) if component.integer else scope.number(part) for part, component in parts]
-        made = scope.ops.scoped(partial(fold_elements, let), scope, *arrays)
+        made = scope.ops.apply(partial(fold_elements, let), scope, *arrays)
         scope.values.update(zip(let.values, scope.ops.several(len(let.values), made), strict=True))
     elif isinstance(let, Join):
-        made = scope.ops.scoped(partial(join_elements, let), scope, *map(scope.evaluate, (*let.first, *let.second)))
+        made = scope.ops.apply(partial(join_elements, let), scope, *map(scope.evaluate, (*let.first, *let.second)))
         scope.values.update(zip(let.values, scope.ops.several(len(let.values), made), strict=True))
 
 
-def _folded(folding: Folding, scope: Scope) -> Any:
+def _fold(folding: Folding, scope: Scope) -> Any:
     places, kind = scope.dims(folding.axes), folding.kind
     if kind in ("count", "any"):
         [condition] = map(scope.evaluate, folding.factors)
-        return scope.ops.scoped(count_along(places) if kind == "count" else some_along(places), scope, condition)
+        return scope.ops.apply(count_along(places) if kind == "count" else some_along(places), scope, condition)
     factors = [scope.at(factor, folding.precision) for factor in folding.factors]
     fold = contract_along(places) if len(factors) > 1 else fold_along(kind, places, float(folding.identity))
-    return scope.ops.scoped(fold, scope, *factors)
+    return scope.ops.apply(fold, scope, *factors)
 
 
 @final
@@ -130,9 +130,9 @@ class Executor:
 
     def finish(self, scope: Scope, slots: Slots) -> dict[str, Any]:
         """The outputs of a state that carry no reduced axis, each with one dimension per axis."""
-        return self.outputs(scope, self.resolved(scope, slots), carries=False)
+        return self.outputs(scope, self.finish_values(scope, slots), carries=False)
 
-    def resolved(self, scope: Scope, slots: Slots) -> Slots:
+    def finish_values(self, scope: Scope, slots: Slots) -> Slots:
         """The values that `finish` knows: the slots, the pivots, and every value that it assigns."""
         return run_program(self.programs.of(finish_program), scope, slots)
 

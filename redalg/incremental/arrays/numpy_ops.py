@@ -30,8 +30,8 @@ class NumpyOps(ArrayOps):
         self.functions = {
             **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
             "sqrt": np.sqrt, "pow": np.power, "where": np.where,
-            "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
-            "IsNaN": np.isnan, "Lost": self.lost,
+            "Scaled": self.ldexp, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
+            "IsNaN": np.isnan, "Lost": self.addition_error,
         }  # fmt: skip
 
     def quiet(self) -> AbstractContextManager[Any]:

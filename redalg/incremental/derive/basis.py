@@ -125,7 +125,7 @@ class Pool:
         """The degree of a function in every generator that is scaled before it is shifted."""
         return self._degrees(next(iter(self.functions[number].vector)))
 
-    def rescaled(self, number: int, shift: Shift) -> dict[int, Ratio]:
+    def ratio_powers(self, number: int, shift: Shift) -> dict[int, Ratio]:
         """The power of ρ of every such generator, for a function that a displacement leads to."""
         made = self.degrees(number)
         for key, n in shift:
@@ -150,7 +150,7 @@ class Pool:
     def _add(self, grade: Monomial, vector: Vector) -> None:
         if vector and self._spans.setdefault(grade, Span()).add(vector):
             for key in self.keys:
-                self._close(grade, self.moved(vector, key))
+                self._close(grade, self.move_derivative(vector, key))
 
     def slope(self, key: int) -> tuple[int, int] | None:
         """(y, x) of a slope's key; None for an atom."""
@@ -166,7 +166,7 @@ class Pool:
         """Tell if a generator has slopes on two others, one of which has a slope on the other."""
         return any(one == y and self.links(FIRST_SLOPE + number) for number, (one, _) in enumerate(self.slopes))
 
-    def moved(self, vector: Vector, key: int) -> Vector:
+    def move_derivative(self, vector: Vector, key: int) -> Vector:
         """∂B/∂z of a pivoted atom, or z_x·∂B/∂z_y of a slope."""
         pair = self.slope(key)
         if pair is None:

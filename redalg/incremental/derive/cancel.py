@@ -40,11 +40,11 @@ class Canceller:
     """Rewrites expressions of values. `meaning` gives, by atom number, a value in terms of the state."""
 
     def __init__(self, separator: Separator, meaning: dict[int, Polynomial], pivots: list[Pivot],
-                 extrema: list[Extremum], substituted: Callable[..., Polynomial],
+                 extrema: list[Extremum], substitute: Callable[..., Polynomial],
                  *, with_exponent: Callable[[Expr, Expr], Expr]) -> None:  # fmt: skip
         """`pivots` are those that shift a generator; `with_exponent` names exp(λ)·v."""
         self.with_exponent = with_exponent
-        self.separator, self.meaning, self.substituted = separator, meaning, substituted
+        self.separator, self.meaning, self.substitute = separator, meaning, substitute
         self.pivots = frozenset(one.value for one in pivots)
         self.slopes = frozenset(one.value for one in pivots if one.policy is PivotPolicy.SLOPE)
         self.vanished: set[Value] = set()
@@ -68,7 +68,7 @@ class Canceller:
                 )
                 return
 
-    def cancelled(self, node: Expr) -> Expr:
+    def cancel(self, node: Expr) -> Expr:
         """The expression with pivots cancelled in every sum that allows it."""
         if not self.pivots or not node.args or isinstance(node, Value) or not self._brings(node):
             return node
@@ -79,14 +79,14 @@ class Canceller:
                 return made
         if (of_logs := self._of_logs(node)) is not None:
             return of_logs
-        args = [self.cancelled(arg) if isinstance(arg, Expr) else arg for arg in node.args]
+        args = [self.cancel(arg) if isinstance(arg, Expr) else arg for arg in node.args]
         return node if args == list(node.args) else node.func(*args)
 
     def _brings(self, node: Expr) -> bool:
         """Tell if a pivot stands in the expression, or in the meaning of one of its values."""
-        return any(value in self.pivots or self._brought_by(value) for value in values_of(node))
+        return any(value in self.pivots or self._pivots_behind(value) for value in values_of(node))
 
-    def _brought_by(self, value: Value) -> frozenset[Value]:
+    def _pivots_behind(self, value: Value) -> frozenset[Value]:
         """The pivots in the meaning of a value."""
         number = self._number(value)
         if number not in self.brought:
@@ -101,10 +101,10 @@ class Canceller:
         moving = [place for place, term in enumerate(terms) if self._brings(term)]
         known = {**self.meaning, **self._shifted}
         polys = {place: self.polynomial(terms[place]) for place in moving}
-        brought = {place: self._brought_in(poly) for place, poly in polys.items()}
+        brought = {place: self._pivots_brought(poly) for place, poly in polys.items()}
         moving = [place for place in moving if brought[place]]  # others hide their pivots in a function
-        substituted = {place: self.substituted(polys[place], known) for place in moving}
-        stuck = {place: self._stuck(poly) for place, poly in substituted.items()}
+        substituted = {place: self.substitute(polys[place], known) for place in moving}
+        stuck = {place: self._terms_to_cancel(poly) for place, poly in substituted.items()}
         smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
         for size in range(len(moving), smallest - 1, -1):
             for chosen in combinations(moving, size):
@@ -113,10 +113,10 @@ class Canceller:
                 shared: Monomial | None = ()
                 if laurent.add(*(stuck[place] for place in chosen)):
                     gone = {value for place in chosen for value in self._pivots_of(substituted[place])}
-                    shared = self._shared(made) if gone else None
+                    shared = self._common_factors(made) if gone else None
                 if shared is not None and len(made) <= SIZE_LIMIT:
                     self.vanished |= gone
-                    rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
+                    rest = [self.cancel(term) for place, term in enumerate(terms) if place not in chosen]
                     return Add(self._expr(made, shared), *rest)
         return None
 
@@ -136,11 +136,11 @@ class Canceller:
         if not below or any(q.denominator != 1 for _, q in below):
             return None
         above = laurent.multiply(poly, {((), below): 1})
-        made = self.substituted(above, {**self.meaning, **self._shifted})
-        shared = self._shared(made) if made and len(made) <= SIZE_LIMIT else None
+        made = self.substitute(above, {**self.meaning, **self._shifted})
+        shared = self._common_factors(made) if made and len(made) <= SIZE_LIMIT else None
         if shared is None:
             return None
-        self.vanished |= self._brought_in(above)
+        self.vanished |= self._pivots_brought(above)
         return self._expr(made, shared) / self.separator.atoms.expr(below)
 
     def _of_logs(self, node: Expr) -> Expr | None:
@@ -153,11 +153,11 @@ class Canceller:
                 if t is not None:
                     known = And(*(Ge(a, 0) for _, _, a in chosen))
                     beside = {term for term, _, _ in chosen}
-                    rest = (self.cancelled(term) for term, _, _ in terms if term not in beside)
+                    rest = (self.cancel(term) for term, _, _ in terms if term not in beside)
                     return Add(log1p(t) if size == 1 else Where(known, log1p(t), S.NaN), *rest)
         return None
 
-    def _shared(self, poly: Polynomial) -> Monomial | None:
+    def _common_factors(self, poly: Polynomial) -> Monomial | None:
         """The exponentials, and the values that hide pivots, to powers that all terms share; no bare pivots."""
         found = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
         return found.pop() if len(found) == 1 and not self._pivots_of(poly) else None
@@ -172,7 +172,7 @@ class Canceller:
         scale = Add(*(atoms.list[number].base * laurent.number(q) for number, q in exponents))
         return self.with_exponent(scale, rest) if exponents else rest
 
-    def _stuck(self, poly: Polynomial) -> Polynomial:
+    def _terms_to_cancel(self, poly: Polynomial) -> Polynomial:
         """The terms that must cancel: with a pivot, a value too long to replace that hides one, or an exponential."""
         kept = {number for number in {number for _, d in poly for number, _ in d} if self._sticks(number)}
         return {key: c for key, c in poly.items() if any(number in kept for number, _ in key[1])}
@@ -183,13 +183,13 @@ class Canceller:
 
     def _hides(self, number: int) -> bool:
         base = self.separator.atoms.list[number].base
-        return isinstance(base, Value) and bool(self._brought_by(base))
+        return isinstance(base, Value) and bool(self._pivots_behind(base))
 
-    def _brought_in(self, poly: Polynomial) -> set[Value]:
+    def _pivots_brought(self, poly: Polynomial) -> set[Value]:
         """The pivots that a polynomial's own values bring, and those that stand in it themselves."""
         bases = [self.separator.atoms.list[number].base for number in {number for _, d in poly for number, _ in d}]
         values = {base for base in bases if isinstance(base, Value)}
-        return {pivot for value in values for pivot in self._brought_by(value)} | (values & self.pivots)
+        return {pivot for value in values for pivot in self._pivots_behind(value)} | (values & self.pivots)
 
     def polynomial(self, node: Expr) -> Polynomial:
         """An expression of values as a polynomial, with sums and their natural powers written out."""

@@ -25,7 +25,7 @@ from redalg.incremental.derive.resolve import Resolver
 
 def second_pass_expression(expr: Expr, resolver: Resolver) -> Expr:
     """The expression of an output that carries a reduced axis, as the second pass evaluates it."""
-    return pair_with_pivots(resolver.finished(shift_sums(expr, resolver)), resolver)
+    return pair_with_pivots(resolver.output_expr(shift_sums(expr, resolver)), resolver)
 
 
 def shift_sums(node: Any, resolver: Resolver) -> Any:
@@ -49,7 +49,7 @@ def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
         composite = bool(pivot.scales) and pivot.magnitude is None
         if not pivot.has_slot or pivot.slopes or composite or not factor.is_Rational:
             continue
-        if (delta := resolver.displaced(pivot, factor, v)) is not None:
+        if (delta := resolver.carried_displacement(pivot, factor, v)) is not None:
             made = factor * pivot.about(pivot.value) + delta
             return made if pivot.magnitude is None else Mul(pivot.magnitude.value, made)
     return None

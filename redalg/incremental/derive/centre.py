@@ -51,7 +51,7 @@ class Centred:
         """The part of v that depends on d alone (0 for a generator that is not centred)."""
         return {key: c for key, c in self.centres.get(atom, {}).items() if not key[0]}
 
-    def cleared(self, atom: int) -> Monomial:
+    def slope_divisor(self, atom: int) -> Monomial:
         """The divisor of a line's slope if the polynomial multiplies by it again, else ()."""
         v = self.centres.get(atom, {})
         alone = len(v) == 1 and bool(self.slopes(atom)) and not self.guarded
@@ -72,7 +72,7 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
     again = True
     while again:
         again = False
-        written = list(_written(separation, separator))
+        written = list(_user_centres(separation, separator))
         for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
             moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
@@ -84,10 +84,10 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
                 centres[atom] = v
                 break
     return Centred(polynomial, centres, tuple(
-        (some, _moved(part, centres, separator)) for some, part in separation.guarded))  # fmt: skip
+        (some, _centre_part(part, centres, separator)) for some, part in separation.guarded))  # fmt: skip
 
 
-def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
+def _centre_part(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
     """A part of a polynomial, with every generator centred as in the whole polynomial."""
     for atom, v in centres.items():
         generator = separator.atoms.polynomial(separator.atoms.list[atom])
@@ -95,7 +95,7 @@ def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Se
     return polynomial
 
 
-def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
+def _user_centres(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
     """Yield the centres that the user wrote: from u(x) + v(d) in one sum, X = u is centred at −v."""
     for u, v in separation.shifts:
         poly = rewrite_wholes(separator.pure(u), separation.wholes, separator.atoms)

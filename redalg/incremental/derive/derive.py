@@ -28,7 +28,7 @@ from redalg.incremental.derive.scales import divided_atoms, in_kernels, pays, pa
 from redalg.incremental.derive.tangents import about_tangents
 from redalg.incremental.derive.vanished import sums_kept
 from redalg.incremental.derive.wholes import keep_wholes, whole_candidates
-from redalg.incremental.factors import grouped
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 
@@ -70,7 +70,7 @@ def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozen
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres} - unnatural(centred))
     possible, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
-    cleared = {x for one in centred.values() for y in one.centres if one.cleared(y) for x in (y, *one.slopes(y))}
+    cleared = {x for one in centred.values() for y in one.centres if one.slope_divisor(y) for x in (y, *one.slopes(y))}
     powers, products = losable.among(possible.powers - cleared), losable.among(possible.products - cleared)
 
     attempts = Attempts(decomposition, centred, divided_atoms(decomposition, centred), wholes)
@@ -84,7 +84,7 @@ def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozen
             form, tried, wanted = other.form, further, other.kept | needed
     if wanted != tried:
         form = attempts.at(wanted).form
-    return attempts.scaled(form, wanted), paying_atoms(centred, wanted)
+    return attempts.add_scales(form, wanted), paying_atoms(centred, wanted)
 
 
 @final
@@ -117,18 +117,18 @@ class Attempts:
         """The form over such a pool; with `level` a number may be added to scaled sums under a root."""
         return form_attempt(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
 
-    def scaled(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
+    def add_scales(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
         """The form with the scales that pay, beside the one that kernels take if these would cost them time."""
         tilted = {atom for one in self.centred.values() for y in one.centres for x in one.slopes(y) for atom in (y, x)}
         rooted = rooted_atoms(self.decomposition, self.centred) - auxiliary - self.divided - tilted
         sized = sized_atoms(self.decomposition, self.centred, self.pool(auxiliary))
-        form, paying = self._scaled(plain, auxiliary, rooted, sized, level=False)
+        form, paying = self._try_scales(plain, auxiliary, rooted, sized, level=False)
         if paying == rooted | sized:
             return form
-        other, further = self._scaled(plain, auxiliary, rooted, sized, level=True)
+        other, further = self._try_scales(plain, auxiliary, rooted, sized, level=True)
         return replace(other, unscaled=form, level=True) if further > paying else form
 
-    def _scaled(
+    def _try_scales(
         self, form: FusedForm, auxiliary: frozenset[int], rooted: frozenset[int], sized: frozenset[int], *, level: bool
     ) -> tuple[FusedForm, frozenset[int]]:
         """The form with scales of plain generators, then of shifted ones, if they pay; and these generators."""
@@ -184,7 +184,7 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
         along = {x for atom in on for x in made.slopes(atom)}
         others = (other for name, other in centred.items() if name != separation.reduction.name)
         about = {atom for other in others for atom in other.centres if other.shift(atom)}
-        divided = {x for atom in on if made.cleared(atom) for x in (atom, *made.slopes(atom))}
+        divided = {x for atom in on if made.slope_divisor(atom) for x in (atom, *made.slopes(atom))}
         own = {(y, x) for y in on for x in made.slopes(y)}
         joined = bool((tilted | on) & along or on & regressors)
         chained = slope_order(slopes | own) is not None and is_alike(
@@ -236,12 +236,12 @@ def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value
     )
     transition = tuple((names[other], transition_coefficient(row, other, pool, placement) * rescale)
                        for other, row in pool.transition(number).items())  # fmt: skip
-    return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
+    return Accumulator(names[number], weight, group_factors(summand(function, pool, placement), weight), transition)
 
 
 def ratios(number: int, shift: Shift, pool: Pool, placement: Placement) -> Expr:
     """Π ρ^k of a function of degree k in a generator that is scaled before it is shifted."""
-    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.rescaled(number, shift).items()))
+    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.ratio_powers(number, shift).items()))
 
 
 def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
@@ -269,7 +269,7 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
     """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
     base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
     if atom not in placement.slopes:
-        return base if pivot is None else pivot.shifted if alone else pivot.about(pivot.value)
+        return base if pivot is None else pivot.residual if alone else pivot.about(pivot.value)
     lines = (beta * (residual(x, pool, placement, alone=False) if x in placement.slopes else
                      generator_scale(x, pool, placement) - centre)
              for beta, x, centre in placement.slopes[atom])  # fmt: skip
@@ -344,7 +344,7 @@ def form_outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     """The cascade's outputs in terms of what `finish` assigns."""
     made = []
     for output in form.cascade.outputs:
-        expr = second_pass_expression(output.expr, resolver) if output.carries else resolver.finished(output.expr)
+        expr = second_pass_expression(output.expr, resolver) if output.carries else resolver.output_expr(output.expr)
         made.append(FormOutput(output.name, expr, output.axes, S.false, output.carries))
     return tuple(made)
 
@@ -402,16 +402,16 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
         ):
             names[assignment.expr] = assignment.value
 
-    def called(expr: Any) -> Any:
+    def rename(expr: Any) -> Any:
         return expr if names.keys().isdisjoint(values_of(expr)) else replace_nodes(expr, names)
 
     return replace(
         form,
-        pivots=tuple(mapped_pivot(one, called, called) for one in form.pivots),
-        accumulators=tuple(mapped_accumulator(one, called, called) for one in form.accumulators),
-        assignments=tuple(replace(assignment, expr=called(assignment.expr)) for assignment in form.assignments
+        pivots=tuple(mapped_pivot(one, rename, rename) for one in form.pivots),
+        accumulators=tuple(mapped_accumulator(one, rename, rename) for one in form.accumulators),
+        assignments=tuple(replace(assignment, expr=rename(assignment.expr)) for assignment in form.assignments
                           if names.get(assignment.expr) != assignment.value),
-        outputs=tuple(mapped_output(one, called) for one in form.outputs),
+        outputs=tuple(mapped_output(one, rename) for one in form.outputs),
     )  # fmt: skip
 
 

@@ -46,7 +46,7 @@ class Grades:
             out = laurent.multiply(out, self.exp(exponent))
         return out
 
-    def scaled(self, degrees: Mapping[int, Ratio]) -> Polynomial:
+    def scales(self, degrees: Mapping[int, Ratio]) -> Polynomial:
         """exp(Σ k·q·m) of generators that are scaled before they are shifted, to the powers k."""
         return laurent.multiply_all(self.scale(self.placement.pivots[atom], k) for atom, k in degrees.items())
 

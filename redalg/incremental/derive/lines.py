@@ -57,9 +57,9 @@ class Lines:
 
     def __init__(
         self, separator: Separator, pool: Pool, pivots: Mapping[int, Pivot], centred: Mapping[str, Centred],
-        scaled: Callable[[Mapping[int, Ratio]], Polynomial],
+        scales: Callable[[Mapping[int, Ratio]], Polynomial],
     ) -> None:  # fmt: skip
-        self.separator, self.pool, self.pivots, self.scaled = separator, pool, pivots, scaled
+        self.separator, self.pool, self.pivots, self.scales = separator, pool, pivots, scales
         self.lines = list[Line]()
         self.known = list[Line]()
         for name, centred_sum in centred.items():
@@ -79,8 +79,8 @@ class Lines:
                 slope,
                 b,
                 Value(Label(f"delta_{name}_{beta.name}"), *beta.indices),
-                centred.cleared(y),
-                self.scaled({atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes})
+                centred.slope_divisor(y),
+                self.scales({atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes})
                 if {x, y} & self.pool.wholes.keys()
                 else None,
             )
@@ -90,16 +90,16 @@ class Lines:
         return next((one for one in self.lines if (one.key, one.slope) == (key, slope)), None)
 
     def ready(
-        self, resolved: AbstractSet[Value], written: Callable[[Polynomial], Expr]
+        self, resolved: AbstractSet[Value], polynomial_expr: Callable[[Polynomial], Expr]
     ) -> Iterator[tuple[Value, Expr]]:
-        """Yield τ := b − β of every line whose b is known by now; `written` cancels exponents."""
+        """Yield τ := b − β of every line whose b is known by now; `polynomial_expr` cancels exponents."""
         for line in self.lines:
             if line not in self.known and values_of(line.b) <= resolved:
                 self.known.append(line)
                 h = self.separator.atoms.expr(line.below)
                 above = laurent.multiply(line.slope, {((), line.below): 1})
                 b = self.separator.atoms.polynomial_expr(above) if line.scale is None else \
-                    written(laurent.multiply(above, line.scale))  # fmt: skip
+                    polynomial_expr(laurent.multiply(above, line.scale))  # fmt: skip
                 yield line.turn, b - h * self.pivots[line.key].value
 
     def turn(self, line: Line) -> Expr:

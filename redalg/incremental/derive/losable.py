@@ -34,7 +34,7 @@ class Losable:
         self.beside = set(carried_sums(decomposition))
         others = (h for one in self.separations if one.reduction.monoid.name != "sum" for h in one.h)
         made = (*expressions_after_loop(decomposition), *others)
-        self.sums = [[_held(part) for term in terms for part in fraction_parts(term)] for terms in summands(*made)]
+        self.sums = [[_symbols(part) for term in terms for part in fraction_parts(term)] for terms in summands(*made)]
 
     def among(self, atoms: Iterable[int]) -> frozenset[int]:
         """The generators whose pivots may cancel."""
@@ -43,12 +43,12 @@ class Losable:
     def _is_losable(self, atom: int) -> bool:
         if self.sloped or self.atoms.list[atom].base in self.beside:
             return True
-        bringing = self._bringing(atom)
-        return any(sum(not bringing.isdisjoint(term) for term in terms) > 1 for terms in self.sums) or any(
-            self._terms(poly, atom, bringing, form.centres) > 1
+        symbols = self._pivot_symbols(atom)
+        return any(sum(not symbols.isdisjoint(term) for term in terms) > 1 for terms in self.sums) or any(
+            self._terms(poly, atom, symbols, form.centres) > 1
             for form in self.centred.values() for poly in (form.polynomial, *form.centres.values()))  # fmt: skip
 
-    def _bringing(self, atom: int) -> AbstractSet[Basic]:
+    def _pivot_symbols(self, atom: int) -> AbstractSet[Basic]:
         """The values, and the symbols of slots, that bring the pivot."""
         found = set[Basic]()
         for separation in self.separations:
@@ -62,20 +62,20 @@ class Losable:
         if separation.reduction.name in self.centred:
             return self._terms(self.centred[separation.reduction.name].polynomial, atom, found, ()) > 0
         parts = [*separation.h, *([separation.extremal.final] if separation.extremal else [])]
-        return self.atoms.list[atom].base in separation.g or any(not found.isdisjoint(_held(part)) for part in parts)
+        return self.atoms.list[atom].base in separation.g or any(not found.isdisjoint(_symbols(part)) for part in parts)
 
-    def _terms(self, poly: Polynomial, atom: int, bringing: AbstractSet[Basic], centres: Container[int]) -> int:
+    def _terms(self, poly: Polynomial, atom: int, symbols: AbstractSet[Basic], centres: Container[int]) -> int:
         """The number of terms of a polynomial, by columns, that bring the pivot."""
         found = 0
         for d, column in laurent.columns(poly).items():
             held = {number for x in column for number, _ in x}
-            if atom in held or self._of_d(d, bringing):
+            if atom in held or self._of_d(d, symbols):
                 found += 2 if any(number in centres for number in held) else 1
         return found
 
-    def _of_d(self, d: Monomial, bringing: AbstractSet[Basic]) -> bool:
-        return any(not bringing.isdisjoint(values_of(self.atoms.list[number].base)) for number, _ in d)
+    def _of_d(self, d: Monomial, symbols: AbstractSet[Basic]) -> bool:
+        return any(not symbols.isdisjoint(values_of(self.atoms.list[number].base)) for number, _ in d)
 
 
-def _held(expr: Expr) -> AbstractSet[Basic]:
+def _symbols(expr: Expr) -> AbstractSet[Basic]:
     return values_of(expr) | of_kind(Dummy, expr)

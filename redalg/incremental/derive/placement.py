@@ -104,7 +104,7 @@ def place_pivots(decomposition: Decomposition, centred: dict[str, Centred], pool
         if number in pool.scaled:
             placement.pivots[number] = _scale_pivot(placement, atoms[number], rooted=number in pool.rooted)
         else:
-            atom = _masked(number, atoms[number], pool)
+            atom = _mask_atom(number, atoms[number], pool)
             placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atom)
     for number in sorted(pool.sized):
         size = _scale_pivot(placement, atoms[number], rooted=True, where=counting_condition(number, pool))
@@ -115,11 +115,11 @@ def place_pivots(decomposition: Decomposition, centred: dict[str, Centred], pool
             continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
         pivot = _shift_pivot(placement, number, centres, pool) if centres else _auxiliary_pivot(placement, number, pool)
-        placement.pivots[number] = _scaled_first(pivot, number, placement, pool)
+        placement.pivots[number] = _with_scales(pivot, number, placement, pool)
     return placement
 
 
-def _scaled_first(pivot: Pivot, number: int, placement: Placement, pool: Pool) -> Pivot:
+def _with_scales(pivot: Pivot, number: int, placement: Placement, pool: Pool) -> Pivot:
     """The pivot with its scales: of a whole generator the pivots of its exponentials, of a sized one its magnitude."""
     if number in pool.sized:
         return replace(pivot, scales=((placement.pivots[FIRST_SIZE + number], S.One),), rest=pivot.base)
@@ -166,8 +166,8 @@ def _on_line(number: int, placement: Placement, pool: Pool, slopes: tuple[tuple[
     policy = PivotPolicy.MEMBER if number in pool.pivoted else PivotPolicy.RUNNING
     own = slopes if number in pool.pivoted else ()
     known = placement.pivots.get(number)
-    value = _named(placement, atom) if known is None else known.value
-    return _scaled_first(Pivot(value, atom.base, policy, S.Zero, own), number, placement, pool)
+    value = _symbol(placement, atom) if known is None else known.value
+    return _with_scales(Pivot(value, atom.base, policy, S.Zero, own), number, placement, pool)
 
 
 def _hold(placement: Placement, separation: Separation) -> None:
@@ -266,7 +266,7 @@ def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
     return Pivot(value, base, PivotPolicy.RUNNING, value), rate
 
 
-def _masked(number: int, atom: Atom, pool: Pool) -> Atom:
+def _mask_atom(number: int, atom: Atom, pool: Pool) -> Atom:
     """E[u] as E[where(c, u, −∞)] if it always stands beside [c]: an element that [c] hides is no pivot."""
     beside = [{other for other, _ in x} for one in pool.functions if number in dict(one.grade) for x in one.vector]
     shared = sorted(set.intersection(*beside)) if beside else []
@@ -285,7 +285,7 @@ def _at_extremum(placement: Placement, atom: Atom, extremum: Extremum) -> tuple[
     sign = S.One if extremum.monoid.name == "max" else S.NegativeOne
     if rate.atoms(Element, Value, Axis) or not (sign * rate).is_extended_positive:
         return None
-    value = extremum.value if sign is S.One else _named(placement, atom)
+    value = extremum.value if sign is S.One else _symbol(placement, atom)
     return Pivot(value, sign * extremum.term, PivotPolicy.RUNNING, sign * extremum.value), sign * rate
 
 
@@ -295,10 +295,10 @@ def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool, where: Boole
     largest = placement.maximum(size if where is S.true else Where(where, size, S.Zero), "aux")
     source = scale_of(largest) if rooted else largest
     same = (one for one in placement.pivots.values() if one.policy is PivotPolicy.SCALE and one.source == source)
-    return next(same, Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
+    return next(same, Pivot(_symbol(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
 
 
-def _named(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:
+def _symbol(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:
     taken = {one.value.name for one in placement.pivots.values()}
     number = next(n for n in range(len(taken) + 1) if f"c_{n}" not in taken)
     return placement.symbol(f"c_{number}", free_axes(atom.base) if axes is None else axes)
@@ -317,13 +317,13 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
             return pivot
     held = any(one.value == centre and one.term == atom.base for one in placement.extrema)
     if held and number not in pool.wholes and number not in pool.sized:  # within u's own range
-        return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
+        return Pivot(_symbol(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
-        return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
+        return Pivot(_symbol(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
     axes = free_axes(atom.base) | (free_axes(centre) & _weights_axes(number, pool, placement.decomposition.cascade))
     within = free_axes(centre) <= axes
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
-    return Pivot(_named(placement, atom, axes if within else None), atom.base, policy, centre if within else S.Zero)
+    return Pivot(_symbol(placement, atom, axes if within else None), atom.base, policy, centre if within else S.Zero)
 
 
 def _weights_axes(number: int, pool: Pool, cascade: Cascade) -> AbstractSet[Axis]:
@@ -354,7 +354,7 @@ def _auxiliary_pivot(placement: Placement, number: int, pool: Pool) -> Pivot:
     cascade = placement.decomposition.cascade
     axes = free_axes(atom.base) | _weights_axes(number, pool, cascade)
     fits = any(pool.axes_of(weighted, cascade.domain) <= axes for weighted, _ in mean_of(number, pool))
-    mean = Pivot(_named(placement, atom, axes if fits else None), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
+    mean = Pivot(_symbol(placement, atom, axes if fits else None), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
     return next(shared, mean)
 
 

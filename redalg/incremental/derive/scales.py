@@ -232,8 +232,8 @@ def pays_of_shifts(form: FusedForm, bounded: AbstractSet[Value]) -> bool:
 
     `bounded` are values that are at most 1 in size, whatever they are made of.
     """
-    scales = {pivot.magnitude.value for pivot in form.shifted if pivot.magnitude is not None}
-    ratios = {pivot.ratio for pivot in form.shifted if pivot.magnitude is not None}
+    scales = {pivot.magnitude.value for pivot in form.slot_pivots if pivot.magnitude is not None}
+    ratios = {pivot.ratio for pivot in form.slot_pivots if pivot.magnitude is not None}
     high = {accumulator.value for accumulator in form.accumulators
             if sum(_powers(dict(accumulator.transition).get(accumulator.value, S.One), ratios)) >= 2}  # fmt: skip
     known: dict[Value, Degrees | None] = {one: {one: S.One} for one in scales}

@@ -25,7 +25,7 @@ def value_axes(*exprs: Expr) -> set[Axis]:
     return indexed.union(*map(free_axes, exprs))
 
 
-def guarded_by(some: Boolean, value: Expr) -> Expr:
+def guard(some: Boolean, value: Expr) -> Expr:
     """A value of the elements with `some`, 0 if there are none."""
     return value if some is S.true else Where(some, value, S.Zero)
 

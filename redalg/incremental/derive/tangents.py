@@ -33,7 +33,7 @@ from sympy import Abs, Add, Eq, Expr, Lt, Mul, Rational, S, expand, log
 from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of, values_of
 from redalg.expression.rebuild import replace_nodes
-from redalg.incremental.fixed import still
+from redalg.incremental.fix_pivots import hold_pivots
 from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
 
 TERMS = 8
@@ -107,10 +107,10 @@ def about_tangents(form: FusedForm) -> FusedForm:
 
     A pivot of log x itself is then of no use: it is tried at 0 if every sum that it shifts is about a tangent.
     """
-    for pivot in form.shifted:
+    for pivot in form.slot_pivots:
         if isinstance(pivot.base, log) and not pivot.scales and not pivot.slopes:
             shifting = {one.value for one in form.accumulators if pivot.value in values_of(one.term)}
-            form = _about(_unshifted(form, pivot), shifting) or form
+            form = _about(_drop_shift(form, pivot), shifting) or form
     return _about(form, set()) or form
 
 
@@ -124,9 +124,9 @@ def _about(form: FusedForm, every: AbstractSet[Value]) -> FusedForm | None:
     return form if found and not left else None
 
 
-def _unshifted(form: FusedForm, pivot: Pivot) -> FusedForm:
+def _drop_shift(form: FusedForm, pivot: Pivot) -> FusedForm:
     """The form with the pivot of a logarithm at 0."""
-    form = still(form, {pivot.value: S.Zero})
+    form = hold_pivots(form, {pivot.value: S.Zero})
     bare = {Let(f"{pivot.value.name}_shifted", pivot.base): pivot.base}
     return replace(form, accumulators=tuple(
         replace(accumulator, factors=tuple(factor.xreplace(bare) for factor in accumulator.factors))
@@ -189,7 +189,7 @@ def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
     """The form about a tangent; None if no value or output loses its logarithms."""
     finish = _Finish(tangent)
     assignments = [finish.assignment(one) for one in form.assignments]
-    outputs = [replace(one, expr=finish.written(one.expr)) for one in form.outputs]
+    outputs = [replace(one, expr=finish.drop_logs(one.expr)) for one in form.outputs]
     if not finish.lost:
         return None
     pivot, further = _pivot(form, tangent)
@@ -201,7 +201,7 @@ def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
         pivots=(*form.pivots, pivot),
         accumulators=tuple(moved.pop(one.value, one) for one in form.accumulators) + tuple(moved.values()),
         assignments=(
-            *_finishing(tangent, pivot),
+            *_tangent_assignments(tangent, pivot),
             *(replace(one, expr=one.expr.xreplace(meaning)) for one in assignments),
         ),
         outputs=tuple(replace(one, expr=one.expr.xreplace(meaning)) for one in outputs),
@@ -225,26 +225,26 @@ class _Finish:
 
     def assignment(self, assignment: Assignment) -> Assignment:
         """The assignment rewritten; a value still made of such sums is known by its meaning."""
-        made = self.written(assignment.expr)
+        made = self.drop_logs(assignment.expr)
         if made is assignment.expr:
             self.known[assignment.value] = replace_nodes(assignment.expr, self.known)
         return replace(assignment, expr=made)
 
-    def written(self, expr: Expr) -> Expr:
+    def drop_logs(self, expr: Expr) -> Expr:
         """The expression without the logarithms of S and W if it loses them, else as it is."""
         meant = replace_nodes(expr, self.known)
         if not values_of(meant) & self.sums.keys() or operations_of(meant) > WRITTEN_LIMIT or not meant.has(log):
             return expr
         if not self._has_logs(_split(meant, self)):
             return expr
-        parts = {value: self._expanded(one, curve) for value, (one, curve) in self.sums.items()}
+        parts = {value: self._sum_in_logs(one, curve) for value, (one, curve) in self.sums.items()}
         made = expand(_split(meant, self).xreplace(parts), log=False, power_base=False, power_exp=False)
         if self._has_logs(made):
             return expr
         self.lost = True
         return made
 
-    def _expanded(self, accumulator: Accumulator, curve: Curve) -> Expr:
+    def _sum_in_logs(self, accumulator: Accumulator, curve: Curve) -> Expr:
         about, base = self.tangent.value(accumulator), self.total if curve.times else self.count
         return (about if curve.times else -about) + base * (log(self.total) - log(self.count))
 
@@ -321,7 +321,7 @@ def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
     return of_count, of_total
 
 
-def _finishing(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]:
+def _tangent_assignments(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]:
     """S/W − c, S/W and their ratio; then Σ w·f(x; c) − W·f(S/W; c) of every sum, NaN for log x if S is 0."""
     n, z, c = tangent.count.value, tangent.total.value, pivot.value
     axes = sorted({*n.indices, *z.indices}, key=str)

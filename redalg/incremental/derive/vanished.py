@@ -79,7 +79,7 @@ def sums_kept(
         )
         conditions = list[Boolean]()
         is_asked = isinstance(assignment.expr, Where) and assignment.expr.args[1] is S.NaN  # of a scale that is 0
-        for value, divides in () if is_asked else sorted(_computed(terms.get(assignment.value, S.Zero)), key=str):
+        for value, divides in () if is_asked else sorted(_operands(terms.get(assignment.value, S.Zero)), key=str):
             if divides:
                 is_lost = _slots(value, read).isdisjoint(below[assignment.value])
             else:
@@ -110,7 +110,7 @@ def _where(condition: Boolean, expr: Expr) -> Expr:
     return Where(condition, expr, UNDEFINED)
 
 
-def _computed(term: Expr) -> Iterator[tuple[Value, bool]]:
+def _operands(term: Expr) -> Iterator[tuple[Value, bool]]:
     """The values that every summand is computed with, and if it divides by them; none under a mask."""
     for part in Add.make_args(term):
         factors = Mul.make_args(part)
@@ -122,4 +122,4 @@ def _computed(term: Expr) -> Iterator[tuple[Value, bool]]:
             elif isinstance(base, Value) and alone:
                 yield base, False
             elif isinstance(base, Max | Min | Abs | Add):
-                yield from (one for arg in base.args for one in _computed(arg) if not one[1])
+                yield from (one for arg in base.args for one in _operands(arg) if not one[1])

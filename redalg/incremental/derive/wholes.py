@@ -81,8 +81,8 @@ def _with_whole(
     masks, factors = laurent.split_monomial(monomial, found.is_mask)
     [((x, _), _)] = separator.pure(atoms.expr(factors)).items()
     exponentials, rest = laurent.split_monomial(x, lambda number: atoms.list[number].exponential)
-    number = atoms.number(Atom(found.masked(masks, atoms.expr(x)), on_x=True, exponential=False))
-    whole = Whole(number, monomial, beside, exponentials, found.masked(masks, atoms.expr(rest)))
+    number = atoms.number(Atom(found.mask(masks, atoms.expr(x)), on_x=True, exponential=False))
+    whole = Whole(number, monomial, beside, exponentials, found.mask(masks, atoms.expr(rest)))
 
     def of(separation: Separation) -> Separation:
         guarded = tuple((some, rewrite_whole(part, whole, atoms)) for some, part in separation.guarded)
@@ -112,7 +112,7 @@ class Support:
         """Tell if an atom is an indicator."""
         return is_indicator(self.atoms.list[number].base)
 
-    def masked(self, masks: Monomial, expr: Expr) -> Expr:
+    def mask(self, masks: Monomial, expr: Expr) -> Expr:
         """The expression where the masks hold, 0 elsewhere."""
         for number, _ in masks:
             condition, *branches = self.atoms.list[number].base.args
@@ -146,7 +146,7 @@ class Support:
         for separation in self.separations:
             held = {canonical(x, self.atoms): None for x, _ in separation.polynomial}
             for a, b in combinations(held, 2) if len(held) <= PAIRED else ():
-                t = _shared(a, b)
+                t = _common_factors(a, b)
                 z, other = (_root(_without(x, t)) for x in (a, b))
                 both = (z, other)
                 if monomial_product(t, laurent.multiply_monomials(z, other), 1, self.atoms) in held and self._is_pair(
@@ -214,7 +214,7 @@ class Support:
         return all(values_of(one) & sums and not of_kind(Where | Max | Min, one) for one in outputs)
 
 
-def _shared(a: Monomial, b: Monomial) -> Monomial:
+def _common_factors(a: Monomial, b: Monomial) -> Monomial:
     """The factors that two monomials share."""
     other = dict(b)
     return tuple((atom, min(p, other[atom])) for atom, p in a if atom in other and p * other[atom] > 0)

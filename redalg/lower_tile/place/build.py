@@ -52,7 +52,7 @@ def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, 
         own, workspaces = of_plan(form, plan, known, stored, also if len(stages.forms) > 1 else ())
         kernels += own
         parameters += workspaces
-    name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
+    name = f"{stages.outputs[0].name}_over_{stages.loop.cascade.axis}"
     sized = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
     return TileProgram(name, tuple(parameters), tuple(kernels), problem.compute, runtime_sizes(sized))
 
