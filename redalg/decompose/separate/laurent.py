@@ -44,8 +44,8 @@ def ratio(numerator: Ratio, denominator: Ratio) -> Ratio:
     """An exact quotient."""
     if isinstance(numerator, int) and isinstance(denominator, int) and numerator % denominator == 0:
         return numerator // denominator
-    made = Fraction(numerator) / denominator
-    return made.numerator if made.denominator == 1 else made
+    quotient = Fraction(numerator) / denominator
+    return quotient.numerator if quotient.denominator == 1 else quotient
 
 
 @final

@@ -44,10 +44,10 @@ class Whole:
 
 def rewrite_whole(polynomial: Polynomial, whole: Whole, atoms: Atoms) -> Polynomial:
     """t·(…)^k → t·z^k in every monomial."""
-    made: Polynomial = {}
+    result: Polynomial = {}
     for (x, d), c in polynomial.items():
-        laurent.accumulate(made, (_with(x, whole, atoms), d), c)
-    return made
+        laurent.accumulate(result, (_with(x, whole, atoms), d), c)
+    return result
 
 
 def _with(x: Monomial, whole: Whole, atoms: Atoms) -> Monomial:
