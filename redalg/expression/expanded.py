@@ -30,8 +30,8 @@ def expansion(expr: Expr) -> Expr:
     >>> expansion((x + y) ** 2 - y**2)
     x**2 + 2*x*y
     """
-    made: Expr = _expand_node(expr)
-    return made
+    result: Expr = _expand_node(expr)
+    return result
 
 
 @lru_cache(REMEMBERED)
@@ -40,8 +40,8 @@ def _expand_node(node: Basic) -> Any:
         return node
     args = [_expand_node(arg) for arg in node.args]
     whole = with_args(node, args)
-    made = _at_head(whole)
-    return whole if made == whole else _expand_node(made)
+    head = _at_head(whole)
+    return whole if head == whole else _expand_node(head)
 
 
 def _at_head(node: Basic) -> Basic:

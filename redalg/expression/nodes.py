@@ -83,8 +83,8 @@ class Cast(Node):
     is_commutative = True
 
     def __new__(cls, expr: Any, dtype: Any) -> Cast:
-        made: Cast = Expr.__new__(cls, sympify(expr), dtype if isinstance(dtype, Str) else Str(dtype))
-        return made
+        node: Cast = Expr.__new__(cls, sympify(expr), dtype if isinstance(dtype, Str) else Str(dtype))
+        return node
 
     @property
     def dtype(self) -> str:
@@ -108,8 +108,8 @@ class RunningCast(Node):
     is_commutative = True
 
     def __new__(cls, g: Any, h: Any, dtype: Any) -> RunningCast:
-        made: RunningCast = Expr.__new__(cls, sympify(g), sympify(h), dtype if isinstance(dtype, Str) else Str(dtype))
-        return made
+        node: RunningCast = Expr.__new__(cls, sympify(g), sympify(h), dtype if isinstance(dtype, Str) else Str(dtype))
+        return node
 
     @property
     def dtype(self) -> str:
@@ -138,8 +138,8 @@ class Let(Node):
     is_commutative = True
 
     def __new__(cls, name: Any, expr: Any) -> Let:
-        made: Let = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), sympify(expr))
-        return made
+        node: Let = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), sympify(expr))
+        return node
 
     @property
     def name(self) -> str:

@@ -50,12 +50,12 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
 
 def replace_nodes(expr: Basic, others: Mapping[Any, Any]) -> Any:
     """The expression with some nodes replaced by others, the outermost first."""
-    made: dict[Basic, Basic] = {}
+    memo: dict[Basic, Basic] = {}
 
     def visit(node: Basic) -> Basic:
-        if node not in made:
-            made[node] = others[node] if node in others else with_args(node, [visit(arg) for arg in node.args])
-        return made[node]
+        if node not in memo:
+            memo[node] = others[node] if node in others else with_args(node, [visit(arg) for arg in node.args])
+        return memo[node]
 
     return visit(expr)
 
@@ -97,9 +97,9 @@ def plain_extremum(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
     distinct = frozenset(parts)
     if len(distinct) == 1:
         return next(iter(distinct))
-    made = Expr.__new__(lattice, *ordered(distinct, (tree_size, default_sort_key), default=False))
-    made._argset = distinct
-    return made
+    node = Expr.__new__(lattice, *ordered(distinct, (tree_size, default_sort_key), default=False))
+    node._argset = distinct
+    return node
 
 
 def _beside_number(lattice: type[Max | Min], parts: list[Expr]) -> list[Expr]:

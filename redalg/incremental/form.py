@@ -261,7 +261,7 @@ class FormOutput:
     """An output of `finish`; `empty` holds where its denominator and all that it uses are exactly zero.
 
     One that `carries` a reduced axis is made in a second pass, from the data and the finished values. If lowering
-    has one axis stand for several, `given` are the axes as the caller has them, `places` the index along each of those
+    has one axis stand for several, `caller_axes` are those that the caller has, `places` the index along each of those
     (empty: the axes themselves), and `once` holds at one of the elements that share a place.
     """
 
@@ -270,14 +270,14 @@ class FormOutput:
     axes: tuple[Axis, ...]
     empty: Boolean
     carries: bool = False
-    given: tuple[Axis, ...] = ()
+    caller_axes: tuple[Axis, ...] = ()
     places: tuple[Expr, ...] = ()
     once: Boolean = S.true
 
     @property
     def shape(self) -> tuple[Axis, ...]:
         """The axes of the array that a caller gets."""
-        return self.given or self.axes
+        return self.caller_axes or self.axes
 
 
 @final

@@ -19,12 +19,12 @@ class Stages:
     Attributes:
         forms: the stages; what one hands on to another is a tensor there.
         place: the place of the loop among them.
-        given: the form that they make together, as it was before it was divided.
+        original: the form that they make together, as it was before it was divided.
     """
 
     forms: tuple[FusedForm, ...]
     place: int
-    given: FusedForm
+    original: FusedForm
 
     @property
     def loop(self) -> FusedForm:
@@ -44,7 +44,7 @@ class Stages:
     @property
     def outputs(self) -> tuple[FormOutput, ...]:
         """The outputs that a call returns."""
-        return self.given.outputs
+        return self.original.outputs
 
     @property
     def intermediates(self) -> tuple[FormOutput, ...]:

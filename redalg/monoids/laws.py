@@ -96,9 +96,9 @@ LAWS: dict[str, tuple[int, Sides]] = {
 
 def declared_laws(kind: Monoid) -> list[str]:
     """The laws that a monoid declares, and those of every monoid."""
-    kept = {"commutativity": kind.commutative, "idempotence": kind.idempotent}
-    return [law for law in LAWS if all(held for word, held in kept.items() if word in law) or
-            not any(word in law for word in kept)]  # fmt: skip
+    declarations = {"commutativity": kind.commutative, "idempotence": kind.idempotent}
+    return [law for law in LAWS if all(holds for word, holds in declarations.items() if word in law) or
+            not any(word in law for word in declarations)]  # fmt: skip
 
 
 def element(kind: Monoid, random: Random) -> Parts:

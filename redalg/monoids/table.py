@@ -38,7 +38,7 @@ def state_monoid(kind: Monoid) -> Monoid:
     >>> state_monoid(monoid("prod")).name, state_monoid(monoid("max")).name
     ('scaled_product', 'max')
     """
-    return monoid(kind.held) if kind.held else kind
+    return monoid(kind.state_kind) if kind.state_kind else kind
 
 
 copyreg.pickle(Monoid, lambda one: (monoid, (one.name,)))

@@ -137,7 +137,7 @@ def source_of(stages: Stages, problem: Problem, schedule: Schedule, program: Til
 
 def results(stages: Stages, problem: Problem) -> dict[str, str]:
     """The dtype in which a call returns each output."""
-    return {one.name: output_dtype(one, stages.given, problem.result) for one in stages.outputs}
+    return {one.name: output_dtype(one, stages.original, problem.result) for one in stages.outputs}
 
 
 def programs(

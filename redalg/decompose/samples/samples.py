@@ -161,7 +161,7 @@ class Samples(Evaluation):
         """The samples in which the numbers of a tensor's element are moved."""
         other = Samples(self.draws.shift(leaf, by), self.values, self.arithmetic, self.nodes)
         other._arrays = {entry: array for entry, array in self._arrays.items()
-                       if not entry.on_d and leaf not in elements_of(entry.node)}  # fmt: skip
+                         if not entry.on_d and leaf not in elements_of(entry.node)}  # fmt: skip
         return other
 
     def alone(self, number: int) -> Samples:

@@ -225,7 +225,7 @@ class Separator(Separating):
             return (), node
         [((x, d), c)] = poly.items()
         nonnegative = [pair for pair in x + d if self.atoms.list[pair[0]].exponential
-                or is_nonnegative(self.atoms.list[pair[0]].base, self.facts)]  # fmt: skip
+                       or is_nonnegative(self.atoms.list[pair[0]].base, self.facts)]  # fmt: skip
         rest = self.atoms.expr(tuple(one for one in x + d if one not in nonnegative))
         return tuple(nonnegative), laurent.number(c) * rest
 

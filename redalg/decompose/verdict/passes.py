@@ -226,7 +226,7 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
         except (NotFusible, Undecided) as why:
             blocked = next(one for one in rest.reductions if one.name == why.reduction)
             blockers = {earlier for earlier in values_of(blocked.term) & levels.of.keys()
-                      if levels.of[earlier] < levels.of[blocked.value]}  # fmt: skip
+                        if levels.of[earlier] < levels.of[blocked.value]}  # fmt: skip
             if blocked.name not in shrunk:
                 blockers = blocking_values(rest, blocked, blockers, exact=levels.exact)
             shrunk.add(blocked.name)

@@ -62,26 +62,26 @@ def candidates(form: FusedForm, sizes: Mapping[str, int]) -> Iterator[FusedForm]
         yield form
         pairs = permutations(ordered_free(form), 2)
         for row, column in sorted(pairs, key=lambda pair: -sizes[pair[0].name] * sizes[pair[1].name]):
-            made = by_pair(form, row, column)
-            if made is not None:
-                yield made
+            other = by_pair(form, row, column)
+            if other is not None:
+                yield other
     yield plain(form)
 
 
 def plain(form: FusedForm) -> FusedForm:
     """The form with one factor for every sum."""
-    made = tuple(replace(accumulator, factors=(Mul(*accumulator.factors),)) if len(accumulator.factors) > 1
-                 else accumulator for accumulator in form.accumulators)  # fmt: skip
-    return replace(form, accumulators=made)
+    accumulators = tuple(replace(accumulator, factors=(Mul(*accumulator.factors),)) if len(accumulator.factors) > 1
+                         else accumulator for accumulator in form.accumulators)  # fmt: skip
+    return replace(form, accumulators=accumulators)
 
 
 def by_pair(form: FusedForm, row: Axis, column: Axis) -> FusedForm | None:
     """The form with every sum split by that pair of axes; None if a sum has no such factors, or no sum has two."""
-    made = [split_by(one, row, column) for one in form.accumulators]
-    found = [one for one in made if one is not None]
-    if len(found) < len(made) or not any(len(one.factors) > 1 for one in found):
+    splits = [split_by(one, row, column) for one in form.accumulators]
+    accumulators = [one for one in splits if one is not None]
+    if len(accumulators) < len(splits) or not any(len(one.factors) > 1 for one in accumulators):
         return None
-    return replace(form, accumulators=tuple(found))
+    return replace(form, accumulators=tuple(accumulators))
 
 
 def split_by(accumulator: Accumulator, row: Axis, column: Axis) -> Accumulator | None:

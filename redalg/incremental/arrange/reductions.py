@@ -34,8 +34,8 @@ def _check_integers(structure: Structure, axis: Axis) -> None:
     known = {
         value for own in parts for value, part in zip(own, structure.monoid.components, strict=True) if part.integer
     }
-    for made in (lifted(structure.monoid, structure.operands, axis), join_of(structure.monoid)):
-        for expr, part in zip(made, structure.monoid.components, strict=True):
+    for exprs in (lifted(structure.monoid, structure.operands, axis), join_of(structure.monoid)):
+        for expr, part in zip(exprs, structure.monoid.components, strict=True):
             if part.integer and not whole(expr, known):
                 raise PlanError(
                     f"component `{part.name}` of {structure.monoid} is an integer, and a kernel would compute `{expr}` "

@@ -141,11 +141,11 @@ class ArrayOps(ABC):
         b, f = self.frexp(self.where(usable, self.functions["Abs"](h), self.scalar(1.0)))
         doublings = self.functions["log"](self.wide(b)) * self.wide(n) / math.log(2)
         whole = self.functions["floor"](doublings)
-        made = self.wide(mantissa) * self.functions["pow"](self.scalar(2.0), doublings - whole)
-        made = self.where((h < 0) & (n % 2 == 1), -made, made)
-        made = self.to_compute(self.ldexp(made, self.wide(exponent + n * f) + whole))
+        product = self.wide(mantissa) * self.functions["pow"](self.scalar(2.0), doublings - whole)
+        product = self.where((h < 0) & (n % 2 == 1), -product, product)
+        product = self.to_compute(self.ldexp(product, self.wide(exponent + n * f) + whole))
         plain = self.ldexp(mantissa, self.to_compute(exponent)) * self.functions["pow"](h, self.to_compute(n))
-        return self.where(usable, made, plain)
+        return self.where(usable, product, plain)
 
     def cut(self, array: Any, dim: int, start: int, stop: int | None = None, step: int = 1) -> Any:
         """A slice along a dimension."""
@@ -166,9 +166,9 @@ class ArrayOps(ABC):
         if 0 in shape:
             return self.full([1 if place in dims else size for place, size in enumerate(shape)], 0.0)
         arrays = [self.expand(one, [dims.get(place, size) for place, size in enumerate(one.shape)]) for one in arrays]
-        kept = [[place for place, size in enumerate(one.shape) if size > 1 or place in dims] for one in arrays]
+        long = [[place for place, size in enumerate(one.shape) if size > 1 or place in dims] for one in arrays]
         out = [place for place, size in enumerate(shape) if size > 1 and place not in dims]
-        spec = ",".join("".join(LETTERS[place] for place in places) for places in kept)
-        flat = [one.reshape([one.shape[place] for place in places]) for one, places in zip(arrays, kept, strict=True)]
-        made = self.einsum(f"{spec}->{''.join(LETTERS[place] for place in out)}", *flat)
-        return made.reshape([1 if place in dims else size for place, size in enumerate(shape)])
+        spec = ",".join("".join(LETTERS[place] for place in places) for places in long)
+        flat = [one.reshape([one.shape[place] for place in places]) for one, places in zip(arrays, long, strict=True)]
+        product = self.einsum(f"{spec}->{''.join(LETTERS[place] for place in out)}", *flat)
+        return product.reshape([1 if place in dims else size for place, size in enumerate(shape)])

@@ -98,13 +98,13 @@ class Conditioned:
     def _reduction_error(self, node: Reduce) -> Any:
         if node.kind not in ALIKE or len(node.operands) != 1:
             return self._size(node)
-        made = self.error(node.expr)
-        for axis in node.bound if len(made.shape) else ():
+        error = self.error(node.expr)
+        for axis in node.bound if len(error.shape) else ():
             place = self.scope.place(axis)
-            shape = [self.scope.length(axis) if one == place else size for one, size in enumerate(made.shape)]
+            shape = [self.scope.length(axis) if one == place else size for one, size in enumerate(error.shape)]
             kind = "sum" if node.kind == "sum" else "max"
-            made = self.ops.reduce(kind, self.ops.expand(made, shape), place)
-        return made
+            error = self.ops.reduce(kind, self.ops.expand(error, shape), place)
+        return error
 
     def _size(self, expr: Expr) -> Any:
         return self._absolute(self.scope.number(expr))

@@ -107,8 +107,8 @@ class Scope:
 
     def number(self, node: Expr) -> Any:
         """The value of a node in the compute dtype."""
-        made = self.evaluate(node)
-        return made if self.ops.is_float(made) and not self.far else self.ops.to_compute(made)
+        array = self.evaluate(node)
+        return array if self.ops.is_float(array) and not self.far else self.ops.to_compute(array)
 
     def number_before_rounding(self, node: Expr) -> Any:
         """The value of a node as a number; if it is made of far places, it is not yet rounded to the compute dtype."""
@@ -116,13 +116,13 @@ class Scope:
 
     def at(self, node: Basic, precision: Precision) -> Any:
         """The value of a node, kept at a precision."""
-        made = self.evaluate(node)
+        array = self.evaluate(node)
         if precision is Precision.COMPUTE:
-            return self.ops.to_compute(made)
+            return self.ops.to_compute(array)
         if precision is Precision.OWN:
-            return made
-        made = self._float(made)
-        return self.ops.wide(made) if precision is Precision.DOUBLE else made
+            return array
+        array = self._float(array)
+        return self.ops.wide(array) if precision is Precision.DOUBLE else array
 
     @property
     def far(self) -> bool:
@@ -190,8 +190,8 @@ class Scope:
         if whole is None or rest is None:
             return whole if rest is None else rest
         floor_of = self.ops.functions["floor"](rest)
-        held = self.ops.functions["Abs"](floor_of) <= 2.0**62  # else, and of NaN, the integers lie below its digits
-        floor_of = self.ops.where(held, floor_of, self.ops.wide(self.ops.scalar(0.0)))
+        fits = self.ops.functions["Abs"](floor_of) <= 2.0**62  # else, and of NaN, the integers lie below its digits
+        floor_of = self.ops.where(fits, floor_of, self.ops.wide(self.ops.scalar(0.0)))
         return self.ops.wide(whole + self.ops.integer(floor_of)) + (rest - floor_of)
 
     def _compensated_sum(self, terms: Sequence[Expr]) -> Any:
@@ -202,11 +202,11 @@ class Scope:
         total, *rest = (self._float(self.evaluate(one)) for one in terms)
         absolute, lost = self.ops.functions["Abs"], self.ops.scalar(0.0)
         for term in rest:
-            made = total + term
+            after = total + term
             lost = lost + self.ops.where(
-                absolute(total) >= absolute(term), (total - made) + term, (term - made) + total
+                absolute(total) >= absolute(term), (total - after) + term, (term - after) + total
             )
-            total = made
+            total = after
         return self.ops.where(self.ops.isfinite(lost), total + lost, total)
 
     def _mul(self, node: Mul) -> Any:
@@ -218,10 +218,10 @@ class Scope:
         plain = [arg for arg in above if arg not in guards]
         top = self._times(plain) if plain else self._constant(S.One)
         top = self._drop_zero_weights(top, plain)
-        made = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
+        product = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
         for guard in guards:  # 0 where the mask is off, whatever lies there
-            made = self.ops.where(self.passes(guard), self._float(made), self.ops.scalar(0.0))
-        return made
+            product = self.ops.where(self.passes(guard), self._float(product), self.ops.scalar(0.0))
+        return product
 
     def _times(self, factors: Sequence[Expr]) -> Any:
         """The product of factors; if its integers may leave the range of 64 bits, it is rounded."""
@@ -230,10 +230,10 @@ class Scope:
             largest = [max(1, abs(int(array.max())), abs(int(array.min()))) for array in arrays
                        if not self.ops.is_float(array) and 0 not in array.shape]  # fmt: skip
             if prod(largest) >= 2**63:
-                made = self._float(arrays[0])
+                product = self._float(arrays[0])
                 for array in arrays[1:]:
-                    made = made * self._float(array)
-                return made
+                    product = product * self._float(array)
+                return product
         return self._fold(lambda a, b: a * b, factors)
 
     def passes(self, indicator: Where) -> Any:
@@ -243,14 +243,14 @@ class Scope:
 
     def _drop_zero_weights(self, product: Any, factors: Sequence[Expr]) -> Any:
         """Set a product to 0 where a factor is 0 beside log 0, or beside a sum that holds log 0: it does not count."""
-        made = product
+        result = product
         for log_factor in (one for one in factors if one.has(log) and one.has(Element, Value)):
             infinite = self.number(log_factor) == -float("inf")
             for other in factors:
                 if other is not log_factor and other.has(Element, Value):
                     nothing = (self.number(other) == 0) & infinite
-                    made = self.ops.where(nothing, self.ops.scalar(0.0), made)
-        return made
+                    result = self.ops.where(nothing, self.ops.scalar(0.0), result)
+        return result
 
     def _fold(self, operation: Any, nodes: Sequence[Expr]) -> Any:
         arrays = [self.evaluate(node) for node in nodes]
@@ -271,10 +271,10 @@ class Scope:
     def _pow(self, node: Pow) -> Any:
         base, exponent = self.number_before_rounding(node.base), node.exp
         if exponent.is_Integer and 0 < abs(int(exponent)) <= 8:
-            made = base
+            power = base
             for _ in range(abs(int(exponent)) - 1):
-                made = made * base
-            return made if exponent > 0 else 1 / made
+                power = power * base
+            return power if exponent > 0 else 1 / power
         if exponent in (S.Half, -S.Half):
             root = self.ops.functions["sqrt"](base)
             return root if exponent > 0 else 1 / root
@@ -293,11 +293,11 @@ class Scope:
         factor = node.args[0].coeff(log(2)) if node.args[0].is_Mul else S.Zero
         if factor != 0 and factor.has(floor, ceiling):  # an exact power of 2 of an integer
             return self.ops.functions["pow"](self.ops.scalar(2.0), self.number(factor))
-        made = self.ops.exp(self.number_before_rounding(node.args[0]))
+        power = self.ops.exp(self.number_before_rounding(node.args[0]))
         terms = infinite_terms(node.args[0])
         for term in terms if node.args[0].is_Add or len(terms) > 1 else ():
-            made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
-        return made
+            power = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), power)
+        return power
 
     def _where(self, node: Where) -> Any:
         condition = self.evaluate(node.condition)
@@ -341,10 +341,10 @@ class Scope:
         return zero == 0 if node == S.true else zero != 0
 
     def _cast(self, node: Cast) -> Any:
-        made = self.evaluate(node.args[0])
-        if node.dtype == "int64" and not self.ops.is_float(made):
-            return made
-        return self.ops.round_to(self._float(made), node.dtype)
+        array = self.evaluate(node.args[0])
+        if node.dtype == "int64" and not self.ops.is_float(array):
+            return array
+        return self.ops.round_to(self._float(array), node.dtype)
 
     def _running_cast(self, node: RunningCast) -> Any:
         g, h = (self.number(one) for one in node.args[:2])
@@ -362,16 +362,16 @@ class Scope:
     def _reduce(self, node: Reduce) -> Any:
         return self.ops.apply(partial(Scope._over_bound, node=node), self, self.number(node.expr))
 
-    def _over_bound(self, made: Any, node: Reduce) -> Any:
+    def _over_bound(self, array: Any, node: Reduce) -> Any:
         for axis in node.bound:
             place = self.place(axis)
-            shape = [self.length(axis) if one == place else size for one, size in enumerate(made.shape)]
+            shape = [self.length(axis) if one == place else size for one, size in enumerate(array.shape)]
             if self.length(axis) == 0:
                 shape[place] = 1
-                made = self.ops.full(shape, float(MONOIDS[node.kind].identity))
+                array = self.ops.full(shape, float(MONOIDS[node.kind].identity))
             else:
-                made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
-        return made
+                array = self.ops.reduce(node.kind, self.ops.expand(array, shape), place)
+        return array
 
     # ---- elements ----------------------------------------------------------------------------------------------------
 
@@ -387,8 +387,8 @@ class Scope:
         """The elements of a tensor at computed indices."""
         tensor = scope.tensors[node.name]
         places = replace(scope, live=live).checked_indices(tensor, node, indices)
-        made = tensor[tuple(places)] if places else tensor.reshape([1] * len(scope.axes))
-        return scope.ops.to_compute(made) if scope.ops.is_float(made) else made
+        array = tensor[tuple(places)] if places else tensor.reshape([1] * len(scope.axes))
+        return scope.ops.to_compute(array) if scope.ops.is_float(array) else array
 
     def checked_indices(self, tensor: Any, node: Element, places: Sequence[Any] | None = None) -> list[Any]:
         """Clipped index arrays of a gather; the index of an element that counts must not leave its dimension.
@@ -441,5 +441,5 @@ def _function(scope: Scope, node: Expr) -> Any:
         raise InputError(
             f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like."
         )
-    made = scope.ops.functions[name](*(scope.number_before_rounding(arg) for arg in node.args))
-    return made if scope.ops.is_float(made) or name == "Exponent" else scope.ops.to_compute(made)
+    array = scope.ops.functions[name](*(scope.number_before_rounding(arg) for arg in node.args))
+    return array if scope.ops.is_float(array) or name == "Exponent" else scope.ops.to_compute(array)

@@ -82,23 +82,23 @@ def fold_elements(let: Gather, scope: Scope, *arrays: Any) -> Element:
 def empty(monoid: Monoid, lies: Layout, shape: list[int]) -> Element:
     """The identity of a monoid, over the other dimensions of a shape."""
     shape = [lies.k if dim == lies.place_dim else 1 if dim == lies.dim else size for dim, size in enumerate(shape)]
-    made = []
+    parts = []
     for component in monoid.components:
         identity = component.identity
         if isinstance(identity, Tuple):  # no element at any place
             identity = NOWHERE[component.name]
         constant = (lies.ops.arange(0, 1) + int(identity)).reshape([1] * len(shape)) if component.integer else \
             lies.ops.full([1] * len(shape), float(identity))  # fmt: skip
-        made.append(lies.ops.expand(constant, shape))
-    return tuple(made)
+        parts.append(lies.ops.expand(constant, shape))
+    return tuple(parts)
 
 
 def join_elements(let: Join, scope: Scope, *components: Any) -> Element:
     """a ⊕ b, a before b, each component along its own axes alone."""
     a, b = components[: len(let.first)], components[len(let.first) :]
-    made = joiner(let.structure, structure_layout(let.structure, let.axis, scope), scope)(a, b)
+    parts = joiner(let.structure, structure_layout(let.structure, let.axis, scope), scope)(a, b)
     return tuple(_within(value.indices, array, scope, like)
-                 for value, array, like in zip(let.structure.values, made, a, strict=True))  # fmt: skip
+                 for value, array, like in zip(let.structure.values, parts, a, strict=True))  # fmt: skip
 
 
 def _within(axes: tuple[Expr, ...], array: Any, scope: Scope, like: Any) -> Any:
@@ -147,11 +147,11 @@ def tree(join: Joiner, element: Element, dim: int, ops: ArrayOps) -> Element:
         even = length - length % 2
         first = tuple(cut(array, dim, 0, even, 2) for array in element)
         second = tuple(cut(array, dim, 1, even, 2) for array in element)
-        made = join(first, second)
+        joint = join(first, second)
         if even < length:
-            made = tuple(ops.concat([head, cut(array, dim, even)], dim)
-                         for head, array in zip(made, element, strict=True))  # fmt: skip
-        element, length = made, length - even // 2
+            joint = tuple(ops.concat([head, cut(array, dim, even)], dim)
+                          for head, array in zip(joint, element, strict=True))  # fmt: skip
+        element, length = joint, length - even // 2
     return element
 
 
@@ -257,10 +257,10 @@ def _fold_by_halves(element: Element, lies: Layout, join: Callable[[Element, Ele
     cut, dim, length = lies.ops.cut, lies.dim, element[0].shape[lies.dim]
     while length > 1:
         half = length // 2
-        made = join(*(tuple(cut(one, dim, start, start + half) for one in element) for start in (0, half)))
+        joint = join(*(tuple(cut(one, dim, start, start + half) for one in element) for start in (0, half)))
         odd = tuple(cut(one, dim, 2 * half) for one in element)
-        pairs: Sequence[tuple[Any, Any]] = list(zip(made, odd, strict=True))
-        element = tuple(lies.ops.concat(pair, dim) for pair in pairs) if length % 2 else made
+        pairs: Sequence[tuple[Any, Any]] = list(zip(joint, odd, strict=True))
+        element = tuple(lies.ops.concat(pair, dim) for pair in pairs) if length % 2 else joint
         length -= half
     return element
 

@@ -110,9 +110,9 @@ class Recorder(ArrayOps):
         array = function(*(one.array for one in registers))
         if all(map(self.is_constant, registers)):
             return self.constant(array)
-        made = Register(self, self._next(), array)
-        self._steps.append((made.number, function, tuple(one.number for one in registers)))
-        return made
+        result = Register(self, self._next(), array)
+        self._steps.append((result.number, function, tuple(one.number for one in registers)))
+        return result
 
     def _convert(self, function: Callable[..., Any], register: Register) -> Register:
         """The register itself if its array has the dtype already, as it will in every run."""
@@ -127,10 +127,10 @@ class Recorder(ArrayOps):
 
     def constant(self, value: Any) -> Register:
         """A register that holds the same in every run."""
-        made = Register(self, self._next(), value)
-        self._constants.add(made.number)
-        self._filled[made.number] = value
-        return made
+        register = Register(self, self._next(), value)
+        self._constants.add(register.number)
+        self._filled[register.number] = value
+        return register
 
     def is_constant(self, register: Register) -> bool:
         """Tell if a register holds the same in every run."""

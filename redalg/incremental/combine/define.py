@@ -60,7 +60,7 @@ def _add_reduction(
     reduction: Reduction, over: tuple[Axis, ...], lines: Lines, values: Values, *, scaled: bool
 ) -> Value:
     name, monoid = reduction.name, reduction.monoid
-    if not reduction.is_scalar or (monoid.held and scaled):
+    if not reduction.is_scalar or (monoid.state_kind and scaled):
         return _add_selection(reduction, over, lines, values)
     if monoid.name == "sum":
         factors = group_factors(reduction.term, ()) if reduction.term.is_Mul else (reduction.term,)

@@ -60,11 +60,11 @@ class Canceller:
                 offset = Value(Label(f"{extremum.value.name}_offset"), *axes)
                 size = S.One if pivot.magnitude is None else pivot.magnitude.value
                 self.offsets[offset] = Assignment(offset, extremum.value / size - pivot.value)
-                made = laurent.add(self._symbol(offset), self._symbol(pivot.value))
+                total = laurent.add(self._symbol(offset), self._symbol(pivot.value))
                 atom = Atom(log(size), on_x=False, exponential=True)
                 yield (
                     self._number(extremum.value),
-                    made if size is S.One else laurent.multiply(made, self.separator.atoms.polynomial(atom)),
+                    total if size is S.One else laurent.multiply(total, self.separator.atoms.polynomial(atom)),
                 )
                 return
 
@@ -74,9 +74,9 @@ class Canceller:
             return node
         if node.is_Add:
             terms = list(node.args)
-            made = self._sum(terms) or self._over_divisor(node) or (self._beside_slopes(terms) if self.slopes else None)
-            if made is not None:
-                return made
+            form = self._sum(terms) or self._over_divisor(node) or (self._beside_slopes(terms) if self.slopes else None)
+            if form is not None:
+                return form
         if (of_logs := self._of_logs(node)) is not None:
             return of_logs
         args = [self.cancel(arg) if isinstance(arg, Expr) else arg for arg in node.args]
@@ -101,32 +101,32 @@ class Canceller:
         moving = [place for place, term in enumerate(terms) if self._brings(term)]
         known = {**self.meaning, **self._shifted}
         polys = {place: self.polynomial(terms[place]) for place in moving}
-        brought = {place: self._pivots_brought(poly) for place, poly in polys.items()}
-        moving = [place for place in moving if brought[place]]  # others hide their pivots in a function
+        pivots = {place: self._pivots_brought(poly) for place, poly in polys.items()}
+        moving = [place for place in moving if pivots[place]]  # others hide their pivots in a function
         substituted = {place: self.substitute(polys[place], known) for place in moving}
         stuck = {place: self._terms_to_cancel(poly) for place, poly in substituted.items()}
         smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
         for size in range(len(moving), smallest - 1, -1):
-            for chosen in combinations(moving, size):
-                made = laurent.add(*(substituted[place] for place in chosen))
-                gone = {value for place in chosen for value in brought[place]}
+            for subset in combinations(moving, size):
+                total = laurent.add(*(substituted[place] for place in subset))
+                gone = {value for place in subset for value in pivots[place]}
                 shared: Monomial | None = ()
-                if laurent.add(*(stuck[place] for place in chosen)):
-                    gone = {value for place in chosen for value in self._pivots_of(substituted[place])}
-                    shared = self._common_factors(made) if gone else None
-                if shared is not None and len(made) <= SIZE_LIMIT:
+                if laurent.add(*(stuck[place] for place in subset)):
+                    gone = {value for place in subset for value in self._pivots_of(substituted[place])}
+                    shared = self._common_factors(total) if gone else None
+                if shared is not None and len(total) <= SIZE_LIMIT:
                     self.vanished |= gone
-                    rest = [self.cancel(term) for place, term in enumerate(terms) if place not in chosen]
-                    return Add(self._expr(made, shared), *rest)
+                    rest = [self.cancel(term) for place, term in enumerate(terms) if place not in subset]
+                    return Add(self._expr(total, shared), *rest)
         return None
 
     def _beside_slopes(self, terms: list[Expr]) -> Expr | None:
         """The sum with its shifts cancelled while slopes stay: Σ (x − m)·(y − k) of y on a line is Z_xy + β·Z_xx."""
-        kept = self.pivots, self.brought
+        state = self.pivots, self.brought
         self.pivots, self.brought = self.pivots - self.slopes, {}
-        made = self._sum(terms)
-        self.pivots, self.brought = kept
-        return made
+        result = self._sum(terms)
+        self.pivots, self.brought = state
+        return result
 
     def _over_divisor(self, node: Expr) -> Expr | None:
         """A sum over the common divisor of its terms, if its numerator loses every pivot; else None."""
@@ -136,31 +136,31 @@ class Canceller:
         if not below or any(q.denominator != 1 for _, q in below):
             return None
         above = laurent.multiply(poly, {((), below): 1})
-        made = self.substitute(above, {**self.meaning, **self._shifted})
-        shared = self._common_factors(made) if made and len(made) <= SIZE_LIMIT else None
+        numerator = self.substitute(above, {**self.meaning, **self._shifted})
+        shared = self._common_factors(numerator) if numerator and len(numerator) <= SIZE_LIMIT else None
         if shared is None:
             return None
         self.vanished |= self._pivots_brought(above)
-        return self._expr(made, shared) / self.separator.atoms.expr(below)
+        return self._expr(numerator, shared) / self.separator.atoms.expr(below)
 
     def _of_logs(self, node: Expr) -> Expr | None:
         """Σ q·log a + … as log(1 + t) + …, t = Π a^q − 1, if t loses every pivot; else None."""
         terms = [(term, *term.as_coeff_Mul()) for term in Add.make_args(node)]
         logs = [(term, q, rest.args[0]) for term, q, rest in terms if isinstance(rest, log) and q.is_Rational]
         for size in range(min(len(logs), TERMS_LIMIT), 0, -1):
-            for chosen in combinations(logs, size):
-                t = self._over_divisor(Add(Mul(*(a**q for _, q, a in chosen)), S.NegativeOne))
+            for subset in combinations(logs, size):
+                t = self._over_divisor(Add(Mul(*(a**q for _, q, a in subset)), S.NegativeOne))
                 if t is not None:
-                    known = And(*(Ge(a, 0) for _, _, a in chosen))
-                    beside = {term for term, _, _ in chosen}
+                    known = And(*(Ge(a, 0) for _, _, a in subset))
+                    beside = {term for term, _, _ in subset}
                     rest = (self.cancel(term) for term, _, _ in terms if term not in beside)
                     return Add(log1p(t) if size == 1 else Where(known, log1p(t), S.NaN), *rest)
         return None
 
     def _common_factors(self, poly: Polynomial) -> Monomial | None:
         """The exponentials, and the values that hide pivots, to powers that all terms share; no bare pivots."""
-        found = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
-        return found.pop() if len(found) == 1 and not self._pivots_of(poly) else None
+        factors = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
+        return factors.pop() if len(factors) == 1 and not self._pivots_of(poly) else None
 
     def _expr(self, poly: Polynomial, shared: Monomial) -> Expr:
         """A polynomial as an expression, with the factors that all its terms share taken out."""
@@ -174,8 +174,8 @@ class Canceller:
 
     def _terms_to_cancel(self, poly: Polynomial) -> Polynomial:
         """The terms that must cancel: with a pivot, a value too long to replace that hides one, or an exponential."""
-        kept = {number for number in {number for _, d in poly for number, _ in d} if self._sticks(number)}
-        return {key: c for key, c in poly.items() if any(number in kept for number, _ in key[1])}
+        numbers = {number for number in {number for _, d in poly for number, _ in d} if self._sticks(number)}
+        return {key: c for key, c in poly.items() if any(number in numbers for number, _ in key[1])}
 
     def _sticks(self, number: int) -> bool:
         atom = self.separator.atoms.list[number]

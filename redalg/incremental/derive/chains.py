@@ -56,8 +56,8 @@ class Chains:
             return None
         for function in self.pool.functions:
             weight = self._weight(function, y)
-            if weight is not None and (made := self._found(y, pair, weight, function.grade)) is not None:
-                return made
+            if weight is not None and (distance := self._distance(y, pair, weight, function.grade)) is not None:
+                return distance
         return S.Zero
 
     def _weight(self, function: Function, y: int) -> Monomial | None:
@@ -66,13 +66,13 @@ class Chains:
             return None
         return laurent.without_atom(monomial, y)
 
-    def _found(self, y: int, pair: tuple[int, int] | None, weight: Monomial, grade: Monomial) -> Expr | None:
+    def _distance(self, y: int, pair: tuple[int, int] | None, weight: Monomial, grade: Monomial) -> Expr | None:
         def total(*powers: int) -> Value | None:
-            held = weight
+            monomial = weight
             for atom in powers:
-                held = laurent.multiply_monomials(held, ((atom, 1),))
+                monomial = laurent.multiply_monomials(monomial, ((atom, 1),))
             return next((name for name, function in zip(self.names, self.pool.functions, strict=True)
-                         if function.grade == grade and function.vector == {held: 1}), None)  # fmt: skip
+                         if function.grade == grade and function.vector == {monomial: 1}), None)  # fmt: skip
 
         def gram(generator: int, other: int) -> Expr | None:
             product, sums, n = total(generator, other), (total(generator), total(other)), total()

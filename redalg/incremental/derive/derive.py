@@ -40,10 +40,10 @@ def derive(decomposition: Decomposition) -> FusedForm:
     form, paying = derive_with_centred(decomposition)
     for candidate in whole_candidates(decomposition):
         whole, generators = keep_wholes(decomposition, candidate)
-        other, kept = derive_with_centred(whole)
+        other, pivots = derive_with_centred(whole)
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
-        if paying | generators <= kept and not scaled:  # its own pivot cancels, and those that did without it
-            decomposition, form, paying = whole, other, kept
+        if paying | generators <= pivots and not scaled:  # its own pivot cancels, and those that did without it
+            decomposition, form, paying = whole, other, pivots
     return complete(form)
 
 
@@ -74,17 +74,17 @@ def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozen
     powers, products = losable.among(possible.powers - cleared), losable.among(possible.products - cleared)
 
     attempts = Attempts(decomposition, centred, divided_atoms(decomposition, centred), wholes)
-    tried = powers | needed
-    first = attempts.at(tried)
-    form, wanted = first.form, first.kept | needed
+    atoms = powers | needed
+    first = attempts.at(atoms)
+    form, useful = first.form, first.kept | needed
     if products:
-        further = wanted | products
+        further = useful | products
         other = attempts.at(further)
-        if other.kept - wanted:
-            form, tried, wanted = other.form, further, other.kept | needed
-    if wanted != tried:
-        form = attempts.at(wanted).form
-    return attempts.add_scales(form, wanted), paying_atoms(centred, wanted)
+        if other.kept - useful:
+            form, atoms, useful = other.form, further, other.kept | needed
+    if useful != atoms:
+        form = attempts.at(useful).form
+    return attempts.add_scales(form, useful), paying_atoms(centred, useful)
 
 
 @final
@@ -133,13 +133,13 @@ class Attempts:
     ) -> tuple[FusedForm, frozenset[int]]:
         """The form with scales of plain generators, then of shifted ones, if they pay; and these generators."""
         paying = NONE
-        if rooted and pays(drop_unused((made := self.at(auxiliary, rooted, level=level)).form)):
-            form, paying = made.form, rooted
+        if rooted and pays(drop_unused((attempt := self.at(auxiliary, rooted, level=level)).form)):
+            form, paying = attempt.form, rooted
         if sized:
-            made = self.at(auxiliary, paying, sized, level=level)
-            together = made.form.structures and not made.form.is_lanewise
-            if not together and pays_of_shifts(drop_unused(made.form), made.bounded):
-                form, paying = replace(made.form, unscaled=form), paying | sized
+            attempt = self.at(auxiliary, paying, sized, level=level)
+            together = attempt.form.structures and not attempt.form.is_lanewise
+            if not together and pays_of_shifts(drop_unused(attempt.form), attempt.bounded):
+                form, paying = replace(attempt.form, unscaled=form), paying | sized
         return form, paying
 
 
@@ -164,8 +164,8 @@ def form_attempt(decomposition: Decomposition, centred: dict[str, Centred], pool
     form = replace(
         form, outputs=form_outputs(form, resolver), assignments=mark_nonnegative_sums(form, resolver, decomposition)
     )
-    kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
-    return Attempt(form, kept, frozenset(resolver.bounded))
+    useful = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
+    return Attempt(form, useful, frozenset(resolver.bounded))
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
@@ -179,13 +179,13 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
     tilted, regressors, slopes = set[int](), set[int](), set[tuple[int, int]]()
     scaled = {whole.atom for one in sums for whole in one.wholes if whole.exponentials}
     for separation in sums:
-        made = centred[separation.reduction.name]
-        on = {atom for atom in made.centres if made.slopes(atom)}
-        along = {x for atom in on for x in made.slopes(atom)}
+        form = centred[separation.reduction.name]
+        on = {atom for atom in form.centres if form.slopes(atom)}
+        along = {x for atom in on for x in form.slopes(atom)}
         others = (other for name, other in centred.items() if name != separation.reduction.name)
         about = {atom for other in others for atom in other.centres if other.shift(atom)}
-        divided = {x for atom in on if made.slope_divisor(atom) for x in (atom, *made.slopes(atom))}
-        own = {(y, x) for y in on for x in made.slopes(y)}
+        divided = {x for atom in on if form.slope_divisor(atom) for x in (atom, *form.slopes(atom))}
+        own = {(y, x) for y in on for x in form.slopes(y)}
         joined = bool((tilted | on) & along or on & regressors)
         chained = slope_order(slopes | own) is not None and is_alike(
             tilted | regressors | on | along, scaled, separator.atoms
@@ -299,18 +299,18 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
     from the data, where moments about it cancel. Then the block's mean is the pivot, weighted as u is if the slots hold
     that mean.
     """
-    made: dict[Value, Pivot] = {}
+    pivots: dict[Value, Pivot] = {}
     for number, pivot in sorted(placement.pivots.items()):
         if pivot.policy is PivotPolicy.SLOPE or pivot.slopes:
-            made[pivot.value] = replace(pivot, source=resolver.source(number))
+            pivots[pivot.value] = replace(pivot, source=resolver.source(number))
         elif pivot.policy is PivotPolicy.TILE_LOCAL:
-            if pivot.value not in made:
-                made[pivot.value] = about_centre(pivot, number, placement, pool, resolver)
+            if pivot.value not in pivots:
+                pivots[pivot.value] = about_centre(pivot, number, placement, pool, resolver)
         elif pivot.policy is PivotPolicy.BLOCK_MEAN:
-            made.setdefault(pivot.value, about_mean(pivot, number, pool, resolver))
+            pivots.setdefault(pivot.value, about_mean(pivot, number, pool, resolver))
         else:
-            made.setdefault(pivot.value, pivot)
-    return tuple(made.values())
+            pivots.setdefault(pivot.value, pivot)
+    return tuple(pivots.values())
 
 
 def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, resolver: Resolver) -> Pivot:
@@ -336,17 +336,17 @@ def mark_nonnegative_sums(form: FusedForm, resolver: Resolver, decomposition: De
             and is_nonnegative(separation.reduction.term, facts)}  # fmt: skip
     safe = {value: v for value, (_, v) in resolver.exponents.items()}
     sums |= {v for value, v in safe.items() if value in sums}
-    made = sums_kept(resolver.assignments, form, facts, safe)
-    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in made)
+    assignments = sums_kept(resolver.assignments, form, facts, safe)
+    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in assignments)
 
 
 def form_outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     """The cascade's outputs in terms of what `finish` assigns."""
-    made = []
+    outputs = []
     for output in form.cascade.outputs:
         expr = second_pass_expression(output.expr, resolver) if output.carries else resolver.output_expr(output.expr)
-        made.append(FormOutput(output.name, expr, output.axes, S.false, output.carries))
-    return tuple(made)
+        outputs.append(FormOutput(output.name, expr, output.axes, S.false, output.carries))
+    return tuple(outputs)
 
 
 def with_emptiness(form: FusedForm) -> FusedForm:
@@ -380,14 +380,14 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
 
 def drop_unused(form: FusedForm) -> FusedForm:
     """Drop assignments that no output and no pivot needs (the reductions' own values stay)."""
-    kept: list[Assignment] = []
+    assignments: list[Assignment] = []
     needed = {value for one in form.outputs for value in values_of(one.expr)}
     needed |= {value for one in form.outputs for value in values_of(one.empty)}
     for assignment in reversed(form.assignments):
         if assignment.value in needed:
-            kept.append(assignment)
+            assignments.append(assignment)
             needed |= values_of(assignment.expr)
-    return replace(form, assignments=tuple(reversed(kept)))
+    return replace(form, assignments=tuple(reversed(assignments)))
 
 
 def named_after_reductions(form: FusedForm) -> FusedForm:

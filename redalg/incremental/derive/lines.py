@@ -115,10 +115,10 @@ class Lines:
             if not b:
                 continue
             slope = laurent.add(*map(self._symbol, (self.pivots[line.key].value, line.turn)))
-            held = {key: value for key, value in poly.items() if _divides(b, key[1])}
-            rest = {key: value for key, value in poly.items() if key not in held}
+            multiples = {key: value for key, value in poly.items() if _divides(b, key[1])}
+            rest = {key: value for key, value in poly.items() if key not in multiples}
             inverse: Polynomial = {((), laurent.power_monomial(b, -1)): laurent.ratio(1, c)}
-            poly = laurent.add(rest, laurent.multiply_all((held, inverse, slope))) if held else poly
+            poly = laurent.add(rest, laurent.multiply_all((multiples, inverse, slope))) if multiples else poly
         return poly
 
     def _symbol(self, value: Value) -> Polynomial:
@@ -142,9 +142,9 @@ class Lines:
         weight, grade = laurent.without_atom(monomial, x), function.grade
 
         def total(*powers: tuple[int, int]) -> Value | None:
-            held = laurent.multiply_monomials(weight, tuple(sorted(powers)))
+            product = laurent.multiply_monomials(weight, tuple(sorted(powers)))
             return next((name for name, other in zip(names, self.pool.functions, strict=True)
-                         if other.grade == grade and other.vector == {held: 1}), None)  # fmt: skip
+                         if other.grade == grade and other.vector == {product: 1}), None)  # fmt: skip
 
         xx, xy, sx, sy, s1 = total((x, 2)), total((x, 1), (y, 1)), total((x, 1)), total((y, 1)), total()
         if xx is None or xy is None or not {*xx.indices, *xy.indices} <= free_axes(self.separator.atoms.list[y].base):

@@ -85,12 +85,12 @@ def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
 
 def _spread(node: Mul) -> Expr:
     """The product with the exponential that all terms of a sum share moved out of it; else written out."""
-    made = node
+    result = node
     for factor in node.args:
         if factor.is_Add and factor.has(exp):
             weight, exponent = _factor_exponential(factor)
-            made = made.xreplace({factor: weight * exp(exponent)})
-    return expand_mul(node) if made == node else made
+            result = result.xreplace({factor: weight * exp(exponent)})
+    return expand_mul(node) if result == node else result
 
 
 def _peak_power(weight: Value, exponent: Value, v: Expr, power: Expr) -> Expr:

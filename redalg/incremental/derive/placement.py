@@ -83,11 +83,11 @@ class Placement:
 
     def maximum(self, term: Expr, name: str) -> Value:
         """The slot of a term's maximum, a new one unless the state holds it."""
-        held = [one.value for one in self.extrema if (one.monoid.name, one.term) == ("max", term)]
-        if held:
-            return held[0]
-        taken = sum(one.value.name.startswith(f"{name}_") for one in self.extrema)
-        value = self.symbol(f"{name}_{taken}", free_axes(term) | free_axes(self.decomposition.cascade.domain))
+        slots = [one.value for one in self.extrema if (one.monoid.name, one.term) == ("max", term)]
+        if slots:
+            return slots[0]
+        number = sum(one.value.name.startswith(f"{name}_") for one in self.extrema)
+        value = self.symbol(f"{name}_{number}", free_axes(term) | free_axes(self.decomposition.cascade.domain))
         self.extrema.append(Extremum(value, monoid("max"), term))
         return value
 
@@ -183,7 +183,7 @@ def _hold(placement: Placement, separation: Separation) -> None:
         facts = placement.decomposition.separator.facts
         placement.finals[value] = selected_index(separation, index, weight, facts)
         return
-    if reduction.monoid.held or not reduction.is_scalar:
+    if reduction.monoid.state_kind or not reduction.is_scalar:
         structure, results = structure_of(separation, placement.decomposition)
         if structure not in placement.structures:
             placement.structures.append(structure)
@@ -191,12 +191,12 @@ def _hold(placement: Placement, separation: Separation) -> None:
     else:
         placement.extrema.append(Extremum(value, reduction.monoid, g))
     if separation.times == "∘":
-        index, chosen = _selection(structure)
+        index, best = _selection(structure)
         facts = placement.decomposition.separator.facts
         value = (
-            selected_index(separation, index, chosen, facts)
+            selected_index(separation, index, best, facts)
             if reduction.dtype
-            else selected_value(separation, index, chosen)
+            else selected_value(separation, index, best)
         )
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         base, power = h.as_base_exp()
@@ -214,24 +214,24 @@ def _selection(structure: Structure) -> tuple[Value, Value]:
     return index, value
 
 
-def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
+def _hold_extrema(placement: Placement, separation: Separation, extremal: Extremal) -> None:
     """Add a slot for every extremum of x that the reduction follows from, unless it is held already."""
-    reduction, made, final = separation.reduction, dict[Expr, Value](), found.final
-    for slot in found.slots:
-        if (peak := peak_of(slot.kind, slot.term, found.final)) is not None:
+    reduction, values, final = separation.reduction, dict[Expr, Value](), extremal.final
+    for slot in extremal.slots:
+        if (peak := peak_of(slot.kind, slot.term, extremal.final)) is not None:
             final = about_peak(final, slot, *_hold_peak(placement, reduction, peak, f"_{slot.kind}"))
             continue
-        held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == (slot.kind, slot.term)]
-        if not held:
+        slots = [one.value for one in placement.extrema if (one.monoid.name, one.term) == (slot.kind, slot.term)]
+        if not slots:
             axes = free_axes(slot.term) | free_axes(placement.decomposition.cascade.domain)
-            name = "any" if slot.term is S.Zero else "x" if len(found.g) == 1 else slot.kind
+            name = "any" if slot.term is S.Zero else "x" if len(extremal.g) == 1 else slot.kind
             own = placement.symbol(f"{reduction.name}_{name}", axes)
-            held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
-            placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
-        made[slot.symbol] = held[0]
-    final = replace_nodes(final, made)
+            slots = [reduction.value if extremal.final == slot.symbol else _with_free_name(own, placement)]
+            placement.extrema.append(Extremum(slots[0], monoid(slot.kind), slot.term))
+        values[slot.symbol] = slots[0]
+    final = replace_nodes(final, values)
     if reduction.monoid.name in ("max", "min"):  # any and all are truths, of NaN too
-        final = where_kept(final, found, made, placement.decomposition.separator.facts)
+        final = where_kept(final, extremal, values, placement.decomposition.separator.facts)
     if final != reduction.value:
         placement.finals[reduction.value] = final
 
@@ -249,17 +249,17 @@ def _hold_peak(
     return values
 
 
-def _untaken(value: Value, placement: Placement) -> Value:
-    taken = {one.value.name for one in placement.extrema}
-    names = (value.name, *(f"{value.name}{number}" for number in range(len(taken))))
-    return Value(Label(next(name for name in names if name not in taken)), *value.indices)
+def _with_free_name(value: Value, placement: Placement) -> Value:
+    used = {one.value.name for one in placement.extrema}
+    names = (value.name, *(f"{value.name}{number}" for number in range(len(used))))
+    return Value(Label(next(name for name in names if name not in used)), *value.indices)
 
 
 def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
     """c and the rate k of E[k·v]^q = exp(q·k·v), to be weighed as exp(q·k·(v − c)): v − c is rounded first."""
     shared = (_at_extremum(placement, atom, one) for one in placement.extrema if one.monoid.name in ("max", "min"))
-    if (found := next((one for one in shared if one is not None), None)) is not None:
-        return found
+    if (pair := next((one for one in shared if one is not None), None)) is not None:
+        return pair
     atoms = placement.decomposition.separator.atoms.list
     rate, base = split_rate(atom.base, (one.base for one in atoms if one.exponential and not one.on_x))
     value = placement.maximum(base, "aux")
@@ -299,8 +299,8 @@ def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool, where: Boole
 
 
 def _symbol(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:
-    taken = {one.value.name for one in placement.pivots.values()}
-    number = next(n for n in range(len(taken) + 1) if f"c_{n}" not in taken)
+    used = {one.value.name for one in placement.pivots.values()}
+    number = next(n for n in range(len(used) + 1) if f"c_{n}" not in used)
     return placement.symbol(f"c_{number}", free_axes(atom.base) if axes is None else axes)
 
 
@@ -315,8 +315,8 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
             pivot.source == centre or at_maximum(pivot, centre, placement.extrema, reduced)
         ):
             return pivot
-    held = any(one.value == centre and one.term == atom.base for one in placement.extrema)
-    if held and number not in pool.wholes and number not in pool.sized:  # within u's own range
+    is_extremum = any(one.value == centre and one.term == atom.base for one in placement.extrema)
+    if is_extremum and number not in pool.wholes and number not in pool.sized:  # within u's own range
         return Pivot(_symbol(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
         return Pivot(_symbol(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
@@ -366,5 +366,5 @@ def _without_tensors(centre: Expr, cascade: Cascade) -> Expr:
 
 def _without_logs(centre: Expr) -> Expr:
     """Drop slowly varying terms: any finite pivot is exact, and max u alone is already at hand."""
-    kept = [term for term in Add.make_args(centre) if not term.has(log)]
-    return Add(*kept) if kept else centre
+    terms = [term for term in Add.make_args(centre) if not term.has(log)]
+    return Add(*terms) if terms else centre

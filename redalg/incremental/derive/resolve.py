@@ -58,7 +58,7 @@ class Resolver:
         self.maxima = self.grades.derived_maxima()
         self.known = dict(self.maxima)
         self.guards: dict[Expr, Boolean] = {}  # value -> where any element counts, elsewhere it is 0
-        self.found: dict[int, list[Expr]] = {}
+        self.deltas: dict[int, list[Expr]] = {}
         self.bounded = set[Value]()  # values of at most 1 in size
         self.level = level
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
@@ -89,10 +89,10 @@ class Resolver:
             with suppress(laurent.TooLongError):
                 if laurent.are_short(powers, exact):
                     self.known[self._number(value)] = laurent.add(*self._terms(centred.polynomial, exact, self.known))
-        met = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
+        meetings = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
         parts = ((somewhere(indicator, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
                  for indicator, part in centred.parts)  # fmt: skip
-        self._assign(value, [(some, without_centres(terms, met)) for some, terms in parts])
+        self._assign(value, [(some, without_centres(terms, meetings)) for some, terms in parts])
         self._keep_zero_scales(value, centred)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
@@ -100,14 +100,14 @@ class Resolver:
         used = {atom for x, _ in centred.polynomial for atom, _ in x} & (self.pool.scaled - self.pool.rooted)
         if scales := [self.placement.pivots[atom].source for atom in sorted(used)]:
             [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
-            made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
-            self.assignments[index] = Assignment(value, made)
+            expr = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
+            self.assignments[index] = Assignment(value, expr)
 
     def _terms(
         self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
     ) -> list[Polynomial]:
         """The terms of d_i as polynomials of d, one for each function of the basis that it uses."""
-        made, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
+        terms, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
         for d, column in laurent.columns(polynomial).items():
             alone: Polynomial = {((), d): 1}
             outer = self._substitute(self.lines.about(alone) if known else alone, known or self.maxima)
@@ -115,8 +115,8 @@ class Resolver:
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
                     scale = laurent.multiply(self.grades.of(grade), self.grades.scales(self.pool.degrees(k)))
-                    made.append(laurent.multiply(product(outer, row), scale))
-        return made
+                    terms.append(laurent.multiply(product(outer, row), scale))
+        return terms
 
     def _row(self, number: int, shifts: dict[int, Polynomial], powers: dict[Monomial, Polynomial]) -> Polynomial:
         terms = []
@@ -143,11 +143,11 @@ class Resolver:
         raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
         raw = self.safe(raw) if pivot.scales else raw
         expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
-        if isinstance(made := self._name_displacement(separation, centred, pivot, expr), Value):
-            self.known.setdefault(self._number(made), exact)
+        if isinstance(delta := self._name_displacement(separation, centred, pivot, expr), Value):
+            self.known.setdefault(self._number(delta), exact)
         if centred.slopes(atom):
-            self.found.setdefault(atom, []).append(made)
-        return made
+            self.deltas.setdefault(atom, []).append(delta)
+        return delta
 
     def _name_displacement(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
         """A displacement as a value, unless it is a number."""
@@ -168,9 +168,9 @@ class Resolver:
 
     def _named_value(self, prefix: str, expr: Expr) -> Value:
         """The value of an expression; a new one, under the next name with a prefix, unless it has one."""
-        taken = sum(one.value.name.startswith(f"{prefix}_") for one in self.assignments)
-        held = next((one.value for one in self.assignments if one.expr == expr), None)
-        return held or self._assign_name(f"{prefix}_{taken}", expr)
+        number = sum(one.value.name.startswith(f"{prefix}_") for one in self.assignments)
+        value = next((one.value for one in self.assignments if one.expr == expr), None)
+        return value or self._assign_name(f"{prefix}_{number}", expr)
 
     def carried_displacement(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
         """v(d)/m + factor·c under a name of its own, m the scale of u; None if c or m does not cancel."""
@@ -193,7 +193,7 @@ class Resolver:
         pivot = self.placement.pivots[atom]
         here = self._symbol_polynomial(pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
         there = self._substitute(self.lines.about(centred.shift(atom)), self.known)
-        made = laurent.add(laurent.multiply(there, self.grades.scales({atom: -1})), laurent.scale(here, -1))
+        total = laurent.add(laurent.multiply(there, self.grades.scales({atom: -1})), laurent.scale(here, -1))
         slopes = centred.slopes(atom)
         for key in turns:
             y, x = self.pool.slopes[key - FIRST_SLOPE]
@@ -202,9 +202,9 @@ class Resolver:
                 b = whole_slope(
                     key, symbols, self.pool, lambda one: self._symbol_polynomial(self.placement.pivots[one].value)
                 )
-                moved = self._exact_displacement(centred, x, turns)
-                made = laurent.add(made, laurent.scale(laurent.multiply(b, moved), -1))
-        return made
+                move = self._exact_displacement(centred, x, turns)
+                total = laurent.add(total, laurent.scale(laurent.multiply(b, move), -1))
+        return total
 
     def _polynomial_expr(self, poly: Polynomial) -> Expr:
         """A polynomial of values with exponents cancelled."""
@@ -231,10 +231,10 @@ class Resolver:
             return -pivot.value
         if (line := self.lines.at(key, slope)) is not None:
             if not line.below:
-                self.found.setdefault(key, []).append(line.turn)
+                self.deltas.setdefault(key, []).append(line.turn)
             return self.lines.turn(line)
         apart = slope_difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
-        self.found.setdefault(key, []).append(turn := self._name_displacement(separation, centred, pivot, apart))
+        self.deltas.setdefault(key, []).append(turn := self._name_displacement(separation, centred, pivot, apart))
         return turn
 
     def source(self, key: int) -> Expr:
@@ -249,17 +249,17 @@ class Resolver:
                 meaning[value] = write_out(assigned[value])
             return expr.xreplace(meaning)
 
-        found = [write_out(value) for value in self.found.get(key, ()) if value in assigned]
-        held = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
-        return next((one for one in found if values_of(one) <= held), S.Zero)
+        sources = [write_out(value) for value in self.deltas.get(key, ()) if value in assigned]
+        slots = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
+        return next((one for one in sources if values_of(one) <= slots), S.Zero)
 
     def move(self, pivot: Pivot) -> Expr:
         """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""
         separator = self.placement.decomposition.separator
         centre = (self._substitute(separator.pure(term), self.known) for term in pivot.source.as_ordered_terms())
         scale = self.grades.scale(pivot, -1)
-        moved = laurent.add(laurent.multiply(laurent.add(*centre), scale), self._expr_polynomial(-pivot.value))
-        return separator.atoms.polynomial_expr(moved)
+        displacement = laurent.add(laurent.multiply(laurent.add(*centre), scale), self._expr_polynomial(-pivot.value))
+        return separator.atoms.polynomial_expr(displacement)
 
     def _substitute(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
         """The polynomial with earlier values written out, if that stays short."""
@@ -286,14 +286,14 @@ class Resolver:
         graded = [(some, [one for poly in polys for one in self._graded_terms(poly)]) for some, polys in parts]
         exponents = list(dict.fromkeys(exponent for _, terms in graded for exponent, _ in terms)) or [S.Zero]
         alone = len(exponents) == 1 and exponents[0] is not S.Zero
-        kept = Add(*(guard(some, Add(*(v if alone else v * exp(exponent) for exponent, v in terms)))
-                     for some, terms in graded))  # fmt: skip
+        total = Add(*(guard(some, Add(*(v if alone else v * exp(exponent) for exponent, v in terms)))
+                      for some, terms in graded))  # fmt: skip
         if not alone:
-            self._assign_plain(value, kept)
+            self._assign_plain(value, total)
             return
         safe = Value(Label(f"{value.name}_scaled"), *value.indices)
         self.exponents[value] = (exponents[0], safe)
-        self._assign_plain(safe, kept)
+        self._assign_plain(safe, total)
         somewhere = Or(*(some for some, _ in graded))
         self.assignments.append(Assignment(value, guard(somewhere, self._times(exponents[0], safe))))
         if somewhere is not S.true:
@@ -305,10 +305,10 @@ class Resolver:
 
     def cancel(self, expr: Expr) -> Expr:
         """The expression with pivots cancelled; the offsets in it are assigned first."""
-        made = self.canceller.cancel(expr)
-        if made is not expr:
-            self._assign_offsets(made)
-        return made
+        result = self.canceller.cancel(expr)
+        if result is not expr:
+            self._assign_offsets(result)
+        return result
 
     def _assign_offsets(self, expr: Expr) -> None:
         """Assign the distances between extrema and pivots that an expression holds."""
@@ -321,8 +321,8 @@ class Resolver:
         """exp(λ)·v under a name, so that other values may cancel its λ."""
         self._assign_offsets(v)
         pair = gather_exponent(expand_products(exponent)), self._named_value("difference", v)
-        if held := next((value for value, other in self.exponents.items() if other == pair), None):
-            return held
+        if same := next((value for value, other in self.exponents.items() if other == pair), None):
+            return same
         value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", value_axes(v, exponent))
         self.exponents[value] = pair
         self.assignments.append(Assignment(value, self._times(*pair)))
@@ -386,8 +386,8 @@ class Resolver:
     def _about_largest(self, parts: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
         """Σ exp(λ)·v of pairs (λ, v) as one such pair, whose λ is the largest, under a name of its own."""
         largest = largest_of(scale for scale, _ in parts)
-        held = self._named_value("scale", largest)
-        return held, Add(*(exp(scale - held) * v for scale, v in parts))
+        top = self._named_value("scale", largest)
+        return top, Add(*(exp(scale - top) * v for scale, v in parts))
 
     def _about_size(self, parts: list[tuple[Expr, Expr]], power: Expr) -> tuple[Expr, Expr]:
         """Σ m^k·v of pairs (k·log m, v); beyond a power of 1, its terms are shares of the largest."""

@@ -54,8 +54,8 @@ class Curve:
 
     def value(self, x: Expr, count: Expr = S.One) -> Expr:
         """count·f(x/count), with f(0) = 0 for x·log x."""
-        made = log(Abs(x / count) if self.absolute else x / count)
-        return Where(Eq(x, 0), S.Zero, x * made) if self.times else count * made
+        logarithm = log(Abs(x / count) if self.absolute else x / count)
+        return Where(Eq(x, 0), S.Zero, x * logarithm) if self.times else count * logarithm
 
     def distance(self, x: Expr, c: Expr, z: Expr, r: Expr) -> Expr:
         """f(x; c), z = x − c and r = z/(x + c); its limit if x = 0, and f(x) itself if c = 0."""
@@ -118,8 +118,8 @@ def _about(form: FusedForm, every: AbstractSet[Value]) -> FusedForm | None:
     """The form about the tangents that pay; None if there is none, or if some sum in `every` is about none."""
     left, found = set(every), False
     for tangent in tangents(form):
-        if (made := _rewritten(form, tangent)) is not None:
-            form, found = made, True
+        if (other := _rewritten(form, tangent)) is not None:
+            form, found = other, True
             left -= {one.value for one, _ in tangent.sums}
     return form if found and not left else None
 
@@ -156,8 +156,8 @@ def tangents(form: FusedForm) -> Iterator[Tangent]:
         total, count = plain.get(w * x), plain.get(w)
         if total is not None and count is not None and _fits(x, w, form, plain):
             used = {value for pivot in form.pivots for value in values_of(pivot.source)}
-            taken = {total.value, *(one.value for one, _ in sums)}
-            if not used & taken and not any(values_of(one.term) & taken for one in form.accumulators):
+            own = {total.value, *(one.value for one, _ in sums)}
+            if not used & own and not any(values_of(one.term) & own for one in form.accumulators):
                 yield Tangent(x, w, total, count, tuple(sums))
 
 
@@ -193,13 +193,13 @@ def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
     if not finish.lost:
         return None
     pivot, further = _pivot(form, tangent)
-    moved = {one.value: one for one in (*further, *_accumulators(tangent, pivot))}
+    sums = {one.value: one for one in (*further, *_accumulators(tangent, pivot))}
     meaning: dict[Expr, Expr] = {tangent.total.value: tangent.count.value * pivot.value + tangent.total.value}
     meaning |= {one.value: finish.whole(one, curve).xreplace(meaning) for one, curve in tangent.sums}
     return replace(
         form,
         pivots=(*form.pivots, pivot),
-        accumulators=tuple(moved.pop(one.value, one) for one in form.accumulators) + tuple(moved.values()),
+        accumulators=tuple(sums.pop(one.value, one) for one in form.accumulators) + tuple(sums.values()),
         assignments=(
             *_tangent_assignments(tangent, pivot),
             *(replace(one, expr=one.expr.xreplace(meaning)) for one in assignments),
@@ -225,10 +225,10 @@ class _Finish:
 
     def assignment(self, assignment: Assignment) -> Assignment:
         """The assignment rewritten; a value still made of such sums is known by its meaning."""
-        made = self.drop_logs(assignment.expr)
-        if made is assignment.expr:
+        expr = self.drop_logs(assignment.expr)
+        if expr is assignment.expr:
             self.known[assignment.value] = replace_nodes(assignment.expr, self.known)
-        return replace(assignment, expr=made)
+        return replace(assignment, expr=expr)
 
     def drop_logs(self, expr: Expr) -> Expr:
         """The expression without the logarithms of S and W if it loses them, else as it is."""
@@ -238,11 +238,11 @@ class _Finish:
         if not self._has_logs(_split(meant, self)):
             return expr
         parts = {value: self._sum_in_logs(one, curve) for value, (one, curve) in self.sums.items()}
-        made = expand(_split(meant, self).xreplace(parts), log=False, power_base=False, power_exp=False)
-        if self._has_logs(made):
+        result = expand(_split(meant, self).xreplace(parts), log=False, power_base=False, power_exp=False)
+        if self._has_logs(result):
             return expr
         self.lost = True
-        return made
+        return result
 
     def _sum_in_logs(self, accumulator: Accumulator, curve: Curve) -> Expr:
         about, base = self.tangent.value(accumulator), self.total if curve.times else self.count
@@ -254,13 +254,13 @@ class _Finish:
 
 def _split(expr: Expr, finish: _Finish) -> Expr:
     """log |S/W| → log S − log W, beside numbers and factors that are known to be positive."""
-    found: dict[Expr, Expr] = {}
+    sums: dict[Expr, Expr] = {}
     for logarithm in of_kind(log, expr):
         argument = logarithm.args[0].args[0] if isinstance(logarithm.args[0], Abs) else logarithm.args[0]
         pairs = [factor.as_base_exp() for factor in Mul.make_args(argument)]
         if all(base in (finish.total, finish.count) or base.is_extended_nonnegative for base, _ in pairs):
-            found[logarithm] = Add(*(power * log(base) for base, power in pairs))
-    return expr.xreplace(found)
+            sums[logarithm] = Add(*(power * log(base) for base, power in pairs))
+    return expr.xreplace(sums)
 
 
 # ---- the state -------------------------------------------------------------------------------------------------------
@@ -268,8 +268,8 @@ def _split(expr: Expr, finish: _Finish) -> Expr:
 
 def _pivot(form: FusedForm, tangent: Tangent) -> tuple[Pivot, list[Accumulator]]:
     """The pivot of x: the mean of each block, weighted by weights of one sign; and the sums that it takes beside."""
-    taken = {one.value.name for one in form.pivots}
-    name = next(name for number in range(len(taken) + 1) if (name := f"c_{number}") not in taken)
+    names = {one.value.name for one in form.pivots}
+    name = next(name for number in range(len(names) + 1) if (name := f"c_{number}") not in names)
     axes = free_axes(tangent.x) - set(form.cascade.reduced_axes)
     pivot = Pivot(Value(Label(name), *sorted(axes, key=str)), tangent.x, PivotPolicy.TILE_LOCAL, S.Zero)
     if tangent.w.is_extended_nonnegative and {*tangent.count.value.indices} <= axes:
@@ -315,9 +315,9 @@ def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
         distance = Where(near, -delta * r / there - 2 * series, -delta / there - log(quotient))
         slope = -Let(f"{pivot.value.name}_step", delta / c) / there  # c·c' may leave the range
         off, on = (log(Abs(there)) - 1, 1 / there), (-log(Abs(c)), -1 / c)
-    made = (Where(Eq(c, 0), from_0, Where(Eq(there, 0), to_0, between))
+    pair = (Where(Eq(c, 0), from_0, Where(Eq(there, 0), to_0, between))
             for from_0, to_0, between in zip(off, on, (distance, slope), strict=True))  # fmt: skip
-    of_count, of_total = (Where(Eq(delta, 0), S.Zero, one) for one in made)
+    of_count, of_total = (Where(Eq(delta, 0), S.Zero, one) for one in pair)
     return of_count, of_total
 
 
@@ -330,5 +330,5 @@ def _tangent_assignments(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]
     yield Assignment(mean, c + offset)
     yield Assignment(r, offset / (mean + c))
     for accumulator, curve in tangent.sums:
-        made = accumulator.value - Where(Eq(z, 0), S.Zero, n * curve.distance(mean, c, offset, r))
-        yield Assignment(tangent.value(accumulator), made if curve.times else Where(Eq(n * c + z, 0), S.NaN, made))
+        gap = accumulator.value - Where(Eq(z, 0), S.Zero, n * curve.distance(mean, c, offset, r))
+        yield Assignment(tangent.value(accumulator), gap if curve.times else Where(Eq(n * c + z, 0), S.NaN, gap))

@@ -50,7 +50,7 @@ def of_places(stage: FusedForm) -> frozenset[Scalar]:
 
 def outputs(stages: Stages, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
-    shapes = {output.name: tuple(problem.sizes[axis.name] for axis in (output.given if output.places else output.axes))
+    shapes = {output.name: tuple(problem.sizes[axis.name] for axis in (output.shape if output.places else output.axes))
               for output in stages.outputs}  # fmt: skip
     return tuple(
         Parameter(output_name(key, problem), shape or (1,), dtypes[key], "output", key) for key, shape in shapes.items()
