@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, sympy_text, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, sympy_text, values_of
 from redalg.monoids import Monoid
 
 
@@ -224,7 +224,7 @@ class Cascade:
     def _axes(self) -> tuple[Axis, ...]:
         axes = of_kind(Axis, *self.expressions()) | set(self.reduced_axes)
         axes |= {axis for producer in self.producers for axis in producer.cascade.axes()}
-        return tuple(sorted(axes, key=lambda one: str(one.name)))
+        return axes_by_name(axes)
 
     def axes(self) -> tuple[Axis, ...]:
         """Every axis, producers' included, in order of name."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -183,6 +183,11 @@ def free_axes(node: Basic) -> frozenset[Axis]:
         place = frozenset() if node.place is None else frozenset((node.place,))
         return (free_axes(node.expr) - frozenset(node.bound)) | place
     return frozenset().union(*map(free_axes, node.args))
+
+
+def axes_by_name(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    """Axes in order of name: a canonical order if nothing else gives one."""
+    return tuple(sorted(axes, key=lambda axis: str(axis.name)))
 
 
 def is_indicator(node: Basic) -> bool:

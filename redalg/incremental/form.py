@@ -14,9 +14,11 @@ with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −�
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from itertools import count
 from typing import final
 
 from sympy import Expr, Mul, S, Tuple, exp
@@ -203,6 +205,12 @@ class Pivot:
     def has_slot(self) -> bool:
         """Tell if the state must hold c (a running pivot or scale is recomputed from the extrema)."""
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
+
+
+def free_pivot_name(pivots: Iterable[Pivot]) -> str:
+    """The first of the names c_0, c_1, … that no pivot has."""
+    names = {one.value.name for one in pivots}
+    return next(name for number in count() if (name := f"c_{number}") not in names)
 
 
 def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:

@@ -326,15 +326,14 @@ class Finder:
             return self._extremum_over_generator(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
         atoms = self.separator.atoms
         [g] = self._basis_functions(span)
-        scales = [laurent.number((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
+        scales = [laurent.fraction((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
                   for d, column in varying.items()]  # fmt: skip
-        free += [laurent.number(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
+        free += [laurent.fraction(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
         return self._extremum_over_generator(g, kind, where, GENERATOR * Add(*scales) + Add(*free), GENERATOR)
 
     def _basis_functions(self, span: Span) -> list[Expr]:
         """The functions of x of a basis."""
-        atoms = self.separator.atoms
-        return [Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items())) for vector in span.basis]
+        return list(map(self.separator.atoms.vector_expr, span.basis))
 
     def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
         """Tell if the theorem of the hull applies: the functions fill a plane, and their weights move with d."""

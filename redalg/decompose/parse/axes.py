@@ -19,7 +19,7 @@ from sympy.core.basic import Basic
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce
-from redalg.expression.contents import elements_of, free_axes, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.expression.rebuild import with_args
 
 Axes = frozenset[Axis]
@@ -162,9 +162,8 @@ def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce
         if other is not None:
             renaming[axis] = other
             used.add(other)
-    bound = sorted((renaming.get(axis, axis) for axis in node.bound), key=lambda one: str(one.name))
-    same = not renaming and tuple(bound) == node.bound
-    return node if same else node.rebuilt(node.expr.xreplace(renaming), bound)
+    bound = axes_by_name(renaming.get(axis, axis) for axis in node.bound)
+    return node if not renaming and bound == node.bound else node.rebuilt(node.expr.xreplace(renaming), bound)
 
 
 def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
@@ -200,7 +199,7 @@ def _join(node: Any, several: set[Axes]) -> Any:
     if nest is None or nest[0] not in several:
         return node
     axes, factor, term = nest
-    return factor * Reduce(node.kind, term, sorted(axes, key=lambda one: str(one.name)))
+    return factor * Reduce(node.kind, term, axes_by_name(axes))
 
 
 # ---- how many elements -----------------------------------------------------------------------------------------------

@@ -17,7 +17,7 @@ from sympy import Add, Expr, Mul, S
 from redalg.decompose.cascade import Cascade, Output, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.expression import Value
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import axes_by_name, free_axes, values_of
 from redalg.expression.expanded import expansion
 
 
@@ -35,8 +35,7 @@ def merge_reductions(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | 
         h, term, rest = form
         axes = free_axes(term) - set(cascade.reduced_axes)
         name = f"{beside[0].name}_{'_'.join(one.name for one in beside[1:])}"
-        ordered = tuple(sorted(axes, key=lambda axis: str(axis.name)))
-        reductions.append(replace(beside[0], name=name, term=term, axes=ordered))
+        reductions.append(replace(beside[0], name=name, term=term, axes=axes_by_name(axes)))
         outputs.append(replace(output, expr=h * reductions[-1].value + rest))
     if not reductions:
         return None

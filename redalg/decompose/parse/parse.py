@@ -36,7 +36,7 @@ from redalg.decompose.parse.axes import (
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
-from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
 
@@ -390,11 +390,6 @@ def linear_coefficient(node: Expr, hole: Dummy) -> Expr | None:
     holding = [one for one in node.args if hole in nodes_of(one)] if node.is_Mul else []
     inner = linear_coefficient(holding[0], hole) if len(holding) == 1 else None
     return None if inner is None else Mul(inner, *(one for one in node.args if one not in holding))
-
-
-def axes_by_name(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
-    """Axes in order of name: a canonical order if nothing else gives one."""
-    return tuple(sorted(axes, key=lambda axis: str(axis.name)))
 
 
 def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...], original: Expr) -> Output:

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Add, Expr, Mul, S
+from sympy import Expr, Mul, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
@@ -23,7 +23,7 @@ from redalg.decompose.separate.finite import assume_condition
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.expression import UNDEFINED, Axis, Value, Where
-from redalg.expression.contents import free_axes, of_kind, sympy_text, values_of
+from redalg.expression.contents import axes_by_name, free_axes, of_kind, sympy_text, values_of
 from redalg.monoids import monoid
 
 CASES_LIMIT = 8
@@ -69,7 +69,7 @@ def _factors(part: Expr, separator: Separator) -> tuple[Expr, Expr] | None:
     if len(columns) != 1:
         return None
     [(d, column)] = columns.items()
-    return Add(*(laurent.number(c) * separator.atoms.expr(x) for x, c in column.items())), separator.atoms.expr(d)
+    return separator.atoms.vector_expr(column), separator.atoms.expr(d)
 
 
 def piecewise_expression(parts: Sequence[tuple[tuple[tuple[Boolean, bool], ...], Expr]], depth: int = 0) -> Expr:
@@ -144,7 +144,7 @@ def _apart(cascade: Cascade, reduction: Reduction, cases: Sequence[Case], of_d: 
 
 
 def _axes(term: Expr, cascade: Cascade) -> tuple[Axis, ...]:
-    return tuple(sorted(free_axes(term) - set(cascade.reduced_axes), key=lambda axis: str(axis.name)))
+    return axes_by_name(free_axes(term) - set(cascade.reduced_axes))
 
 
 def with_reductions(cascade: Cascade, reduction: Reduction, others: Sequence[Reduction], value: Expr) -> Cascade:

@@ -87,7 +87,7 @@ def rational(number: Expr) -> Ratio | None:
     if number.is_Integer:
         return int(number)
     if number.is_Rational:
-        return laurent.ratio(int(number.p), int(number.q))
+        return laurent.as_ratio(number)
     return Fraction(str(number)) if number.is_Float and number.is_finite else None
 
 
@@ -227,7 +227,7 @@ class Separator(Separating):
         nonnegative = [pair for pair in x + d if self.atoms.list[pair[0]].exponential
                        or is_nonnegative(self.atoms.list[pair[0]].base, self.facts)]  # fmt: skip
         rest = self.atoms.expr(tuple(one for one in x + d if one not in nonnegative))
-        return tuple(nonnegative), laurent.number(c) * rest
+        return tuple(nonnegative), laurent.fraction(c) * rest
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
@@ -249,7 +249,7 @@ class Separator(Separating):
         if isinstance(rest, log) and coefficient.is_Rational:
             return self.separate(Pow(rest.args[0], coefficient))
         if not term.free_symbols:
-            return self.atoms.polynomial(Atom(exp(term), on_x=False, exponential=False))
+            return self.atoms.value_polynomial(exp(term))
         return self._exponential_atom(term, on_x=False)
 
     def _exponential_atom(self, argument: Expr, on_x: bool) -> Polynomial:
@@ -418,8 +418,7 @@ class Separator(Separating):
         weights = {x: laurent.ratio(row.get(lead, 0), first[lead]) for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
             raise NotSeparable(node, reason, certain=certain)
-        g = Add(*(laurent.number(weights[x]) * self.atoms.expr(x) for x, _ in rows))
-        return g, Add(*(laurent.number(c) * self.atoms.expr(d) for d, c in first.items()))
+        return self.atoms.vector_expr(weights), self.atoms.vector_expr(first)
 
 
 ADDITION: Mapping[type, tuple[tuple[type, type, int], ...]] = {

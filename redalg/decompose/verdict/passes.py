@@ -23,12 +23,12 @@ from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.decompose.mapped import map_cascade
 from redalg.decompose.parse.axes import outermost_reductions
-from redalg.decompose.parse.parse import axes_by_name, parse
+from redalg.decompose.parse.parse import parse
 from redalg.decompose.parse.totals import total_of
 from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.errors import InputError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Value
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, values_of
 
 NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
 """Numbers of passes in words."""

@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
+from sympy import Abs, Add, Dummy, Expr, Pow, S, log
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
@@ -39,7 +39,7 @@ from redalg.decompose.separate.choices import of_either_branch
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate.guarded import hides, parts_by_guard
 from redalg.decompose.separate.identities import REWRITES, Rewrite, spellings
-from redalg.decompose.separate.laurent import Atoms, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Atoms, Polynomial
 from redalg.decompose.separate.rounding import Rounding
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.span import Span
@@ -354,8 +354,8 @@ def minimal(polynomial: Polynomial, atoms: Atoms) -> Written:
         span.add(column)
     for d, column in columns.items():
         for index, c in (span.coordinates(column) or {}).items():
-            h.setdefault(index, []).append(fraction(c) * atoms.expr(d))
-    g = tuple(vector_expr(vector, atoms) for vector in span.basis)
+            h.setdefault(index, []).append(laurent.fraction(c) * atoms.expr(d))
+    g = tuple(map(atoms.vector_expr, span.basis))
     return Written(g, tuple(Add(*h[index]) for index in range(len(g))), "×")
 
 
@@ -406,7 +406,7 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
         separator.rank_one(term, term, reason, certain=is_analytic(term, separator.side))
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
-    form = Written((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),), "^")
+    form = Written((separator.atoms.vector_expr(column),), (separator.atoms.expr(d),), "^")
     return Separation(reduction, polynomial, form, count=products.count_of(S.One, separator))
 
 
@@ -432,13 +432,3 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
     "any": separate_truth, "all": separate_truth,
 }  # fmt: skip
 """The separation of a term that holds d, by monoid (of a sum's term always); the others: `separate_other`."""
-
-
-def fraction(value: Ratio) -> Expr:
-    """An exact number as SymPy writes it."""
-    return laurent.number(value)
-
-
-def vector_expr(vector: dict[Monomial, Ratio], atoms: Atoms) -> Expr:
-    """Σ coefficient · x-monomial as a SymPy expression."""
-    return Add(*(Mul(fraction(c), atoms.expr(x)) for x, c in vector.items()))

@@ -19,16 +19,16 @@ from math import prod
 from typing import final
 
 from sympy import Abs, And, Eq, Expr, Max, Or, S
-from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Output, Producer
-from redalg.decompose.parse.parse import axes_by_name, parse
+from redalg.decompose.parse.axes import outermost_reductions
+from redalg.decompose.parse.parse import parse
 from redalg.decompose.verdict.passes import prune_cascade
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
-from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
+from redalg.expression.contents import axes_by_name, bound_axes, free_axes, reductions_of, values_of
 from redalg.incremental.arrange.replace_symbols import replace_in_cascade, replace_in_form
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
@@ -194,7 +194,7 @@ class Division:
         alike, along = nothing(output)
         none = alike.xreplace(tensors)
         meaning = {one.value: one.definition.xreplace(tensors) for one in self.form.cascade.producers}
-        sums = outermost(output.expr)
+        sums = list(dict.fromkeys(outermost_reductions(output.expr)))
         if output.carries and any(self.form.cascade.axis not in free_axes(one) for one in sums):
             names = {one: self.fresh(f"{output.name}_sum") for one in sums}
             names |= {along: self.fresh("largest")} if isinstance(along, Reduce) else {}
@@ -347,13 +347,6 @@ def names_of(cascade: Cascade) -> Iterator[str]:
 def axes_of(expr: Expr) -> tuple[Axis, ...]:
     """The axes of an expression, in the order of a tensor that holds it."""
     return axes_by_name(free_axes(expr))
-
-
-def outermost(expr: Basic) -> list[Reduce]:
-    """The reductions of an expression that stand in no other reduction."""
-    if isinstance(expr, Reduce):
-        return [expr]
-    return list(dict.fromkeys(node for one in expr.args for node in outermost(one)))
 
 
 def nothing(output: FormOutput) -> tuple[Boolean, Expr]:

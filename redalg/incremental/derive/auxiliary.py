@@ -131,7 +131,7 @@ def mean_of(atom: int, pool: Pool) -> list[tuple[int, int]]:
     """The pairs of basis functions w·z and w, for weights w of known sign, plainest first."""
     pairs = []
     for number, weight, rest in _moments(atom, pool):
-        partner = _function(pool, weight, rest)
+        partner = pool.find(weight, rest)
         if partner is not None and _of_one_sign(pool, rest):
             pairs.append((len(rest), number, partner))
     return [(number, partner) for _, number, partner in sorted(pairs)]
@@ -144,12 +144,6 @@ def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
             [(monomial, c)] = function.vector.items()
             if dict(monomial).get(atom) == 1 and c == 1:
                 yield number, function.grade, laurent.without_atom(monomial, atom)
-
-
-def _function(pool: Pool, grade: Monomial, monomial: Monomial) -> int | None:
-    vector = {monomial: 1}
-    return next((number for number, one in enumerate(pool.functions) if one.grade == grade and one.vector == vector),
-                None)  # fmt: skip
 
 
 def _of_one_sign(pool: Pool, monomial: Monomial) -> bool:

@@ -58,6 +58,12 @@ class Function:
     grade: Monomial
     vector: Vector
 
+    def square_weight(self, atom: int) -> Monomial | None:
+        """w of a function w·z², z the atom; None if it is no such function."""
+        if len(self.vector) != 1 or dict(monomial := next(iter(self.vector))).get(atom) != 2:
+            return None
+        return laurent.without_atom(monomial, atom)
+
 
 @final
 class Pool:
@@ -115,6 +121,11 @@ class Pool:
         axes = {free_axes(self.atoms.list[atom].base) for atom, _ in monomial if atom in self.rooted}
         return bool(self.rooted) and len(axes) == 1 and all(atom in self.rooted for atom, _ in monomial) and \
             sum(q for _, q in monomial) >= 2  # fmt: skip
+
+    def find(self, grade: Monomial, monomial: Monomial) -> int | None:
+        """The number of the function of a grade that is one monomial; None if the basis has no such function."""
+        plain = Function(grade, {monomial: 1})
+        return next((number for number, function in enumerate(self.functions) if function == plain), None)
 
     @property
     def composite(self) -> bool:

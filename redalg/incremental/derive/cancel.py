@@ -60,7 +60,7 @@ class Canceller:
                 offset = Value(Label(f"{extremum.value.name}_offset"), *axes)
                 size = S.One if pivot.magnitude is None else pivot.magnitude.value
                 self.offsets[offset] = Assignment(offset, extremum.value / size - pivot.value)
-                total = laurent.add(self._symbol(offset), self._symbol(pivot.value))
+                total = laurent.add(*map(self.separator.atoms.value_polynomial, (offset, pivot.value)))
                 atom = Atom(log(size), on_x=False, exponential=True)
                 yield (
                     self._number(extremum.value),
@@ -169,7 +169,7 @@ class Canceller:
                                       for (x, d), c in poly.items()})  # fmt: skip
         exponents, values = laurent.split_monomial(shared, lambda number: atoms.list[number].exponential)
         rest = rest * atoms.expr(values) if values else rest
-        scale = Add(*(atoms.list[number].base * laurent.number(q) for number, q in exponents))
+        scale = Add(*(atoms.list[number].base * laurent.fraction(q) for number, q in exponents))
         return self.with_exponent(scale, rest) if exponents else rest
 
     def _terms_to_cancel(self, poly: Polynomial) -> Polynomial:
@@ -200,7 +200,7 @@ class Canceller:
         if isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 8 and node.base.is_Add:
             return laurent.raise_to(self.polynomial(node.base), int(node.exp))
         if self.separator.side(node) == X | D:  # an output reduces elements and values: a number
-            return self.separator.atoms.polynomial(Atom(node, on_x=False, exponential=False))
+            return self.separator.atoms.value_polynomial(node)
         return self.separator.pure(node)
 
     def _pivots_of(self, poly: Polynomial) -> set[Value]:
@@ -209,6 +209,3 @@ class Canceller:
 
     def _number(self, value: Value) -> int:
         return self.separator.atoms.number(Atom(value, on_x=False, exponential=False))
-
-    def _symbol(self, value: Value) -> Polynomial:
-        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))

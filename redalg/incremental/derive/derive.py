@@ -9,10 +9,10 @@ from typing import Any, final
 from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose.separate.laurent import Atom, Ratio
+from redalg.decompose.separate.laurent import Atom, Ratio, fraction
 from redalg.decompose.separate.signs import is_nonnegative
 from redalg.decompose.separate.whole import Whole
-from redalg.decompose.verdict.verdict import Decomposition, Separation, fraction
+from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Let, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
 from redalg.expression.rebuild import replace_nodes

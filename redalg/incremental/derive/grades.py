@@ -13,8 +13,7 @@ from typing import final
 from sympy import Expr, S, expand_mul, log
 
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
-from redalg.decompose.verdict.verdict import fraction
+from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio, fraction
 from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.maxima import derived_maxima
 from redalg.incremental.derive.placement import Placement

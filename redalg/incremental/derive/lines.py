@@ -21,7 +21,7 @@ from typing import final
 from sympy import Expr, S
 
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.separate.separate import Separator
 from redalg.expression import Label, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
@@ -114,15 +114,12 @@ class Lines:
             [((_, b), c)] = line.slope.items()
             if not b:
                 continue
-            slope = laurent.add(*map(self._symbol, (self.pivots[line.key].value, line.turn)))
+            slope = laurent.add(*map(self.separator.atoms.value_polynomial, (self.pivots[line.key].value, line.turn)))
             multiples = {key: value for key, value in poly.items() if _divides(b, key[1])}
             rest = {key: value for key, value in poly.items() if key not in multiples}
             inverse: Polynomial = {((), laurent.power_monomial(b, -1)): laurent.ratio(1, c)}
             poly = laurent.add(rest, laurent.multiply_all((multiples, inverse, slope))) if multiples else poly
         return poly
-
-    def _symbol(self, value: Value) -> Polynomial:
-        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))
 
     def source(self, key: int, names: list[Value]) -> Expr | None:
         """The distance of a slope's pivot, or of that of y's shift on its line, from least squares, by the slots."""
@@ -137,14 +134,13 @@ class Lines:
 
     def _fit(self, y: int, x: int, function: Function, names: list[Value]) -> tuple[Expr, Expr] | None:
         """The slope and the intercept of least squares with the weight w of a basis function w·x²."""
-        if len(function.vector) != 1 or dict(monomial := next(iter(function.vector))).get(x) != 2:
+        if (weight := function.square_weight(x)) is None:
             return None
-        weight, grade = laurent.without_atom(monomial, x), function.grade
 
         def total(*powers: tuple[int, int]) -> Value | None:
             product = laurent.multiply_monomials(weight, tuple(sorted(powers)))
-            return next((name for name, other in zip(names, self.pool.functions, strict=True)
-                         if other.grade == grade and other.vector == {product: 1}), None)  # fmt: skip
+            number = self.pool.find(function.grade, product)
+            return None if number is None else names[number]
 
         xx, xy, sx, sy, s1 = total((x, 2)), total((x, 1), (y, 1)), total((x, 1)), total((y, 1)), total()
         if xx is None or xy is None or not {*xx.indices, *xy.indices} <= free_axes(self.separator.atoms.list[y].base):

@@ -34,12 +34,11 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.extrema.extremal import Extremal
-from redalg.decompose.parse.parse import axes_by_name
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Atom, Polynomial
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
-from redalg.expression.contents import elements_of, free_axes, is_indicator, sympy_text, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_indicator, sympy_text, values_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.auxiliary import mean_of
 from redalg.incremental.derive.basis import FIRST_SLOPE, Pool
@@ -52,7 +51,7 @@ from redalg.incremental.derive.scales import counting_condition, scale_of
 from redalg.incremental.derive.selected import selected_index, selected_value
 from redalg.incremental.derive.structures import structure_of
 from redalg.incremental.derive.vanished import where_kept
-from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
+from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure, free_pivot_name
 from redalg.monoids import Monoid, monoid
 from redalg.monoids.functions import Powered, Scaled
 from redalg.monoids.peaks import ARGPEAK, PEAK
@@ -131,7 +130,7 @@ def _with_scales(pivot: Pivot, number: int, placement: Placement, pool: Pool) ->
 def _scales(placement: Placement, number: int, pool: Pool) -> tuple[tuple[Pivot, Expr], ...]:
     """The pivots of the exponentials of a generator, with their rates."""
     exponentials = pool.wholes[number].exponentials if number in pool.wholes else ()
-    return tuple((placement.pivots[atom], placement.rates[atom] * laurent.number(q)) for atom, q in exponentials)
+    return tuple((placement.pivots[atom], placement.rates[atom] * laurent.fraction(q)) for atom, q in exponentials)
 
 
 def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) -> None:
@@ -299,9 +298,8 @@ def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool, where: Boole
 
 
 def _symbol(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:
-    used = {one.value.name for one in placement.pivots.values()}
-    number = next(n for n in range(len(used) + 1) if f"c_{n}" not in used)
-    return placement.symbol(f"c_{number}", free_axes(atom.base) if axes is None else axes)
+    name = free_pivot_name(placement.pivots.values())
+    return placement.symbol(name, free_axes(atom.base) if axes is None else axes)
 
 
 def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], pool: Pool) -> Pivot:

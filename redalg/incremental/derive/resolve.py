@@ -17,9 +17,9 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio, fraction
 from redalg.decompose.separate.theorems import X
-from redalg.decompose.verdict.verdict import Separation, fraction
+from redalg.decompose.verdict.verdict import Separation
 from redalg.expression import Extent, Label, Scalar, Value, Where
 from redalg.expression.contents import values_of
 from redalg.expression.expanded import expand_products
@@ -175,7 +175,7 @@ class Resolver:
     def carried_displacement(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
         """v(d)/m + factor·c under a name of its own, m the scale of u; None if c or m does not cancel."""
         separator = self.placement.decomposition.separator
-        here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.ratio(int(factor.p), int(factor.q)))
+        here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.as_ratio(factor))
         there = (self._substitute(separator.pure(term), self.known) for term in Add.make_args(v))
         exact = laurent.add(laurent.multiply(laurent.add(*there), self.grades.scale(pivot, -1)), here)
         left = {pivot.value, *(m.value for m, _ in pivot.scales)}
@@ -442,8 +442,7 @@ class Resolver:
     def _symbol_polynomial(self, expr: Expr) -> Polynomial:
         coefficient, rest = expr.as_coeff_Mul()
         if isinstance(rest, Value | Scalar | Extent):
-            number = Rational(coefficient)
-            return {((), ((self._number(rest), 1),)): laurent.ratio(int(number.p), int(number.q))}
+            return {((), ((self._number(rest), 1),)): laurent.as_ratio(Rational(coefficient))}
         return self._expr_polynomial(expr)
 
     def _expr_polynomial(self, expr: Expr) -> Polynomial:

@@ -70,14 +70,8 @@ def rooted_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> f
             if isinstance(node, log) or is_root(node.exp):
                 under |= values_of(node.args[0])
     atoms = decomposition.separator.atoms.list
-    for separation in decomposition.separations:
-        under |= {atoms[number].base for _, d in separation.polynomial for number, q in d if q < 0 or q.denominator > 1}
-    if not under:
-        return frozenset()
     centres = {atom for one in centred.values() for atom in one.centres}
-    sums = (centred[separation.reduction.name] for separation in decomposition.separations
-            if separation.reduction.value in under and separation.reduction.name in centred)  # fmt: skip
-    numbers = {atom for one in sums for atom in _alone(one, atoms)}
+    numbers = {atom for one in _sums_under(under, decomposition, centred) for atom in _alone(one, atoms)}
     return frozenset(atom for atom in numbers - centres if _scalable(atoms[atom].base) and not atoms[atom].exponential)
 
 
@@ -89,16 +83,23 @@ def sized_atoms(decomposition: Decomposition, centred: dict[str, Centred], pool:
         for node in expr.atoms(Mul, Pow, log):
             if isinstance(node, log) or any(_divides(one, counts) for one in Mul.make_args(node)):
                 under |= values_of(node)
-    atoms = decomposition.separator.atoms.list
-    for separation in decomposition.separations:
-        under |= {atoms[number].base for _, d in separation.polynomial for number, q in d if q < 0 or q.denominator > 1}
-    sums = (centred[separation.reduction.name] for separation in decomposition.separations
-            if separation.reduction.value in under and separation.reduction.name in centred)  # fmt: skip
+    atoms, sums = decomposition.separator.atoms.list, _sums_under(under, decomposition, centred)
     moving = set(pool.pivoted) - {atom for pair in pool.slopes for atom in pair}
     monomials = [[(atom, q) for atom, q in x if atom in moving] for one in sums for x, _ in one.polynomial]
     numbers = {atom for x in monomials if sum(q for _, q in x) >= 2 for atom, _ in x}
     foreign = _foreign(decomposition, centred)
     return frozenset(atom for atom in numbers - foreign if _scalable(atoms[atom].base) and _is_elementwise(atom, pool))
+
+
+def _sums_under(
+    under: AbstractSet[Value], decomposition: Decomposition, centred: dict[str, Centred]
+) -> Iterator[Centred]:
+    """The sums whose values are `under` a root or a division after the loop, or so in the term of a reduction."""
+    atoms = decomposition.separator.atoms.list
+    inside = {atoms[number].base for separation in decomposition.separations for _, d in separation.polynomial
+              for number, q in d if q < 0 or q.denominator > 1}  # fmt: skip
+    return (centred[separation.reduction.name] for separation in decomposition.separations
+            if separation.reduction.value in under | inside and separation.reduction.name in centred)  # fmt: skip
 
 
 def _foreign(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:

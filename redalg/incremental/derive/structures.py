@@ -10,10 +10,9 @@ from sympy import Expr, S
 
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.parse.foreign import adopt
-from redalg.decompose.parse.parse import axes_by_name
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Label, Value
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import axes_by_name, free_axes
 from redalg.incremental.form import Structure
 from redalg.monoids import state_monoid
 

@@ -34,7 +34,7 @@ from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of, values_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.fix_pivots import hold_pivots
-from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy, free_pivot_name
 
 TERMS = 8
 """Terms of the series: enough for float64 if r is less than NEAR."""
@@ -268,8 +268,7 @@ def _split(expr: Expr, finish: _Finish) -> Expr:
 
 def _pivot(form: FusedForm, tangent: Tangent) -> tuple[Pivot, list[Accumulator]]:
     """The pivot of x: the mean of each block, weighted by weights of one sign; and the sums that it takes beside."""
-    names = {one.value.name for one in form.pivots}
-    name = next(name for number in range(len(names) + 1) if (name := f"c_{number}") not in names)
+    name = free_pivot_name(form.pivots)
     axes = free_axes(tangent.x) - set(form.cascade.reduced_axes)
     pivot = Pivot(Value(Label(name), *sorted(axes, key=str)), tangent.x, PivotPolicy.TILE_LOCAL, S.Zero)
     if tangent.w.is_extended_nonnegative and {*tangent.count.value.indices} <= axes:
