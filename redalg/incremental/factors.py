@@ -25,9 +25,9 @@ def group_factors(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tupl
     factors = Mul.make_args(summand)
     for factor in sorted(factors, key=_order) if len(factors) > 1 else factors:
         axes = free_axes(factor)
-        for held, factors in groups:
-            if axes <= held:
-                factors.append(factor)
+        for others, group in groups:
+            if axes <= others:
+                group.append(factor)
                 break
         else:
             groups.append((axes, [factor]))

@@ -316,14 +316,14 @@ class FusedForm:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The state, in order: extrema, structures, pivots, accumulators."""
-        made = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
-        made += [Slot(value.name, "index" if part.integer else "component", value.indices)
-                 for structure in self.structures
-                 for value, part in zip(structure.values, structure.monoid.components, strict=True)]  # fmt: skip
-        made += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
-        made += [Slot(accumulator.value.name, "count" if accumulator.is_count else "accumulator",
-                      accumulator.value.indices) for accumulator in self.accumulators]  # fmt: skip
-        return tuple(made)
+        slots = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
+        slots += [Slot(value.name, "index" if part.integer else "component", value.indices)
+                  for structure in self.structures
+                  for value, part in zip(structure.values, structure.monoid.components, strict=True)]  # fmt: skip
+        slots += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
+        slots += [Slot(accumulator.value.name, "count" if accumulator.is_count else "accumulator",
+                       accumulator.value.indices) for accumulator in self.accumulators]  # fmt: skip
+        return tuple(slots)
 
     @property
     def independent_values(self) -> tuple[Value, ...]:
@@ -388,10 +388,10 @@ class FusedForm:
         lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in self.structures]
         lines += [f"  {one.value} := {one.policy.value} pivot of {one.base}: {one.source}" for one in self.pivots]
         for total in self.accumulators:
-            moved = " + ".join(f"({c})*{value}" for value, c in total.transition)
+            moves = " + ".join(f"({c})*{value}" for value, c in total.transition)
             rescale = "".join(f" * exp({q}*({pivot.value}_old - {pivot.value}))" for pivot, q in total.weight)
             lines.append(f"  {total.value} = sum {total.term}" + (" (droppable)" if total.droppable else ""))
-            lines.append(f"    moves as {total.value}' = ({moved}){rescale}")
+            lines.append(f"    moves as {total.value}' = ({moves}){rescale}")
         lines += [f"  finish {one.value} = {one.expr}" for one in self.assignments]
         lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]
         return "\n".join(lines)

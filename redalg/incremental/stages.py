@@ -55,13 +55,13 @@ class Stages:
     @property
     def whole(self) -> dict[str, str]:
         """The outputs handed on that are no numbers of the arithmetic: name -> `int64` or `bool`."""
-        found = dict[str, str]()
+        dtypes = dict[str, str]()
         for form in self.forms:
             known = {value: "int64" for structure in form.structures for value in structure.integers}
             known |= {reduction.value: reduction.dtype for reduction in form.cascade.reductions}
-            found |= {output.name: dtype_of(output.expr, known) for output in form.outputs}
-            found |= {output.name: dtype_of(output.expr, known) for output in form.cascade.outputs}
-        return {output.name: found[output.name] for output in self.intermediates if found.get(output.name)}
+            dtypes |= {output.name: dtype_of(output.expr, known) for output in form.outputs}
+            dtypes |= {output.name: dtype_of(output.expr, known) for output in form.cascade.outputs}
+        return {output.name: dtypes[output.name] for output in self.intermediates if dtypes.get(output.name)}
 
     @property
     def elements(self) -> tuple[Element, ...]:

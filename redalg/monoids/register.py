@@ -78,7 +78,7 @@ def register_monoid(
                     edges=cases)  # fmt: skip
     failure = violation(monoid)
     if failure is not None:
-        raise LawViolation(_said(name, failure), failure.law, failure.elements, failure.left, failure.right)
+        raise LawViolation(_sentence(name, failure), failure.law, failure.elements, failure.left, failure.right)
     MONOIDS[name] = monoid
     return monoid
 
@@ -129,8 +129,8 @@ def _check_name(name: str, components: Mapping[str, Any], integers: Sequence[str
         raise ExpressionError(f"register_monoid: {name} is redalg's own. Give the monoid another name.")
     unknown = [one for one in integers if one not in components]
     if not components or unknown:
-        said = f"integers names {unknown[0]}, which is none of them" if unknown else "there are none"
-        raise ExpressionError(f"register_monoid: {name} needs components, name to identity, and {said}.")
+        reason = f"integers names {unknown[0]}, which is none of them" if unknown else "there are none"
+        raise ExpressionError(f"register_monoid: {name} needs components, name to identity, and {reason}.")
 
 
 def _check_domains(name: str, domains: tuple[str, ...], number: int) -> None:
@@ -143,10 +143,10 @@ def _check_domains(name: str, domains: tuple[str, ...], number: int) -> None:
         )
 
 
-def _said(name: str, found: Violation) -> str:
+def _sentence(name: str, failure: Violation) -> str:
     advice = "Mend `combine` or the identity."
-    if "commutativity" in found.law:
+    if "commutativity" in failure.law:
         advice = "Mend `combine`, or declare commutative=False: its pieces are then merged in order."
-    if "idempotence" in found.law:
+    if "idempotence" in failure.law:
         advice = "Mend `combine`, or leave idempotent=True out."
-    return f"monoid {name} is none as declared: {found}. {advice}"
+    return f"monoid {name} is none as declared: {failure}. {advice}"

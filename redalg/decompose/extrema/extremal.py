@@ -251,11 +251,11 @@ class Finder:
         """The extremum of a node of one function of x or of several; `opens` unless it is written out already."""
         generators = self.parts.of(node)
         alone = self.parts.as_function(node, generators)
-        if opens and len(generators) > 1 and (written := self._expand(node)) != node:
+        if opens and len(generators) > 1 and (other := self._expand(node)) != node:
             if alone is not None:
                 with suppress(NotSeparable):
                     return self._extremum_over_generator(alone[0], kind, where, alone[2], alone[1])
-            return self._extremum_of_composition(written, kind, where, opens=False)
+            return self._extremum_of_composition(other, kind, where, opens=False)
         if alone is None:
             return self._extremum_of_product(node, kind, where)
         u, variable, phi = alone

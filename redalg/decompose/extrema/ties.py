@@ -166,8 +166,8 @@ class Attained:
                 way = reduction.term if reduction.monoid.name == "argmax" else -reduction.term
                 if any(value_comparison(condition, axis, value) is not None for axis in self.axes):
                     return Selector(way, isinstance(condition, Eq), value)
-            if (found := _of_extremum(condition, reduction)) is not None:
-                return found
+            if (form := _of_extremum(condition, reduction)) is not None:
+                return form
         return None
 
 

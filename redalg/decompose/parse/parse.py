@@ -229,8 +229,8 @@ class _Builder:
     def _afterwards(self, node: Reduce, body: Expr) -> Expr:
         """A reduction of values, which an output computes after all elements are read."""
         kind = monoid(node.kind).reduction  # of truth values 0 and 1, any is max and all is min
-        taken = self.together - free_axes(node)  # an output that carries a reduced axis makes producers as it reads it
-        again = {one.value for one in self.producers if taken & set(one.axes)} & values_of(body)
+        gone = self.together - free_axes(node)  # an output that carries a reduced axis makes producers as it reads it
+        again = {one.value for one in self.producers if gone & set(one.axes)} & values_of(body)
         if not kind or again:
             why = f"and {', '.join(sorted(map(str, again)))} would have to be computed again" if again else (
                 f"and of these an output takes a sum, prod, max, min, any or all, but no {node.kind}")  # fmt: skip

@@ -124,8 +124,8 @@ def _slopes(functions: Sequence[Expr], leaf: Element, samples: Samples) -> Any:
     for u in functions:  # draws what is not drawn yet
         samples.matrix(u)
     above, below = (
-        np.array([moved.matrix(u)[:, 0] for u in functions])
-        for moved in (samples.shift(leaf, step), samples.shift(leaf, -step))
+        np.array([other.matrix(u)[:, 0] for u in functions])
+        for other in (samples.shift(leaf, step), samples.shift(leaf, -step))
     )
     return (above - below) / (2 * step)
 

@@ -48,7 +48,7 @@ class Canceller:
         self.pivots = frozenset(one.value for one in pivots)
         self.slopes = frozenset(one.value for one in pivots if one.policy is PivotPolicy.SLOPE)
         self.vanished: set[Value] = set()
-        self.brought: dict[int, frozenset[Value]] = {}
+        self.behind: dict[int, frozenset[Value]] = {}
         self.offsets: dict[Value, Assignment] = {}
         self._shifted = {number: poly for one in extrema for number, poly in self._offset(one, pivots)}
 
@@ -89,12 +89,12 @@ class Canceller:
     def _pivots_behind(self, value: Value) -> frozenset[Value]:
         """The pivots in the meaning of a value."""
         number = self._number(value)
-        if number not in self.brought:
+        if number not in self.behind:
             meaning = self._shifted.get(number) or self.meaning.get(number)
             if meaning is None:  # not known yet
                 return frozenset()
-            self.brought[number] = frozenset(self._pivots_of(meaning))
-        return self.brought[number]
+            self.behind[number] = frozenset(self._pivots_of(meaning))
+        return self.behind[number]
 
     def _sum(self, terms: list[Expr]) -> Expr | None:
         """The sum with the most terms cancelled against each other; only those that bring a pivot can be."""
@@ -122,10 +122,10 @@ class Canceller:
 
     def _beside_slopes(self, terms: list[Expr]) -> Expr | None:
         """The sum with its shifts cancelled while slopes stay: Σ (x − m)·(y − k) of y on a line is Z_xy + β·Z_xx."""
-        state = self.pivots, self.brought
-        self.pivots, self.brought = self.pivots - self.slopes, {}
+        state = self.pivots, self.behind
+        self.pivots, self.behind = self.pivots - self.slopes, {}
         result = self._sum(terms)
-        self.pivots, self.brought = state
+        self.pivots, self.behind = state
         return result
 
     def _over_divisor(self, node: Expr) -> Expr | None:

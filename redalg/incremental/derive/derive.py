@@ -76,12 +76,12 @@ def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozen
     attempts = Attempts(decomposition, centred, divided_atoms(decomposition, centred), wholes)
     atoms = powers | needed
     first = attempts.at(atoms)
-    form, useful = first.form, first.kept | needed
+    form, useful = first.form, first.useful | needed
     if products:
         further = useful | products
         other = attempts.at(further)
-        if other.kept - useful:
-            form, atoms, useful = other.form, further, other.kept | needed
+        if other.useful - useful:
+            form, atoms, useful = other.form, further, other.useful | needed
     if useful != atoms:
         form = attempts.at(useful).form
     return attempts.add_scales(form, useful), paying_atoms(centred, useful)
@@ -90,10 +90,10 @@ def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozen
 @final
 @dataclass(frozen=True)
 class Attempt:
-    """The form over a pool; `kept` are auxiliary pivots that some value loses again, `bounded` values of at most 1."""
+    """The form over a pool; `useful` are auxiliary pivots that a value loses again, `bounded` values of at most 1."""
 
     form: FusedForm
-    kept: frozenset[int]
+    useful: frozenset[int]
     bounded: frozenset[Value]
 
 

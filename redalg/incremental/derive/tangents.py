@@ -116,12 +116,12 @@ def about_tangents(form: FusedForm) -> FusedForm:
 
 def _about(form: FusedForm, every: AbstractSet[Value]) -> FusedForm | None:
     """The form about the tangents that pay; None if there is none, or if some sum in `every` is about none."""
-    left, found = set(every), False
+    left, pays = set(every), False
     for tangent in tangents(form):
         if (other := _rewritten(form, tangent)) is not None:
-            form, found = other, True
+            form, pays = other, True
             left -= {one.value for one, _ in tangent.sums}
-    return form if found and not left else None
+    return form if pays and not left else None
 
 
 def _drop_shift(form: FusedForm, pivot: Pivot) -> FusedForm:
