@@ -234,7 +234,7 @@ class Placer:
 
     def _is_ranked(self, structure: Structure) -> bool:
         """Tell if the elements of a structure are integers that order as they do."""
-        return structure.ranked and self.space.plan.level != "thread"
+        return structure.is_ranked and self.space.plan.level != "thread"
 
     # ---- buffers -----------------------------------------------------------------------------------------------------
 
