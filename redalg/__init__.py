@@ -101,9 +101,9 @@ else:
             return import_module("redalg.library")
         if name in LATER:
             return getattr(import_module(f"redalg.strategies.{LATER[name]}"), name)
-        from redalg.expression.spelling import missing
+        from redalg.expression.spelling import missing_name_error
 
-        raise missing(name)
+        raise missing_name_error(name)
 
 
 __version__ = VERSION

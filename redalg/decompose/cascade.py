@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, sympy_text, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, sympy_text, values_of
 from redalg.monoids import Monoid
 
 
@@ -96,10 +96,10 @@ class Producer:
     @property
     def definition(self) -> Expr:
         """The expression of the producer, with its reductions written out."""
-        written: dict[Expr, Expr] = {one.value: one.definition for one in self.cascade.producers}
+        meaning: dict[Expr, Expr] = {one.value: one.definition for one in self.cascade.producers}
         for reduction in self.cascade.reductions:
-            written[reduction.value] = reduction.to_reduce(reduction.term.xreplace(written), self.cascade.reduced_axes)
-        return self.cascade.outputs[0].expr.xreplace(written)
+            meaning[reduction.value] = reduction.to_reduce(reduction.term.xreplace(meaning), self.cascade.reduced_axes)
+        return self.cascade.outputs[0].expr.xreplace(meaning)
 
 
 @final
@@ -172,8 +172,8 @@ class Cascade:
 
     @cached_property
     def _elements(self) -> tuple[Element, ...]:
-        found = {one for expr in self.expressions() for one in elements_of(expr)}
-        return tuple(sorted(found, key=lambda one: (one.name, sympy_text(one))))
+        elements = {one for expr in self.expressions() for one in elements_of(expr)}
+        return tuple(sorted(elements, key=lambda one: (one.name, sympy_text(one))))
 
     def elements(self) -> tuple[Element, ...]:
         """The input elements that occur, in order of the tensors' names."""
@@ -185,11 +185,11 @@ class Cascade:
 
     @cached_property
     def _value_tensors(self) -> frozenset[str]:
-        found: set[str] = set()
+        names: set[str] = set()
 
         def visit(node: Basic) -> None:
             if isinstance(node, Element):
-                found.add(node.name)
+                names.add(node.name)
                 return
             for arg in node.args[1:] if isinstance(node, Where) else node.args:
                 visit(arg)
@@ -197,7 +197,7 @@ class Cascade:
         for expr in self.expressions():
             if isinstance(expr, Expr | Tuple):  # the operands of a monoid of several
                 visit(expr)
-        return frozenset(found)
+        return frozenset(names)
 
     def value_tensors(self) -> frozenset[str]:
         """Tensors that stand in arithmetic, not only in conditions and indices."""
@@ -205,8 +205,8 @@ class Cascade:
 
     @cached_property
     def _scalars(self) -> tuple[Scalar, ...]:
-        found = of_kind(Scalar, *self.expressions())
-        return tuple(sorted(found, key=lambda one: str(one.name)))
+        scalars = of_kind(Scalar, *self.expressions())
+        return tuple(sorted(scalars, key=lambda one: str(one.name)))
 
     def scalars(self) -> tuple[Scalar, ...]:
         """The run-time scalars, by name."""
@@ -222,9 +222,9 @@ class Cascade:
 
     @cached_property
     def _axes(self) -> tuple[Axis, ...]:
-        found = of_kind(Axis, *self.expressions()) | set(self.reduced_axes)
-        found |= {axis for producer in self.producers for axis in producer.cascade.axes()}
-        return tuple(sorted(found, key=lambda one: str(one.name)))
+        axes = of_kind(Axis, *self.expressions()) | set(self.reduced_axes)
+        axes |= {axis for producer in self.producers for axis in producer.cascade.axes()}
+        return axes_by_name(axes)
 
     def axes(self) -> tuple[Axis, ...]:
         """Every axis, producers' included, in order of name."""

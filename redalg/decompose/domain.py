@@ -27,28 +27,28 @@ def with_domain(cascade: Cascade) -> Cascade:
     scalars = [one for one in cascade.reductions if one.is_scalar]
     candidates = [node.condition for reduction in scalars for node in of_kind(Where, reduction.term)
                   if not values_of(node.condition) & reduced]  # fmt: skip
-    held = [c for c in dict.fromkeys(candidates) if all(
+    masks = [c for c in dict.fromkeys(candidates) if all(
         collapse(reduction.term, c) == reduction.monoid.identity for reduction in scalars)]  # fmt: skip
-    return replace(cascade, domain=And(*held)) if held else cascade
+    return replace(cascade, domain=And(*masks)) if masks else cascade
 
 
 def live_term(term: Expr, domain: Boolean) -> Expr:
     """The term inside the domain, without the masks that the domain implies."""
-    held = set(And.make_args(domain))
+    conditions = set(And.make_args(domain))
     masks: Mapping[Basic, Basic] = {
-        node: node.args[1] for node in of_kind(Where, term) if set(And.make_args(node.condition)) <= held
+        node: node.args[1] for node in of_kind(Where, term) if set(And.make_args(node.condition)) <= conditions
     }
     return live_term(term.xreplace(dict(masks)), domain) if masks else term
 
 
 def collapse(node: Basic, fails: Boolean) -> Expr | None:
     """0, −∞ or +∞ if the node has that value wherever `fails` is false; None if unknown."""
-    made: dict[Basic, Expr | None] = {}
+    memo: dict[Basic, Expr | None] = {}
 
     def visit(part: Basic) -> Expr | None:
-        if part not in made:
-            made[part] = _collapse(part, fails, visit)
-        return made[part]
+        if part not in memo:
+            memo[part] = _collapse(part, fails, visit)
+        return memo[part]
 
     return visit(node)
 

@@ -152,13 +152,13 @@ class Evaluator:
 
     def hiding_masks(self, factors: Sequence[Expr]) -> list[Any]:
         """Masks, true where a factor hides the others: an indicator, an exponential of −∞, or 0 beside log 0."""
-        found = [self.indicator_mask(one) for one in factors if indicator_mask(one) is not None]
-        found += [one for factor in factors if isinstance(factor, exp) for one in self.infinite(factor)]
+        masks = [self.indicator_mask(one) for one in factors if indicator_mask(one) is not None]
+        masks += [one for factor in factors if isinstance(factor, exp) for one in self.infinite(factor)]
         for factor in (factor for factor in factors if factor.has(log) and factor.has(Element)):
             endless = self.number(factor) == -INFINITY
             others = (other for other in factors if other is not factor and other.has(Element))
-            found += [endless & (self.number(other) == 0) for other in others]
-        return found
+            masks += [endless & (self.number(other) == 0) for other in others]
+        return masks
 
     def indicator_mask(self, factor: Expr) -> Any:
         """The mask that is true where an indicator is 0."""

@@ -24,12 +24,12 @@ Written = Mapping[str, tuple[Expr, tuple[Axis, ...]]]
 
 
 def evaluate_definition(
-    written: Written, tensors: Mapping[str, Any], scalars: Mapping[str, float], sizes: Mapping[str, int]
+    outputs: Written, tensors: Mapping[str, Any], scalars: Mapping[str, float], sizes: Mapping[str, int]
 ) -> dict[str, Any]:
     """The outputs of expressions as they are written.
 
     Args:
-        written: name -> (expression, axes of the output in order).
+        outputs: name -> (expression, axes of the output in order).
         tensors: name -> array; all of NumPy, or all of torch on one device.
         scalars: name -> number.
         sizes: extents by axis name, where no tensor tells them.
@@ -43,11 +43,11 @@ def evaluate_definition(
     {'out': array(3.)}
     """
     library = array_library(tensors)
-    sizes = extents(written, tensors, sizes)
-    axes = tuple(sorted({axis.name for axis in of_kind(Axis, *(expr for expr, _ in written.values()))}))
+    sizes = extents(outputs, tensors, sizes)
+    axes = tuple(sorted({axis.name for axis in of_kind(Axis, *(expr for expr, _ in outputs.values()))}))
     at = Evaluator(library, axes, {name: (0, sizes[name]) for name in axes}, sizes, tensors, scalars)
     with np.errstate(all="ignore"):
-        return {name: whole_output(at, expr, order) for name, (expr, order) in written.items()}
+        return {name: whole_output(at, expr, order) for name, (expr, order) in outputs.items()}
 
 
 def array_library(tensors: Mapping[str, Any]) -> Library:
@@ -60,30 +60,30 @@ def array_library(tensors: Mapping[str, Any]) -> Library:
     return Torch(str(first.device))
 
 
-def extents(written: Written, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
+def extents(outputs: Written, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
     """The size of every axis: its own, as the tensors have it, or as it is given."""
-    found = dict(sizes)
-    exprs = [expr for expr, _ in written.values()]
+    lengths = dict(sizes)
+    exprs = [expr for expr, _ in outputs.values()]
     for element in of_kind(Element, *exprs):
         for number, index in enumerate(element.indices):
             if isinstance(index, Axis) and element.name in tensors:
-                found[index.name] = tensors[element.name].shape[number]
-    found |= {axis.name: axis.size for axis in of_kind(Axis, *exprs) if axis.size is not None}
+                lengths[index.name] = tensors[element.name].shape[number]
+    lengths |= {axis.name: axis.size for axis in of_kind(Axis, *exprs) if axis.size is not None}
     for node in of_kind(Axis, *exprs) | of_kind(Extent, *exprs):
-        if node.name not in found:
+        if node.name not in lengths:
             raise InputError(f'axis {node.name} has no size: no tensor has it as an index. Pass sizes={{"{node.name}": '
                              "…}, or give the axis a size.")  # fmt: skip
-    return found
+    return lengths
 
 
 def whole_output(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Any:
     """One output, chunk by chunk."""
-    made = at.library.empty([at.sizes[axis.name] for axis in order], result_dtype(expr))
+    result = at.library.empty([at.sizes[axis.name] for axis in order], result_dtype(expr))
     for ranges in chunks(at, expr, order):
         inner = Evaluator(at.library, at.axes, {**at.ranges, **ranges}, at.sizes, at.tensors, at.scalars)
         window = tuple(slice(*inner.ranges[axis.name]) for axis in order)
-        made[window] = transpose_to_output(inner, inner(expr), order)
-    return made
+        result[window] = transpose_to_output(inner, inner(expr), order)
+    return result
 
 
 def chunks(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Iterator[dict[str, tuple[int, int]]]:
@@ -115,9 +115,9 @@ def transpose_to_output(at: Evaluator, array: Any, order: tuple[Axis, ...]) -> A
     shape = [1] * len(at.axes)
     for axis in order:
         shape[at.place(axis)] = at.length(axis)
-    kept = sorted(order, key=at.place)
-    flat = at.library.expand(array, shape).reshape([at.length(axis) for axis in kept])
-    return at.library.transpose(flat, [kept.index(axis) for axis in order])
+    axes = sorted(order, key=at.place)
+    flat = at.library.expand(array, shape).reshape([at.length(axis) for axis in axes])
+    return at.library.transpose(flat, [axes.index(axis) for axis in order])
 
 
 def result_dtype(expr: Expr) -> str:

@@ -27,12 +27,12 @@ def reduction_value(at: Evaluator, node: Reduce) -> Any:
     [axis] = node.bound
     place = at.place(axis)
     rows = full_rows(at, [at(one) for one in node.operands], axis)
-    made = (
+    value = (
         ROWS[node.kind](at, rows, place)[node.result] if node.kind in ROWS else fold_registered(at, node, rows, place)
     )
     if node.place is None:
-        return made
-    return swap_dimensions(at, first_elements(at, made, place, node.place), place, at.place(node.place))
+        return value
+    return swap_dimensions(at, first_elements(at, value, place, node.place), place, at.place(node.place))
 
 
 def full_rows(at: Evaluator, arrays: Sequence[Any], axis: Axis) -> Rows:
@@ -92,20 +92,20 @@ def are_all_finite(at: Evaluator, top: Sequence[Expr], bottom: Sequence[Expr]) -
 
 def merge_factors(factors: Sequence[Any], divisors: Sequence[Any]) -> list[Any]:
     """Fewer factors: one that makes no other larger is multiplied or divided at once."""
-    made = list[Any]()
+    groups = list[Any]()
     for factor in sorted(factors, key=lambda array: -prod(array.shape)):
-        fitting = next((number for number, other in enumerate(made) if covers(other, factor)), None)
+        fitting = next((number for number, other in enumerate(groups) if covers(other, factor)), None)
         if fitting is None:
-            made.append(factor)
+            groups.append(factor)
         else:
-            made[fitting] = made[fitting] * factor
+            groups[fitting] = groups[fitting] * factor
     for divisor in divisors:
-        fitting = next((number for number, other in enumerate(made) if covers(other, divisor)), None)
+        fitting = next((number for number, other in enumerate(groups) if covers(other, divisor)), None)
         if fitting is None:
-            made.append(1 / divisor)
+            groups.append(1 / divisor)
         else:
-            made[fitting] = made[fitting] / divisor
-    return made
+            groups[fitting] = groups[fitting] / divisor
+    return groups
 
 
 def covers(array: Any, other: Any) -> bool:
@@ -126,12 +126,12 @@ def summed_product(at: Evaluator, factors: Sequence[Any], axes: Sequence[Axis]) 
         texts.append("".join(letters[place] for place in long))
         arrays.append(factor.reshape([factor.shape[place] for place in long]))
     rest = sorted(set(letters) - places)
-    made = at.library.einsum(f"{','.join(texts)}->{''.join(letters[place] for place in rest)}", arrays)
+    product = at.library.einsum(f"{','.join(texts)}->{''.join(letters[place] for place in rest)}", arrays)
     shape = [1] * len(at.axes)
     for number, place in enumerate(rest):
-        shape[place] = made.shape[number]
+        shape[place] = product.shape[number]
     times = prod(at.length(axis) for axis in axes if at.place(axis) not in letters)
-    return made.reshape(shape) * times
+    return product.reshape(shape) * times
 
 
 LARGEST = 1 << 24
@@ -148,13 +148,13 @@ def in_slices(at: Evaluator, factors: Any, values: Any, axes: Sequence[Axis]) ->
     long = max(free, key=lambda place: shape[place], default=None)
     if long is None or prod(shape) <= LARGEST or shape[long] == 1:
         return sum_by_elements(at, values, hiding, axes)
-    made = []
+    sums = []
     step = max(1, shape[long] * LARGEST // prod(shape))
     for first in range(0, shape[long], step):
         cut = tuple(slice(None) if place != long else slice(first, first + step) for place in range(len(shape)))
         part = [[one if one.shape[long] == 1 else one[cut] for one in arrays] for arrays in (*values, hiding)]
-        made.append(sum_by_elements(at, part[:2], part[2], axes))
-    return at.library.join(made, long)
+        sums.append(sum_by_elements(at, part[:2], part[2], axes))
+    return at.library.join(sums, long)
 
 
 def sum_by_elements(at: Evaluator, values: Any, hiding: Sequence[Any], axes: Sequence[Axis]) -> Any:
@@ -186,8 +186,8 @@ def range_safe_product(at: Evaluator, array: Any, place: int) -> Any:
             slice_along(array, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None))
         )
         array = at.library.join([left * right, rest], place)
-        moved = at.library.whole(call["Exponent"](array))
-        exponent, array = exponent + at.library.sum(moved, place), call["Mantissa"](array)
+        exponents = at.library.whole(call["Exponent"](array))
+        exponent, array = exponent + at.library.sum(exponents, place), call["Mantissa"](array)
     return call["Scaled"](array, exponent)
 
 
@@ -267,9 +267,9 @@ def beside(kind: str, *, alone: bool, others: bool) -> Callable[..., dict[str, A
     def reduction(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         if not rows[0].shape[place]:
             return {"": filled_slice(at, rows[0], place, empty)}
-        chosen = is_largest(at, rows, place, alone=alone)
-        chosen = ~chosen if others else chosen
-        value = reduce(at, at.library.where(chosen, at.library.float(rows[1]), at.constant(empty)), place)
+        mask = is_largest(at, rows, place, alone=alone)
+        mask = ~mask if others else mask
+        value = reduce(at, at.library.where(mask, at.library.float(rows[1]), at.constant(empty)), place)
         unordered = (
             at.library.largest(at.library.float(at.library.functions["IsNaN"](at.library.float(rows[0]))), place) > 0
         )
@@ -287,8 +287,8 @@ def first_or_last(last: bool) -> Callable[..., dict[str, Any]]:
         counts = at.library.whole(rows[1] == 1)
         before = at.library.cumsum(counts, place)
         number = at.library.sum(counts, place)
-        chosen = (counts == 1) & (before == (number if last else 1))
-        value = at.library.where(chosen, at.library.float(rows[0]), at.constant(0.0))
+        mask = (counts == 1) & (before == (number if last else 1))
+        value = at.library.where(mask, at.library.float(rows[0]), at.constant(0.0))
         return {"": at.library.where(number > 0, at.library.sum(value, place), at.constant(float("nan")))}
 
     return reduction
@@ -312,10 +312,10 @@ def compensated_total(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
         half = total.shape[place] // 2
         a, b, rest = (slice_along(total, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None)))
         c, d, more = (slice_along(lost, place, *edges) for edges in ((0, half), (half, 2 * half), (2 * half, None)))
-        made = a + b
-        part = made - a
-        lost = at.library.join([c + d + (a - (made - part)) + (b - part), more], place)
-        total = at.library.join([made, rest], place)
+        both = a + b
+        part = both - a
+        lost = at.library.join([c + d + (a - (both - part)) + (b - part), more], place)
+        total = at.library.join([both, rest], place)
     if not total.shape[place]:
         return {"": filled_slice(at, total, place, 0.0)}
     return {"": at.library.where(abs(lost) < INFINITY, total + lost, total)}

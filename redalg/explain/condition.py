@@ -90,7 +90,7 @@ class Conditions:
                        if not accumulator.droppable and sign_of(accumulator.value, self.facts) is None}  # fmt: skip
         self.unfollowed = {value for structure in form.structures for value in structure.values
                            if not structure.monoid.exact and structure.monoid.name not in RELATIVE}  # fmt: skip
-        self.unrounded = {*form.held, *(one.value for one in form.pivots)}
+        self.unrounded = {*form.independent_values, *(one.value for one in form.pivots)}
 
     def of(self, output: FormOutput) -> tuple[Cancellation, ...]:
         """The sums to watch of an output, in the order in which finish makes them."""
@@ -149,7 +149,7 @@ class Conditions:
 
     def as_a_rule(self, sums: list[Cancellation]) -> Iterator[tuple[Part, ...]]:
         """The sentences on the usual size of κ, and on when it is large."""
-        about = [one.value for one in self.form.shifted]
+        about = [one.value for one in self.form.slot_pivots]
         moving = {one.value for one in self.form.accumulators if self._holds(one, {*about})}
         differences = [one for one in sums if one.whole not in self.signed]
         about_centres = [one for one in differences if one.whole.atoms(Value) & moving or self._depends_on(one, moving)]

@@ -12,7 +12,7 @@ from redalg.decompose.domain import live_term
 from redalg.explain.model import Line, Part, Table, comma_list
 from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
-from redalg.incremental.factors import grouped
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FormOutput, FusedForm
 
 INTEGERS = ("count", "index")
@@ -222,7 +222,7 @@ def contractions(form: FusedForm) -> list[Cells]:
     ]
     for producer in form.cascade.producers:
         for reduction in producer.cascade.reductions:
-            factors = grouped(reduction.term, ()) if reduction.monoid.name == "sum" else ()
+            factors = group_factors(reduction.term, ()) if reduction.monoid.name == "sum" else ()
             if len(factors) > 1:
                 found.insert(0, (producer.value, producer.cascade.reduced_axes, factors))
     rows: list[Cells] = []

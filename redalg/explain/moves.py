@@ -24,7 +24,7 @@ from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_ne
 from redalg.expression import Axis, Let, Reduce, Value
 from redalg.expression.contents import values_of
 from redalg.incremental.arrays.structured import NATIVE
-from redalg.incremental.combine.structures import lifted
+from redalg.incremental.combine.structures import lift_place
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, Structure
 from redalg.monoids.peaks import ARGPEAK, PEAK
 
@@ -120,7 +120,7 @@ class Moves:
                  for structure in form.structures]  # fmt: skip
         equations += [Equation(one.value, one.source) for one in self.derived_pivots]
         equations += [Equation(one.value, self._over("sum", one.term)) for one in self.still_sums]
-        equations += [Equation(one.value, self._centre(one), "≈") for one in form.shifted]
+        equations += [Equation(one.value, self._centre(one), "≈") for one in form.slot_pivots]
         return equations + [Equation(one.value, self._over("sum", one.term)) for one in self.moving_sums]
 
     def live(self, term: Expr) -> Expr:
@@ -134,7 +134,7 @@ class Moves:
         """The natural centre of a segment: its displacement from 0, with the sums that it moves taken at 0."""
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return self._over("sum", pivot.generator) / self._over("sum", S.One)
-        at_zero = dict.fromkeys((one.value for one in self.form.shifted), S.Zero)
+        at_zero = dict.fromkeys((one.value for one in self.form.slot_pivots), S.Zero)
         sums = {one.value: self._over("sum", one.term.xreplace(at_zero)) for one in self.moving_sums}
         return pivot.source.xreplace(sums)
 
@@ -150,7 +150,7 @@ class Moves:
     @property
     def tile_centres(self) -> tuple[Pivot, ...]:
         """Pivots that are found anew at every merge."""
-        return tuple(one for one in self.form.shifted if one.policy is PivotPolicy.TILE_LOCAL)
+        return tuple(one for one in self.form.slot_pivots if one.policy is PivotPolicy.TILE_LOCAL)
 
     @property
     def displaced_pivots(self) -> tuple[Pivot, ...]:
@@ -160,7 +160,7 @@ class Moves:
 
     def moves(self, accumulator: Accumulator) -> bool:
         """Tell if a sum depends on the place of a centre that is found from the data."""
-        deltas = {pivot.displacement for pivot in self.form.shifted}
+        deltas = {pivot.displacement for pivot in self.form.slot_pivots}
         return any(values_of(c) & deltas for _, c in accumulator.transition)
 
     @property
@@ -177,8 +177,8 @@ class Moves:
 
     def move_sum(self, accumulator: Accumulator, naming: Naming, to: Naming, deltas: dict[Value, Expr]) -> Expr:
         """A(c→c′)·a for the state that `naming` means."""
-        ends = {one.departure: naming(one.value) for one in self.form.shifted}
-        ends |= {one.arrival: to(one.value) for one in self.form.shifted}
+        ends = {one.departure: naming(one.value) for one in self.form.slot_pivots}
+        ends |= {one.arrival: to(one.value) for one in self.form.slot_pivots}
         meanings = {**deltas, **ends}
         total = Add(*(c.xreplace(meanings) * naming(value) for value, c in accumulator.transition))
         return Mul(total, *(exp(q * (naming(pivot.value) - to(pivot.value))) for pivot, q in accumulator.weight))
@@ -253,7 +253,7 @@ class Moves:
             for accumulator in self.form.accumulators
         }
         equations += self._deltas(each, each, own, late=False) + [sums[one] for one in self.still_sums]
-        equations += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.shifted]
+        equations += [Equation(one.value, self._common_centre(one), "≈") for one in self.form.slot_pivots]
         return equations + self._deltas(each, each, own, late=True) + [sums[one] for one in self.moving_sums]
 
     @property
@@ -273,8 +273,8 @@ class Moves:
         """The natural centre, as for one segment: its displacement from 0, with every segment's sums moved to 0."""
         if pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.MEMBER):
             return self._scaled_centre(pivot, self.segment, self.segment)
-        deltas = self.displacements(self.segment)
-        deltas |= {one.displacement: -self._scaled_centre(one, self.segment, self.segment) for one in self.form.shifted}
+        deltas, here = self.displacements(self.segment), self.segment
+        deltas |= {one.displacement: -self._scaled_centre(one, here, here) for one in self.form.slot_pivots}
         sums = {one.value: self._fold("sum", self.move_sum(one, self.segment, own, deltas)) for one in self.moving_sums}
         return pivot.source.xreplace(sums)
 
@@ -295,7 +295,7 @@ class Moves:
         }
         equations += deltas[False]
         equations += [Equation(prime_slot(one.value), self._next(one, piece)) for one in self.still_sums]
-        for pivot in form.shifted:
+        for pivot in form.slot_pivots:
             relation = "≈" if pivot in self.tile_centres else "="
             equations.append(Equation(prime_slot(pivot.value), self._next_centre(pivot, piece), relation))
         equations += deltas[True]
@@ -313,7 +313,7 @@ class Moves:
         """c + the displacement of both pieces together from c; for a slope between scaled generators, from 0."""
         if not pivot.is_found:
             return self._scaled_centre(pivot, own, own)
-        start = {one: S.Zero if one.onto else self._scaled_centre(one, own, own) for one in self.form.shifted}
+        start = {one: S.Zero if one.onto else self._scaled_centre(one, own, own) for one in self.form.slot_pivots}
         here, there = self.displacements(own), self.displacements(hat_slot)
         here |= {one.displacement: c - self._scaled_centre(one, own, own) for one, c in start.items()}
         there |= {one.displacement: c - self._scaled_centre(one, hat_slot, piece) for one, c in start.items()}
@@ -331,7 +331,9 @@ class Moves:
         form = self.form
         for structure in form.structures:
             if value in structure.values:
-                return lifted(structure.monoid, structure.operands, form.cascade.axis)[structure.values.index(value)]
+                return lift_place(structure.monoid, structure.operands, form.cascade.axis)[
+                    structure.values.index(value)
+                ]
         slots: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
         slots |= {pivot.value: Abs(pivot.base) if pivot.policy is PivotPolicy.SCALE else pivot.base
                   for pivot in form.pivots if pivot.policy is not PivotPolicy.SLOPE}  # fmt: skip
@@ -367,7 +369,7 @@ class Moves:
         above, below = fraction(factor(together(rest)))
         sums = {meaning.xreplace(opaque): value for value, meaning in self._still_updates().items()}
         plain = {dummy: one for one, dummy in opaque.items()}
-        slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.shifted]
+        slots = [one.value for one in self.form.extrema] + [one.value for one in self.form.slot_pivots]
         slots += [one.value for one in self.form.accumulators]
         names = {hat_slot(one): piece(one) for one in slots}
         return still.xreplace(plain).xreplace(names) + from_the_piece(above / below.xreplace(sums)).xreplace(

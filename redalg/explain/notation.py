@@ -253,7 +253,7 @@ RULES: tuple[tuple[type | tuple[type, ...], Rule], ...] = (
     (Let, lambda w, e: (w.write(e.expr, ATOM), ATOM)),
     (Where, lambda w, e: (w.cases(*w.many(e.args)), ATOM)),
     (Cast, lambda w, e: (w.function(e.dtype, e.args[:1]), ATOM)),
-    (RunningCast, lambda w, e: _product(w, e.written)),
+    (RunningCast, lambda w, e: _product(w, e.quotient)),
     (Relational, _relation),
     ((And, Or), _connective),
     (Not, lambda w, e: (f"{w.words['Not']} {w.write(e.args[0], PRODUCT)}", SUM)),

@@ -62,7 +62,7 @@ class Reasons:
         return live_term(expr, self.form.cascade.domain)
 
     def _is_added(self, pivot: Pivot) -> bool:
-        return pivot.value in {*self.form.held} - set(self.form.cascade.values)
+        return pivot.value in {*self.form.independent_values} - set(self.form.cascade.values)
 
     def _shifts(self, pivot: Pivot) -> bool:
         within = {

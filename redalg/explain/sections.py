@@ -75,7 +75,7 @@ def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Deriva
     for place, form in enumerate(passes.earlier, 1):
         values = comma_list([_labelled_element(each.name, each.axes) for each in form.outputs])
         parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(form), "; "]
-    tensors = "it as a tensor" if len(passes.handed_on) == 1 else "them as tensors"
+    tensors = "it as a tensor" if len(passes.intermediates) == 1 else "them as tensors"
     parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(passes.last), "."]
     parts += [rounding_summary(decomposition, passes)]
     pairs = [(decompose(one.cascade), one) for one in passes.earlier] + [(decomposition, passes.last)]
@@ -279,7 +279,7 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """Slots, pivots, the terms and factors that wait for `finish`, and the residuals that are kept."""
     lines: list[Line] = [slot_table(form)]
     lines += the_pivots(decomposition, form)
-    if form.ordered:
+    if form.is_ordered:
         components = [value for one in form.structures if not one.monoid.commutative for value in one.values]
         why = " depend on the order of elements: pieces that adjoin are merged, the earlier before the later."
         lines.append(sentence(*comma_list(list(components)), why))
@@ -372,8 +372,8 @@ def the_forms(form: FusedForm) -> list[Line]:
         lines.append(
             column(("One more element: incremental, level 1",), moves.incremental(moves.element), "RedFuser Eq. 16")
         )
-    if form.shifted:
-        free = comma_list([one.value for one in form.shifted])
+    if form.slot_pivots:
+        free = comma_list([one.value for one in form.slot_pivots])
         lines.append(sentence("Finish is exact for any finite ", *free, ", be it rounded or lagging: hence the ≈."))
     weights = sorted({pivot.value.name: pivot.value for one in form.accumulators for pivot, _ in one.weight}.items())
     for _, value in weights:

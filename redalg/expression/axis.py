@@ -43,9 +43,9 @@ class Axis(Node, Symbol):
 @lru_cache(1 << 10)
 def _axis(name: str, size: int | None) -> Axis:
     """One axis for a name and size: equal axes are compared far more often than they are made."""
-    made: Axis = Symbol.__xnew__(Axis, name, integer=True, nonnegative=True)
-    made.size = size
-    return made
+    symbol: Axis = Symbol.__xnew__(Axis, name, integer=True, nonnegative=True)
+    symbol.size = size
+    return symbol
 
 
 @final
@@ -55,8 +55,8 @@ class Extent(Node, Symbol):
     __slots__ = ()
 
     def __new__(cls, name: str) -> Extent:
-        made: Extent = Symbol.__xnew__(cls, name, integer=True, nonnegative=True)
-        return made
+        extent: Extent = Symbol.__xnew__(cls, name, integer=True, nonnegative=True)
+        return extent
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
         return (self.name,), {}
@@ -78,8 +78,8 @@ class Scalar(Node, Symbol):
     __slots__ = ()
 
     def __new__(cls, name: str, **assumptions: bool) -> Scalar:
-        made: Scalar = Symbol.__xnew__(cls, name, **{"extended_real": True, **assumptions})
-        return made
+        scalar: Scalar = Symbol.__xnew__(cls, name, **{"extended_real": True, **assumptions})
+        return scalar
 
 
 AS_WRITTEN = {
@@ -113,10 +113,10 @@ def axes(names: str, *more: Any) -> Any:
     k <= q
     """
     if more:
-        said = f"axes: {1 + len(more)} arguments are given; the names stand in one string."
-        raise ExpressionError(f"{said} {AS_WRITTEN['axes']}")
-    made = tuple(Axis(name) for name in split_names(names, "axes"))
-    return made[0] if len(made) == 1 else made
+        message = f"axes: {1 + len(more)} arguments are given; the names stand in one string."
+        raise ExpressionError(f"{message} {AS_WRITTEN['axes']}")
+    symbols = tuple(Axis(name) for name in split_names(names, "axes"))
+    return symbols[0] if len(symbols) == 1 else symbols
 
 
 def axis(name: str, size: int | None = None) -> Axis:
@@ -137,5 +137,5 @@ def scalars(names: str, **assumptions: bool) -> Any:
     >>> scalars("scale eps", positive=True)
     (scale, eps)
     """
-    made = tuple(Scalar(name, **assumptions) for name in split_names(names, "scalars"))
-    return made[0] if len(made) == 1 else made
+    symbols = tuple(Scalar(name, **assumptions) for name in split_names(names, "scalars"))
+    return symbols[0] if len(symbols) == 1 else symbols

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
@@ -34,13 +34,13 @@ def by_identity(function: Callable[[Basic], T]) -> Callable[[Basic], T]:
 
     @wraps(function)
     def answer(node: Basic) -> T:
-        found = recent.get(id(node))
-        if found is None:
-            found = node, function(node)
+        pair = recent.get(id(node))
+        if pair is None:
+            pair = node, function(node)
             if len(recent) >= RECENT:
                 recent.clear()
-            recent[id(node)] = found
-        return found[1]
+            recent[id(node)] = pair
+        return pair[1]
 
     return answer
 
@@ -55,13 +55,13 @@ def nodes_of(expr: Basic) -> frozenset[Basic]:
     >>> len(nodes_of(x + x**2)), len(list((x + x**2).atoms()))
     (6, 3)
     """
-    found, todo = set[Basic](), [expr]
+    nodes, todo = set[Basic](), [expr]
     while todo:
         node = todo.pop()
-        if node not in found:
-            found.add(node)
+        if node not in nodes:
+            nodes.add(node)
             todo += node.args
-    return frozenset(found)
+    return frozenset(nodes)
 
 
 def of_kind(kind: type[N], *exprs: Basic) -> set[N]:
@@ -74,13 +74,13 @@ _KINDS = dict[tuple[int, Any], tuple[Basic, frozenset[Any]]]()
 
 def _kinds_of(expr: Basic, kind: type[N]) -> frozenset[N]:
     """The nodes of a kind that stand in one expression, found by the object as in `by_identity`."""
-    found = _KINDS.get((id(expr), kind))
-    if found is None:
-        found = expr, frozenset(node for node in nodes_of(expr) if isinstance(node, kind))
+    pair = _KINDS.get((id(expr), kind))
+    if pair is None:
+        pair = expr, frozenset(node for node in nodes_of(expr) if isinstance(node, kind))
         if len(_KINDS) >= RECENT:
             _KINDS.clear()
-        _KINDS[id(expr), kind] = found
-    return found[1]
+        _KINDS[id(expr), kind] = pair
+    return pair[1]
 
 
 @by_identity
@@ -183,6 +183,11 @@ def free_axes(node: Basic) -> frozenset[Axis]:
         place = frozenset() if node.place is None else frozenset((node.place,))
         return (free_axes(node.expr) - frozenset(node.bound)) | place
     return frozenset().union(*map(free_axes, node.args))
+
+
+def axes_by_name(axes: Iterable[Axis]) -> tuple[Axis, ...]:
+    """Axes in order of name: a canonical order if nothing else gives one."""
+    return tuple(sorted(axes, key=lambda axis: str(axis.name)))
 
 
 def is_indicator(node: Basic) -> bool:

@@ -30,18 +30,18 @@ def expansion(expr: Expr) -> Expr:
     >>> expansion((x + y) ** 2 - y**2)
     x**2 + 2*x*y
     """
-    made: Expr = _expanded(expr)
-    return made
+    result: Expr = _expand_node(expr)
+    return result
 
 
 @lru_cache(REMEMBERED)
-def _expanded(node: Basic) -> Any:
+def _expand_node(node: Basic) -> Any:
     if not node.args or isinstance(node, Element | Value):
         return node
-    args = [_expanded(arg) for arg in node.args]
+    args = [_expand_node(arg) for arg in node.args]
     whole = with_args(node, args)
-    made = _at_head(whole)
-    return whole if made == whole else _expanded(made)
+    head = _at_head(whole)
+    return whole if head == whole else _expand_node(head)
 
 
 def _at_head(node: Basic) -> Basic:

@@ -107,7 +107,7 @@ class Node(Expr):
         raise _refusal(f"torch.{name.strip('_')}", name.strip("_"), _flat((*args, *(kwargs or {}).values())))
 
 
-def _checked(name: str) -> Callable[[Any, Any], Any]:
+def _operator_with_check(name: str) -> Callable[[Any, Any], Any]:
     """SymPy's operator of that name, which refuses an array or a condition as the other operand."""
     plain = getattr(Expr, name)
 
@@ -121,7 +121,7 @@ def _checked(name: str) -> Callable[[Any, Any], Any]:
 
 
 for _name in OPERATORS:
-    setattr(Node, _name, _checked(_name))
+    setattr(Node, _name, _operator_with_check(_name))
 
 
 def _check_operand(node: Basic, sign: str, other: Any) -> None:

@@ -83,8 +83,8 @@ class Cast(Node):
     is_commutative = True
 
     def __new__(cls, expr: Any, dtype: Any) -> Cast:
-        made: Cast = Expr.__new__(cls, sympify(expr), dtype if isinstance(dtype, Str) else Str(dtype))
-        return made
+        node: Cast = Expr.__new__(cls, sympify(expr), dtype if isinstance(dtype, Str) else Str(dtype))
+        return node
 
     @property
     def dtype(self) -> str:
@@ -108,8 +108,8 @@ class RunningCast(Node):
     is_commutative = True
 
     def __new__(cls, g: Any, h: Any, dtype: Any) -> RunningCast:
-        made: RunningCast = Expr.__new__(cls, sympify(g), sympify(h), dtype if isinstance(dtype, Str) else Str(dtype))
-        return made
+        node: RunningCast = Expr.__new__(cls, sympify(g), sympify(h), dtype if isinstance(dtype, Str) else Str(dtype))
+        return node
 
     @property
     def dtype(self) -> str:
@@ -117,15 +117,15 @@ class RunningCast(Node):
         return str(self.args[2].name)
 
     @property
-    def written(self) -> Expr:
+    def quotient(self) -> Expr:
         """cast(g·h)/h, as mathematics writes it."""
         return Cast(self.args[0] * self.args[1], self.args[2]) / self.args[1]
 
     def _sympystr(self, printer: Any) -> str:
-        return str(printer._print(self.written))
+        return str(printer._print(self.quotient))
 
     def _latex(self, printer: Any, exp: str | None = None) -> str:
-        body = str(printer._print(self.written))
+        body = str(printer._print(self.quotient))
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
 
 
@@ -138,8 +138,8 @@ class Let(Node):
     is_commutative = True
 
     def __new__(cls, name: Any, expr: Any) -> Let:
-        made: Let = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), sympify(expr))
-        return made
+        node: Let = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), sympify(expr))
+        return node
 
     @property
     def name(self) -> str:

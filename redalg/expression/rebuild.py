@@ -50,12 +50,12 @@ def with_args(node: Basic, args: Sequence[Basic]) -> Any:
 
 def replace_nodes(expr: Basic, others: Mapping[Any, Any]) -> Any:
     """The expression with some nodes replaced by others, the outermost first."""
-    made: dict[Basic, Basic] = {}
+    memo: dict[Basic, Basic] = {}
 
     def visit(node: Basic) -> Basic:
-        if node not in made:
-            made[node] = others[node] if node in others else with_args(node, [visit(arg) for arg in node.args])
-        return made[node]
+        if node not in memo:
+            memo[node] = others[node] if node in others else with_args(node, [visit(arg) for arg in node.args])
+        return memo[node]
 
     return visit(expr)
 
@@ -97,9 +97,9 @@ def plain_extremum(lattice: type[Max | Min], parts: Iterable[Expr]) -> Expr:
     distinct = frozenset(parts)
     if len(distinct) == 1:
         return next(iter(distinct))
-    made = Expr.__new__(lattice, *ordered(distinct, (tree_size, default_sort_key), default=False))
-    made._argset = distinct
-    return made
+    node = Expr.__new__(lattice, *ordered(distinct, (tree_size, default_sort_key), default=False))
+    node._argset = distinct
+    return node
 
 
 def _beside_number(lattice: type[Max | Min], parts: list[Expr]) -> list[Expr]:
@@ -156,11 +156,11 @@ def _collected_alike(node: Expr, args: Sequence[Any]) -> bool:
     dropped = first is S.Zero or (node.is_Mul and first is S.One)
     if any(one.is_Number for one in args[1:]) or dropped or not all(map(_stands_for, node.args, args)):
         return False
-    parts = {_collected_by(one) if node.is_Mul else one.as_coeff_Mul()[1] for one in args}
+    parts = {_collection_key(one) if node.is_Mul else one.as_coeff_Mul()[1] for one in args}
     return len(parts) == len(args) and not any(isinstance(one, node.func) for one in args)
 
 
-def _collected_by(factor: Expr) -> Any:
+def _collection_key(factor: Expr) -> Any:
     """The key by which SymPy collects a factor: its base, and u for exp(c·u)."""
     return (exp, factor.args[0].as_coeff_Mul()[1]) if isinstance(factor, exp) else factor.as_base_exp()[0]
 

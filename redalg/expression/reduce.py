@@ -48,8 +48,8 @@ class Reduce(Node):
         expr = expr.xreplace(sized) if sized else expr
         named = () if result == "" else (result if isinstance(result, Str) else Str(result),)
         numbered = () if place is None else (checked_place(place, expr, bound),)
-        made: Reduce = Expr.__new__(cls, kind, expr, bound, *named, *numbered)
-        return made
+        node: Reduce = Expr.__new__(cls, kind, expr, bound, *named, *numbered)
+        return node
 
     def rebuilt(self, expr: Expr, bound: Any) -> Reduce:
         """The same result of the same kind of reduction, of another term over other axes."""
@@ -102,17 +102,17 @@ class Reduce(Node):
         clash = (set(self.bound) & sympify(new).free_symbols) - old.free_symbols
         if not clash or not old.free_symbols & self.free_symbols:
             return None
-        return self.freshened(clash, new.free_symbols)._subs(old, new)
+        return self.rename_bound(clash, new.free_symbols)._subs(old, new)
 
-    def freshened(self, axes: set[Axis], taken: set[Any]) -> Reduce:
-        """Rename bound axes so that they clash with no name in `taken` (α-renaming: exact by definition)."""
-        names = {symbol.name for symbol in taken | self.expr.free_symbols if hasattr(symbol, "name")}
+    def rename_bound(self, axes: set[Axis], others: set[Any]) -> Reduce:
+        """Rename bound axes so that they clash with no name in `others` (α-renaming: exact by definition)."""
+        names = {symbol.name for symbol in others | self.expr.free_symbols if hasattr(symbol, "name")}
         renaming = {axis: axis.renamed(_fresh(axis.name, names)) for axis in self.bound if axis in axes}
         return self.rebuilt(self.expr.xreplace(renaming), [renaming.get(axis, axis) for axis in self.bound])
 
     def _eval_derivative(self, symbol: Expr) -> Expr:
         clash = set(self.bound) & symbol.free_symbols
-        node = self.freshened(clash, symbol.free_symbols) if clash else self
+        node = self.rename_bound(clash, symbol.free_symbols) if clash else self
         inner = [one.diff(symbol) for one in node.operands]
         if all_zero(inner):
             return S.Zero
@@ -153,9 +153,9 @@ def checked_place(place: Any, expr: Expr, bound: Tuple) -> Axis:
     return place
 
 
-def _fresh(name: str, taken: set[str]) -> str:
+def _fresh(name: str, names: set[str]) -> str:
     number = 1
-    while f"{name}_{number}" in taken:
+    while f"{name}_{number}" in names:
         number += 1
     return f"{name}_{number}"
 

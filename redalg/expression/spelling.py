@@ -78,13 +78,13 @@ def spelling_of(name: str) -> str | None:
         return "It has no state of fixed size. Compute it beforehand and pass it as a tensor; or `ra.topk` may do."
     if name in SCANS:
         return "redalg gives totals, not running ones: sum what a mask lets pass, as in `ra.where(k <= q, x, 0)`."
-    return next((said for names, said in OTHERS if name in names), None)
+    return next((advice for names, advice in OTHERS if name in names), None)
 
 
-def _function(written: str) -> str:
-    names = sorted(set(CALLED.findall(written)))
+def _function(spelling: str) -> str:
+    names = sorted(set(CALLED.findall(spelling)))
     source = f", with `from sympy import {', '.join(names)}`" if names else ""
-    return f"Functions of expressions are SymPy's: write `{written}`{source}."
+    return f"Functions of expressions are SymPy's: write `{spelling}`{source}."
 
 
 OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
@@ -100,7 +100,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
-def missing(name: str) -> AttributeError:
+def missing_name_error(name: str) -> AttributeError:
     """The error for a name that redalg does not have, with its spelling here if array libraries have it."""
     advice = spelling_of(name)
     if advice is None and hasattr(sympy, name):

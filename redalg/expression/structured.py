@@ -63,12 +63,12 @@ def topk(expr: Any, axis: Any = None, place: Any = None, **options: Any) -> tupl
 
 def _misspelt_topk(axis: Any, place: Any, options: Mapping[str, Any]) -> ExpressionError:
     """The error for a `topk` that is called as in another library."""
-    given = {"axis": axis, "place": place, **options}
-    size = next((one for one in given.values() if isinstance(one, int)), 4)
-    said = ", ".join(f"{name}={one!r}" for name, one in given.items() if one is not None)
+    arguments = {"axis": axis, "place": place, **options}
+    size = next((one for one in arguments.values() if isinstance(one, int)), 4)
+    listed = ", ".join(f"{name}={one!r}" for name, one in arguments.items() if one is not None)
     return ExpressionError(
         f"topk: it takes a term, the axis that it selects along and a new axis, whose size is k; found "
-        f'{said or "no axis"}. Write `ra.topk(x, n, j)` with `n = ra.axes("n")` and `j = ra.axis("j", size={size})`.'
+        f'{listed or "no axis"}. Write `ra.topk(x, n, j)` with `n = ra.axes("n")` and `j = ra.axis("j", size={size})`.'
     )
 
 
@@ -156,8 +156,8 @@ def reduce(name: str, *exprs: Any, axis: Any = None) -> Any:
     """
     if axis is None:
         raise ExpressionError(f"reduce: no axis given. Write `ra.reduce({name!r}, …, axis=n)` with `n = ra.axes('n')`.")
-    made = reductions(name, exprs, axis)
-    return made[0] if len(made) == 1 else made
+    results = reductions(name, exprs, axis)
+    return results[0] if len(results) == 1 else results
 
 
 def reductions(name: str, exprs: tuple[Any, ...], axis: Any, place: Axis | None = None) -> tuple[Reduce, ...]:
@@ -187,6 +187,6 @@ def _check(kind: Monoid, terms: list[Expr], bound: list[Axis], place: Axis | Non
         raise ExpressionError("reduce: topk needs a new axis for its results. Write `ra.topk(expr, n, j)`.")
 
 
-def _only(made: tuple[Reduce, ...]) -> Reduce:
-    [reduction] = made
+def _only(results: tuple[Reduce, ...]) -> Reduce:
+    [reduction] = results
     return reduction

@@ -38,9 +38,9 @@ class Label(Symbol):
 def _label(name: str, sign: str) -> Label:
     """One label for a name: SymPy deduces a symbol's facts anew for each symbol that is made."""
     declared = {f"extended_{sign}": True} if sign else {}
-    made: Label = Symbol.__xnew__(Label, name, extended_real=True, **declared)
-    made.sign = sign
-    return made
+    label: Label = Symbol.__xnew__(Label, name, extended_real=True, **declared)
+    label.sign = sign
+    return label
 
 
 class _Indexed(Node, Expr):
@@ -90,10 +90,10 @@ class Element(_Indexed):
     """One element of an input tensor, of the sign that its label declares."""
 
     def __new__(cls, label: Label, *indices: Expr) -> Element:
-        made: Element = Expr.__new__(cls, label, *indices)
+        element: Element = Expr.__new__(cls, label, *indices)
         if isinstance(label, Label) and label.sign:
-            made._assumptions = _facts(label.sign).copy()
-        return made
+            element._assumptions = _facts(label.sign).copy()
+        return element
 
     @property
     def is_plain(self) -> bool:
@@ -176,10 +176,10 @@ def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool =
         inside = ",".join(map(str, indices))
         raise ExpressionError(f"tensor({spec!r}, {inside}): the axes stand in the string. Write "
                               f'`ra.tensor("{spec}[{inside}]")`.')  # fmt: skip
-    made = _parse(spec, sign_assumption(positive=positive, nonnegative=nonnegative))
-    if len(made) != 1:
-        raise ExpressionError(f"tensor({spec!r}) names {len(made)} tensors. Use `tensors` for several.")
-    return made[0]
+    elements = _parse(spec, sign_assumption(positive=positive, nonnegative=nonnegative))
+    if len(elements) != 1:
+        raise ExpressionError(f"tensor({spec!r}) names {len(elements)} tensors. Use `tensors` for several.")
+    return elements[0]
 
 
 def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False) -> tuple[Element, ...]:
@@ -194,14 +194,16 @@ def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False) -> 
 def _parse(spec: str, sign: str) -> list[Element]:
     if not isinstance(spec, str):
         split_names(spec, "tensors")  # which refuses it
-    made, position = [], 0
+    elements, position = [], 0
     while position < len(spec.rstrip(" ,")):
-        found = ELEMENT.match(spec, position)
-        if not found:
+        match = ELEMENT.match(spec, position)
+        if not match:
             raise ExpressionError(f"tensors({spec!r}): cannot read `{spec[position:]}`. Write `X[b,n] W[n]`.")
-        made.append(Element(Label(found[1], sign), *map(_named_index, (found[2] or "").split(",") if found[2] else ())))
-        position = found.end() + (spec[found.end() : found.end() + 1] == ",")
-    return made
+        elements.append(
+            Element(Label(match[1], sign), *map(_named_index, (match[2] or "").split(",") if match[2] else ()))
+        )
+        position = match.end() + (spec[match.end() : match.end() + 1] == ",")
+    return elements
 
 
 def _named_index(text: str) -> Expr:

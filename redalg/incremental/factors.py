@@ -17,7 +17,7 @@ from redalg.incremental.form import Pivot
 Group = tuple[AbstractSet[Axis], list[Expr]]
 
 
-def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr, ...]:
+def group_factors(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr, ...]:
     """The summand's factors in groups, the first of which stands beside the weight (1 when it stands alone)."""
     if not summand.is_Mul and not weight:
         return (summand,)
@@ -25,14 +25,14 @@ def grouped(summand: Expr, weight: tuple[tuple[Pivot, Expr], ...]) -> tuple[Expr
     factors = Mul.make_args(summand)
     for factor in sorted(factors, key=_order) if len(factors) > 1 else factors:
         axes = free_axes(factor)
-        for held, factors in groups:
-            if axes <= held:
-                factors.append(factor)
+        for others, group in groups:
+            if axes <= others:
+                group.append(factor)
                 break
         else:
             groups.append((axes, [factor]))
     if weight:
-        groups = _merged_into_weight(groups)
+        groups = _merge_weight(groups)
     return tuple(Mul(*factors) for _, factors in groups)
 
 
@@ -41,7 +41,7 @@ def _order(factor: Expr) -> tuple[bool, int, str]:
     return not values_of(factor), -len(free_axes(factor)), sympy_text(factor)
 
 
-def _merged_into_weight(groups: list[Group]) -> list[Group]:
+def _merge_weight(groups: list[Group]) -> list[Group]:
     """Merge the weight into a group whose axes include its axes: together they are one elementwise tile."""
     axes, factors = groups[0]
     for other, extra in groups[1:]:

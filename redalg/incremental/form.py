@@ -14,9 +14,11 @@ with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −�
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
+from itertools import count
 from typing import final
 
 from sympy import Expr, Mul, S, Tuple, exp
@@ -96,12 +98,12 @@ class Structure:
     place: Axis | None = None
 
     @property
-    def ranked(self) -> bool:
+    def is_ranked(self) -> bool:
         """Tell if its elements are ranked."""
         return self.monoid.name in RANKED
 
     @property
-    def placed(self) -> bool:
+    def has_place_component(self) -> bool:
         """Tell if a component is a place."""
         return self.monoid.name in PLACED
 
@@ -181,7 +183,7 @@ class Pivot:
         return magnitude_of(self.scales)
 
     @property
-    def shifted(self) -> Expr:
+    def residual(self) -> Expr:
         """u − c, or u if it is only scaled."""
         return self.generator if self.is_level else self.generator - self.value
 
@@ -203,6 +205,12 @@ class Pivot:
     def has_slot(self) -> bool:
         """Tell if the state must hold c (a running pivot or scale is recomputed from the extrema)."""
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
+
+
+def free_pivot_name(pivots: Iterable[Pivot]) -> str:
+    """The first of the names c_0, c_1, … that no pivot has."""
+    names = {one.value.name for one in pivots}
+    return next(name for number in count() if (name := f"c_{number}") not in names)
 
 
 def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:
@@ -235,7 +243,7 @@ class Accumulator:
         return not self.weight and self.factors == (S.One,)
 
     @property
-    def bounded(self) -> bool:
+    def is_bounded(self) -> bool:
         """Tell if the first factor is a weight at its maximum, in [0, 1], so that 16 bits hold it."""
         return bool(self.weight) and self.factors[0] is S.One
 
@@ -261,7 +269,7 @@ class FormOutput:
     """An output of `finish`; `empty` holds where its denominator and all that it uses are exactly zero.
 
     One that `carries` a reduced axis is made in a second pass, from the data and the finished values. If lowering
-    has one axis stand for several, `given` are the axes as the caller has them, `places` the index along each of those
+    has one axis stand for several, `caller_axes` are those that the caller has, `places` the index along each of those
     (empty: the axes themselves), and `once` holds at one of the elements that share a place.
     """
 
@@ -270,14 +278,14 @@ class FormOutput:
     axes: tuple[Axis, ...]
     empty: Boolean
     carries: bool = False
-    given: tuple[Axis, ...] = ()
+    caller_axes: tuple[Axis, ...] = ()
     places: tuple[Expr, ...] = ()
     once: Boolean = S.true
 
     @property
     def shape(self) -> tuple[Axis, ...]:
         """The axes of the array that a caller gets."""
-        return self.given or self.axes
+        return self.caller_axes or self.axes
 
 
 @final
@@ -308,17 +316,17 @@ class FusedForm:
     @property
     def slots(self) -> tuple[Slot, ...]:
         """The state, in order: extrema, structures, pivots, accumulators."""
-        made = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
-        made += [Slot(value.name, "index" if part.integer else "component", value.indices)
-                 for structure in self.structures
-                 for value, part in zip(structure.values, structure.monoid.components, strict=True)]  # fmt: skip
-        made += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
-        made += [Slot(accumulator.value.name, "count" if accumulator.is_count else "accumulator",
-                      accumulator.value.indices) for accumulator in self.accumulators]  # fmt: skip
-        return tuple(made)
+        slots = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
+        slots += [Slot(value.name, "index" if part.integer else "component", value.indices)
+                  for structure in self.structures
+                  for value, part in zip(structure.values, structure.monoid.components, strict=True)]  # fmt: skip
+        slots += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
+        slots += [Slot(accumulator.value.name, "count" if accumulator.is_count else "accumulator",
+                       accumulator.value.indices) for accumulator in self.accumulators]  # fmt: skip
+        return tuple(slots)
 
     @property
-    def held(self) -> tuple[Value, ...]:
+    def independent_values(self) -> tuple[Value, ...]:
         """The slots of reductions of x alone."""
         return (*(one.value for one in self.extrema), *(value for one in self.structures for value in one.values))
 
@@ -328,12 +336,12 @@ class FusedForm:
         return frozenset(one.place for one in self.structures if one.place is not None)
 
     @property
-    def ordered(self) -> bool:
+    def is_ordered(self) -> bool:
         """Tell if pieces must be merged in the order of the streamed axis."""
         return not all(one.monoid.commutative for one in self.structures)
 
     @property
-    def shifted(self) -> tuple[Pivot, ...]:
+    def slot_pivots(self) -> tuple[Pivot, ...]:
         """The pivots that are found from the data of each block, and so are merged by re-centring."""
         return tuple(one for one in self.pivots if one.has_slot)
 
@@ -347,7 +355,7 @@ class FusedForm:
     @property
     def is_tilted(self) -> bool:
         """Tell if a slope is found from the data of each block."""
-        return any(one.is_found for one in self.shifted if one.policy is PivotPolicy.SLOPE)
+        return any(one.is_found for one in self.slot_pivots if one.policy is PivotPolicy.SLOPE)
 
     @property
     def links(self) -> int:
@@ -357,12 +365,12 @@ class FusedForm:
     @property
     def shares_slopes(self) -> bool:
         """Tell if lanes may share every slope: none is between generators that each lane scales in its own way."""
-        return not any(one.scales or one.onto for one in self.shifted if one.policy is PivotPolicy.SLOPE)
+        return not any(one.scales or one.onto for one in self.slot_pivots if one.policy is PivotPolicy.SLOPE)
 
     @property
     def is_lanewise(self) -> bool:
         """Tell if lanes keep states of their own pivots: not with a slope, nor a scaled shift that no sum finds."""
-        scaled = (one for one in self.shifted if one.scales)
+        scaled = (one for one in self.slot_pivots if one.scales)
         return not self.is_tilted and all(one.policy is PivotPolicy.TILE_LOCAL for one in scaled)
 
     @property
@@ -380,23 +388,23 @@ class FusedForm:
         lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in self.structures]
         lines += [f"  {one.value} := {one.policy.value} pivot of {one.base}: {one.source}" for one in self.pivots]
         for total in self.accumulators:
-            moved = " + ".join(f"({c})*{value}" for value, c in total.transition)
+            moves = " + ".join(f"({c})*{value}" for value, c in total.transition)
             rescale = "".join(f" * exp({q}*({pivot.value}_old - {pivot.value}))" for pivot, q in total.weight)
             lines.append(f"  {total.value} = sum {total.term}" + (" (droppable)" if total.droppable else ""))
-            lines.append(f"    moves as {total.value}' = ({moved}){rescale}")
+            lines.append(f"    moves as {total.value}' = ({moves}){rescale}")
         lines += [f"  finish {one.value} = {one.expr}" for one in self.assignments]
         lines += [f"  -> {one.name}[{', '.join(map(str, one.axes))}] = {one.expr}" for one in self.outputs]
         return "\n".join(lines)
 
     def verify(self) -> None:
         """Check the grammar: every symbol is made before it is used, and every transition stays in the state."""
-        known = {*self.held} | {one.value for one in self.pivots}
+        known = {*self.independent_values} | {one.value for one in self.pivots}
         for structure in self.structures:
-            if values_of(structure.term) & {*self.held, *self.cascade.values}:
+            if values_of(structure.term) & {*self.independent_values, *self.cascade.values}:
                 raise AssertionError(f"the structure {structure.values} uses values, which no block holds")
         sums = {one.value for one in self.accumulators}
         for pivot in self.pivots:
-            unknown = values_of(pivot.source) - {*self.held}
+            unknown = values_of(pivot.source) - {*self.independent_values}
             if pivot.has_slot:
                 unknown -= sums | {one.value for one in self.pivots}
             if unknown:

@@ -43,14 +43,14 @@ class Passes:
         return self.forms[:-1]
 
     @property
-    def handed_on(self) -> tuple[FormOutput, ...]:
+    def intermediates(self) -> tuple[FormOutput, ...]:
         """The outputs that one pass computes for another."""
         return tuple(output for form in self.earlier for output in form.outputs)
 
     @property
     def elements(self) -> tuple[Element, ...]:
         """The elements of the caller's tensors, pass by pass."""
-        computed = {output.name for output in self.handed_on}
+        computed = {output.name for output in self.intermediates}
         return tuple(one for form in self.forms for one in form.cascade.elements() if one.name not in computed)
 
     @property
@@ -63,7 +63,7 @@ class Passes:
 
         The last pass takes also what no pass reads: what it does not know is refused there, by name.
         """
-        earlier = {output.name for output in self.handed_on}.union(*map(names_read, self.earlier))
+        earlier = {output.name for output in self.intermediates}.union(*map(names_read, self.earlier))
         return self._part(form, known, names_read(form), earlier)
 
     def sizes_of(self, form: FusedForm, sizes: Mapping[str, T]) -> dict[str, T]:

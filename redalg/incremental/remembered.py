@@ -27,8 +27,8 @@ class Remembered(Generic[T]):
 
     def __call__(self, subject: Any) -> T:
         """The function's result for this object."""
-        found = self._results.get(id(subject))
-        if found is None:
-            found = self._results[id(subject)] = self._function(subject)
+        result = self._results.get(id(subject))
+        if result is None:
+            result = self._results[id(subject)] = self._function(subject)
             finalize(subject, self._results.pop, id(subject), None).atexit = False
-        return found
+        return result

@@ -19,12 +19,12 @@ class Stages:
     Attributes:
         forms: the stages; what one hands on to another is a tensor there.
         place: the place of the loop among them.
-        given: the form that they make together, as it was before it was divided.
+        original: the form that they make together, as it was before it was divided.
     """
 
     forms: tuple[FusedForm, ...]
     place: int
-    given: FusedForm
+    original: FusedForm
 
     @property
     def loop(self) -> FusedForm:
@@ -42,33 +42,33 @@ class Stages:
         return self.forms[self.place + 1 :]
 
     @property
-    def returned(self) -> tuple[FormOutput, ...]:
+    def outputs(self) -> tuple[FormOutput, ...]:
         """The outputs that a call returns."""
-        return self.given.outputs
+        return self.original.outputs
 
     @property
-    def handed_on(self) -> tuple[FormOutput, ...]:
+    def intermediates(self) -> tuple[FormOutput, ...]:
         """The outputs that one stage makes for another."""
-        returned = {output.name for output in self.returned}
+        returned = {output.name for output in self.outputs}
         return tuple(output for form in self.forms for output in form.outputs if output.name not in returned)
 
     @property
     def whole(self) -> dict[str, str]:
         """The outputs handed on that are no numbers of the arithmetic: name -> `int64` or `bool`."""
-        found = dict[str, str]()
+        dtypes = dict[str, str]()
         for form in self.forms:
             known = {value: "int64" for structure in form.structures for value in structure.integers}
             known |= {reduction.value: reduction.dtype for reduction in form.cascade.reductions}
-            found |= {output.name: dtype_of(output.expr, known) for output in form.outputs}
-            found |= {output.name: dtype_of(output.expr, known) for output in form.cascade.outputs}
-        return {output.name: found[output.name] for output in self.handed_on if found.get(output.name)}
+            dtypes |= {output.name: dtype_of(output.expr, known) for output in form.outputs}
+            dtypes |= {output.name: dtype_of(output.expr, known) for output in form.cascade.outputs}
+        return {output.name: dtypes[output.name] for output in self.intermediates if dtypes.get(output.name)}
 
     @property
     def elements(self) -> tuple[Element, ...]:
         """The input elements that occur, stage by stage."""
         return tuple(element for form in self.forms for element in form.cascade.elements())
 
-    def mapped(self, change: Callable[[FusedForm], FusedForm]) -> Stages:
+    def map_forms(self, change: Callable[[FusedForm], FusedForm]) -> Stages:
         """Every form changed; what a call returns stays."""
         return replace(self, forms=tuple(map(change, self.forms)))
 

@@ -96,9 +96,9 @@ LAWS: dict[str, tuple[int, Sides]] = {
 
 def declared_laws(kind: Monoid) -> list[str]:
     """The laws that a monoid declares, and those of every monoid."""
-    kept = {"commutativity": kind.commutative, "idempotence": kind.idempotent}
-    return [law for law in LAWS if all(held for word, held in kept.items() if word in law) or
-            not any(word in law for word in kept)]  # fmt: skip
+    declarations = {"commutativity": kind.commutative, "idempotence": kind.idempotent}
+    return [law for law in LAWS if all(holds for word, holds in declarations.items() if word in law) or
+            not any(word in law for word in declarations)]  # fmt: skip
 
 
 def element(kind: Monoid, random: Random) -> Parts:
@@ -139,7 +139,7 @@ def _samples(kind: Monoid, number: int, seed: int, cases: int) -> Iterator[tuple
 DISTRIBUTES = "(a ⊕ b) ⊗ c = (a ⊗ c) ⊕ (b ⊗ c) (distributivity)"
 
 
-def undistributed(pair: Semiring, seed: int = 0, cases: int = 4 * CASES) -> Violation | None:
+def distributivity_violation(pair: Semiring, seed: int = 0, cases: int = 4 * CASES) -> Violation | None:
     """The first case in which ⊗ does not distribute over ⊕."""
     random, plus = Random(seed), monoid(pair.plus)
 

@@ -68,7 +68,7 @@ class Monoid:
         results: what the reduction gives.
         commutative, idempotent, exact: the laws, as declared.
         reduction: the array libraries' own word for it, where an element is one number.
-        held: the monoid whose elements the state holds instead, where rounding or range asks for it.
+        state_kind: the monoid whose elements the state holds instead, where rounding or range asks for it.
         edges: operands at which the laws are checked besides random ones.
     """
 
@@ -84,7 +84,7 @@ class Monoid:
     idempotent: bool = False
     exact: bool = False
     reduction: str = ""
-    held: str = ""
+    state_kind: str = ""
     edges: tuple[Parts, ...] = ()
 
     def __str__(self) -> str:
@@ -103,8 +103,8 @@ class Monoid:
 
     def combine(self, a: Expr, b: Expr) -> Expr:
         """a ⊕ b, where an element is one number."""
-        [made] = self.join((a,), (b,))
-        return made
+        [result] = self.join((a,), (b,))
+        return result
 
     def value(self, *operands: Expr) -> Expr:
         """The first result of one place: lower(lift(…))."""

@@ -58,7 +58,7 @@ def first_larger(a: Parts, b: Parts) -> Parts:
     return tuple(pick(first, one, other) for one, other in zip(a, b, strict=True))
 
 
-def weighed_at(w: Expr, u: Expr, n: Expr) -> Parts:
+def lift_argpeak(w: Expr, u: Expr, n: Expr) -> Parts:
     """(w, u) at n ↦ (w, u, n)."""
     return *lift_weighted(w, u, n), n
 
@@ -77,4 +77,4 @@ PARTS = (Component("weight", S.NegativeInfinity), Component("exponent", S.Zero))
 DOMAINS = ("finite", "logarithm")
 PEAK = Monoid("peak", "max", PARTS, combine_peaks, DOMAINS, lift_weighted, peak_value, idempotent=True)
 ARGPEAK = Monoid("argpeak", "argmax", (*PARTS, Component("index", NOWHERE, integer=True)), first_larger, DOMAINS,
-                 weighed_at, peak_place, idempotent=True)  # fmt: skip
+                 lift_argpeak, peak_place, idempotent=True)  # fmt: skip

@@ -74,13 +74,13 @@ def register_monoid(
     lifting = as_given if lift is None else Checked(f"{name}: lift", lift, len(parts))
     joining = Checked(f"{name}: combine", combine, len(parts))
     lowering, names = _results(name, lower, tuple(results), parts, lifting(*_first(domains), Integer(0)))
-    made = Monoid(name, sign, parts, joining, domains, lifting, lowering, names, commutative, idempotent, exact,
-                  edges=cases)  # fmt: skip
-    found = violation(made)
-    if found is not None:
-        raise LawViolation(_said(name, found), found.law, found.elements, found.left, found.right)
-    MONOIDS[name] = made
-    return made
+    monoid = Monoid(name, sign, parts, joining, domains, lifting, lowering, names, commutative, idempotent, exact,
+                    edges=cases)  # fmt: skip
+    failure = violation(monoid)
+    if failure is not None:
+        raise LawViolation(_sentence(name, failure), failure.law, failure.elements, failure.left, failure.right)
+    MONOIDS[name] = monoid
+    return monoid
 
 
 @final
@@ -91,8 +91,8 @@ class Checked:
         self.what, self.function, self.number = what, function, number
 
     def __call__(self, *args: Any) -> Parts:
-        made = self.function(*args)
-        parts = tuple(made) if isinstance(made, tuple | list | Tuple) else (made,)
+        result = self.function(*args)
+        parts = tuple(result) if isinstance(result, tuple | list | Tuple) else (result,)
         if len(parts) != self.number:
             raise ExpressionError(f"register_monoid: {self.what} gives {len(parts)} parts, and {self.number} are due.")
         return tuple(sympify(one) for one in parts)
@@ -111,15 +111,14 @@ def _results(
         lowering: Callable[..., Parts] = as_held
         number = len(parts)
     else:
-        made = lower(*sample)
-        number = len(made) if isinstance(made, tuple | list | Tuple) else 1
+        result = lower(*sample)
+        number = len(result) if isinstance(result, tuple | list | Tuple) else 1
         names = results or (("",) if number == 1 else tuple(f"result_{place}" for place in range(number)))
         lowering = Checked(f"{name}: lower", lower, number)
     if len(names) != number or len({*names}) != number:
         raise ExpressionError(f"register_monoid: {name} gives {number} results, and {len(names)} names are given.")
-    whole = {part.name for part in parts if part.integer} if lower is None else set[str]()
-    held = [part.name for part in parts] if lower is None else list(names)
-    return lowering, tuple(Result(one, "int64" if own in whole else "") for one, own in zip(names, held, strict=True))
+    dtypes = ["int64" if part.integer else "" for part in parts] if lower is None else [""] * number
+    return lowering, tuple(map(Result, names, dtypes))
 
 
 def _check_name(name: str, components: Mapping[str, Any], integers: Sequence[str]) -> None:
@@ -130,8 +129,8 @@ def _check_name(name: str, components: Mapping[str, Any], integers: Sequence[str
         raise ExpressionError(f"register_monoid: {name} is redalg's own. Give the monoid another name.")
     unknown = [one for one in integers if one not in components]
     if not components or unknown:
-        said = f"integers names {unknown[0]}, which is none of them" if unknown else "there are none"
-        raise ExpressionError(f"register_monoid: {name} needs components, name to identity, and {said}.")
+        reason = f"integers names {unknown[0]}, which is none of them" if unknown else "there are none"
+        raise ExpressionError(f"register_monoid: {name} needs components, name to identity, and {reason}.")
 
 
 def _check_domains(name: str, domains: tuple[str, ...], number: int) -> None:
@@ -144,10 +143,10 @@ def _check_domains(name: str, domains: tuple[str, ...], number: int) -> None:
         )
 
 
-def _said(name: str, found: Violation) -> str:
+def _sentence(name: str, failure: Violation) -> str:
     advice = "Mend `combine` or the identity."
-    if "commutativity" in found.law:
+    if "commutativity" in failure.law:
         advice = "Mend `combine`, or declare commutative=False: its pieces are then merged in order."
-    if "idempotence" in found.law:
+    if "idempotence" in failure.law:
         advice = "Mend `combine`, or leave idempotent=True out."
-    return f"monoid {name} is none as declared: {found}. {advice}"
+    return f"monoid {name} is none as declared: {failure}. {advice}"

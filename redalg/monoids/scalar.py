@@ -32,7 +32,7 @@ def modulo_two(a: Expr, b: Expr) -> Expr:
 
 
 SUM = scalar_monoid("sum", "+", S.Zero, Add, reduction="sum")
-PROD = scalar_monoid("prod", "·", S.One, Mul, reduction="prod", held="scaled_product")
+PROD = scalar_monoid("prod", "·", S.One, Mul, reduction="prod", state_kind="scaled_product")
 MAX = scalar_monoid(
     "max", "max", S.NegativeInfinity, Max, domains=("extended",), idempotent=True, exact=True, reduction="max"
 )

@@ -32,13 +32,13 @@ def monoid(name: str) -> Monoid:
     return MONOIDS[name]
 
 
-def held_as(given: Monoid) -> Monoid:
+def state_monoid(kind: Monoid) -> Monoid:
     """The monoid whose elements a state holds.
 
-    >>> held_as(monoid("prod")).name, held_as(monoid("max")).name
+    >>> state_monoid(monoid("prod")).name, state_monoid(monoid("max")).name
     ('scaled_product', 'max')
     """
-    return monoid(given.held) if given.held else given
+    return monoid(kind.state_kind) if kind.state_kind else kind
 
 
 copyreg.pickle(Monoid, lambda one: (monoid, (one.name,)))

@@ -16,7 +16,7 @@ from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import check_fit, check_operands, fits
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
 from redalg.lower_tile.place.build import build
-from redalg.lower_tile.place.parameters import reading
+from redalg.lower_tile.place.parameters import problem_of_stage
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
@@ -118,7 +118,7 @@ def choose_unfused_for(
 def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
     """The stages of a form as tile programs hold them, and the problem with the dtypes of what the loop reads."""
     stages, problem = rewrite_stages(REWRITES, single(form), problem)
-    return stages, reading(stages.loop, stages, problem)
+    return stages, problem_of_stage(stages.loop, stages, problem)
 
 
 def program_of(stages: Stages, plans: list[Schedule], problem: Problem) -> tuple[Schedule, TileProgram]:
@@ -137,7 +137,7 @@ def source_of(stages: Stages, problem: Problem, schedule: Schedule, program: Til
 
 def results(stages: Stages, problem: Problem) -> dict[str, str]:
     """The dtype in which a call returns each output."""
-    return {one.name: output_dtype(one, stages.given, problem.result) for one in stages.returned}
+    return {one.name: output_dtype(one, stages.original, problem.result) for one in stages.outputs}
 
 
 def programs(

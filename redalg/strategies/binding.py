@@ -16,7 +16,7 @@ from typing import final
 from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes, values_of
-from redalg.incremental.factors import grouped
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import Accumulator, FusedForm
 from redalg.incremental.remembered import Remembered
 from redalg.strategies.packing import Packing, pack
@@ -97,7 +97,7 @@ def sides(form: FusedForm) -> tuple[list[Axis], list[Axis]]:
 
 def is_plain(accumulator: Accumulator) -> bool:
     """Tell if a sum of products of factors over different axes is written as a sum of single terms (`arranged`)."""
-    return len(accumulator.factors) == 1 and len(grouped(accumulator.factors[0], accumulator.weight)) > 1
+    return len(accumulator.factors) == 1 and len(group_factors(accumulator.factors[0], accumulator.weight)) > 1
 
 
 def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:

@@ -24,7 +24,7 @@ from redalg.expression.contents import is_indicator, values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.infinite import infinite_terms
 from redalg.expression.operators import operator_of
-from redalg.incremental.factors import grouped
+from redalg.incremental.factors import group_factors
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.monoids.functions import IsNaN
 from redalg.unfused.torch_terms import (
@@ -168,7 +168,7 @@ class _Definition:
     def sum_term(self, term: Expr, bound: tuple[Axis, ...]) -> Term:
         """A sum; if its term is a product of several tensors, a contraction."""
         plain = term.is_Mul and not term.has(log) and not any(map(is_indicator, Mul.make_args(term)))
-        factors = grouped(term, ()) if plain else ()
+        factors = group_factors(term, ()) if plain else ()
         if len(factors) < 2:
             return self.lay.along("sum", self.visit(term), bound)
         parts = [(one, self.visit(one)) for one in factors]

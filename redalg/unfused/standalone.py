@@ -198,7 +198,7 @@ def earlier_passes(example: Example) -> list[str]:
     """The inputs and results of the passes before the last, by their definitions."""
     if not example.passes.earlier:
         return []
-    results = {output.name for output in example.passes.handed_on}
+    results = {output.name for output in example.passes.intermediates}
     inputs = {name: Parameter(name, example.shape(name, form), example.dtypes[name], "input", name)
               for form in example.passes.earlier for name in form.cascade.inputs() if name not in results}  # fmt: skip
     lines = ["before = {", *(f'    "{one.name}": {random(one, example)},' for one in inputs.values()), "}"]
@@ -215,7 +215,7 @@ def earlier_passes(example: Example) -> list[str]:
 def first_draw(parameter: Parameter, example: Example) -> str:
     """The text of an argument's first value."""
     before = {name for form in example.passes.earlier for name in form.cascade.inputs()}
-    before |= {output.name for output in example.passes.handed_on}
+    before |= {output.name for output in example.passes.intermediates}
     if parameter.role == "scalar":
         return scalar_value(next(each for each in example.form.cascade.scalars() if each.name == parameter.key))
     if parameter.role == "counter":

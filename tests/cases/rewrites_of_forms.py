@@ -17,7 +17,7 @@ from redalg.expression import Cast, Element
 from redalg.expression.contents import values_of
 from redalg.incremental.arrange.orient import orient_products
 from redalg.incremental.arrays.numpy_ops import NumpyOps
-from redalg.incremental.fixed import fixed
+from redalg.incremental.fix_pivots import fix_pivots
 from redalg.incremental.form import PivotPolicy
 from redalg.lower_tile.check.interpret import interpret
 from tests.cases import random_cascades
@@ -269,7 +269,7 @@ def fixed_pivots() -> None:
     X, Y = ra.tensors("X[m,k] Y[k,n]")
     n, k = ra.axes("n k")
     made = ra.fuse(ra.mean((X - ra.mean(X, k)) * (Y - ra.mean(Y, k)), k), axes="m n")
-    still = fixed(made.form, n)
+    still = fix_pivots(made.form, n)
     assert [one.base for one in still.pivots] == [X], "the rows' pivot still moves"
     assert all(str(one.value) != "c_0" or one in still.pivots for one in made.form.pivots if one.base == X)
     still.verify()
@@ -283,8 +283,8 @@ def fixed_pivots() -> None:
         got = other(**arrays, backend="numpy")
         size = np.abs(arrays["X"]).max() * (np.abs(arrays["Y"]).max() + np.abs(first))
         assert (np.abs(got - wanted) <= 40 * EPSILON * size).all()
-    assert fixed(made.form, None) == made.form
-    assert fixed(still, n) == still
+    assert fix_pivots(made.form, None) == made.form
+    assert fix_pivots(still, n) == still
 
 
 def slopes_that_stay_level() -> None:
@@ -292,7 +292,7 @@ def slopes_that_stay_level() -> None:
     made = ra.fuse(random_cascades.case(53).outputs)
     [slope] = [one for one in made.form.pivots if one.policy is PivotPolicy.SLOPE]
     assert not slope.is_found
-    level = fixed(made.form, None)
+    level = fix_pivots(made.form, None)
     level.verify()
     assert slope not in level.pivots
     assert not any(slope.value in values_of(factor) for one in level.accumulators for factor in one.factors)
@@ -300,4 +300,4 @@ def slopes_that_stay_level() -> None:
     other = replace(made)
     vars(other)["form"] = level
     np.testing.assert_array_equal(*(one(**arrays, backend="numpy") for one in (made, other)))
-    assert fixed(level, None) == level
+    assert fix_pivots(level, None) == level

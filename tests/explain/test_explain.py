@@ -379,7 +379,7 @@ def test_the_update_in_exact_arithmetic_is_the_same(case: Case) -> None:
 def without(equations: list[Equation], moves: Moves) -> list[Equation]:
     """The equations that no centre found from the data enters."""
     moved = {mark_value(one.value, PRIME).name for one in moves.moving_sums}
-    moved |= {mark_value(one.value, PRIME).name for one in moves.form.shifted}
+    moved |= {mark_value(one.value, PRIME).name for one in moves.form.slot_pivots}
     return [one for one in equations if one.left.name not in moved and "delta" not in one.left.name]
 
 

@@ -207,7 +207,7 @@ def test_lanes_of_single_elements_give_the_definition(name: str, turns: int, see
 @pytest.mark.parametrize("name", EXPRESSIONS)
 def test_programs_of_kernels_verify(name: str) -> None:
     form = fused(name).form
-    still = frozenset(pivot.value for pivot in form.shifted)
+    still = frozenset(pivot.value for pivot in form.slot_pivots)
     for ends in (False, True):
         step_program(form, ends=ends).verify()
         tile_program(form, ends=ends).verify()

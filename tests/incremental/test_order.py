@@ -81,7 +81,7 @@ def computed(stages: Stages, problem: Problem, data: Mapping[str, np.ndarray]) -
         taken = {name: known[name] for name in form.cascade.inputs()}
         sizes = {str(axis): problem.sizes[str(axis)] for axis in form.cascade.axes()}
         known |= run(form, bind(form.cascade, taken, sizes), "numpy", "nan")
-    return known[stages.returned[0].name]
+    return known[stages.outputs[0].name]
 
 
 @pytest.mark.parametrize("name", EXPRESSIONS)

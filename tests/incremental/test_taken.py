@@ -19,14 +19,14 @@ def test_the_parts() -> None:
     assert len(PASSES) == 2
     assert (PASSES.earlier, PASSES.last) == ((first,), last)
     assert last is FUSED.form
-    assert [str(output.name) for output in PASSES.handed_on] == ["sum_0"]
+    assert [str(output.name) for output in PASSES.intermediates] == ["sum_0"]
     assert {str(element) for element in PASSES.elements} == {"x[b, n]", "y[b, n]"}
     assert {str(scalar) for scalar in PASSES.scalars} == {"t"}
 
 
 def test_what_a_pass_reads_is_the_callers_or_handed_on() -> None:
     given = {element.name for element in PASSES.elements}
-    assert set(PASSES.last.cascade.inputs()) - given == {output.name for output in PASSES.handed_on}
+    assert set(PASSES.last.cascade.inputs()) - given == {output.name for output in PASSES.intermediates}
 
 
 def test_every_pass_takes_what_it_reads() -> None:
@@ -52,7 +52,7 @@ def test_an_axis_of_an_earlier_pass_alone_is_not_the_lasts() -> None:
 def test_one_pass_takes_all_that_is_given() -> None:
     passes = ra.fuse(ra.mean(x, n), "b").passes
     assert passes == Passes((passes.last,))
-    assert (passes.earlier, passes.handed_on) == ((), ())
+    assert (passes.earlier, passes.intermediates) == ((), ())
     assert passes.tensors_of(passes.last, {"x": 1, "unknown": 2}) == {"x": 1, "unknown": 2}
     assert passes.sizes_of(passes.last, {"n": 1, "unknown": 2}) == {"n": 1, "unknown": 2}
 

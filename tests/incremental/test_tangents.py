@@ -160,9 +160,9 @@ def test_all_equal_or_none() -> None:
 def test_a_state_is_taken_about_a_tangent_only_where_that_pays() -> None:
     x, _ = PLAIN
     entropy = ra.fuse(-ra.sum(x / ra.sum(x, n) * log(x / ra.sum(x, n)), n), axes="b")
-    assert fused("Theil").form.shifted
-    assert not entropy.form.shifted  # log S stays, near 0 of one large share
-    assert not ra.fuse(ra.sum(x * log(x), n), axes="b").form.shifted
+    assert fused("Theil").form.slot_pivots
+    assert not entropy.form.slot_pivots  # log S stays, near 0 of one large share
+    assert not ra.fuse(ra.sum(x * log(x), n), axes="b").form.slot_pivots
 
 
 def test_a_tangent_beside_its_sum() -> None:

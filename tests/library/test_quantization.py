@@ -75,7 +75,7 @@ def test_two_passes_are_exact(backend: str, shape: tuple[int, ...]) -> None:
 def test_two_passes_round_once() -> None:
     """A row of x is rounded for all columns together: the second pass multiplies what lies in memory."""
     assert len(TWO_PASSES.passes) == 2
-    assert [one.name for one in TWO_PASSES.passes.handed_on] == ["amax", "rounded_0"]
+    assert [one.name for one in TWO_PASSES.passes.intermediates] == ["amax", "rounded_0"]
     made = TWO_PASSES.form.accumulators[0].factors
     assert sorted(map(str, made)) == ["W[n, k]", "rounded_0[m, k]"]
 

@@ -108,7 +108,7 @@ def test_what_is_a_matrix_product_and_what_is_not(name: str) -> None:
 def test_outputs_that_no_axes_serve_together_are_made_apart(name: str) -> None:
     stages = lowered(name).stages
     assert len(stages.forms) == 2
-    assert [one.name for one in stages.returned] == [one.name for one in fused(name).form.outputs]
+    assert [one.name for one in stages.outputs] == [one.name for one in fused(name).form.outputs]
     assert bind_axes(stages.loop, SIZES).contracted
 
 
@@ -118,7 +118,7 @@ def test_which_stages_there_are(name: str) -> None:
     assert bool(stages.ahead) == (name in AHEAD)
     assert bool(stages.after) == (name in AFTER)
     assert bool(lowered(name).program.kernels[0].plan) == (name in AHEAD)
-    assert [one.name for one in stages.returned] == [one.name for one in fused(name).form.outputs]
+    assert [one.name for one in stages.outputs] == [one.name for one in fused(name).form.outputs]
 
 
 def test_of_two_ways_apart_the_fewer_numbers_are_made() -> None:

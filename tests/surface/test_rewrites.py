@@ -76,7 +76,7 @@ MODULES = ("decompose/parse/axes", "decompose/parse/parse", "decompose/separate/
            "decompose/verdict/passes", "incremental/derive/carried", "incremental/arrange/unroll",
            "incremental/derive/cancel", "incremental/derive/auxiliary", "incremental/derive/placement",
            "incremental/derive/scales", "incremental/derive/exponents", "incremental/arrange/orient",
-           "incremental/fixed", "incremental/derive/doubtful", "lower_tile/place/operands",
+           "incremental/fix_pivots", "incremental/derive/doubtful", "lower_tile/place/operands",
            "incremental/arrays/structured", "lower_tile/passes/join", "lower_tile/place/carried",
            "lower_tile/passes/loops", "lower_tile/passes/subexpressions", "lower_tile/place/producers",
            "lower_tile/ir/powers", "incremental/arrange/coalesce", "incremental/arrange/stages",

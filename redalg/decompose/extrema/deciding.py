@@ -64,19 +64,19 @@ class Choices:
         """A term as choices of parts, each replaced by `part` of it."""
         if self.finder.separator.side(node) != X | D or part(node) != node:
             return part(node)
-        made, opened = self._open(node, opened)
-        if not isinstance(made, Max | Min | Where) or part(made) != made:
-            return part(made)
-        first, *rest = (self.of(one, part, opened) if isinstance(one, Expr) else one for one in made.args)
-        return Where(first, *rest) if isinstance(made, Where) else extremum_as_written(made.func, [first, *rest])
+        choice, opened = self._open(node, opened)
+        if not isinstance(choice, Max | Min | Where) or part(choice) != choice:
+            return part(choice)
+        first, *rest = (self.of(one, part, opened) if isinstance(one, Expr) else one for one in choice.args)
+        return Where(first, *rest) if isinstance(choice, Where) else extremum_as_written(choice.func, [first, *rest])
 
     def _open(self, node: Expr, opened: int) -> tuple[Expr, int]:
         """A node as a choice if it is one, and the number of parts of few values that were opened."""
         if (node, opened) not in self._opened:
-            made, number = self.finder.inward(node), opened
-            if isinstance(made, Abs):
-                made = extremum_as_written(Max, [made.args[0], -made.args[0]])
-            if not isinstance(made, Max | Min | Where) and opened < CASES_LIMIT and operations_of(made) <= SIZE_LIMIT:
-                made, number = by_cases(made, made, self.finder.separator, summed=False) or made, opened + 1
-            self._opened[node, opened] = made, number
+            form, number = self.finder.inward(node), opened
+            if isinstance(form, Abs):
+                form = extremum_as_written(Max, [form.args[0], -form.args[0]])
+            if not isinstance(form, Max | Min | Where) and opened < CASES_LIMIT and operations_of(form) <= SIZE_LIMIT:
+                form, number = by_cases(form, form, self.finder.separator, summed=False) or form, opened + 1
+            self._opened[node, opened] = form, number
         return self._opened[node, opened]

@@ -160,18 +160,18 @@ class Finder:
         inner = mixed or [arg for arg in node.args if self.separator.side(arg) & X]
         if len(inner) != 1:
             return node
-        held = self.inward(inner[0])
-        if not isinstance(held, Max | Min | Where):
+        choice = self.inward(inner[0])
+        if not isinstance(choice, Max | Min | Where):
             return node
         rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
-        if isinstance(held, Where):
-            condition, a, b = held.args
+        if isinstance(choice, Where):
+            condition, a, b = choice.args
             return Where(condition, node.func(rest, a), node.func(rest, b))
         falling = node.is_Mul and rest.is_extended_nonpositive
         if not (node.is_Add or falling or rest.is_extended_nonnegative):
             return node
-        made = held.func if not falling else Min if isinstance(held, Max) else Max
-        return extremum_as_written(made, [node.func(rest, arg) for arg in held.args])
+        outer = choice.func if not falling else Min if isinstance(choice, Max) else Max
+        return extremum_as_written(outer, [node.func(rest, arg) for arg in choice.args])
 
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args
@@ -181,8 +181,8 @@ class Finder:
             return Where(condition, self.extremum(a, kind, where), self.extremum(b, kind, where))
         identity = monoid(kind).identity
         sides = ((a, condition), (b, otherwise(condition)))
-        made = [self.extremum(branch, kind, where & side) for branch, side in sides if branch != identity]
-        return extremum_as_written(LATTICE[kind], made)
+        values = [self.extremum(branch, kind, where & side) for branch, side in sides if branch != identity]
+        return extremum_as_written(LATTICE[kind], values)
 
     def _extremum_at_crossing(self, node: Where, kind: str, where: Boolean) -> Expr:
         """The extremum of a choice whose condition compares x with d, as a whole or by its branches."""
@@ -199,10 +199,10 @@ class Finder:
 
     def _extremum_of_step(self, node: Where, kind: str, where: Boolean) -> Expr | None:
         """The extremum of a choice that rises or falls with one function of x; NaN takes the second branch."""
-        found = self.parts.as_function(node, self.parts.of(node))
-        if found is None or not isinstance(found[2], Where):
+        form = self.parts.as_function(node, self.parts.of(node))
+        if form is None or not isinstance(form[2], Where):
             return None
-        u, variable, phi = found
+        u, variable, phi = form
         direction, b = trend_of(phi, variable, self.separator.facts), node.args[2]
         if direction is None:
             return None
@@ -223,10 +223,10 @@ class Finder:
             return False
         of_u, of_w = dict[Expr, Dummy](), dict[Expr, Dummy]()
         self.parts.replace(node.args[0].lhs - node.args[0].rhs, of_u)
-        written = [self.parts.replace(one, of_w) for one in node.args[1:] if one.is_finite is not False]
+        branches = [self.parts.replace(one, of_w) for one in node.args[1:] if one.is_finite is not False]
         if independent([*of_u, *of_w], self.separator):
             return True
-        strict = [curvature(one, symbol, self.separator.facts).strict for one in written for symbol in of_w.values()]
+        strict = [curvature(one, symbol, self.separator.facts).strict for one in branches for symbol in of_w.values()]
         return len(of_u) == 1 and of_u.keys() == of_w.keys() and any(strict)
 
     def _threshold(self, node: Where, kind: str) -> NotSeparable:
@@ -244,18 +244,18 @@ class Finder:
 
     def _speaks_of_numbers(self, relations: list[Relational]) -> bool:
         """Tell if x is compared with sums, extrema and the like; an index is one of finitely many."""
-        held = {value for one in relations for value in values_of(one)} & self.separator.values
-        return held <= self.separator.facts.keys()
+        values = {value for one in relations for value in values_of(one)} & self.separator.values
+        return values <= self.separator.facts.keys()
 
     def _extremum_of_composition(self, node: Expr, kind: str, where: Boolean, *, opens: bool = True) -> Expr:
         """The extremum of a node of one function of x or of several; `opens` unless it is written out already."""
         generators = self.parts.of(node)
         alone = self.parts.as_function(node, generators)
-        if opens and len(generators) > 1 and (written := self._expand(node)) != node:
+        if opens and len(generators) > 1 and (other := self._expand(node)) != node:
             if alone is not None:
                 with suppress(NotSeparable):
                     return self._extremum_over_generator(alone[0], kind, where, alone[2], alone[1])
-            return self._extremum_of_composition(written, kind, where, opens=False)
+            return self._extremum_of_composition(other, kind, where, opens=False)
         if alone is None:
             return self._extremum_of_product(node, kind, where)
         u, variable, phi = alone
@@ -277,27 +277,27 @@ class Finder:
                     plain[part] = with_args(part, [visit(arg) for arg in part.args]) if opens else part
             return plain[part]
 
-        made = expansion(visit(node))
-        return node if made == plain[node] else replace_nodes(made, {new: old for old, new in plain.items()})
+        result = expansion(visit(node))
+        return node if result == plain[node] else replace_nodes(result, {new: old for old, new in plain.items()})
 
     def _extremum_over_generator(self, u: Expr, kind: str, where: Boolean, phi: Expr, variable: Expr) -> Expr:
         """The extremum of φ(u), at the end or the ends of u's range that give it."""
         if self.numbers:
             where = And(where, is_number(u))
-        found = curvature(phi, variable, self.separator.facts) if phi is not u else Curvature(1, frozenset(), True)
+        trend = curvature(phi, variable, self.separator.facts) if phi is not u else Curvature(1, frozenset(), True)
         needed = QUASICONVEX if kind == "max" else QUASICONCAVE
-        if found.direction is None and needed not in found.shape:
+        if trend.direction is None and needed not in trend.shape:
             raise NotSeparable(phi.xreplace({variable: u}), Text(f"is neither monotone nor {needed} in `", u, "` for "
                                f"every d, as far as redalg can tell, so that its {kind} need not lie at an end of the "
                                "range of `", u, "`"), certain=False)  # fmt: skip
-        ends = [kind if found.direction == 1 else OTHER[kind]] if found.direction else [kind, OTHER[kind]]
+        ends = [kind if trend.direction == 1 else OTHER[kind]] if trend.direction else [kind, OTHER[kind]]
         if phi is u:
             phi = variable
         self.g += [u] * len(ends)
         self.functions += [(phi, variable)] * len(ends)
-        made = [replace_nodes(phi, {variable: self.slot(end, u, where)}) for end in ends]
-        value = extremum_as_written(LATTICE[kind], made)
-        safe = found.direction == 1 and _keeps_infinity(phi, variable, self.separator)
+        values = [replace_nodes(phi, {variable: self.slot(end, u, where)}) for end in ends]
+        value = extremum_as_written(LATTICE[kind], values)
+        safe = trend.direction == 1 and _keeps_infinity(phi, variable, self.separator)
         if len(ends) == 2:  # over no element the largest is below the smallest
             return Where(self.slot("max", u, where) < self.slot("min", u, where), monoid(kind).identity, value)
         return value if safe else self.present(value, kind, where)
@@ -326,15 +326,14 @@ class Finder:
             return self._extremum_over_generator(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
         atoms = self.separator.atoms
         [g] = self._basis_functions(span)
-        scales = [laurent.number((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
+        scales = [laurent.fraction((span.coordinates(column) or {}).get(0, 0)) * atoms.expr(d)
                   for d, column in varying.items()]  # fmt: skip
-        free += [laurent.number(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
+        free += [laurent.fraction(column.get((), 0)) * atoms.expr(d) for d, column in columns.items()]
         return self._extremum_over_generator(g, kind, where, GENERATOR * Add(*scales) + Add(*free), GENERATOR)
 
     def _basis_functions(self, span: Span) -> list[Expr]:
         """The functions of x of a basis."""
-        atoms = self.separator.atoms
-        return [Add(*(laurent.number(c) * atoms.expr(x) for x, c in vector.items())) for vector in span.basis]
+        return list(map(self.separator.atoms.vector_expr, span.basis))
 
     def _is_hull(self, node: Expr, span: Span, kind: str) -> bool:
         """Tell if the theorem of the hull applies: the functions fill a plane, and their weights move with d."""
@@ -371,9 +370,9 @@ def increasing_form(term: Expr, separator: Separator) -> tuple[Expr, Expr]:
         opened = PartsOfX(separator).replace(expansion(term), generators)
     if len(generators) == 1:
         [(u, variable)] = generators.items()
-        found = curvature(opened, variable, separator.facts)
-        if found.strict and found.direction and _is_total(opened, variable, separator):
-            return found.direction * u, opened.xreplace({variable: found.direction * GENERATOR})
+        trend = curvature(opened, variable, separator.facts)
+        if trend.strict and trend.direction and _is_total(opened, variable, separator):
+            return trend.direction * u, opened.xreplace({variable: trend.direction * GENERATOR})
     raise NotSeparable(term, "is not known to rise strictly with one function of x for every d, so that which elements "
                        "are selected may change with d", certain=False)  # fmt: skip
 

@@ -64,41 +64,41 @@ class PartsOfX:
 
     def as_function(self, node: Expr, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, Expr] | None:
         """The function of x that gives all generators, its symbol, and the node as a function of it; or None."""
-        if (found := self.sole(generators)) is None:
+        if (form := self.sole(generators)) is None:
             return None
-        u, variable, written = found
+        u, variable, meaning = form
         opened = self.replace(node, generators)
-        return u, variable, opened.xreplace(written) if written else opened
+        return u, variable, opened.xreplace(meaning) if meaning else opened
 
     def sole(self, generators: dict[Expr, Dummy]) -> tuple[Expr, Dummy, dict[Dummy, Expr]] | None:
         """The function of x that gives all generators, its symbol, and each generator's symbol by it; or None."""
         if len(generators) == 1:
             [(u, variable)] = generators.items()
             return u, variable, {}
-        held = {u: self._leaves(u) for u in generators}
-        leaves = frozenset().union(*held.values())
-        parts = {part for u in generators if held[u] == leaves for part in nodes_of(u)
+        leaves_of = {u: self._leaves(u) for u in generators}
+        leaves = frozenset().union(*leaves_of.values())
+        parts = {part for u in generators if leaves_of[u] == leaves for part in nodes_of(u)
                  if isinstance(part, Expr) and self.separator.side(part) == X
                  and not isinstance(part, Axis) and leaves <= self._leaves(part)}  # fmt: skip
         for u in sorted(parts, key=lambda one: (-operations_of(one), sympy_text(one))):
-            variable, written = _variable(u), dict[Dummy, Expr]()
+            variable, meaning = _variable(u), dict[Dummy, Expr]()
             for generator, symbol in generators.items():
-                if (made := self._in_terms_of(u, variable, generator)) is None:
+                if (expr := self._in_terms_of(u, variable, generator)) is None:
                     break
-                written[symbol] = made
+                meaning[symbol] = expr
             else:
-                return u, variable, written
+                return u, variable, meaning
         return None
 
     def _leaves(self, node: Expr) -> frozenset[Basic]:
         """The elements, values and places of x in a node, all of which stand in what the node is a function of."""
-        found = (one for one in nodes_of(node) if isinstance(one, Element | Value | Axis))
-        return frozenset(one for one in found if self.separator.side(one) == X)
+        nodes = (one for one in nodes_of(node) if isinstance(one, Element | Value | Axis))
+        return frozenset(one for one in nodes if self.separator.side(one) == X)
 
     def _in_terms_of(self, u: Expr, variable: Dummy, node: Expr) -> Expr | None:
         """A node as a function of u; None if it is not seen to be one."""
-        if not self.separator.side(written := node.xreplace({u: variable})) & X:
-            return written
+        if not self.separator.side(result := node.xreplace({u: variable})) & X:
+            return result
         if not isinstance(node, Pow | Mul | exp):
             return None
         return next((variable**power for power in (2, 3, 4) if node == u**power), None)

@@ -62,10 +62,10 @@ class Selector:
             return ("at_argmax" if at else f"{plus}_beside_argmax"), Tuple(self.u, w)
         return f"{plus}_{'at' if at else 'below'}_max", Tuple(self.u, w)
 
-    def of_some(self, kind: str, made: Expr, identity: Expr) -> Expr:
+    def of_some(self, kind: str, value: Expr, identity: Expr) -> Expr:
         """The value at the argmax, or the identity if there is no argmax."""
         alone = kind == "at_argmax" and identity is not S.Zero
-        return Where(self.place >= 0, made, identity) if alone and self.place is not None else made
+        return Where(self.place >= 0, value, identity) if alone and self.place is not None else value
 
 
 @final
@@ -73,25 +73,25 @@ class Attained:
     """The finder of what attains an extremum in a term, given the reductions before it and the reduced axes."""
 
     def __init__(self, reductions: Iterable[Reduction], axes: AbstractSet[Axis]) -> None:
-        self.axes, self.made = axes, {one.value: one for one in reductions}
+        self.axes, self.reductions = axes, {one.value: one for one in reductions}
 
     def sums(self, term: Expr) -> tuple[list[Part], Expr] | None:
         """The sums that make up a sum of this term, and the term of the rest; or None."""
-        if self.made.keys().isdisjoint(values_of(term)) or not term.has(Where, sign, Max, Min):
+        if self.reductions.keys().isdisjoint(values_of(term)) or not term.has(Where, sign, Max, Min):
             return None
         parts, rest = list[Part](), list[Expr]()
         for addend in Add.make_args(term):
-            found = self._of_factors(Mul.make_args(addend))
-            parts += found or []
-            rest += [] if found else [addend]
+            own = self._of_factors(Mul.make_args(addend))
+            parts += own or []
+            rest += [] if own else [addend]
         return (parts, Add(*rest)) if parts else None
 
     def extremum(self, kind: str, term: Expr, identity: Expr) -> tuple[Selector, list[tuple[str, Tuple]]] | None:
         """The selector, and the reductions whose max or min is that of this term; or None."""
-        found = self._open_mask(term) if isinstance(term, Where) else None
-        if found is None or any(map(self._holds_d, found[1])):
+        form = self._open_mask(term) if isinstance(term, Where) else None
+        if form is None or any(map(self._holds_d, form[1])):
             return None
-        selector, branches = found
+        selector, branches = form
         return selector, [selector.part(kind, branch, w) for branch, w in enumerate(branches) if w != identity]
 
     def _open_mask(self, node: Where, *, meets: bool = False) -> tuple[Selector, tuple[Expr, Expr]] | None:
@@ -101,11 +101,11 @@ class Attained:
         """
         condition, a, b = node.args
         parts = condition.args if isinstance(condition, And | Or) else (condition,)
-        found = [(one, part) for part in parts if (one := self.selector(part)) is not None]
-        if len(found) != 1 or any(self._holds_d(part) for part in parts if part is not found[0][1]):
+        selectors = [(one, part) for part in parts if (one := self.selector(part)) is not None]
+        if len(selectors) != 1 or any(self._holds_d(part) for part in parts if part is not selectors[0][1]):
             return None
-        [(selector, said)] = found
-        rest = [part for part in parts if part is not said]
+        [(selector, comparison)] = selectors
+        rest = [part for part in parts if part is not comparison]
         if rest:
             inner = Where(condition.func(*rest), a, b)
             a, b = (inner, b) if isinstance(condition, And) else (a, inner)
@@ -122,7 +122,7 @@ class Attained:
                 and (opened := self._open_mask(choice, meets=choice is not factor)) is not None
             ):
                 return self._of_branches(opened[0], beside, opened[1])
-            below = _deviation(factor.args[0], self.made) if isinstance(factor, sign) else None
+            below = _deviation(factor.args[0], self.reductions) if isinstance(factor, sign) else None
             if below is not None and not self._holds_d(beside):
                 u, way = below
                 at = Where(is_finite(u), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
@@ -131,17 +131,17 @@ class Attained:
         return None
 
     def _of_branches(self, selector: Selector, beside: Expr, branches: Iterable[Expr]) -> list[Part] | None:
-        found = list[Part]()
+        parts = list[Part]()
         for number, branch in enumerate(branches):
             kind, operands = selector.part("sum", number, beside * branch)
             if kind == "at_argmax" and not of_kind(Where, operands):
-                found += [] if branch is S.Zero else [(S.One, kind, operands, selector.place)]
+                parts += [] if branch is S.Zero else [(S.One, kind, operands, selector.place)]
                 continue
             split = self._split(beside * branch)
             if split is None:
                 return None
-            found += ((h, *selector.part("sum", number, g), selector.place) for h, g in split)
-        return found
+            parts += ((h, *selector.part("sum", number, g), selector.place) for h, g in split)
+        return parts
 
     def _split(self, expr: Expr) -> list[tuple[Expr, Expr]] | None:
         """The pair (h, g) of h·g, h of d alone and g free of d; no pair for 0, and None if there is no such product."""
@@ -152,22 +152,22 @@ class Attained:
         return [(Mul(*of_d), rest)] if rest is not S.Zero else []
 
     def _holds_d(self, expr: Basic) -> bool:
-        return not self.made.keys().isdisjoint(values_of(expr))
+        return not self.reductions.keys().isdisjoint(values_of(expr))
 
     def selector(self, condition: Boolean) -> Selector | None:
         """The selector that a condition stands for; or None."""
         if not isinstance(condition, Eq | Ne | Ge | Le | Gt | Lt):
             return None
-        for value in sorted(values_of(condition) & self.made.keys(), key=sympy_text):
-            reduction = self.made[value]
+        for value in sorted(values_of(condition) & self.reductions.keys(), key=sympy_text):
+            reduction = self.reductions[value]
             if self._holds_d(reduction.term):
                 continue
             if reduction.monoid.name in PLACES and isinstance(condition, Eq | Ne):
                 way = reduction.term if reduction.monoid.name == "argmax" else -reduction.term
                 if any(value_comparison(condition, axis, value) is not None for axis in self.axes):
                     return Selector(way, isinstance(condition, Eq), value)
-            if (found := _of_extremum(condition, reduction)) is not None:
-                return found
+            if (form := _of_extremum(condition, reduction)) is not None:
+                return form
         return None
 
 
@@ -206,9 +206,9 @@ def _of_extremum(condition: Relational, reduction: Reduction) -> Selector | None
     """The selector of a comparison with an extremum, or with the second largest or least; or None."""
     if (
         reduction.monoid.name in EXTREMA
-        and (found := value_comparison(condition, reduction.term, reduction.value)) is not None
+        and (form := value_comparison(condition, reduction.term, reduction.value)) is not None
     ):
-        relation, parted = found
+        relation, parted = form
         largest = reduction.monoid.name == "max"
         way = reduction.term if largest else -reduction.term
         if relation in (Eq, Ge if largest else Le):
@@ -218,17 +218,17 @@ def _of_extremum(condition: Relational, reduction: Reduction) -> Selector | None
     if reduction.monoid.name in SECONDS:
         way, u = reduction.term.args
         largest = reduction.monoid.name == "max_below_max"
-        found = value_comparison(condition, u, reduction.value) if way == (u if largest else -u) else None
+        form = value_comparison(condition, u, reduction.value) if way == (u if largest else -u) else None
         for at, relation in ((True, Gt if largest else Lt), (False, Le if largest else Ge)):
-            if found == (relation, False):
+            if form == (relation, False):
                 return Selector(way, at, but=way > S.NegativeInfinity)
     return None
 
 
-def _deviation(difference: Expr, made: Mapping[Expr, Reduction]) -> tuple[Expr, Expr] | None:
+def _deviation(difference: Expr, reductions: Mapping[Expr, Reduction]) -> tuple[Expr, Expr] | None:
     """u − max u as (u, −1), max u − u as (u, 1); of a minimum (−u, 1) and (−u, −1)."""
-    for value in values_of(difference) & made.keys():
-        reduction = made[value]
+    for value in values_of(difference) & reductions.keys():
+        reduction = reductions[value]
         if reduction.monoid.name not in EXTREMA:
             continue
         for way in (1, -1):

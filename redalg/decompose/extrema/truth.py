@@ -34,8 +34,8 @@ TURNED = {Gt: Lt, Lt: Gt, Ge: Le, Le: Ge}
 def truth_extremum(kind: str, term: Expr, separator: Separator) -> Extremal:
     """The truth of `any` or `all` of a term that is 1 or 0, or `NotSeparable`."""
     finder = Finder(separator, numbers=kind == "any")
-    held = _Truth(kind, finder, separator).of_term(term)
-    return Extremal(tuple(finder.slots.values()), Where(held, S.One, S.Zero), tuple(finder.g), tuple(finder.functions))
+    truth = _Truth(kind, finder, separator).of_term(term)
+    return Extremal(tuple(finder.slots.values()), Where(truth, S.One, S.Zero), tuple(finder.g), tuple(finder.functions))
 
 
 def fails(condition: Boolean) -> Boolean:
@@ -84,9 +84,7 @@ class _Truth:
         """The truth of a condition of x alone, or of d alone."""
         if not side & X:
             return And(condition, self._present(where)) if self.some else Or(condition, Not(self._present(where)))
-        kind, met = ("max", S.One) if self.some else ("min", S.One)
-        found = self.finder.slot(kind, Where(condition, met, S.Zero), where)
-        return found > 0
+        return self.finder.slot("max" if self.some else "min", Where(condition, S.One, S.Zero), where) > 0
 
     def _present(self, where: Boolean) -> Boolean:
         return self.finder.slot("max", S.Zero, where) >= 0
@@ -107,8 +105,8 @@ class _Truth:
             if (attained := self._attainment_as_bound(condition)) is not None:
                 some = _Truth("any", Finder(self.separator, numbers=True), self.separator)
                 some.finder.slots = self.finder.slots
-                met = some._truth_of_comparison(attained[0], And(where, attained[1]))
-                return met if self.some else fails(met)
+                truth = some._truth_of_comparison(attained[0], And(where, attained[1]))
+                return truth if self.some else fails(truth)
             raise NotSeparable(condition, "asks whether an element equals d, which no extremum decides", certain=False)
         a, b = condition.args
         every = self if not self.some else _Truth("all", Finder(self.separator), self.separator)
@@ -120,9 +118,9 @@ class _Truth:
         """u ≥ max u for u = max u, or u ≤ min u for u = min u, and the condition under which they agree; or None."""
         for value in sorted(values_of(condition) & self.separator.facts.keys(), key=sympy_text):
             kind, u = self.separator.facts[value]
-            found = value_comparison(condition, u, value) if kind in EXTREMA else None
-            if found is not None:
-                return (Ge if kind == "max" else Le)(u, value), is_finite(u) if found[1] else S.true
+            form = value_comparison(condition, u, value) if kind in EXTREMA else None
+            if form is not None:
+                return (Ge if kind == "max" else Le)(u, value), is_finite(u) if form[1] else S.true
         return None
 
     def _truth_of_comparison(self, condition: Boolean, where: Boolean) -> Boolean:
@@ -136,7 +134,7 @@ class _Truth:
         strict = relation in (Gt, Lt)
         if not self.some and not strict and self.separator.facts.get(v) == (kind, u) and where is S.true:
             return Or(is_number(v), Not(self._present(where)))  # all but a NaN
-        held: Relational = relation(self.finder.extremum(u, kind, where), v)
+        truth: Relational = relation(self.finder.extremum(u, kind, where), v)
         if self.some:
-            return held if strict else And(held, self._present(where))
-        return Or(held, Not(self._present(where)))
+            return truth if strict else And(truth, self._present(where))
+        return Or(truth, Not(self._present(where)))

@@ -19,7 +19,7 @@ from sympy.core.basic import Basic
 
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce
-from redalg.expression.contents import elements_of, free_axes, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.expression.rebuild import with_args
 
 Axes = frozenset[Axis]
@@ -51,10 +51,10 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
     over = {node: streams(node) for node in tops}
     together = _over_which(over) or _over_which({node: frozenset(node.bound) for node in tops})
     if together is None:
-        found = dict.fromkeys(over.values())
-        said = ", ".join(axis_list(indexing_order(one, exprs)) for one in found)
+        groups = dict.fromkeys(over.values())
+        names = ", ".join(axis_list(indexing_order(one, exprs)) for one in groups)
         raise ExpressionError(
-            f"the outputs are reduced over unrelated axes {said}: {'; '.join(str(node) for node in tops)}. One pass "
+            f"the outputs are reduced over unrelated axes {names}: {'; '.join(str(node) for node in tops)}. One pass "
             "streams one axis: fuse them one by one."
         )
     return _order_axes(together, exprs)
@@ -75,9 +75,9 @@ def _order_axes(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     parts = [node for node in _reductions(exprs) if set(node.bound) < together]
     free = [axis for axis in order if not any(axis in node.bound for node in parts)]
     if not free:
-        said = "; ".join(sorted(f"`{node}`" for node in parts))
+        names = "; ".join(sorted(f"`{node}`" for node in parts))
         raise ExpressionError(
-            f"{said}: each reduces over a part of the axes {axis_list(order)}, which are reduced together, so that "
+            f"{names}: each reduces over a part of the axes {axis_list(order)}, which are reduced together, so that "
             "none of these is left to stream. Compute one of them first, and pass it as a tensor."
         )
     return (free[0], *(axis for axis in order if axis != free[0]))
@@ -155,16 +155,15 @@ def same_names(expr: Expr) -> Expr:
 
 
 def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
-    taken, renaming = {*node.bound, *free_axes(node.expr)}, dict[Basic, Basic]()
+    used, renaming = {*node.bound, *free_axes(node.expr)}, dict[Basic, Basic]()
     for axis in node.bound:
         others = (outer[place] for place in _places(node.expr, axis) if place in outer)
-        other = next((one for one in others if one not in taken), None)
+        other = next((one for one in others if one not in used), None)
         if other is not None:
             renaming[axis] = other
-            taken.add(other)
-    bound = sorted((renaming.get(axis, axis) for axis in node.bound), key=lambda one: str(one.name))
-    same = not renaming and tuple(bound) == node.bound
-    return node if same else node.rebuilt(node.expr.xreplace(renaming), bound)
+            used.add(other)
+    bound = axes_by_name(renaming.get(axis, axis) for axis in node.bound)
+    return node if not renaming and bound == node.bound else node.rebuilt(node.expr.xreplace(renaming), bound)
 
 
 def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
@@ -200,7 +199,7 @@ def _join(node: Any, several: set[Axes]) -> Any:
     if nest is None or nest[0] not in several:
         return node
     axes, factor, term = nest
-    return factor * Reduce(node.kind, term, sorted(axes, key=lambda one: str(one.name)))
+    return factor * Reduce(node.kind, term, axes_by_name(axes))
 
 
 # ---- how many elements -----------------------------------------------------------------------------------------------
@@ -233,8 +232,8 @@ def _outside(node: Any, reduced: tuple[Axis, ...], rule: Any) -> Any:
         return node
     args = [_outside(arg, reduced, rule) for arg in node.args]
     node = with_args(node, args)
-    made = rule(node)
-    return node if made is None else made
+    replacement = rule(node)
+    return node if replacement is None else replacement
 
 
 def _collect_powers(node: Any, unknown: list[Extent], total: Expr | None) -> Expr | None:
@@ -242,8 +241,8 @@ def _collect_powers(node: Any, unknown: list[Extent], total: Expr | None) -> Exp
     if not node.is_Mul or total is None:
         return None
     powers = node.as_powers_dict()
-    found = [powers.get(one, S.Zero) for one in unknown]
-    if not (all(p.is_positive for p in found) or all(p.is_negative for p in found)):
+    exponents = [powers.get(one, S.Zero) for one in unknown]
+    if not (all(p.is_positive for p in exponents) or all(p.is_negative for p in exponents)):
         return None
-    least = min(found, key=abs)
+    least = min(exponents, key=abs)
     return Pow(total, least) * node * Mul(*(Pow(one, -least) for one in unknown))

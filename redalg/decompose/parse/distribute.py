@@ -64,54 +64,54 @@ def pull_reductions(kind: str, term: Expr, result: str, sides: Sides) -> tuple[E
 
 
 def _at_one_place(term: Expr, counts: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
-    found: dict[Expr, Dummy] = {}
-    opened = replace_side_parts(term, found, sides)
-    if not found or of_kind(Where, opened):
+    generators: dict[Expr, Dummy] = {}
+    opened = replace_side_parts(term, generators, sides)
+    if not generators or of_kind(Where, opened):
         return None
-    return opened, {symbol: Tuple(u, counts) for u, symbol in found.items()}
+    return opened, {symbol: Tuple(u, counts) for u, symbol in generators.items()}
 
 
-def replace_side_parts(node: Expr, found: dict[Expr, Dummy], sides: Sides) -> Expr:
+def replace_side_parts(node: Expr, generators: dict[Expr, Dummy], sides: Sides) -> Expr:
     """The node with its maximal parts of x alone replaced by symbols."""
     if not sides.has_x(node):
         return node
     if not sides.has_d(node):
-        return found.setdefault(node, Dummy("u", extended_real=True))
+        return generators.setdefault(node, Dummy("u", extended_real=True))
     if node.is_Add or node.is_Mul:
         of_x = [arg for arg in node.args if sides.has_x(arg) and not sides.has_d(arg)]
-        rest = [replace_side_parts(arg, found, sides) for arg in node.args if arg not in of_x]
-        return node.func(*rest, replace_side_parts(node.func(*of_x), found, sides)) if of_x else node.func(*rest)
-    made: Expr = with_args(node, [replace_side_parts(arg, found, sides) for arg in node.args])
-    return made
+        rest = [replace_side_parts(arg, generators, sides) for arg in node.args if arg not in of_x]
+        return node.func(*rest, replace_side_parts(node.func(*of_x), generators, sides)) if of_x else node.func(*rest)
+    result: Expr = with_args(node, [replace_side_parts(arg, generators, sides) for arg in node.args])
+    return result
 
 
-def _factor_out(kept: Expr, moved: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
+def _factor_out(a: Expr, product: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     """⊕ of (a, b·h) as h·⊕ of (a, b)."""
-    factors = Mul.make_args(moved)
+    factors = Mul.make_args(product)
     h = Mul(*(one for one in factors if not sides.has_x(one)))
     b = Mul(*(one for one in factors if sides.has_x(one)))
-    if sides.has_d(kept) or sides.has_d(b):
+    if sides.has_d(a) or sides.has_d(b):
         return None
     symbol = Dummy("u", extended_real=True)
-    return h * symbol, {symbol: Tuple(kept, b)}
+    return h * symbol, {symbol: Tuple(a, b)}
 
 
 def _at_extremum(term: Expr, weight: Expr, sides: Sides) -> tuple[Expr, dict[Dummy, Expr]] | None:
     """u + v(d) → u: the same elements are the largest."""
     terms = Add.make_args(term)
     u = Add(*(one for one in terms if sides.has_x(one))) if len(terms) > 1 else term
-    if (found := _factor_out(u, weight, sides)) is not None:
-        return found if u is term else (found[0] + zero_times(term - u), found[1])
+    if (form := _factor_out(u, weight, sides)) is not None:
+        return form if u is term else (form[0] + zero_times(term - u), form[1])
     generators = dict[Expr, Dummy]()
     opened = replace_side_parts(term, generators, sides)
     if len(generators) != 1 or of_kind(Where, opened):
         return None
     [(u, symbol)] = generators.items()
     shape = curvature(opened, symbol, sides.facts)
-    found = _factor_out(shape.direction * u, weight, sides) if shape.direction and shape.strict else None
-    if found is None:
+    form = _factor_out(shape.direction * u, weight, sides) if shape.direction and shape.strict else None
+    if form is None:
         return None
-    return found[0] + Add(*map(zero_times, _free_parts(opened, symbol, sides))), found[1]
+    return form[0] + Add(*map(zero_times, _free_parts(opened, symbol, sides))), form[1]
 
 
 def _free_parts(node: Expr, symbol: Dummy, sides: Sides) -> list[Expr]:
@@ -119,6 +119,6 @@ def _free_parts(node: Expr, symbol: Dummy, sides: Sides) -> list[Expr]:
     if not node.has(symbol):
         return [node] if sides.has_d(node) else []
     free = [one for one in node.args if not one.has(symbol)] if node.is_Add or node.is_Mul else []
-    held = [one for one in node.args if one not in free]
+    others = [one for one in node.args if one not in free]
     together = [node.func(*free)] if any(map(sides.has_d, free)) else []
-    return together + [part for one in held for part in _free_parts(one, symbol, sides)]
+    return together + [part for one in others for part in _free_parts(one, symbol, sides)]

@@ -69,8 +69,8 @@ OURS = (Axis, Extent, Label, Scalar)
 
 
 def _xor(a: Boolean, b: Boolean, *more: Boolean) -> Boolean:
-    made = Or(And(a, Not(b)), And(Not(a), b))
-    return _xor(made, *more) if more else made
+    first = Or(And(a, Not(b)), And(Not(a), b))
+    return _xor(first, *more) if more else first
 
 
 RESPELLED: Mapping[str, Callable[..., Any]] = {
@@ -101,31 +101,31 @@ RESPELLED: Mapping[str, Callable[..., Any]] = {
 
 def adopt(expr: Any) -> Expr:
     """The expression in redalg's own nodes, with one `Axis` for every name."""
-    [made] = one_axis_per_name([in_own_nodes(expr)])
-    return made
+    [result] = one_axis_per_name([in_own_nodes(expr)])
+    return result
 
 
-def as_expression(given: Any) -> Expr:
+def as_expression(value: Any) -> Expr:
     """Return an expression as it was given; for anything else raise an error that says what to give."""
-    kind = f"{type(given).__module__}.{type(given).__qualname__}".removeprefix("builtins.")
-    if isinstance(given, list | tuple | Tuple | set | frozenset):
+    kind = f"{type(value).__module__}.{type(value).__qualname__}".removeprefix("builtins.")
+    if isinstance(value, list | tuple | Tuple | set | frozenset):
         raise ExpressionError(
-            f"several outputs are given as a {type(given).__name__}. Give them names, in a dict: "
+            f"several outputs are given as a {type(value).__name__}. Give them names, in a dict: "
             '`ra.fuse({"a": first, "b": second})`, or `{"a": (first, "b h q"), …}` with their axes.'
         )
-    if hasattr(given, "shape") and hasattr(given, "dtype"):
+    if hasattr(value, "shape") and hasattr(value, "dtype"):
         raise ExpressionError(
             f"a {kind} is given, not an expression. Write the expression with tensor elements, such as "
             '`ra.fuse(ra.sum(ra.tensor("x[b,n]"), n))`, and pass arrays when the result is called.'
         )
     try:
-        expr = None if isinstance(given, str) else sympify(given)
+        expr = None if isinstance(value, str) else sympify(value)
     except (SympifyError, TypeError, ValueError):
         expr = None
     if not isinstance(expr, Expr):
-        said = f"`{given}` is a {kind}" if given is None or isinstance(given, str) else f"a {kind} is given"
+        subject = f"`{value}` is a {kind}" if value is None or isinstance(value, str) else f"a {kind} is given"
         raise ExpressionError(
-            f"{said}, not an expression of tensor elements. Build one from `ra.tensors`, such as `ra.sum(x * y, n)`."
+            f"{subject}, not an expression of tensor elements. Build one from `ra.tensors`, such as `ra.sum(x * y, n)`."
         )
     return expr
 

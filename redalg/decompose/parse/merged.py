@@ -17,30 +17,29 @@ from sympy import Add, Expr, Mul, S
 from redalg.decompose.cascade import Cascade, Output, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.expression import Value
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import axes_by_name, free_axes, values_of
 from redalg.expression.expanded import expansion
 
 
 def merge_reductions(cascade: Cascade, parts: Sequence[Reduction]) -> Cascade | None:
     """The cascade with several reductions of an output as one; None if an output allows no such form, or holds none."""
-    made, outputs = list[Reduction](), list[Output]()
+    reductions, outputs = list[Reduction](), list[Output]()
     for output in cascade.outputs:
         beside = [one for one in parts if one.value in values_of(output.expr)]
         if not beside:
             outputs.append(output)
             continue
-        found = _sum(cascade, output.expr, beside) or _product(output.expr, beside)
-        if found is None:
+        form = _sum(cascade, output.expr, beside) or _product(output.expr, beside)
+        if form is None:
             return None
-        h, term, rest = found
+        h, term, rest = form
         axes = free_axes(term) - set(cascade.reduced_axes)
         name = f"{beside[0].name}_{'_'.join(one.name for one in beside[1:])}"
-        ordered = tuple(sorted(axes, key=lambda axis: str(axis.name)))
-        made.append(replace(beside[0], name=name, term=term, axes=ordered))
-        outputs.append(replace(output, expr=h * made[-1].value + rest))
-    if not made:
+        reductions.append(replace(beside[0], name=name, term=term, axes=axes_by_name(axes)))
+        outputs.append(replace(output, expr=h * reductions[-1].value + rest))
+    if not reductions:
         return None
-    whole = replace(cascade, reductions=(*cascade.reductions, *made), outputs=tuple(outputs), domain=S.true)
+    whole = replace(cascade, reductions=(*cascade.reductions, *reductions), outputs=tuple(outputs), domain=S.true)
     return with_domain(_without_unused(whole))
 
 
@@ -75,9 +74,9 @@ def _product(output: Expr, parts: Sequence[Reduction]) -> tuple[Expr, Expr, Expr
 def _without_unused(cascade: Cascade) -> Cascade:
     """The cascade without the reductions that nothing reads."""
     used: set[Value] = {value for one in cascade.outputs for value in values_of(one.expr)}
-    kept = list[Reduction]()
+    reductions = list[Reduction]()
     for reduction in reversed(cascade.reductions):
         if reduction.value in used:
-            kept.append(reduction)
+            reductions.append(reduction)
             used |= values_of(reduction.term)
-    return replace(cascade, reductions=tuple(reversed(kept)))
+    return replace(cascade, reductions=tuple(reversed(reductions)))

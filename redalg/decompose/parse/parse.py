@@ -36,7 +36,7 @@ from redalg.decompose.parse.axes import (
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
-from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
 
@@ -45,16 +45,16 @@ UNROLL_LIMIT = 16
 
 def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascade:
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
-    written = {name: expand_sums(same_names(expr)) for name, (expr, _) in outputs.items()}
-    names = display_names(list(written.values()))
-    exprs = join_nested_sums({name: without_nothing(name, without_names(expr)) for name, expr in written.items()})
+    expansions = {name: expand_sums(same_names(expr)) for name, (expr, _) in outputs.items()}
+    names = display_names(list(expansions.values()))
+    exprs = join_nested_sums({name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()})
     reduced = reduced_axes(list(exprs.values()))
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
     builder = _Builder(reduced, {with_totals(expr, reduced): name for expr, name in names.items()})
     lifted = {name: builder.lift(expr, inside=False) for name, expr in counted.items()}
-    made = tuple(_output(name, lifted[name], outputs[name][1], reduced, exprs[name]) for name in exprs)
+    results = tuple(_output(name, lifted[name], outputs[name][1], reduced, exprs[name]) for name in exprs)
     refuse_foreign_axes(builder, list(exprs.values()))
-    parts = tuple(builder.reductions), tuple(builder.producers), made
+    parts = tuple(builder.reductions), tuple(builder.producers), results
     cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:]))
     cascade.verify()
     return cascade
@@ -64,12 +64,12 @@ def without_names(node: Basic) -> Any:
     """The expression with every `let` replaced by the expression that it names."""
     if not of_kind(Let, node):
         return node
-    made: dict[Basic, Basic] = {}
+    memo: dict[Basic, Basic] = {}
 
     def visit(part: Basic) -> Basic:
-        if part not in made:
-            made[part] = visit(part.expr) if isinstance(part, Let) else with_args(part, list(map(visit, part.args)))
-        return made[part]
+        if part not in memo:
+            memo[part] = visit(part.expr) if isinstance(part, Let) else with_args(part, list(map(visit, part.args)))
+        return memo[part]
 
     return visit(node)
 
@@ -77,45 +77,45 @@ def without_names(node: Basic) -> Any:
 def without_nothing(name: str, expr: Expr) -> Expr:
     """The expression without sums of 0 and products of 1, which hold no tensor; an error if nothing is left."""
     nothing = {("sum", S.Zero), ("prod", S.One)}
-    found = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
-    if not found:
+    empty = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
+    if not empty:
         return expr
-    made = expr.xreplace({one: one.expr for one in found})
-    if made.is_number:
+    result = expr.xreplace({one: one.expr for one in empty})
+    if result.is_number:
         raise ExpressionError(
-            f"output `{name}` is {made} whatever the tensors hold: SymPy finds that the terms of "
-            f"{', '.join(f'`{one}`' for one in sorted(found, key=str))} cancel. There is nothing to fuse."
+            f"output `{name}` is {result} whatever the tensors hold: SymPy finds that the terms of "
+            f"{', '.join(f'`{one}`' for one in sorted(empty, key=str))} cancel. There is nothing to fuse."
         )
-    return without_nothing(name, made)
+    return without_nothing(name, result)
 
 
 def display_names(exprs: list[Expr]) -> dict[Expr, str]:
     """Map each expression to the name that a `let` gives it, wherever else it stands."""
-    made: dict[Expr, str] = {}
+    names: dict[Expr, str] = {}
     for let in sorted(of_kind(Let, *exprs), key=str):
         named = without_names(let)
-        other = next((expr for expr, name in made.items() if name == let.name and expr != named), None)
+        other = next((expr for expr, name in names.items() if name == let.name and expr != named), None)
         if other is not None:
             raise ExpressionError(
                 f'let: the name "{let.name}" is given to `{other}` and to `{named}`. Give each a name of its own.'
             )
-        made.setdefault(named, let.name)
-    return made
+        names.setdefault(named, let.name)
+    return names
 
 
-def refuse_foreign_axes(builder: _Builder, written: list[Expr]) -> None:
+def refuse_foreign_axes(builder: _Builder, exprs: list[Expr]) -> None:
     """Raise an error if no term depends on a reduced axis: that is a mistake in its name, not a reduction."""
     carried = {axis for one in builder.reductions for axis in free_axes(one.term)}
     for axis in (one for one in builder.reduced if one not in carried):
-        node = next(one for expr in written for one in outermost_reductions(expr))
+        node = next(one for expr in exprs for one in outermost_reductions(expr))
         if S.NaN in node.operands:
             raise ExpressionError(
                 f"`{node}`: the term is NaN whatever the tensors hold, as SymPy finds. Mend the term."
             )
-        found = ", ".join(map(str, axes_by_name(of_kind(Axis, *written) - {axis})))
+        others = ", ".join(map(str, axes_by_name(of_kind(Axis, *exprs) - {axis})))
         raise ExpressionError(
             f"`{node}` is reduced over axis {axis}, which no tensor or condition in it carries; the other axes are "
-            f"{found or 'none'}. Reduce over an axis of its tensors, or multiply by `{axis}.extent`."
+            f"{others or 'none'}. Reduce over an axis of its tensors, or multiply by `{axis}.extent`."
         )
 
 
@@ -229,8 +229,8 @@ class _Builder:
     def _afterwards(self, node: Reduce, body: Expr) -> Expr:
         """A reduction of values, which an output computes after all elements are read."""
         kind = monoid(node.kind).reduction  # of truth values 0 and 1, any is max and all is min
-        taken = self.together - free_axes(node)  # an output that carries a reduced axis makes producers as it reads it
-        again = {one.value for one in self.producers if taken & set(one.axes)} & values_of(body)
+        gone = self.together - free_axes(node)  # an output that carries a reduced axis makes producers as it reads it
+        again = {one.value for one in self.producers if gone & set(one.axes)} & values_of(body)
         if not kind or again:
             why = f"and {', '.join(sorted(map(str, again)))} would have to be computed again" if again else (
                 f"and of these an output takes a sum, prod, max, min, any or all, but no {node.kind}")  # fmt: skip
@@ -246,14 +246,14 @@ class _Builder:
     def _apart(self, node: Reduce, term: Expr) -> Expr | None:
         """A reduction whose operands hold values, from reductions whose operands hold none; or None."""
         sides = self._sides()
-        found = pull_reductions(node.kind, term, node.result, sides)
-        if found is None:
+        form = pull_reductions(node.kind, term, node.result, sides)
+        if form is None:
             return None
-        made = {
+        values = {
             symbol: self._add(node.kind, operands, None, node.result, node.place)
-            for symbol, operands in found[1].items()
+            for symbol, operands in form[1].items()
         }
-        whole = found[0].xreplace(made)
+        whole = form[0].xreplace(values)
         return Where(self._count() > 0, whole, S.Zero) if node.kind in SUMS else whole
 
     def _sides(self) -> Sides:
@@ -261,18 +261,18 @@ class _Builder:
 
     def _reduce_attaining(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
         """A sum, max or min over the elements that attain an extremum, or do not; only a single part takes the name."""
-        found = Attained(self.reductions, self.together)
-        if kind == "sum" and (sums := found.sums(term)) is not None:
+        attained = Attained(self.reductions, self.together)
+        if kind == "sum" and (sums := attained.sums(term)) is not None:
             parts, rest = sums
             alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
-            made = [self._times(part, alone) for part in parts]
+            terms = [self._times(part, alone) for part in parts]
             if rest is not S.Zero:
-                made.append(self._exchange_sums("sum", rest) or self._add("sum", rest, None))
-            return Add(*made)
+                terms.append(self._exchange_sums("sum", rest) or self._add("sum", rest, None))
+            return Add(*terms)
         identity = monoid(kind).identity if kind in LATTICE else S.Zero
-        if kind not in LATTICE or (held := found.extremum(kind, term, identity)) is None:
+        if kind not in LATTICE or (extremum := attained.extremum(kind, term, identity)) is None:
             return None
-        selector, needed = held
+        selector, needed = extremum
         alone = hint if len(needed) == 1 else None
         values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
         return extremum_as_written(LATTICE[kind], values) if values else None
@@ -282,10 +282,10 @@ class _Builder:
         h, kind, operands, place = part
         u, w = operands.args
         if place is not None and kind == "at_argmax" and any(one.value in values_of(w) for one in self.reductions):
-            found = dict[Expr, Dummy]()
-            opened = replace_side_parts(w, found, self._sides())
-            made = {symbol: self._add(kind, Tuple(u, one), None) for one, symbol in found.items()}
-            return Where(place >= 0, opened.xreplace(made), S.Zero)
+            generators = dict[Expr, Dummy]()
+            opened = replace_side_parts(w, generators, self._sides())
+            values = {symbol: self._add(kind, Tuple(u, one), None) for one, symbol in generators.items()}
+            return Where(place >= 0, opened.xreplace(values), S.Zero)
         value = self._add(kind, operands, hint)
         if h.is_number:
             return h * value
@@ -335,20 +335,20 @@ class _Builder:
             self._count()  # Π g·h = (Π g)·h^n, for which the state must hold n
         axes = free_axes(term) - self.together | ({place} if place else set())
         name = self._name(f"{kind}_{result}" if result else kind, hint)
-        made = Reduction(name, monoid(kind), term, axes_by_name(axes), result, place)
-        self.reductions.append(made)
-        return made.value
+        reduction = Reduction(name, monoid(kind), term, axes_by_name(axes), result, place)
+        self.reductions.append(reduction)
+        return reduction.value
 
     def _count(self) -> Value:
         return self._add("sum", S.One, "count")
 
     def _name(self, stem: str, hint: str | None) -> str:
-        taken = {one.name for one in self.reductions} | {one.name for one in self.producers}
-        if hint is not None and hint not in taken:
+        used = {one.name for one in self.reductions} | {one.name for one in self.producers}
+        if hint is not None and hint not in used:
             return hint
         name = f"{stem}_{self.counts[stem]}"
         self.counts[stem] += 1
-        return name if name not in taken else self._name(stem, None)
+        return name if name not in used else self._name(stem, None)
 
     def _other_axes(self, node: Basic) -> tuple[Axis, ...] | None:
         """The axes, other than the reduced ones, of a named expression that is a producer as a whole; or None."""
@@ -359,7 +359,7 @@ class _Builder:
     def _produce(self, node: Expr, reduced: tuple[Axis, ...], stem: str, hint: str | None) -> Value:
         axes = axes_by_name(free_axes(node))
         name = self._name(stem, hint)
-        inner = _Builder(reduced, {one: said for one, said in self.names.items() if one != node}, streamed=False)
+        inner = _Builder(reduced, {one: label for one, label in self.names.items() if one != node}, streamed=False)
         expr = inner.lift(node, inside=False)
         parts = tuple(inner.reductions), tuple(inner.producers), (Output(name, expr, axes),)
         cascade = Cascade(reduced[0], *parts, inner=reduced[1:])
@@ -392,23 +392,18 @@ def linear_coefficient(node: Expr, hole: Dummy) -> Expr | None:
     return None if inner is None else Mul(inner, *(one for one in node.args if one not in holding))
 
 
-def axes_by_name(axes: AbstractSet[Axis]) -> tuple[Axis, ...]:
-    """Axes in order of name: a canonical order if nothing else gives one."""
-    return tuple(sorted(axes, key=lambda axis: str(axis.name)))
-
-
-def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...], written: Expr) -> Output:
+def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple[Axis, ...], original: Expr) -> Output:
     free = free_axes(expr)
     if axes is None:
-        axes = total_order(free, written)
+        axes = total_order(free, original)
     foreign = [one for one in axes if one not in free]
     missing = [one for one in axes_by_name(free) if one not in axes]
     if foreign or missing:
-        said = [f"{', '.join(map(str, foreign))} not among its free axes"] * bool(foreign)
-        said += [f"{', '.join(map(str, missing))} missing"] * bool(missing)
+        faults = [f"{', '.join(map(str, foreign))} not among its free axes"] * bool(foreign)
+        faults += [f"{', '.join(map(str, missing))} missing"] * bool(missing)
         call = " ".join([str(one) for one in axes if one in free] + [str(one) for one in missing])
         raise ExpressionError(
-            f'output `{name}`: axes "{" ".join(map(str, axes))}" have {" and ".join(said)}. '
+            f'output `{name}`: axes "{" ".join(map(str, axes))}" have {" and ".join(faults)}. '
             f'Its free axes are {{{", ".join(map(str, axes_by_name(free)))}}}: write axes="{call}".'
         )
     return Output(name, expr, axes, carries=bool(free & set(reduced)))

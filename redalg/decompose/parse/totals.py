@@ -36,9 +36,9 @@ def with_known_total(cascade: Cascade, reduction: Reduction) -> Cascade | None:
     changed = tuple(replace(one, term=term) if one is reduction else one for one in cascade.reductions)
     used = {value for one in changed for value in values_of(one.term)}
     used |= {value for one in cascade.outputs for value in values_of(one.expr)}
-    raised = any(one.monoid.name == "prod" and values_of(one.term) for one in changed)  # Π g·h = (Π g)·h^n
-    kept = tuple(one for one in changed if one.value != count or count in used or raised)
-    return with_domain(replace(cascade, reductions=kept, domain=S.true))
+    has_power = any(one.monoid.name == "prod" and values_of(one.term) for one in changed)  # Π g·h = (Π g)·h^n
+    reductions = tuple(one for one in changed if one.value != count or count in used or has_power)
+    return with_domain(replace(cascade, reductions=reductions, domain=S.true))
 
 
 def total_of(reduced: Sequence[Axis]) -> Expr:

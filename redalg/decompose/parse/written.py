@@ -29,18 +29,18 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[Written, bool]:
     """Outputs by name, adopted, with one `Axis` for every name over all of them; and True if a single one was given."""
     single = not isinstance(expr, Mapping)
     check_spelling(expr, axes)
-    given = {"out": (expr, axes)} if single else {
+    pairs = {"out": (expr, axes)} if single else {
         name: output if isinstance(output, tuple) else (output, None) for name, output in expr.items()}  # fmt: skip
-    if not given or (not single and axes is not None):
+    if not pairs or (not single and axes is not None):
         raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
-    together = one_axis_per_name([in_own_nodes(one) for one, _ in given.values()])
+    together = one_axis_per_name([in_own_nodes(one) for one, _ in pairs.values()])
     known = {axis.name: axis for axis in of_kind(Axis, *together)}
-    made = {}
-    for name, adopted in zip(given, together, strict=True):
-        spec = given[name][1]
+    outputs = {}
+    for name, adopted in zip(pairs, together, strict=True):
+        spec = pairs[name][1]
         named = split_names(spec, "axes") if spec else []  # axes="" is a scalar output
-        made[name] = (adopted, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
-    return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in made.items()}, single
+        outputs[name] = (adopted, None if spec is None else tuple(known.get(a, Axis(a)) for a in named))
+    return {name: (one, () if spec is None and not known else spec) for name, (one, spec) in outputs.items()}, single
 
 
 def check_spelling(expr: Any, axes: Any) -> None:
@@ -67,8 +67,8 @@ def check_expression_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
     signs = {(one.name, one.label.sign or "of any sign") for one in cascade.elements()}
     both = [name for name in cascade.inputs() if sum(other == name for other, _ in signs) > 1]
     if both:
-        said = " and ".join(sorted(sign for name, sign in signs if name == both[0]))
-        raise ExpressionError(f"tensor `{both[0]}` is declared {said}. Declare it once, and use that.")
+        declarations = " and ".join(sorted(sign for name, sign in signs if name == both[0]))
+        raise ExpressionError(f"tensor `{both[0]}` is declared {declarations}. Declare it once, and use that.")
     reserved = [name for name in names if name in OPTIONS]
     if reserved:
         raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "
@@ -77,8 +77,8 @@ def check_expression_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
         raise ExpressionError(
             f"fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not {inputs!r}."
         )
-    made = [one.name for one in cascade.reductions] + [one.name for one in cascade.producers]
-    clash = [name for name in made if name in names]
+    own = [one.name for one in cascade.reductions] + [one.name for one in cascade.producers]
+    clash = [name for name in own if name in names]
     if clash:
         raise ExpressionError(f"the reduction `{clash[0]}` bears the name of an input. Name the reduction otherwise by "
                               f"`ra.let`, or rename the input.")  # fmt: skip
@@ -95,7 +95,7 @@ def outputs_type(names: tuple[str, ...]) -> type:
     return namedtuple("Outputs", names)
 
 
-def unread_inputs(written: Iterable[tuple[str, Expr]], cascades: Iterable[Cascade]) -> dict[str, Element | Scalar]:
+def unread_inputs(outputs: Iterable[tuple[str, Expr]], cascades: Iterable[Cascade]) -> dict[str, Element | Scalar]:
     """The tensors and scalars, by name, that were written and that no cascade reads, as a scale > 0 inside an argmax.
 
     >>> from redalg import argmax, axes, fuse, scalars, tensor
@@ -105,6 +105,6 @@ def unread_inputs(written: Iterable[tuple[str, Expr]], cascades: Iterable[Cascad
     {}
     """
     read = {name for one in cascades for name in (*one.inputs(), *(scalar.name for scalar in one.scalars()))}
-    exprs = [expr for _, expr in written]
-    found = {one.name: one for one in (*of_kind(Element, *exprs), *of_kind(Scalar, *exprs))}
-    return {name: found[name] for name in sorted(found.keys() - read)}
+    exprs = [expr for _, expr in outputs]
+    inputs = {one.name: one for one in (*of_kind(Element, *exprs), *of_kind(Scalar, *exprs))}
+    return {name: inputs[name] for name in sorted(inputs.keys() - read)}

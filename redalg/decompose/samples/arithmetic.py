@@ -94,8 +94,8 @@ class Floats(Arithmetic):
 
     def power(self, base: Any, exponent: Any) -> Any:
         if isinstance(exponent, int) and 0 < abs(exponent) <= MULTIPLIED:
-            raised = reduce(multiply, [base] * abs(exponent))
-            return raised if exponent > 0 else 1 / raised
+            product = reduce(multiply, [base] * abs(exponent))
+            return product if exponent > 0 else 1 / product
         if np.ndim(exponent) == 0 and abs(exponent) == 1 / 2:
             return np.sqrt(base) if exponent > 0 else 1 / np.sqrt(base)
         return np.power(base, self.dtype(exponent) if isinstance(exponent, int) else exponent)
@@ -183,9 +183,9 @@ class Digits(Arithmetic):
 
         def real(*args: Any) -> Any:
             try:
-                made = function(*args)
+                result = function(*args)
             except (ArithmeticError, ValueError, TypeError):
                 return self.nan
-            return made if isinstance(made, self.ctx.mpf) else self.nan
+            return result if isinstance(result, self.ctx.mpf) else self.nan
 
         return np.frompyfunc(real, number, 1)

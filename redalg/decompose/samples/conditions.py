@@ -110,8 +110,8 @@ def independent(functions: Sequence[Expr], separator: Separator) -> bool:
         sizes = np.abs(jacobian).max(axis=1, keepdims=True)
         if not np.isfinite(jacobian).all() or (sizes > 0).sum() < 2:
             continue
-        found = np.linalg.svd(jacobian / np.where(sizes > 0, sizes, 1), compute_uv=False)
-        if len(found) > 1 and found[1] > SEPARATED * found[0]:
+        singular = np.linalg.svd(jacobian / np.where(sizes > 0, sizes, 1), compute_uv=False)
+        if len(singular) > 1 and singular[1] > SEPARATED * singular[0]:
             return True
     return False
 
@@ -124,8 +124,8 @@ def _slopes(functions: Sequence[Expr], leaf: Element, samples: Samples) -> Any:
     for u in functions:  # draws what is not drawn yet
         samples.matrix(u)
     above, below = (
-        np.array([moved.matrix(u)[:, 0] for u in functions])
-        for moved in (samples.shift(leaf, step), samples.shift(leaf, -step))
+        np.array([other.matrix(u)[:, 0] for u in functions])
+        for other in (samples.shift(leaf, step), samples.shift(leaf, -step))
     )
     return (above - below) / (2 * step)
 
@@ -150,10 +150,10 @@ def count_strict_extrema(node: Expr, kind: str, separator: Separator, without: E
             rest = values if without is None else end * samples.whole(without)
         except Unavailable:
             return 0
-        kept = ~np.isnan(values).any(axis=0)
+        columns = ~np.isnan(values).any(axis=0)
         if without is not None:
-            kept &= values.max(axis=0) > rest.max(axis=0)
-        values = values[:, kept]
+            columns &= values.max(axis=0) > rest.max(axis=0)
+        values = values[:, columns]
         alone = (values == values.max(axis=0)).sum(axis=0) == 1 if values.size else np.array([], dtype=bool)
         first = values.argmax(axis=0)[alone] if values.size else np.array([], dtype=int)
         most = max(most, len({int(one) for one in first if one < plan[0]}))

@@ -13,6 +13,6 @@ DIGITS = 120
 @cache
 def context() -> Any:
     """Arithmetic of 120 digits, apart from mpmath's own."""
-    made = MPContext()
-    made.dps = DIGITS
-    return made
+    ctx = MPContext()
+    ctx.dps = DIGITS
+    return ctx

@@ -91,7 +91,7 @@ class Draws:
                 places[plan.rows + plan.columns :] += np.floor(self._sizes(plan.columns) / 2 * self.times[-1])
         self._drawn: dict[Basic, Any] = {}
         self.whole: Draws | None = None
-        self.taken: Callable[[Any], Any] = lambda one: one
+        self.select: Callable[[Any], Any] = lambda one: one
 
     @property
     def length(self) -> int:
@@ -102,37 +102,37 @@ class Draws:
         """The numbers of a leaf: one for each element, the x_i before the data sets' own; or a single number."""
         if node not in self._drawn:
             if self.whole is not None:
-                self._drawn[node] = self.taken(self.whole.of(node, on_x=on_x))
+                self._drawn[node] = self.select(self.whole.of(node, on_x=on_x))
             else:
-                made = self._elements(node) if on_x else self._parameter(node)
-                self._drawn[node] = made * self._size_of(node)
+                numbers = self._elements(node) if on_x else self._parameter(node)
+                self._drawn[node] = numbers * self._size_of(node)
         return self._drawn[node]
 
     def part(self, which: int | slice) -> Draws:
         """One or some of several draws; what is not drawn yet is drawn for all."""
-        made = copy(self)
-        made.whole, made.taken, made._drawn = self, lambda one: one[..., which], {}
-        made.times, made.places = self.times[..., which], [one[..., which] for one in self.places]
-        made.copies = made.times.shape[2:]
-        return made
+        other = copy(self)
+        other.whole, other.select, other._drawn = self, lambda one: one[..., which], {}
+        other.times, other.places = self.times[..., which], [one[..., which] for one in self.places]
+        other.copies = other.times.shape[2:]
+        return other
 
     def of_some(self, columns: Any) -> Draws:
         """Some of the data sets of one draw; what is not drawn yet is drawn for all."""
         own = [self.rows + part * self.columns + columns for part in range(OWN)]
-        kept, length = np.concatenate([np.arange(self.rows), *own]), self.rows + OWN * self.columns
-        made = copy(self)
-        made.columns, made.plan = len(columns), replace(self.plan, columns=len(columns))
-        made.times, made.places = self.times[:, columns], [one[kept] for one in self.places]
-        shorter = {length: kept, self.columns: columns}
-        made.whole, made._drawn = self, {}
-        made.taken = lambda one: one[shorter[len(one)]] if np.ndim(one) else one
-        return made
+        places, length = np.concatenate([np.arange(self.rows), *own]), self.rows + OWN * self.columns
+        other = copy(self)
+        other.columns, other.plan = len(columns), replace(self.plan, columns=len(columns))
+        other.times, other.places = self.times[:, columns], [one[places] for one in self.places]
+        shorter = {length: places, self.columns: columns}
+        other.whole, other._drawn = self, {}
+        other.select = lambda one: one[shorter[len(one)]] if np.ndim(one) else one
+        return other
 
     def shift(self, node: Basic, by: float) -> Draws:
         """The draws in which a leaf's numbers are moved."""
-        made = copy(self)
-        made._drawn = {**self._drawn, node: self._drawn[node] + by}
-        return made
+        other = copy(self)
+        other._drawn = {**self._drawn, node: self._drawn[node] + by}
+        return other
 
     def _size_of(self, node: Basic) -> Any:
         """The factor of a leaf's numbers relative to the first draw; places and labels stay the same."""
@@ -143,7 +143,7 @@ class Draws:
         """A positive number for each d_j."""
         if node not in self._drawn:
             whole = self.whole
-            self._drawn[node] = self._sizes(self.columns) if whole is None else self.taken(whole.of_columns(node))
+            self._drawn[node] = self._sizes(self.columns) if whole is None else self.select(whole.of_columns(node))
         return self._drawn[node]
 
     def _bits(self, number: int) -> Any:
@@ -171,44 +171,44 @@ class Draws:
     def _times(self) -> Any:
         """The times that each element is taken: in total the number of elements, if all axes have known sizes."""
         sizes = [axis.size for axis in self.axes if axis.size is not None]
-        made = np.ones((self.length, self.columns, *self.copies))
+        times = np.ones((self.length, self.columns, *self.copies))
         if len(sizes) < len(self.axes):
             most = self._choose(MOST, 1) if self.seed else TIMES[-1]
-            taken = np.minimum(self._choose(TIMES, OWN * self.columns), most)
-            made[self.rows :] = taken.reshape(OWN, *made.shape[1:])
-            return made
+            counts = np.minimum(self._choose(TIMES, OWN * self.columns), most)
+            times[self.rows :] = counts.reshape(OWN, *times.shape[1:])
+            return times
         left = max(prod(sizes) - self.rows, 2)
         first = 1 + np.floor(self._sizes(self.columns) / 2 * (left - 1)).clip(0, left - 2)
-        made[self.rows :] = first, left - first
-        return made
+        times[self.rows :] = first, left - first
+        return times
 
     def _elements(self, node: Basic) -> Any:
         number, rows = self.rows + OWN * self.columns, self.rows
-        drawn = self.labels.get(node) if isinstance(node, Element) else None
-        if drawn is not None:
-            return self._choose(drawn, number).astype(float)
-        made = self._sizes(number)
-        made[:rows] *= self.plan.scale
-        made[rows:] *= self._choose(SIZES, number - rows)
+        labels = self.labels.get(node) if isinstance(node, Element) else None
+        if labels is not None:
+            return self._choose(labels, number).astype(float)
+        numbers = self._sizes(number)
+        numbers[:rows] *= self.plan.scale
+        numbers[rows:] *= self._choose(SIZES, number - rows)
         if sign := self._sign(node):
-            return sign * made
+            return sign * numbers
         flipped = self._choose((1.0, -1.0), number)
         flipped[:rows] = np.where(self._shuffle() < rows // 2, -1.0, 1.0)
-        return self._balance(made * flipped)
+        return self._balance(numbers * flipped)
 
-    def _balance(self, made: Any) -> Any:
+    def _balance(self, values: Any) -> Any:
         """The numbers of a leaf; in every other data set their sum or their mean lies among the x_i."""
         rows, odd = self.rows, np.arange(1, self.columns, 2)
         first, second = self.times[rows:, odd]
         summed = (odd % 4 == 1).reshape(-1, *(1 for _ in self.copies))
-        wanted = 2 * (self._sizes(len(odd)) - 1) * np.where(summed, rows + first + second, 1.0)
-        made[rows + odd] = (wanted - made[:rows].sum(axis=0) - second * made[rows + self.columns + odd]) / first
-        return made
+        sums = 2 * (self._sizes(len(odd)) - 1) * np.where(summed, rows + first + second, 1.0)
+        values[rows + odd] = (sums - values[:rows].sum(axis=0) - second * values[rows + self.columns + odd]) / first
+        return values
 
     def _parameter(self, node: Basic) -> Any:
-        drawn = self.labels.get(node) if isinstance(node, Element) else None
-        if drawn is not None:
-            return self._choose(drawn, 1)[0].astype(float)
+        labels = self.labels.get(node) if isinstance(node, Element) else None
+        if labels is not None:
+            return self._choose(labels, 1)[0].astype(float)
         if isinstance(node, Axis) and node.size is not None:
             return self._choose(range(node.size), 1)[0].astype(float)
         if getattr(node, "is_integer", False):
@@ -234,18 +234,18 @@ def holds_place(node: Basic, bound: AbstractSet[Axis] = frozenset()) -> bool:
 
 def integers(terms: Sequence[Expr], rows: int) -> dict[Element, range]:
     """The ranges of compared elements: small labels in an equality, lengths as large as the places beside an index."""
-    found: dict[Element, range] = {}
+    ranges: dict[Element, range] = {}
     for node in of_kind(Relational, *terms):
         for side in node.args:
             if isinstance(side, Element) and node.rel_op in ("==", "!="):
-                found[side] = range(3)
+                ranges[side] = range(3)
             elif isinstance(side, Element) and any(map(holds_place, node.args)):
-                found[side] = range(rows // 2, rows + OWN + 1)
-    return found
+                ranges[side] = range(rows // 2, rows + OWN + 1)
+    return ranges
 
 
 def log_arguments(terms: Sequence[Expr], facts: Facts) -> set[Element]:
     """The elements under a logarithm or a root whose argument has no known sign."""
-    taken = [node.args[0] for node in of_kind(log, *terms)]
-    taken += [node.base for node in of_kind(Pow, *terms) if not node.exp.is_Integer]
-    return {one for node in taken if sign_of(node, facts) is None for one in elements_of(node)}
+    arguments = [node.args[0] for node in of_kind(log, *terms)]
+    arguments += [node.base for node in of_kind(Pow, *terms) if not node.exp.is_Integer]
+    return {one for node in arguments if sign_of(node, facts) is None for one in elements_of(node)}

@@ -88,14 +88,14 @@ def _is_continuous(node: Basic, setting: Setting) -> bool:
     return isinstance(node, CONTINUOUS) and all(_is_continuous(arg, setting) for arg in node.args)
 
 
-def _is_free(node: Expr, setting: Setting, taken: frozenset[Element] | set[Element]) -> bool:
+def _is_free(node: Expr, setting: Setting, elements: frozenset[Element] | set[Element]) -> bool:
     """Tell if the theorem covers every value in a node."""
     for value in values_of(node) & set(setting.values):
         kind, term = setting.facts.get(value, ("", S.NaN))
-        extremum = kind in ("max", "min") and taken.isdisjoint(elements_of(term))
+        extremum = kind in ("max", "min") and elements.isdisjoint(elements_of(term))
         if not (extremum or kind in ("sum", "prod")) or not _is_continuous(term, setting):
             return False
-        if not _is_free(term, setting, taken):
+        if not _is_free(term, setting, elements):
             return False
     return True
 

@@ -71,15 +71,15 @@ def output_rank_test(cascade: Cascade, terms: Terms, setting: Setting) -> RankTe
         setting: the setting of samples at which the first of them has a large rank.
     """
     facts = KnownFacts({one.value: (one.monoid.name, one.term) for one in cascade.reductions if one.is_scalar})
-    found, here = list[RankTest](), replace(setting, facts=facts, copies=0)
+    tests, here = list[RankTest](), replace(setting, facts=facts, copies=0)
     looks = [(here, plan) for plan in ((AGAIN[setting.seed - 1][0],) if setting.seed else ()) + FLOATS[::2]]
     if len(terms) == 1:  # an output may be flat where values are large
         looks.append((replace(here, seed=1, copies=LOOKS, far=True), FLOATS[0]))
     for variant, plan in looks:
-        found += _at(variant, cascade, terms, plan)
-        if any(one.grows for one in found):
+        tests += _at(variant, cascade, terms, plan)
+        if any(one.grows for one in tests):
             break
-    return max(found, key=lambda one: one.ranks[1], default=None)
+    return max(tests, key=lambda one: one.ranks[1], default=None)
 
 
 def _at(setting: Setting, cascade: Cascade, terms: Terms, plan: Sizes) -> list[RankTest]:
@@ -109,16 +109,16 @@ def _deciding_values(cascade: Cascade, reduction: Reduction, setting: Setting) -
     The compared difference has no known sign, and reaches 0 by the value or by the terms beside it. For example,
     tanh S > 2 decides nothing.
     """
-    moved, exprs = {reduction.value: None}, [one.expr for one in cascade.outputs]
+    values, exprs = {reduction.value: None}, [one.expr for one in cascade.outputs]
     for other in cascade.reductions:
-        if not values_of(other.term).isdisjoint(moved):
-            moved[other.value] = None
+        if not values_of(other.term).isdisjoint(values):
+            values[other.value] = None
             exprs.append(other.term)
     differences = [one.lhs - one.rhs for one in of_kind(Relational, *exprs)]
     differences += [one.args[0] for one in of_kind(sign, *exprs)]
     differences += [one.args[0] - one.args[1] for kind in (Max, Min) for one in of_kind(kind, *exprs)]
     unknown = [one for one in differences if sign_of(one, setting.facts) is None]
-    return [value for value in moved if any(_reaches(one, value, setting.facts) for one in unknown)]
+    return [value for value in values if any(_reaches(one, value, setting.facts) for one in unknown)]
 
 
 def _reaches(difference: Expr, value: Value, facts: Facts) -> bool:
@@ -172,8 +172,8 @@ def _views(samples: Any, output: Expr) -> Iterator[Expr]:
     for node in sorted(of_kind(Relational, output), key=sympy_text) + sorted(of_kind(sign, output), key=sympy_text):
         difference = node.lhs - node.rhs if isinstance(node, Relational) else node.args[0]
         if values_of(difference):
-            found = _at_one(samples, difference)
-            if (found > 0).any() and (found < 0).any():
+            numbers = _at_one(samples, difference)
+            if (numbers > 0).any() and (numbers < 0).any():
                 yield difference
 
 
@@ -185,10 +185,10 @@ def _of_view(samples: Any, output: Expr, terms: Terms) -> RankTest:
     with np.errstate(all="ignore"):
         parts = [_slope(samples, output, one) * _weight_change(samples, one, term) for one, term in terms.items()]
     whole, sizes = sum(parts), sum(map(np.abs, parts))
-    kept = np.isfinite(sizes).all(axis=0)
-    if kept.sum() <= SMALL:
+    columns = np.isfinite(sizes).all(axis=0)
+    if columns.sum() <= SMALL:
         raise Unavailable(Text("`", output, "` is not a real number at the samples"), data=True)
-    whole, sizes = whole[:, kept], sizes[:, kept]
+    whole, sizes = whole[:, columns], sizes[:, columns]
     for axis in (0, 1):
         largest = sizes.max(axis=axis, keepdims=True)
         scale = 1 / np.where(largest > 0, largest, 1)
@@ -206,8 +206,8 @@ def _slope(samples: Any, output: Expr, reduction: Reduction) -> Any:
     value = reduction.value
     base = samples.value(samples.node_of(value))
     step = STEP * np.where(base == 0, 1, np.abs(base))
-    made = sum(weight * _at_one(samples.with_numbers(value, base + way * step), output) for way, weight in STENCIL)
-    return made / step
+    change = sum(weight * _at_one(samples.with_numbers(value, base + way * step), output) for way, weight in STENCIL)
+    return change / step
 
 
 def _at_one(samples: Any, output: Expr) -> Any:

@@ -80,8 +80,8 @@ class RankTest:
     def __str__(self) -> str:
         if not self.ranks:
             return f"unavailable: {self.missing}"
-        found = f"a rank above {SMALL}" if self.grows else f"rank {self.ranks[1]}"
-        return f"the matrix F(x_i, d_j) of {self.rows} samples, each d_j of data that hold all x_i, has {found}"
+        size = f"a rank above {SMALL}" if self.grows else f"rank {self.ranks[1]}"
+        return f"the matrix F(x_i, d_j) of {self.rows} samples, each d_j of data that hold all x_i, has {size}"
 
 
 @final
@@ -101,9 +101,9 @@ class Setting:
     @cached_property
     def meanings(self) -> dict[Value, tuple[str, Expr, str]]:
         """The meaning of each value: its monoid, its term or terms, and the name of its result if there are several."""
-        made: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
-        made |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
-        return made | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
+        result: dict[Value, tuple[str, Expr, str]] = {one: ("", one, "") for one in self.values}
+        result |= {one: (*self.facts[one], "") for one in self.values if one in self.facts}
+        return result | {one: (other.monoid.name, other.term, other.result) for one, other in self.others.items()}
 
     def audit(self, term: Expr) -> Audit:
         """The rank test of a term, with its samples; in digits if floats decide at no samples."""
@@ -180,10 +180,10 @@ class Audit:
         for samples in _growing_draws(self.floats[0], term):
             columns = _leading_columns(samples.matrix(term))
             try:
-                found = _rank_in_digits(samples.of_some(columns, Digits()), term)
+                test = _rank_in_digits(samples.of_some(columns, Digits()), term)
             except Unavailable:
                 continue
-            if found.grows:
+            if test.grows:
                 return replace(self.test, proven=True)
         return self.test
 
@@ -299,16 +299,16 @@ def _leading_columns(matrix: Any) -> Any:
     left = np.asarray(matrix, dtype=np.float64)
     left = np.where(np.isfinite(left).all(axis=0), left, 0.0)
     size = np.abs(left).max(axis=0)
-    left, chosen = left / np.where(size > 0, size, 1.0), list[int]()
+    left, columns = left / np.where(size > 0, size, 1.0), list[int]()
     for _ in range(min(LEADING, left.shape[1])):
         sizes = (left**2).sum(axis=0)
-        sizes[chosen] = -1.0
+        sizes[columns] = -1.0
         lead = int(sizes.argmax())
-        chosen.append(lead)
+        columns.append(lead)
         if sizes[lead] > 0:
             unit = left[:, lead] / np.sqrt(sizes[lead])
             left = left - np.outer(unit, unit @ left)
-    return np.sort(np.array(chosen))
+    return np.sort(np.array(columns))
 
 
 def _size(term: Expr) -> Expr:
@@ -339,7 +339,7 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
     first, second = samples
     if not first.draws.copies:
         return _of_floats(_finite(samples, term), second)
-    seen, found = False, None
+    seen, test = False, None
     for number, block in first.blocks():
         coarse = block.matrix(term)
         finite = np.isfinite(coarse).all(axis=0).sum(axis=0) > SMALL
@@ -348,12 +348,12 @@ def _in_floats(term: Expr, samples: Sequence[Samples]) -> RankTest | None:
             fine = second.alone(number + int(place))
             both = coarse[..., place], fine.matrix(term)
             columns = np.isfinite(both).all(axis=(0, 1))
-            found = _of_floats([one[:, columns] for one in both], fine) if columns.sum() > SMALL else None
-            if found is not None and found.grows:
-                return found
+            test = _of_floats([one[:, columns] for one in both], fine) if columns.sum() > SMALL else None
+            if test is not None and test.grows:
+                return test
     if not seen:
         raise Unavailable(Text("`", term, "` is not a real number at the samples"), data=True)
-    return found
+    return test
 
 
 def _of_floats(matrices: Sequence[Any], fine: Samples) -> RankTest | None:
@@ -390,7 +390,7 @@ def rank(matrix: Matrix) -> int:
     largest = max((abs(value) for row in matrix for value in row), default=0)
     if not largest:
         return 0
-    ctx, found = context(), 0
+    ctx, count = context(), 0
     unit = ctx.prec - ctx.mag(largest)
     rows = [[int(ctx.ldexp(value, unit)) for value in row] for row in matrix]
     negligible = int(ctx.ldexp(largest, unit)) // 10**NEGLIGIBLE
@@ -398,12 +398,12 @@ def rank(matrix: Matrix) -> int:
         sizes = [max(map(abs, row), default=0) for row in rows]
         size = max(sizes)
         if size <= negligible:
-            return found
+            return count
         lead = rows.pop(sizes.index(size))
         column = [abs(value) for value in lead].index(size)
-        pivot, found = lead.pop(column), found + 1
+        pivot, count = lead.pop(column), count + 1
         rows = [_eliminate(row, lead, row.pop(column), pivot) for row in rows]
-    return found
+    return count
 
 
 def _eliminate(row: list[int], lead: list[int], above: int, pivot: int) -> list[int]:

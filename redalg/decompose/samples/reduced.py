@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 def _largest(samples: Samples, x: Any) -> Any:
     most = samples.arithmetic.function("Max")
-    made = x[0]
+    result = x[0]
     for row in x[1:]:
-        made = most(made, row) if most is not None else row
-    return made
+        result = most(result, row) if most is not None else row
+    return result
 
 
 def _sum(samples: Samples, _: Value, terms: list[Any]) -> Any:
@@ -96,11 +96,11 @@ def _topk(samples: Samples, value: Value, terms: list[Any]) -> Any:
 def _selection_rule(plus: str, *, at: bool) -> Callable[..., Any]:
     def rule(samples: Samples, _: Value, terms: list[Any]) -> Any:
         u, w = terms
-        chosen = (u == _largest(samples, u)) == at
+        mask = (u == _largest(samples, u)) == at
         if plus == "sum":
-            return np.where(chosen, w * samples.weights, 0 * samples.weights).sum(axis=0)
+            return np.where(mask, w * samples.weights, 0 * samples.weights).sum(axis=0)
         sign = 1 if plus == "max" else -1
-        return sign * _largest(samples, np.where(chosen, sign * w, samples.arithmetic.number(S.NegativeInfinity)))
+        return sign * _largest(samples, np.where(mask, sign * w, samples.arithmetic.number(S.NegativeInfinity)))
 
     return rule
 

@@ -58,36 +58,36 @@ class Evaluation(ABC):
 
     def __init__(self, draws: Draws, values: Values, arithmetic: Arithmetic, nodes: dict[Basic, Node]) -> None:
         self.draws, self.values, self.arithmetic, self.nodes = draws, values, arithmetic, nodes
-        self._made: dict[Node, Any] = {}
+        self._arrays: dict[Node, Any] = {}
 
     @abstractmethod
-    def value(self, known: Node) -> Any:
+    def value(self, entry: Node) -> Any:
         """A node's values, in the shape of its side."""
 
     @abstractmethod
-    def align(self, known: Node) -> Any:
+    def align(self, entry: Node) -> Any:
         """The values of a node of x alone, as (element, data set)."""
 
     @abstractmethod
     def stretch(self, flat: Any) -> Any:
         """An array of x alone as (element, data set)."""
 
-    def parts(self, known: Node) -> list[Any]:
+    def parts(self, entry: Node) -> list[Any]:
         """The values of a node's parts, in the shape of the node's side."""
-        mixed = known.on_x and known.on_d
+        mixed = entry.on_x and entry.on_d
         return [self.align(part) if mixed and part.on_x and not part.on_d else self.value(part)
-                for part in known.parts]  # fmt: skip
+                for part in entry.parts]  # fmt: skip
 
-    def fold(self, known: Node, function: Callable[[Any, Any], Any]) -> Any:
+    def fold(self, entry: Node, function: Callable[[Any, Any], Any]) -> Any:
         """The values of a node's parts, joined by a function that may join them in any order."""
-        return self.join(known, [self.value(part) for part in known.parts], function)
+        return self.join(entry, [self.value(part) for part in entry.parts], function)
 
-    def join(self, known: Node, made: Iterable[Any], function: Callable[[Any, Any], Any]) -> Any:
+    def join(self, entry: Node, arrays: Iterable[Any], function: Callable[[Any, Any], Any]) -> Any:
         """Arrays of a node's parts, joined: those of x alone and those of d alone first, as they are small."""
-        if not (known.on_x and known.on_d):
-            return reduce(function, made)
+        if not (entry.on_x and entry.on_d):
+            return reduce(function, arrays)
         groups = dict[tuple[bool, bool], Any]()
-        for part, each in zip(known.parts, made, strict=True):
+        for part, each in zip(entry.parts, arrays, strict=True):
             side = part.on_x, part.on_x and part.on_d
             groups[side] = function(groups[side], each) if side in groups else each
         return reduce(function, [self.stretch(each) if side == (True, False) else each
@@ -148,20 +148,20 @@ class Samples(Evaluation):
     def with_numbers(self, value: Value, numbers: Any) -> Samples:
         """The samples in which a value has other numbers, and so has all that is computed from it."""
         other = Samples(self.draws, self.values, self.arithmetic, self.nodes)
-        moved = {value}
+        dependents = {value}
         for later, (_, term, _) in self.values.items():  # in order: a term holds values of those before
-            if not values_of(term).isdisjoint(moved):
-                moved.add(later)
-        other._made = {known: made for known, made in self._made.items() if known.values.isdisjoint(moved)}
-        other._spread = {known: made for known, made in self._spread.items() if known.values.isdisjoint(moved)}
-        other._made[self.node_of(value)] = numbers
+            if not values_of(term).isdisjoint(dependents):
+                dependents.add(later)
+        other._arrays = {entry: array for entry, array in self._arrays.items() if entry.values.isdisjoint(dependents)}
+        other._spread = {entry: array for entry, array in self._spread.items() if entry.values.isdisjoint(dependents)}
+        other._arrays[self.node_of(value)] = numbers
         return other
 
     def shift(self, leaf: Element, by: float) -> Samples:
         """The samples in which the numbers of a tensor's element are moved."""
         other = Samples(self.draws.shift(leaf, by), self.values, self.arithmetic, self.nodes)
-        other._made = {known: made for known, made in self._made.items()
-                       if not known.on_d and leaf not in elements_of(known.node)}  # fmt: skip
+        other._arrays = {entry: array for entry, array in self._arrays.items()
+                         if not entry.on_d and leaf not in elements_of(entry.node)}  # fmt: skip
         return other
 
     def alone(self, number: int) -> Samples:
@@ -190,34 +190,34 @@ class Samples(Evaluation):
 
     def matrix(self, node: Basic) -> Any:
         """F(x_i, d_j), whose entries need not be finite."""
-        known, shape = self.node_of(node), (self.draws.rows, self.draws.columns, *self.draws.copies)
+        entry, shape = self.node_of(node), (self.draws.rows, self.draws.columns, *self.draws.copies)
         with np.errstate(all="ignore"):
-            made = self.at_rows.align(known) if known.on_x and not known.on_d else self.at_rows.value(known)
-            return np.broadcast_to(made, shape)
+            array = self.at_rows.align(entry) if entry.on_x and not entry.on_d else self.at_rows.value(entry)
+            return np.broadcast_to(array, shape)
 
     def whole(self, node: Basic) -> Any:
         """F at all elements of every data set, its own last."""
         with np.errstate(all="ignore"):
             return self.spread(self.node_of(node))
 
-    def spread(self, known: Node) -> Any:
+    def spread(self, entry: Node) -> Any:
         """A node's values as (element, data set)."""
         shape = (self.draws.length, self.draws.columns, *self.draws.copies)
-        return np.broadcast_to(self.align(known) if known.on_x and not known.on_d else self.value(known), shape)
+        return np.broadcast_to(self.align(entry) if entry.on_x and not entry.on_d else self.value(entry), shape)
 
     def own(self, flat: Any) -> Any:
         """The part of an array of x alone that is of the data sets' own elements, as (element, data set)."""
         return flat[self.draws.rows :].reshape(OWN, self.draws.columns, *self.draws.copies)
 
-    def value(self, known: Node) -> Any:
+    def value(self, entry: Node) -> Any:
         """A node's values, in the shape of its side."""
-        if known not in self._made:
-            self._made[known] = known.rule(self, known)
-        return self._made[known]
+        if entry not in self._arrays:
+            self._arrays[entry] = entry.rule(self, entry)
+        return self._arrays[entry]
 
-    def get(self, known: Node) -> Any:
+    def get(self, entry: Node) -> Any:
         """A node's values if they are computed already; else None."""
-        return self._made.get(known)
+        return self._arrays.get(entry)
 
     def stretch(self, flat: Any) -> Any:
         """An array of x alone as (element, data set)."""
@@ -225,11 +225,11 @@ class Samples(Evaluation):
         each = np.broadcast_to(flat[:rows, None], (rows, self.draws.columns, *self.draws.copies))
         return np.concatenate([each, self.own(flat)])
 
-    def align(self, known: Node) -> Any:
+    def align(self, entry: Node) -> Any:
         """The values of a node of x alone, as (element, data set)."""
-        if known not in self._spread:
-            self._spread[known] = self.stretch(self.value(known))
-        return self._spread[known]
+        if entry not in self._spread:
+            self._spread[entry] = self.stretch(self.value(entry))
+        return self._spread[entry]
 
 
 @final
@@ -240,18 +240,18 @@ class Shared(Evaluation):
         super().__init__(whole.draws, whole.values, whole.arithmetic, whole.nodes)
         self._whole = whole
 
-    def value(self, known: Node) -> Any:
+    def value(self, entry: Node) -> Any:
         """A node's values; those of x alone, or of d alone, are those of all elements."""
-        if not (known.on_x and known.on_d):
-            return self._whole.value(known)
-        if known not in self._made:
-            whole = self._whole.get(known)
-            self._made[known] = known.rule(self, known) if whole is None else whole[: self.draws.rows]
-        return self._made[known]
+        if not (entry.on_x and entry.on_d):
+            return self._whole.value(entry)
+        if entry not in self._arrays:
+            whole = self._whole.get(entry)
+            self._arrays[entry] = entry.rule(self, entry) if whole is None else whole[: self.draws.rows]
+        return self._arrays[entry]
 
-    def align(self, known: Node) -> Any:
+    def align(self, entry: Node) -> Any:
         """The values of a node of x alone, as (element, 1)."""
-        return self.stretch(self._whole.value(known))
+        return self.stretch(self._whole.value(entry))
 
     def stretch(self, flat: Any) -> Any:
         """An array of x alone as (element, 1)."""
@@ -261,80 +261,80 @@ class Shared(Evaluation):
 # ---- leaves ----------------------------------------------------------------------------------------------------------
 
 
-def _place(samples: Samples, known: Node) -> Any:
+def _place(samples: Samples, entry: Node) -> Any:
     draws = samples.draws
-    return samples.arithmetic.array(draws.places[draws.axes.index(known.node)])
+    return samples.arithmetic.array(draws.places[draws.axes.index(entry.node)])
 
 
-def _leaf(samples: Samples, known: Node) -> Any:
-    return samples.arithmetic.array(samples.draws.of(known.node, on_x=known.on_x))
+def _leaf(samples: Samples, entry: Node) -> Any:
+    return samples.arithmetic.array(samples.draws.of(entry.node, on_x=entry.on_x))
 
 
-def _value(samples: Samples, known: Node) -> Any:
+def _value(samples: Samples, entry: Node) -> Any:
     """The value of a reduction over every data set."""
-    kind, term, result = samples.values[known.node]
+    kind, term, result = samples.values[entry.node]
     reduced = REDUCED.get((kind, result))
     if reduced is None:
-        return samples.arithmetic.array(samples.draws.of_columns(known.node))
+        return samples.arithmetic.array(samples.draws.of_columns(entry.node))
     terms = [samples.node_of(one) for one in (term.args if isinstance(term, Tuple) else (term,))]
     if kind in OF_X and terms[0].on_x and not terms[0].on_d:
         return OF_X[kind](samples, samples.value(terms[0]))
-    return reduced(samples, known.node, [samples.spread(one) for one in terms])
+    return reduced(samples, entry.node, [samples.spread(one) for one in terms])
 
 
 # ---- nodes -----------------------------------------------------------------------------------------------------------
 
 
-def _power(samples: Samples, known: Node) -> Any:
-    whole, arithmetic = known.node.exp, samples.arithmetic
+def _power(samples: Samples, entry: Node) -> Any:
+    whole, arithmetic = entry.node.exp, samples.arithmetic
     if whole.is_Integer:
-        return arithmetic.power(samples.parts(known)[0], int(whole))
-    base, exponent = map(samples.value, known.parts)
+        return arithmetic.power(samples.parts(entry)[0], int(whole))
+    base, exponent = map(samples.value, entry.parts)
     if not whole.is_number and (logarithm := arithmetic.logarithm(base)) is not None:
-        return np.exp(samples.join(known, (logarithm, exponent), np.multiply))
-    return arithmetic.power(*samples.parts(known))
+        return np.exp(samples.join(entry, (logarithm, exponent), np.multiply))
+    return arithmetic.power(*samples.parts(entry))
 
 
-def _where(samples: Samples, known: Node) -> Any:
-    condition, a, b = samples.parts(known)
+def _where(samples: Samples, entry: Node) -> Any:
+    condition, a, b = samples.parts(entry)
     return np.where(condition, a, b)
 
 
-def _relation(samples: Samples, known: Node) -> Any:
-    a, b = samples.parts(known)
-    return COMPARED[known.node.rel_op](a, b)
+def _relation(samples: Samples, entry: Node) -> Any:
+    a, b = samples.parts(entry)
+    return COMPARED[entry.node.rel_op](a, b)
 
 
-def _cast(samples: Samples, known: Node) -> Any:
-    return samples.arithmetic.round_to(samples.parts(known)[0], known.node.dtype)
+def _cast(samples: Samples, entry: Node) -> Any:
+    return samples.arithmetic.round_to(samples.parts(entry)[0], entry.node.dtype)
 
 
-def _let(samples: Samples, known: Node) -> Any:
-    return samples.parts(known)[0]
+def _let(samples: Samples, entry: Node) -> Any:
+    return samples.parts(entry)[0]
 
 
-def _inner(samples: Samples, known: Node) -> Any:
+def _inner(samples: Samples, entry: Node) -> Any:
     """A reduction of values over axes of its own: those may have one element."""
-    return samples.value(samples.node_of(known.node.expr))
+    return samples.value(samples.node_of(entry.node.expr))
 
 
 def _unavailable(node: Basic) -> Unavailable:
     return Unavailable(Text("`", node, f"` applies `{type(node).__name__}`, which the test cannot evaluate"))
 
 
-def _unknown(_: Samples, known: Node) -> Any:
-    raise _unavailable(known.node)
+def _unknown(_: Samples, entry: Node) -> Any:
+    raise _unavailable(entry.node)
 
 
-def _function(samples: Samples, known: Node) -> Any:
-    node = known.node
-    if not known.parts and node.is_number:
+def _function(samples: Samples, entry: Node) -> Any:
+    node = entry.node
+    if not entry.parts and node.is_number:
         return samples.arithmetic.number(node)
     name = type(node).__name__
     function = samples.arithmetic.function(name)
     if function is None:
         raise _unavailable(node)
-    return samples.fold(known, function) if name in ("Max", "Min") else function(*samples.parts(known))
+    return samples.fold(entry, function) if name in ("Max", "Min") else function(*samples.parts(entry))
 
 
 COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
@@ -343,7 +343,7 @@ COMPARED: Mapping[str, Callable[[Any, Any], Any]] = {
 
 
 def _fold_rule(function: Callable[[Any, Any], Any]) -> Rule:
-    return lambda samples, known: samples.fold(known, function)
+    return lambda samples, entry: samples.fold(entry, function)
 
 
 @cache
@@ -360,7 +360,7 @@ RULES: tuple[tuple[Any, Rule], ...] = (
     (Relational, _relation),
     (And, _fold_rule(np.logical_and)),
     (Or, _fold_rule(np.logical_or)),
-    (Not, lambda samples, known: np.logical_not(samples.parts(known)[0])),
+    (Not, lambda samples, entry: np.logical_not(samples.parts(entry)[0])),
     (BooleanTrue, lambda *_: np.True_),
     (BooleanFalse, lambda *_: np.False_),
     (Add, _fold_rule(np.add)),

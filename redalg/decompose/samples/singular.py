@@ -28,16 +28,16 @@ def may_grow(matrices: Any) -> Any:
 
     A product with matrices of orthonormal rows has no larger singular values than the matrix.
     """
-    made = np.asarray(matrices, dtype=np.float64)
+    matrix = np.asarray(matrices, dtype=np.float64)
     for axis in (0, 1):
-        size = np.abs(made).max(axis=axis, keepdims=True)
+        size = np.abs(matrix).max(axis=axis, keepdims=True)
         if not (finite := np.isfinite(size)).all():
-            made, size = np.where(finite, made, 0.0), np.where(finite, size, 0.0)
-        made = made / np.where(size > 0, size, 1.0)
-    left, right = (_orthonormal(SKETCHED, size) for size in made.shape[:2])
-    sketches = right @ np.tensordot(left, made, axes=1)
+            matrix, size = np.where(finite, matrix, 0.0), np.where(finite, size, 0.0)
+        matrix = matrix / np.where(size > 0, size, 1.0)
+    left, right = (_orthonormal(SKETCHED, size) for size in matrix.shape[:2])
+    sketches = right @ np.tensordot(left, matrix, axes=1)
     sizes = np.linalg.svd(np.moveaxis(sketches, -1, 0), compute_uv=False)
-    return sizes[:, SMALL] > 2.0**-48 * np.sqrt(np.einsum("ijk,ijk->k", made, made))
+    return sizes[:, SMALL] > 2.0**-48 * np.sqrt(np.einsum("ijk,ijk->k", matrix, matrix))
 
 
 @cache
@@ -55,10 +55,10 @@ def ranks_of(coarse: Any, fine: Any, *, finer: bool) -> tuple[int, int] | None:
         finer: True if all of the second is as fine as long double is.
     """
     error = np.abs(coarse - fine)
-    kept = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
-    if kept.sum() <= SMALL:
+    columns = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
+    if columns.sum() <= SMALL:
         return None
-    matrix, error = fine[:, kept], error[:, kept]
+    matrix, error = fine[:, columns], error[:, columns]
     for axis in (1, 0):  # rows and columns of one size: scales change no rank
         size = np.abs(matrix).max(axis=axis, keepdims=True)
         scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
@@ -68,8 +68,8 @@ def ranks_of(coarse: Any, fine: Any, *, finer: bool) -> tuple[int, int] | None:
     some, all_of_it = (_rank_in_floats(part.astype(np.float64), lost + 2.0**-50 * size)
                        for part in (matrix[:SMALL], matrix))  # fmt: skip
     if all_of_it is None and finer:
-        found = _rank_in_long_double(matrix, FINER * lost + 2.0**-59 * size)
-        all_of_it = found if found > SMALL else None
+        count = _rank_in_long_double(matrix, FINER * lost + 2.0**-59 * size)
+        all_of_it = count if count > SMALL else None
     return None if all_of_it is None else (SMALL if some is None else some, all_of_it)
 
 
@@ -80,8 +80,8 @@ def _rank_in_floats(matrix: Any, noise: float) -> int | None:
     """
     sketch = matrix if len(matrix) <= 2 * SKETCHED else _orthonormal(2 * SKETCHED, len(matrix)) @ matrix
     sizes = np.linalg.svd(sketch, compute_uv=False)
-    found = int((sizes > noise).sum())
-    return found if found == 0 or found > SMALL or sizes[found - 1] > GAP * noise else None
+    count = int((sizes > noise).sum())
+    return count if count == 0 or count > SMALL or sizes[count - 1] > GAP * noise else None
 
 
 def _rank_in_long_double(matrix: Any, noise: float) -> int:
@@ -90,22 +90,22 @@ def _rank_in_long_double(matrix: Any, noise: float) -> int:
     A part of the columns has no larger singular values than the matrix. Theirs are those of R, where the columns are
     Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
     """
-    most, left, moved, norm = min(SKETCHED, *matrix.shape), matrix.copy(), np.empty_like(matrix), 0.0
+    most, left, buffer, norm = min(SKETCHED, *matrix.shape), matrix.copy(), np.empty_like(matrix), 0.0
     units, inverse = np.zeros((len(matrix), most), matrix.dtype), np.zeros((most, most), matrix.dtype)
-    for found in range(most):
-        sizes = np.multiply(left, left, out=moved).sum(axis=0)
+    for count in range(most):
+        sizes = np.multiply(left, left, out=buffer).sum(axis=0)
         lead = int(sizes.argmax())
         if not sizes[lead] > noise**2:
-            return found
+            return count
         unit = left[:, lead] / np.sqrt(sizes[lead])
-        known, among = units[:, :found], inverse[:found, :found]
+        known, among = units[:, :count], inverse[:count, :count]
         unit = unit - known @ (unit @ known)  # again: what rounding left of the others
         unit = unit / np.sqrt(unit @ unit)
         last = 1 / (unit @ matrix[:, lead])
         above = -last * (among @ (matrix[:, lead] @ known))
         norm += float((above**2).sum() + last**2)
         if norm * noise**2 >= 1:
-            return found
-        inverse[:found, found], inverse[found, found], units[:, found] = above, last, unit
-        left -= np.multiply(unit[:, None], unit @ left, out=moved)
+            return count
+        inverse[:count, count], inverse[count, count], units[:, count] = above, last, unit
+        left -= np.multiply(unit[:, None], unit @ left, out=buffer)
     return most

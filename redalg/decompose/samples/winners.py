@@ -54,9 +54,9 @@ MARGIN = 1e-6
 def apply_winners(finding: NotSeparable, reduction: Reduction, term: Expr, setting: Setting) -> NotSeparable:
     """The finding, with the theorem as its reason if the theorem holds for a reduction's term."""
     kind, compared = reduction.monoid.name, term.args[0] if isinstance(term, Tuple) else term
-    if (found := winners(kind, compared, setting)) is None:
+    if (wins := winners(kind, compared, setting)) is None:
         return finding
-    number, rows = found
+    number, rows = wins
     what = "selects" if kind in SELECTING else f"has its {kind} at"
     return NotSeparable(compared, f"{what} other elements for other d: of {rows} elements {number} win alone, each at "
                         "d of data that hold them all", certain=True)  # fmt: skip
@@ -113,12 +113,12 @@ def _winner_counts(end: int, term: Expr, setting: Setting, plan: tuple[int, int,
     for positive in (False, True):
         try:
             [samples] = setting.samples([term], plan, (Floats(np.float64),), positive=positive)
-            made = end * np.array(samples.whole(term), dtype=float)
+            values = end * np.array(samples.whole(term), dtype=float)
         except Unavailable:
             return
         rows, counted = plan[0], False
         for copy in range(setting.copies):
-            whole = made[:, np.isfinite(made[..., copy]).mean(axis=0) > 0.5, copy]
+            whole = values[:, np.isfinite(values[..., copy]).mean(axis=0) > 0.5, copy]
             if whole.shape[1] > LEAST:
                 half, counted = np.concatenate([whole[: rows // 2], whole[rows:]]), True
                 yield _number(half, rows // 2), _number(whole, rows)

@@ -63,19 +63,19 @@ def without_denominators(difference: Expr, sign: Sign) -> Expr:
         for factor in Mul.make_args(term):
             if factor.is_Pow and factor.exp.is_Rational and factor.exp.is_negative and not factor.base.is_number:
                 powers[factor.base] = max(powers.get(factor.base, S.Zero), -factor.exp)
-    made: Expr = difference
+    product: Expr = difference
     for base, power in powers.items():
         if sign(base) == 1:
-            made = Add(*(expand_mul(term * base**power) for term in Add.make_args(made)))
-    return made
+            product = Add(*(expand_mul(term * base**power) for term in Add.make_args(product)))
+    return product
 
 
 def bounds_of(term: Expr, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int]]:
     """Bounds of a term: (bound, 1) where it is at least the bound, (bound, −1) where it is at most that."""
     for factor in Mul.make_args(term):
-        found = list(_of_factor(factor, facts, sign))
-        side = sign(term / factor) if found else 0
-        yield from ((term / factor * bound, side * way) for bound, way in found if side)
+        bounds = list(_of_factor(factor, facts, sign))
+        side = sign(term / factor) if bounds else 0
+        yield from ((term / factor * bound, side * way) for bound, way in bounds if side)
 
 
 def _of_factor(factor: Expr, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int]]:
@@ -85,9 +85,9 @@ def _of_factor(factor: Expr, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, i
         yield from of_value(factor, facts, sign)
     elif isinstance(factor, log) or (factor.is_Pow and factor.exp.is_Rational and factor.exp.is_positive):
         rises = simplified_log if isinstance(factor, log) else lambda u: nonnegative_power(u, factor.exp)
-        held = factor.args[0]
-        found = of_value(held, facts, sign) if isinstance(held, Value) else iter(())
-        yield from ((rises(u), way) for u, way in found if way == 1 and sign(u) == 1)
+        inner = factor.args[0]
+        bounds = of_value(inner, facts, sign) if isinstance(inner, Value) else iter(())
+        yield from ((rises(u), way) for u, way in bounds if way == 1 and sign(u) == 1)
 
 
 def of_value(value: Value, facts: Facts, sign: Sign) -> Iterator[tuple[Expr, int]]:
@@ -111,5 +111,5 @@ def nonnegative_power(u: Expr, exponent: Expr) -> Expr:
 
 def simplified_log(u: Expr) -> Expr:
     """log u, of exp a as a."""
-    made: Expr = u.args[0] if isinstance(u, exp) else log(u)
-    return made
+    result: Expr = u.args[0] if isinstance(u, exp) else log(u)
+    return result

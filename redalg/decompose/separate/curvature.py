@@ -65,8 +65,8 @@ class Curvature:
 
     def within(self, rising: str, strict: bool) -> Curvature:
         """Return the curvature of g(f): g never falls, and is convex or concave if `rising` says so."""
-        kept = (self.shape & QUASI) | (self.shape & {rising} if rising else frozenset())
-        return Curvature(self.direction, kept, self.strict and strict)
+        shape = (self.shape & QUASI) | (self.shape & {rising} if rising else frozenset())
+        return Curvature(self.direction, shape, self.strict and strict)
 
 
 CONSTANT = Curvature(0, AFFINE)
@@ -112,11 +112,11 @@ def trend_of(node: Where, variable: Expr, facts: Facts) -> int | None:
         return None
     difference = (condition.lhs - condition.rhs) * (1 if isinstance(condition, Gt | Ge) else -1)
     way = curvature(difference, variable, facts).direction
-    found = {curvature(one, variable, facts).direction for one in (a, b)}
+    directions = {curvature(one, variable, facts).direction for one in (a, b)}
     above, below = (_exceeds(a, b, difference, facts), _exceeds(b, a, difference, facts))
     for direction in (1, -1):
         step = above if way == direction else below
-        if way and found <= {0, direction} and step:
+        if way and directions <= {0, direction} and step:
             return direction
     return None
 
@@ -205,17 +205,17 @@ def _power(node: Expr, inner: Curvature, facts: Facts) -> Curvature:
 
 def not_exceeded(node: Max | Min, facts: Facts) -> list[Expr]:
     """The arguments of a max without those that another is known to exceed (of a min: to be below)."""
-    kept = list(node.args)
+    args = list(node.args)
     for arg in node.args:
-        others = [other for other in kept if other is not arg]
+        others = [other for other in args if other is not arg]
         differences = (other - arg if isinstance(node, Max) else arg - other for other in others)
         if any(constant_sign(difference, facts) in UP for difference in differences):
-            kept = others
-    return kept
+            args = others
+    return args
 
 
-def _extremum(parts: list[Curvature], kept: str) -> Curvature:
-    shape = frozenset.intersection(*(one.shape for one in parts)) & {kept, "quasi" + kept}
+def _extremum(parts: list[Curvature], bend: str) -> Curvature:
+    shape = frozenset.intersection(*(one.shape for one in parts)) & {bend, "quasi" + bend}
     directions = {one.direction for one in parts} - {0}
     direction = directions.pop() if len(directions) == 1 else None
     return Curvature(direction, shape | QUASI if direction is not None else shape)

@@ -53,9 +53,9 @@ def by_cases(term: Expr, node: Basic, separator: Separating, *, summed: bool) ->
         separator: tells x from d.
     """
     for case in finite_cases(node, separator) if not isinstance(term, Tuple) else ():
-        made = _open_case(term, case, Add.make_args(term) if summed else (term,), lambda u: bool(separator.side(u) & X))
-        if made != term:
-            return made if operations_of(made) <= OPENED_LIMIT else None
+        form = _open_case(term, case, Add.make_args(term) if summed else (term,), lambda u: bool(separator.side(u) & X))
+        if form != term:
+            return form if operations_of(form) <= OPENED_LIMIT else None
     return None
 
 
@@ -103,10 +103,10 @@ def _by_sign(part: Expr, at: At) -> Expr:
 
 def _by_remainder(remainder: Expr, at: At) -> Expr:
     size = int(remainder.args[1])
-    made = at(Integer(size - 1))
+    choice = at(Integer(size - 1))
     for number in reversed(range(size - 1)):
-        made = Where(Eq(remainder, number), at(Integer(number)), made)
-    return made
+        choice = Where(Eq(remainder, number), at(Integer(number)), choice)
+    return choice
 
 
 def _by_parity(power: Expr, at: At) -> Expr:
@@ -114,10 +114,10 @@ def _by_parity(power: Expr, at: At) -> Expr:
 
 
 def _by_number(extremum: Expr, numbers: tuple[Expr, ...], at: At) -> Expr:
-    made = extremum
+    choice = extremum
     for number in reversed(numbers):
-        made = Where(Eq(extremum, number), at(number), made)
-    return made
+        choice = Where(Eq(extremum, number), at(number), choice)
+    return choice
 
 
 def _is_small_remainder(node: Expr) -> bool:
@@ -146,11 +146,11 @@ def _numbers(term: Expr) -> set[Expr]:
 
 def _open_case(term: Expr, case: Case, addends: tuple[Expr, ...], of_x: Callable[[Expr], bool]) -> Expr:
     part, together = case
-    held = [one for one in addends if part in nodes_of(one)]
-    if not held:
+    holders = [one for one in addends if part in nodes_of(one)]
+    if not holders:
         return term
-    rest = Add(*(one for one in addends if one not in held))
-    return rest + together(lambda value: at(Add(*held), part, value, of_x))
+    rest = Add(*(one for one in addends if one not in holders))
+    return rest + together(lambda value: at(Add(*holders), part, value, of_x))
 
 
 def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Expr:
@@ -158,16 +158,16 @@ def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Exp
 
     Beside exp(−∞) = 0 only what is free of x keeps it: whatever else varies has no weight.
     """
-    made: dict[Basic, Basic] = {part: value}
+    memo: dict[Basic, Basic] = {part: value}
 
     def visit(subtree: Any) -> Any:
-        if subtree not in made:
-            made[subtree] = (
+        if subtree not in memo:
+            memo[subtree] = (
                 _at(subtree, [visit(arg) for arg in subtree.args], value, of_x)
                 if part in nodes_of(subtree)
                 else subtree
             )
-        return made[subtree]
+        return memo[subtree]
 
     return visit(node)
 
@@ -187,8 +187,8 @@ def assume_condition(term: Expr, condition: Boolean, separator: Separating, *, t
     """The term if a condition holds, or if it fails; masks in the term have the condition, or have it as a part."""
     while masks := [one for one in of_kind(Where, term) if condition in (one.condition, *one.condition.args)]:
         mask = max(masks, key=lambda one: (operations_of(one), sympy_text(one)))
-        made = Where(mask.condition.xreplace({condition: true if truth else false}), *mask.args[1:])
-        term = at(term, mask, made, lambda u: bool(separator.side(u) & X))
+        choice = Where(mask.condition.xreplace({condition: true if truth else false}), *mask.args[1:])
+        term = at(term, mask, choice, lambda u: bool(separator.side(u) & X))
     return term
 
 

@@ -28,11 +28,11 @@ MIXED = X | D
 
 def parts_by_guard(term: Expr, separator: Separator) -> dict[Expr, Expr]:
     """The parts of a term by their guards: a guard is a product of indicators, 1 if nothing guards the part."""
-    made: dict[Expr, Expr] = {}
+    parts: dict[Expr, Expr] = {}
     for addend in Add.make_args(term):
         for some, part in _of_addend(addend, separator):
-            made[some] = made.get(some, S.Zero) + part
-    return made
+            parts[some] = parts.get(some, S.Zero) + part
+    return parts
 
 
 def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]]:
@@ -75,8 +75,8 @@ def _is_late(node: Expr, separator: Separator) -> bool:
     """Tell if a node holds d, or a parameter while a mask may be dropped: both stand outside the sum."""
     if separator.side(node) & D:
         return True
-    held = (one for one in nodes_of(node) if isinstance(one, Element | Scalar | Value))
-    return separator.domain is not S.true and any(not separator.side(one) & X for one in held)
+    leaves = (one for one in nodes_of(node) if isinstance(one, Element | Scalar | Value))
+    return separator.domain is not S.true and any(not separator.side(one) & X for one in leaves)
 
 
 def _at(place: int, condition: Expr, branch: Expr) -> Expr:

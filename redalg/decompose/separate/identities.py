@@ -61,10 +61,10 @@ def without_kinks(node: Expr) -> Expr:
     if not any(isinstance(one, KINKS) for one in nodes_of(node)):
         return node
     args = [without_kinks(arg) if isinstance(arg, Expr) else arg for arg in node.args]
-    made = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
-    if made.is_Add:
-        return _of_sides(_of_lattice(made))
-    return _of_sides(_of_signs(_of_lattice(made))) if made.is_Mul else made
+    result = node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+    if result.is_Add:
+        return _of_sides(_of_lattice(result))
+    return _of_sides(_of_signs(_of_lattice(result))) if result.is_Mul else result
 
 
 def _of_lattice(node: Expr) -> Expr:
@@ -124,8 +124,8 @@ def _of_sides(node: Expr) -> Expr:
         return node
     groups: dict[Expr, list[tuple[Expr, _Sided]]] = {}
     for arg in node.args:
-        if (found := _sided_part(arg, alone=node.is_Mul)) is not None:
-            groups.setdefault(found.difference, []).append((arg, found))
+        if (side := _sided_part(arg, alone=node.is_Mul)) is not None:
+            groups.setdefault(side.difference, []).append((arg, side))
     left = list(node.args)
     for parts in groups.values():
         smooth = _together(node.func, [one for _, one in parts]) if len(parts) > 1 else None
@@ -174,11 +174,11 @@ def _sided_part(arg: Expr, *, alone: bool) -> _Sided | None:
     """An addend k·N, or a factor N, with a kink or jump N, by the sides of N."""
     factors = (arg,) if alone else Mul.make_args(arg)
     inside = [one for one in factors if isinstance(one, KINKS)]
-    found = _sides(inside[0]) if len(inside) == 1 else None
-    if found is None:
+    sides = _sides(inside[0]) if len(inside) == 1 else None
+    if sides is None:
         return None
     k = Mul(*(one for one in factors if one is not inside[0]))
-    difference, *cells = found
+    difference, *cells = sides
     cells = [one if one is UNDEFINED else k * one for one in cells]
     if difference.could_extract_minus_sign():
         difference, cells = -difference, [cells[1], cells[0], *cells[2:]]
@@ -198,8 +198,8 @@ def _sides(node: Expr) -> tuple[Expr, ...] | None:
     condition, *branches = node.args
     if not isinstance(condition, Relational):
         return None
-    chosen = dict(zip("pq", branches, strict=True))
-    return expansion(condition.lhs - condition.rhs), *(chosen[one] for one in CELLS[condition.rel_op])
+    values = dict(zip("pq", branches, strict=True))
+    return expansion(condition.lhs - condition.rhs), *(values[one] for one in CELLS[condition.rel_op])
 
 
 # ---- all rewrites that find a separation ----------------------------------------------------------------------------
@@ -222,8 +222,8 @@ def of_atoms(term: Expr, rewrite: Callable[[Expr], Expr]) -> Expr:
         return atoms.setdefault(node, Dummy(f"atom{len(atoms)}", extended_real=True))
 
     plain = visit(term)
-    made = rewrite(plain)
-    return term if made == plain else made.xreplace({atom: node for node, atom in atoms.items()})
+    result = rewrite(plain)
+    return term if result == plain else result.xreplace({atom: node for node, atom in atoms.items()})
 
 
 @lru_cache(SPELLED)

@@ -17,7 +17,7 @@ from functools import reduce
 from math import comb, prod
 from typing import TypeAlias, TypeVar, final
 
-from sympy import Expr, Integer, Mul, Rational, S, exp
+from sympy import Add, Expr, Integer, Mul, Rational, S, exp
 
 K = TypeVar("K")
 Ratio: TypeAlias = int | Fraction
@@ -35,7 +35,7 @@ class TooLongError(Exception):
     """A product has more terms than it is worth."""
 
 
-def number(value: Ratio) -> Expr:
+def fraction(value: Ratio) -> Expr:
     """An exact number as SymPy writes it."""
     return Integer(value) if isinstance(value, int) else Rational(value.numerator, value.denominator)
 
@@ -44,8 +44,13 @@ def ratio(numerator: Ratio, denominator: Ratio) -> Ratio:
     """An exact quotient."""
     if isinstance(numerator, int) and isinstance(denominator, int) and numerator % denominator == 0:
         return numerator // denominator
-    made = Fraction(numerator) / denominator
-    return made.numerator if made.denominator == 1 else made
+    quotient = Fraction(numerator) / denominator
+    return quotient.numerator if quotient.denominator == 1 else quotient
+
+
+def as_ratio(number: Expr) -> Ratio:
+    """A rational number of SymPy as an exact one."""
+    return ratio(int(number.p), int(number.q))
 
 
 @final
@@ -61,7 +66,7 @@ class Atom:
         """The atom to a power, as SymPy writes it."""
         if exponent == 1:
             return exp(self.base) if self.exponential else self.base
-        return exp(self.base * number(exponent)) if self.exponential else self.base ** number(exponent)
+        return exp(self.base * fraction(exponent)) if self.exponential else self.base ** fraction(exponent)
 
 
 @final
@@ -89,17 +94,25 @@ class Atoms:
         mono = self.monomial(atom, exponent)
         return {(mono, ()) if atom.on_x else ((), mono): 1}
 
+    def value_polynomial(self, value: Expr) -> Polynomial:
+        """A value, or an expression of values alone, as one atom of d."""
+        return self.polynomial(Atom(value, on_x=False, exponential=False))
+
     def expr(self, monomial: Monomial) -> Expr:
         """A monomial as a SymPy expression."""
         if monomial not in self._exprs:
             self._exprs[monomial] = Mul(*(self.list[atom].power(exponent) for atom, exponent in monomial))
         return self._exprs[monomial]
 
+    def vector_expr(self, vector: Vector) -> Expr:
+        """Σ coefficient · monomial as a SymPy expression."""
+        return Add(*(fraction(c) * self.expr(monomial) for monomial, c in vector.items()))
+
     def polynomial_expr(self, poly: Polynomial) -> Expr:
         """A polynomial as a SymPy expression."""
         total: Expr = S.Zero
         for (x, d), c in poly.items():
-            total += number(c) * self.expr(x) * self.expr(d)
+            total += fraction(c) * self.expr(x) * self.expr(d)
         return total
 
 

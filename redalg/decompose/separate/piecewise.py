@@ -57,45 +57,45 @@ def abs_rule(separator: Separating, node: Expr) -> Polynomial:
 
 def extremum_rule(separator: Separating, node: Expr) -> Polynomial:
     """The one argument that is known to exceed the others; without such an argument, what they share is taken out."""
-    kept = dominant(separator, node)
-    if len(kept) == 1:
-        return separator.separate(kept[0])
-    return _take_out_addend(separator, node, kept) or _take_out_factor(separator, node, kept)
+    args = dominant(separator, node)
+    if len(args) == 1:
+        return separator.separate(args[0])
+    return _take_out_addend(separator, node, args) or _take_out_factor(separator, node, args)
 
 
 def dominant(separator: Separating, node: Expr) -> list[Expr]:
     """The arguments without those that another is known to exceed; extrema among them are resolved first."""
     largest = isinstance(node, Max)
-    kept: list[Expr] = []
+    args: list[Expr] = []
     for arg in node.args:
         inner = dominant(separator, arg) if isinstance(arg, Max | Min) and separator.side(arg) == X | D else [arg]
-        kept.append(inner[0] if len(inner) == 1 else arg)
-    for candidate in tuple(kept):  # two that are known to be equal would drop each other: one of them stays
-        others = [other for other in kept if other != candidate]
+        args.append(inner[0] if len(inner) == 1 else arg)
+    for candidate in tuple(args):  # two that are known to be equal would drop each other: one of them stays
+        others = [other for other in args if other != candidate]
         signs = [separator.sign(other - candidate) for other in others]
-        if candidate in kept and any(sign and (sign > 0) == largest for sign in signs):
-            kept = others
-    return kept
+        if candidate in args and any(sign and (sign > 0) == largest for sign in signs):
+            args = others
+    return args
 
 
-def _take_out_addend(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial | None:
+def _take_out_addend(separator: Separating, node: Expr, args: list[Expr]) -> Polynomial | None:
     """max(u + v, w + v) → max(u, w) + v."""
     parts = [(Add(*(t for t in Add.make_args(arg) if separator.side(t) == X)),
-              Add(*(t for t in Add.make_args(arg) if separator.side(t) != X))) for arg in kept]  # fmt: skip
+              Add(*(t for t in Add.make_args(arg) if separator.side(t) != X))) for arg in args]  # fmt: skip
     free = {v for _, v in parts}
     if len(free) != 1 or separator.side(only := free.pop()) != D:
         return None
     return laurent.add(separator.pure(node.func(*(u for u, _ in parts))), separator.pure(only))
 
 
-def _take_out_factor(separator: Separating, node: Expr, kept: list[Expr]) -> Polynomial:
+def _take_out_factor(separator: Separating, node: Expr, args: list[Expr]) -> Polynomial:
     """max(u·h, w·h) → max(u, w)·max(h, 0) + min(u, w)·min(h, 0), and one term if the sign of h is known."""
-    parts = [separator.rank_one(node, one, CLIPS, certain=True) for one in kept if one != 0]
+    parts = [separator.rank_one(node, one, CLIPS, certain=True) for one in args if one != 0]
     scale = parts[0][1]
     ratios = [(h / scale).cancel() for _, h in parts]
     if any(separator.side(ratio) for ratio in ratios):
         raise NotSeparable(node, CLIPS, certain=True)
-    plain = [g * ratio for (g, _), ratio in zip(parts, ratios, strict=True)] + [S.Zero] * (len(parts) < len(kept))
+    plain = [g * ratio for (g, _), ratio in zip(parts, ratios, strict=True)] + [S.Zero] * (len(parts) < len(args))
     swapped = Min if isinstance(node, Max) else Max
     if known := sign_of(scale, separator.facts):
         pick = node.func if known in UP else swapped
@@ -109,8 +109,8 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
     condition, a, b = node.args
     if separator.side(condition) != X | D:
         return laurent.add(_under(separator, condition, a), _under(separator, condition, b, otherwise=True))
-    if (found := relation_truth(separator, condition)) is not None:
-        return laurent.multiply(separator.separate(a if found[0] else b), _truth_of_numbers(separator, S.One, found[1]))
+    if (truth := relation_truth(separator, condition)) is not None:
+        return laurent.multiply(separator.separate(a if truth[0] else b), _truth_of_numbers(separator, S.One, truth[1]))
     holds, fails = indicator_terms(separator, condition), negation(separator, condition)
     first = laurent.multiply(holds, separator.separate(a)) if holds else {}
     return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
@@ -176,8 +176,8 @@ def negation(separator: Separating, condition: Boolean) -> Polynomial:
 
 def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polynomial:
     """[a rel b], or that it fails, if the sign of a − b is known or if a − b = g·h."""
-    if (found := relation_truth(separator, node)) is not None:
-        return _truth_of_numbers(separator, S.One if found[0] != fails else S.Zero, found[1])
+    if (truth := relation_truth(separator, node)) is not None:
+        return _truth_of_numbers(separator, S.One if truth[0] != fails else S.Zero, truth[1])
     strict, flipped = RELATIONS[node.rel_op]
     difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
     g, h = separator.rank_one(node, difference, THRESHOLD, certain=True)

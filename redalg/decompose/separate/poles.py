@@ -120,5 +120,5 @@ def _power(part: Fraction, exponent: int) -> Fraction:
 
 
 def _times(a: list[int], b: list[int]) -> list[int]:
-    made: list[int] = gf_mul(a, b, PRIME, ZZ)
-    return made
+    product: list[int] = gf_mul(a, b, PRIME, ZZ)
+    return product

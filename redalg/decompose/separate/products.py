@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Add, Expr, Mul, S
+from sympy import Expr, Mul, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
@@ -23,7 +23,7 @@ from redalg.decompose.separate.finite import assume_condition
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.expression import UNDEFINED, Axis, Value, Where
-from redalg.expression.contents import free_axes, of_kind, sympy_text, values_of
+from redalg.expression.contents import axes_by_name, free_axes, of_kind, sympy_text, values_of
 from redalg.monoids import monoid
 
 CASES_LIMIT = 8
@@ -40,24 +40,24 @@ class Case:
     h: Expr
 
 
-def mask_cases(term: Expr, separator: Separator, met: tuple[tuple[Boolean, bool], ...] = ()) -> list[Case] | None:
+def mask_cases(term: Expr, separator: Separator, path: tuple[tuple[Boolean, bool], ...] = ()) -> list[Case] | None:
     """A term by the masks of x in it, the outermost first; None where a part is no g(x)·h(d), or of too many parts."""
     if not separator.side(term) & D:
-        return [Case(met, term, S.One)]
+        return [Case(path, term, S.One)]
     masks = [one for one in of_kind(Where, term) if separator.side(one.condition) == X and UNDEFINED not in one.args]
     if not masks:
-        found = _factors(term, separator)
-        return None if found is None else [Case(met, *found)]
+        factors = _factors(term, separator)
+        return None if factors is None else [Case(path, *factors)]
     condition = max(masks, key=lambda one: (one.count_ops(), sympy_text(one))).condition
-    made = list[Case]()
+    cases = list[Case]()
     for truth in (True, False):
         inside = mask_cases(
-            assume_condition(term, condition, separator, truth=truth), separator, (*met, (condition, truth))
+            assume_condition(term, condition, separator, truth=truth), separator, (*path, (condition, truth))
         )
-        if inside is None or len(made) + len(inside) > CASES_LIMIT:
+        if inside is None or len(cases) + len(inside) > CASES_LIMIT:
             return None
-        made += inside
-    return made
+        cases += inside
+    return cases
 
 
 def _factors(part: Expr, separator: Separator) -> tuple[Expr, Expr] | None:
@@ -69,7 +69,7 @@ def _factors(part: Expr, separator: Separator) -> tuple[Expr, Expr] | None:
     if len(columns) != 1:
         return None
     [(d, column)] = columns.items()
-    return Add(*(laurent.number(c) * separator.atoms.expr(x) for x, c in column.items())), separator.atoms.expr(d)
+    return separator.atoms.vector_expr(column), separator.atoms.expr(d)
 
 
 def piecewise_expression(parts: Sequence[tuple[tuple[tuple[Boolean, bool], ...], Expr]], depth: int = 0) -> Expr:
@@ -81,14 +81,14 @@ def piecewise_expression(parts: Sequence[tuple[tuple[tuple[Boolean, bool], ...],
     return Where(condition, *(piecewise_expression(side, depth + 1) for side in sides))
 
 
-def factor_indicator(found: Sequence[Case], h: Expr) -> Expr:
+def factor_indicator(cases: Sequence[Case], h: Expr) -> Expr:
     """1 of the elements with a factor of d, 0 of the others."""
-    return piecewise_expression([(one.conditions, S.One if one.h == h else S.Zero) for one in found])
+    return piecewise_expression([(one.conditions, S.One if one.h == h else S.Zero) for one in cases])
 
 
-def distinct_factors(found: Sequence[Case]) -> list[Expr]:
+def distinct_factors(cases: Sequence[Case]) -> list[Expr]:
     """The factors of d that are not 1, each once."""
-    return [h for h in dict.fromkeys(one.h for one in found) if h is not S.One]
+    return [h for h in dict.fromkeys(one.h for one in cases) if h is not S.One]
 
 
 def count_of(indicator: Expr, separator: Separator) -> Value | None:
@@ -103,12 +103,12 @@ def product_factors(term: Expr, separator: Separator) -> tuple[Expr, Expr, Value
         term: the factor, of x and d.
         separator: tells x from d, and knows what was reduced before.
     """
-    found = mask_cases(term, separator)
-    if found is None or len(distinct_factors(found)) != 1:
+    cases = mask_cases(term, separator)
+    if cases is None or len(distinct_factors(cases)) != 1:
         return None
-    [h] = distinct_factors(found)
-    count = count_of(factor_indicator(found, h), separator)
-    return None if count is None else (piecewise_expression([(one.conditions, one.g) for one in found]), h, count)
+    [h] = distinct_factors(cases)
+    count = count_of(factor_indicator(cases, h), separator)
+    return None if count is None else (piecewise_expression([(one.conditions, one.g) for one in cases]), h, count)
 
 
 def with_counts(cascade: Cascade, reduction: Reduction, separator: Separator) -> Cascade | None:
@@ -120,40 +120,40 @@ def with_counts(cascade: Cascade, reduction: Reduction, separator: Separator) ->
     """
     if reduction.monoid.name != "prod" or not separator.side(reduction.term) & D:
         return None
-    found = mask_cases(reduction.term, separator)
-    if found is None or len(found) < 2 or not (of_d := distinct_factors(found)):
+    cases = mask_cases(reduction.term, separator)
+    if cases is None or len(cases) < 2 or not (of_d := distinct_factors(cases)):
         return None
     if len(of_d) > 1:
-        return _apart(cascade, reduction, found, of_d)
-    number = factor_indicator(found, of_d[0])
+        return _apart(cascade, reduction, cases, of_d)
+    number = factor_indicator(cases, of_d[0])
     if any(one.monoid.name == "sum" and one.term == number for one in cascade.reductions):
         return None
     count = Reduction(f"{reduction.name}_count", monoid("sum"), number, _axes(number, cascade))
     return _without_count(with_reductions(cascade, reduction, [count, reduction], reduction.value))
 
 
-def _apart(cascade: Cascade, reduction: Reduction, found: Sequence[Case], of_d: Sequence[Expr]) -> Cascade:
+def _apart(cascade: Cascade, reduction: Reduction, cases: Sequence[Case], of_d: Sequence[Expr]) -> Cascade:
     """A product for each factor of d; what has none stands beside the first."""
-    made = list[Reduction]()
+    reductions = list[Reduction]()
     for number, h in enumerate(of_d):
-        kept = (h, S.One) if number == 0 else (h,)
-        term = piecewise_expression([(one.conditions, one.g * one.h if one.h in kept else S.One) for one in found])
+        factors = (h, S.One) if number == 0 else (h,)
+        term = piecewise_expression([(one.conditions, one.g * one.h if one.h in factors else S.One) for one in cases])
         name = f"{reduction.name}_{number}"
-        made.append(replace(reduction, name=name, term=term, axes=_axes(term, cascade)))
-    return with_reductions(cascade, reduction, made, Mul(*(one.value for one in made)))
+        reductions.append(replace(reduction, name=name, term=term, axes=_axes(term, cascade)))
+    return with_reductions(cascade, reduction, reductions, Mul(*(one.value for one in reductions)))
 
 
 def _axes(term: Expr, cascade: Cascade) -> tuple[Axis, ...]:
-    return tuple(sorted(free_axes(term) - set(cascade.reduced_axes), key=lambda axis: str(axis.name)))
+    return axes_by_name(free_axes(term) - set(cascade.reduced_axes))
 
 
-def with_reductions(cascade: Cascade, reduction: Reduction, made: Sequence[Reduction], value: Expr) -> Cascade:
+def with_reductions(cascade: Cascade, reduction: Reduction, others: Sequence[Reduction], value: Expr) -> Cascade:
     """The cascade with other reductions in the place of one, and an expression of theirs for its value."""
     meaning = {reduction.value: value} if value != reduction.value else {}
     place = cascade.reductions.index(reduction)
     later = (replace(one, term=one.term.xreplace(meaning)) for one in cascade.reductions[place + 1 :])
     outputs = tuple(replace(one, expr=one.expr.xreplace(meaning)) for one in cascade.outputs)
-    reductions = (*cascade.reductions[:place], *made, *later)
+    reductions = (*cascade.reductions[:place], *others, *later)
     return with_domain(replace(cascade, reductions=reductions, outputs=outputs, domain=S.true))
 
 
@@ -164,5 +164,5 @@ def _without_count(cascade: Cascade) -> Cascade:
     used |= {value for one in cascade.outputs for value in values_of(one.expr)}
     if len(products) > 1:
         return cascade
-    kept = tuple(one for one in cascade.reductions if not one.is_count or one.value in used)
-    return with_domain(replace(cascade, reductions=kept, domain=S.true))
+    reductions = tuple(one for one in cascade.reductions if not one.is_count or one.value in used)
+    return with_domain(replace(cascade, reductions=reductions, domain=S.true))

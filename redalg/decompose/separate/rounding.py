@@ -139,16 +139,16 @@ def overflow_fate(rounding: Rounding) -> str:
 
 def bounds(cascade: Cascade, roundings: Iterable[tuple[Reduction, Rounding]]) -> dict[Reduction, Expr]:
     """By reduction, the most by which its value may differ from the definition's (∞ if no bound is known)."""
-    moved: dict[Value, Expr] = {}
+    moves: dict[Value, Expr] = {}
     result: dict[Reduction, Expr] = {}
     several = tuple(roundings)
     for reduction in cascade.reductions:
         own = {one.cast: one.bound for other, one in several if other == reduction}
-        move = Moves({**own, **moved}, frozenset(cascade.values)).of(live_term(reduction.term, cascade.domain))
+        move = Moves({**own, **moves}, frozenset(cascade.values)).of(live_term(reduction.term, cascade.domain))
         if move != 0:
             kind = {"sum": "sum", "max": "max", "min": "max"}.get(reduction.monoid.name)
             bound = Reduce(kind, move, cascade.reduced_axes) if kind and free_of_infinity(move) else S.Infinity
-            result[reduction] = moved[reduction.value] = bound
+            result[reduction] = moves[reduction.value] = bound
     return result
 
 

@@ -87,7 +87,7 @@ def rational(number: Expr) -> Ratio | None:
     if number.is_Integer:
         return int(number)
     if number.is_Rational:
-        return laurent.ratio(int(number.p), int(number.q))
+        return laurent.as_ratio(number)
     return Fraction(str(number)) if number.is_Float and number.is_finite else None
 
 
@@ -116,8 +116,8 @@ class Separator(Separating):
         if (known := self._sides_of.get(id(node))) is not None:
             return known[1]
         if node not in self._sides:
-            found = D if node in self.values else X if node in self.axes else 0
-            self._sides[node] = found or reduce(or_, map(self.side, node.args), 0)
+            own = D if node in self.values else X if node in self.axes else 0
+            self._sides[node] = own or reduce(or_, map(self.side, node.args), 0)
         self._sides_of[id(node)] = node, self._sides[node]
         return self._sides[node]
 
@@ -161,8 +161,8 @@ class Separator(Separating):
             return laurent.add(*map(self.pure, node.args))
         if node.is_Add and (collected := evaluate_nodes(node)) != node:
             return self.pure(collected)
-        if on_x and (found := as_exponential(node)) is not None:
-            return laurent.multiply(self.exponential(found[0]), self.pure(found[1]))
+        if on_x and (form := as_exponential(node)) is not None:
+            return laurent.multiply(self.exponential(form[0]), self.pure(form[1]))
         if node.is_Add and node.could_extract_minus_sign():
             return laurent.scale(self.atoms.polynomial(Atom(-node, on_x, exponential=False)), -1)
         return self._opaque(node)
@@ -179,8 +179,8 @@ class Separator(Separating):
     def keep_products(self, terms: Iterable[Expr]) -> None:
         """Keep products and powers of x that stand beside values in a sum, x·y − v(d), as generators of their own."""
         for term in terms:
-            found = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
-            self.products |= {found[node]: None for node in sorted(found, key=sympy_text)}
+            wholes = {node: whole for node in of_kind(Add, term) if (whole := self._whole(node)) is not None}
+            self.products |= {wholes[node]: None for node in sorted(wholes, key=sympy_text)}
 
     def _whole(self, node: Expr) -> Expr | None:
         """The product or power of x that stands alone beside what is free of x."""
@@ -199,8 +199,8 @@ class Separator(Separating):
             poly = self.pure(base)
             if len(poly) == 1:
                 [((x, d), c)] = poly.items()
-                raised = (laurent.power_monomial(x, exponent), laurent.power_monomial(d, exponent))
-                return {raised: laurent.whole_power(c, int(exponent))}
+                monomials = (laurent.power_monomial(x, exponent), laurent.power_monomial(d, exponent))
+                return {monomials: laurent.whole_power(c, int(exponent))}
         if exponent.denominator == 1 and base.is_Add and base.could_extract_minus_sign():
             sign = -1 if exponent % 2 else 1
             return laurent.scale(self.atoms.polynomial(Atom(-base, on_x, exponential=False), exponent), sign)
@@ -214,20 +214,20 @@ class Separator(Separating):
         """(E[u]·b·c)^q → E[u]^q · b^q · c^q if b ≥ 0 is known; the rest stays one atom."""
         opened, rest = self._split_sign(base)
         monomial = laurent.power_monomial(opened, exponent)
-        made: Polynomial = {(monomial, ()) if on_x else ((), monomial): 1}
+        polynomial: Polynomial = {(monomial, ()) if on_x else ((), monomial): 1}
         if rest is S.One:
-            return made
-        return laurent.multiply(made, self.atoms.polynomial(Atom(rest, on_x, exponential=False), exponent))
+            return polynomial
+        return laurent.multiply(polynomial, self.atoms.polynomial(Atom(rest, on_x, exponential=False), exponent))
 
     def _split_sign(self, node: Expr) -> tuple[Monomial, Expr]:
         """A product of one side as (what is known to be ≥ 0, the rest)."""
         if len(poly := self.pure(node)) != 1:
             return (), node
         [((x, d), c)] = poly.items()
-        kept = [pair for pair in x + d if self.atoms.list[pair[0]].exponential
-                or is_nonnegative(self.atoms.list[pair[0]].base, self.facts)]  # fmt: skip
-        rest = self.atoms.expr(tuple(one for one in x + d if one not in kept))
-        return tuple(kept), laurent.number(c) * rest
+        nonnegative = [pair for pair in x + d if self.atoms.list[pair[0]].exponential
+                       or is_nonnegative(self.atoms.list[pair[0]].base, self.facts)]  # fmt: skip
+        rest = self.atoms.expr(tuple(one for one in x + d if one not in nonnegative))
+        return tuple(nonnegative), laurent.fraction(c) * rest
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
@@ -249,7 +249,7 @@ class Separator(Separating):
         if isinstance(rest, log) and coefficient.is_Rational:
             return self.separate(Pow(rest.args[0], coefficient))
         if not term.free_symbols:
-            return self.atoms.polynomial(Atom(exp(term), on_x=False, exponential=False))
+            return self.atoms.value_polynomial(exp(term))
         return self._exponential_atom(term, on_x=False)
 
     def _exponential_atom(self, argument: Expr, on_x: bool) -> Polynomial:
@@ -289,13 +289,13 @@ class Separator(Separating):
 
     def _beside_their_extrema(self, x_terms: list[Expr], d_terms: list[Expr]) -> list[tuple[Expr, Expr]]:
         """Pairs q·u, −q·max u of a sum (or min u): each is a generator of its own, beside which nothing is rounded."""
-        found = []
+        pairs = []
         for v in d_terms:
             factor, d = v.as_coeff_Mul()
             kind, term = self.facts.get(d, ("", S.NaN))
             if kind in ("max", "min") and -factor * term in x_terms:
-                found.append((-factor * term, v))
-        return found
+                pairs.append((-factor * term, v))
+        return pairs
 
     def _product(self, factors: Iterable[Expr]) -> Polynomial:
         return laurent.multiply_all(map(self.separate, factors))
@@ -418,8 +418,7 @@ class Separator(Separating):
         weights = {x: laurent.ratio(row.get(lead, 0), first[lead]) for x, row in rows}
         if any({d: first[d] * weights[x] for d in first} != row for x, row in rows):
             raise NotSeparable(node, reason, certain=certain)
-        g = Add(*(laurent.number(weights[x]) * self.atoms.expr(x) for x, _ in rows))
-        return g, Add(*(laurent.number(c) * self.atoms.expr(d) for d, c in first.items()))
+        return self.atoms.vector_expr(weights), self.atoms.vector_expr(first)
 
 
 ADDITION: Mapping[type, tuple[tuple[type, type, int], ...]] = {

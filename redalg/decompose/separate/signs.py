@@ -102,10 +102,10 @@ def _find_sign(expr: Expr, facts: KnownFacts) -> Sign | None:
         return "positive"
     if expr.is_extended_negative:
         return "negative"
-    found = _rule(expr, facts)
-    if found is None and (expr.is_extended_nonnegative or expr.is_extended_nonpositive):
+    sign = _rule(expr, facts)
+    if sign is None and (expr.is_extended_nonnegative or expr.is_extended_nonpositive):
         return "nonnegative" if expr.is_extended_nonnegative else "nonpositive"
-    return found
+    return sign
 
 
 def _rule(expr: Expr, facts: Facts) -> Sign | None:
@@ -146,8 +146,8 @@ def _value(value: Value, facts: Facts) -> Sign | None:
     monoid, term = facts.get(value, ("", value))
     if monoid not in KEEPS_SIGN:
         return None
-    found = sign_of(term, facts)
-    return found if monoid != "prod" or found in UP else None
+    sign = sign_of(term, facts)
+    return sign if monoid != "prod" or sign in UP else None
 
 
 def _weak(sign: Sign | None) -> Sign | None:
@@ -159,8 +159,8 @@ def _product(signs: list[Sign | None]) -> Sign | None:
         return None
     flips = sum(one not in UP for one in signs)
     strict = all(one in ("positive", "negative") for one in signs)
-    made: Sign = "positive" if strict else "nonnegative"
-    return made if flips % 2 == 0 else NEGATED[made]
+    sign: Sign = "positive" if strict else "nonnegative"
+    return sign if flips % 2 == 0 else NEGATED[sign]
 
 
 def _together(signs: list[Sign | None]) -> Sign | None:
@@ -194,10 +194,10 @@ def _power(expr: Pow, facts: Facts) -> Sign | None:
 
 def _extremum(expr: Max | Min, facts: Facts) -> Sign | None:
     signs = [sign_of(arg, facts) for arg in expr.args]
-    wanted: tuple[Sign, Sign] = ("positive", "nonnegative") if isinstance(expr, Max) else ("negative", "nonpositive")
-    decided = next((sign for sign in wanted if sign in signs), None)
+    ends: tuple[Sign, Sign] = ("positive", "nonnegative") if isinstance(expr, Max) else ("negative", "nonpositive")
+    decided = next((sign for sign in ends if sign in signs), None)
     if decided is None and any(-arg in expr.args for arg in expr.args):  # |a|, or −|a|
-        return wanted[1]
+        return ends[1]
     return decided if decided is not None else _together(signs) and _weak(_together(signs))
 
 
@@ -231,15 +231,15 @@ def _search_sign(expr: Add, facts: Facts) -> Sign | None:
         return None
     effort.depth += 1
     try:
-        found = _difference(expr, known) or _sign_by_bounds(expr, known)
+        sign = _difference(expr, known) or _sign_by_bounds(expr, known)
     finally:
         effort.depth -= 1
-    return found
+    return sign
 
 
 def _sign_by_bounds(expr: Add, facts: KnownFacts) -> Sign | None:
-    found = bounded_sign(expr, facts, lambda one: _way(sign_of(one, facts)))
-    return None if not found else "nonnegative" if found > 0 else "nonpositive"
+    way = bounded_sign(expr, facts, lambda one: _way(sign_of(one, facts)))
+    return None if not way else "nonnegative" if way > 0 else "nonpositive"
 
 
 def has_sign_of_numerator(expr: Expr, facts: Facts) -> bool:

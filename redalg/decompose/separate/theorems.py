@@ -258,9 +258,9 @@ def declaration_advice(base: Expr) -> str:
     if isinstance(base, Scalar):
         return f"Declare it: `ra.scalars('{base}', positive=True)`."
     if symbols and all(isinstance(one, Scalar) for one in symbols):
-        taken = {one.name for one in symbols}
-        name = next(name for name in ("beta", "rate", "base", *(f"base_{i}" for i in range(len(taken))))
-                    if name not in taken)  # fmt: skip
+        used = {one.name for one in symbols}
+        name = next(name for name in ("beta", "rate", "base", *(f"base_{i}" for i in range(len(used))))
+                    if name not in used)  # fmt: skip
         return (
             f"Name it: write `{name}` for `{base}`, with `{name} = ra.scalars('{name}', positive=True)`, and pass its "
             "value at the call."

@@ -44,10 +44,10 @@ class Whole:
 
 def rewrite_whole(polynomial: Polynomial, whole: Whole, atoms: Atoms) -> Polynomial:
     """t·(…)^k → t·z^k in every monomial."""
-    made: Polynomial = {}
+    result: Polynomial = {}
     for (x, d), c in polynomial.items():
-        laurent.accumulate(made, (_with(x, whole, atoms), d), c)
-    return made
+        laurent.accumulate(result, (_with(x, whole, atoms), d), c)
+    return result
 
 
 def _with(x: Monomial, whole: Whole, atoms: Atoms) -> Monomial:
@@ -97,7 +97,7 @@ def _exponential(term: Expr, q: Ratio, atoms: Atoms) -> Monomial:
     number, rest = term.as_coeff_Mul()
     if not number.is_Rational:
         number, rest = S.One, term
-    factor = q * laurent.ratio(int(abs(number).p), int(abs(number).q))
+    factor = q * laurent.as_ratio(abs(number))
     return atoms.monomial(Atom(rest if number > 0 else -rest, on_x=True, exponential=True), factor)
 
 

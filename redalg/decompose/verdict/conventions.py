@@ -40,8 +40,8 @@ def weights(decomposition: Decomposition) -> tuple[Expr, ...]:
     >>> weights(fuse(sum(exp(s) * v, axes("n"))).decomposition)
     (s[n],)
     """
-    found = (u for one in decomposition.separations for u in _weights(one))
-    return tuple(dict.fromkeys(found))
+    exponents = (u for one in decomposition.separations for u in _weights(one))
+    return tuple(dict.fromkeys(exponents))
 
 
 def _weights(separation: Separation) -> Iterator[Expr]:
@@ -67,9 +67,9 @@ def extrema_with_factors(decomposition: Decomposition) -> tuple[tuple[Separation
     >>> [factor for _, factor in extrema_with_factors(fuse(max(x / max(Abs(x), n), n)).decomposition)]
     [1/max_0]
     """
-    found = [(separation, {factor for phi in separation.extremal.h for factor in free_parts(phi) if values_of(factor)})
+    pairs = [(separation, {factor for phi in separation.extremal.h for factor in free_parts(phi) if values_of(factor)})
              for separation in decomposition.separations if separation.extremal]  # fmt: skip
-    return tuple((one, factor) for one, factors in found for factor in sorted(factors, key=sympy_text))
+    return tuple((one, factor) for one, factors in pairs for factor in sorted(factors, key=sympy_text))
 
 
 def free_parts(phi: Expr, kind: type[Add | Mul] = Mul) -> Iterator[Expr]:
@@ -92,7 +92,7 @@ def ties(decomposition: Decomposition) -> tuple[tuple[Value, Value], ...]:
     >>> ties(fuse(sum_at_max(x - max(y, n), z, n)).decomposition)
     ((max_0, sum_at_max_0),)
     """
-    cascade, found = decomposition.cascade, dict[tuple[Value, Value], None]()
+    cascade, pairs = decomposition.cascade, dict[tuple[Value, Value], None]()
     attained = {one.value for one in cascade.reductions if one.monoid.name.endswith(("_at_max", "_below_max"))}
     exprs = [*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)]
     for node in (node for expr in exprs for node in of_kind(Add, expr)):
@@ -100,6 +100,6 @@ def ties(decomposition: Decomposition) -> tuple[tuple[Value, Value], ...]:
         sums = sorted(
             attained & {value for one in node.args if one not in lost for value in values_of(one)}, key=sympy_text
         )
-        given = sorted({value for one in lost for value in values_of(one)}, key=sympy_text)
-        found |= {(d, v): None for d in given for v in sums}
-    return tuple(found)
+        values = sorted({value for one in lost for value in values_of(one)}, key=sympy_text)
+        pairs |= {(d, v): None for d in values for v in sums}
+    return tuple(pairs)

@@ -23,12 +23,12 @@ from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.decompose.mapped import map_cascade
 from redalg.decompose.parse.axes import outermost_reductions
-from redalg.decompose.parse.parse import axes_by_name, parse
+from redalg.decompose.parse.parse import parse
 from redalg.decompose.parse.totals import total_of
 from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.errors import InputError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Value
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, values_of
 
 NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
 """Numbers of passes in words."""
@@ -219,30 +219,30 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
         rest = prune_cascade(substitute_tensors(cascade, as_tensors(early)))
         try:
             running = [one.cast for _, one in decompose(rest).roundings if levels.exact]
-            wanted = {value for one in running for value in values_of(one) & levels.of.keys()}
+            blockers = {value for one in running for value in values_of(one) & levels.of.keys()}
             roundings += [one.xreplace(as_values(early)) for one in running]
             if not running:
                 break
         except (NotFusible, Undecided) as why:
             blocked = next(one for one in rest.reductions if one.name == why.reduction)
-            wanted = {earlier for earlier in values_of(blocked.term) & levels.of.keys()
-                      if levels.of[earlier] < levels.of[blocked.value]}  # fmt: skip
+            blockers = {earlier for earlier in values_of(blocked.term) & levels.of.keys()
+                        if levels.of[earlier] < levels.of[blocked.value]}  # fmt: skip
             if blocked.name not in shrunk:
-                wanted = blocking_values(rest, blocked, wanted, exact=levels.exact)
+                blockers = blocking_values(rest, blocked, blockers, exact=levels.exact)
             shrunk.add(blocked.name)
-            if not wanted:
+            if not blockers:
                 raise
-        early |= wanted
+        early |= blockers
     return early | (dependencies(early, cascade) & values_in(rest) & levels.of.keys()), roundings
 
 
-def blocking_values(cascade: Cascade, blocked: Reduction, wanted: set[Value], *, exact: bool) -> set[Value]:
+def blocking_values(cascade: Cascade, blocked: Reduction, candidates: set[Value], *, exact: bool) -> set[Value]:
     """The values that must be tensors for a reduction to separate; the others may be running values."""
-    needed = [one for one in cascade.values if one in wanted]
+    needed = [one for one in cascade.values if one in candidates]
     running = [one.value for one in cascade.reductions if not one.is_count]  # each pass counts for itself
     for value in reversed(needed):
         fewer = [other for other in needed if other != value]
-        tensors = [other for other in running if other not in wanted or other in fewer]
+        tensors = [other for other in running if other not in candidates or other in fewer]
         alone = replace(cascade, outputs=(Output(blocked.name, blocked.value, blocked.axes),))
         tensors.remove(blocked.value)
         if blocking_reduction(prune_cascade(substitute_tensors(alone, as_tensors(tensors))), exact=exact) is None:
@@ -265,36 +265,36 @@ def values_in(cascade: Cascade) -> set[Value]:
 
 def split_cascade(cascade: Cascade, needed: Iterable[Value], roundings: Iterable[Cast] = ()) -> tuple[Cascade, Cascade]:
     """The cascade of the needed values and roundings, and the cascade in which they are tensors of the same names."""
-    wanted = set(needed)
-    given: dict[Expr, Expr] = {**as_tensors(one for one in cascade.values if one in wanted)}
+    early = set(needed)
+    tensors: dict[Expr, Expr] = {**as_tensors(one for one in cascade.values if one in early)}
     rounded = []
     for number, rounding in enumerate(cast for cast in dict.fromkeys(roundings) if rounds_repeatedly(cast, cascade)):
         tensor = Element(Label(free_name(f"rounded_{number}", cascade)), *rounding_axes(rounding, cascade))
         rounded.append(Output(tensor.name, rounding, tensor.indices, carries=True))
-        given[rounding] = tensor
-    second = prune_cascade(extract_producers(substitute_tensors(cascade, given)))
+        tensors[rounding] = tensor
+    second = prune_cascade(extract_producers(substitute_tensors(cascade, tensors)))
     numbers = second.value_tensors()
     values = [Output(reduction.name, as_number(reduction) if reduction.name in numbers else reduction.value,
                      reduction.value.indices)
-              for reduction in cascade.reductions if reduction.value in wanted]  # fmt: skip
+              for reduction in cascade.reductions if reduction.value in early]  # fmt: skip
     used = tuple(one for one in (*values, *rounded) if one.name in second.inputs())
     return prune_cascade(replace(cascade, outputs=used)), second
 
 
 def extract_producers(cascade: Cascade) -> Cascade:
     """The cascade in which reductions of tensors over other axes are producers: no value in them is still running."""
-    found: dict[Expr, Producer] = {}
+    producers: dict[Expr, Producer] = {}
     for expr in (*(one.term for one in cascade.reductions), *(one.expr for one in cascade.outputs)):
         for node in outermost_reductions(expr):
-            if node not in found and not values_of(node):
+            if node not in producers and not values_of(node):
                 name = free_name(
-                    "_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, found.values()
+                    "_".join([node.kind, *(str(axis.name) for axis in node.bound)]), cascade, producers.values()
                 )
                 axes = axes_by_name(free_axes(node))
-                found[node] = Producer(name, axes, parse({name: (node, axes)}))
-    values: dict[Expr, Expr] = {node: one.value for node, one in found.items()}
+                producers[node] = Producer(name, axes, parse({name: (node, axes)}))
+    values: dict[Expr, Expr] = {node: one.value for node, one in producers.items()}
     read = map_cascade(replace(cascade, producers=()), lambda expr: expr.xreplace(values))
-    return replace(read, producers=(*cascade.producers, *found.values()))
+    return replace(read, producers=(*cascade.producers, *producers.values()))
 
 
 def as_number(reduction: Reduction) -> Expr:
@@ -330,27 +330,27 @@ def rounding_axes(cast: Cast, cascade: Cascade) -> tuple[Axis, ...]:
 
 def free_name(name: str, cascade: Cascade, others: Iterable[Producer] = ()) -> str:
     """The name, with underscores appended if a part of the cascade or one of other producers bears it."""
-    taken = {*cascade.inputs(), *(one.name for one in cascade.scalars()), *(one.name for one in cascade.values)}
-    taken |= {one.name for one in (*cascade.producers, *others)}
-    return name if name not in taken else free_name(f"{name}_", cascade, others)
+    used = {*cascade.inputs(), *(one.name for one in cascade.scalars()), *(one.name for one in cascade.values)}
+    used |= {one.name for one in (*cascade.producers, *others)}
+    return name if name not in used else free_name(f"{name}_", cascade, others)
 
 
-def substitute_tensors(cascade: Cascade, given: Mapping[Expr, Expr]) -> Cascade:
+def substitute_tensors(cascade: Cascade, tensors: Mapping[Expr, Expr]) -> Cascade:
     """The cascade with values replaced by tensors, their reductions gone."""
-    reductions = tuple(reduction for reduction in cascade.reductions if reduction.value not in given)
-    return with_domain(map_cascade(replace(cascade, reductions=reductions), lambda expr: expr.xreplace(given)))
+    reductions = tuple(reduction for reduction in cascade.reductions if reduction.value not in tensors)
+    return with_domain(map_cascade(replace(cascade, reductions=reductions), lambda expr: expr.xreplace(tensors)))
 
 
 def prune_cascade(cascade: Cascade) -> Cascade:
     """The cascade without the reductions and producers that no output needs."""
     used = {value for one in cascade.outputs for value in values_of(one.expr)} | values_of(cascade.domain)
-    kept = []
+    reductions = []
     for reduction in reversed(cascade.reductions):
         if reduction.value in used:
-            kept.append(reduction)
+            reductions.append(reduction)
             used |= values_of(reduction.term)
     producers = tuple(one for one in cascade.producers if one.value in used or _feeds(one.value, cascade, used))
-    return replace(cascade, reductions=tuple(reversed(kept)), producers=producers)
+    return replace(cascade, reductions=tuple(reversed(reductions)), producers=producers)
 
 
 def _feeds(value: Value, cascade: Cascade, used: set[Value]) -> bool:

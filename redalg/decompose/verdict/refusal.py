@@ -88,7 +88,7 @@ def has_data_of_any_length(reduction: Reduction, cascade: Cascade) -> bool:
     The theorems say that functions of x at different d are independent, which takes enough of x; the samples show if d
     takes enough values.
     """
-    given = elements_of(reduction.term) | (values_of(reduction.term) - set(cascade.values))
-    data = any(set(cascade.reduced_axes) & free_axes(one) for one in given)
+    inputs = elements_of(reduction.term) | (values_of(reduction.term) - set(cascade.values))
+    data = any(set(cascade.reduced_axes) & free_axes(one) for one in inputs)
     sizes = [axis.size for axis in cascade.reduced_axes if axis.size is not None]
     return data and (len(sizes) < len(cascade.reduced_axes) or prod(sizes) > UNROLL_LIMIT)

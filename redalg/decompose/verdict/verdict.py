@@ -20,7 +20,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Mul, Pow, S, log
+from sympy import Abs, Add, Dummy, Expr, Pow, S, log
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
@@ -39,7 +39,7 @@ from redalg.decompose.separate.choices import of_either_branch
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate.guarded import hides, parts_by_guard
 from redalg.decompose.separate.identities import REWRITES, Rewrite, spellings
-from redalg.decompose.separate.laurent import Atoms, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Atoms, Polynomial
 from redalg.decompose.separate.rounding import Rounding
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.span import Span
@@ -159,41 +159,41 @@ class Decomposition:
         for separated in self.separations:
             if separated.reduction.monoid.name == "sum":
                 rebuilt = Add(*(g * h for g, h in zip(separated.g, separated.h, strict=True)))
-                given = self.separator.atoms.polynomial_expr(separated.polynomial)
-                if (rebuilt - given).expand() != 0:
+                original = self.separator.atoms.polynomial_expr(separated.polynomial)
+                if (rebuilt - original).expand() != 0:
                     raise AssertionError(f"separation of {separated.reduction.name} does not give back its term")
 
 
-def decompose(cascade: Cascade, *, tried: bool = False) -> Decomposition:
+def decompose(cascade: Cascade, *, trial: bool = False) -> Decomposition:
     """Separate every reduction, in order; raise `NotFusible` or `Undecided` at the first that does not separate.
 
-    The cascade may be `tried` in place of another of the same value: then a no is said without evidence, and without a
+    The cascade may be `trial` in place of another of the same value: then a no is said without evidence, and without a
     look at what cancels in the outputs, which is left to the other cascade.
     """
     separator = Separator(cascade.reduced_axes, cascade.values, {}, cascade.domain)
     separator.keep_products(one.term for one in cascade.reductions if one.monoid.name == "sum" and values_of(one.term))
-    made = []
+    separations = []
     for reduction in cascade.reductions:
         if (other := products.with_counts(cascade, reduction, separator)) is not None:
-            return decompose(other, tried=tried)
+            return decompose(other, trial=trial)
         term = live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
         try:
-            made.append(separation(reduction, term, separator))
+            separations.append(separation(reduction, term, separator))
         except NotSeparable as finding:
             if (other := with_known_total(cascade, reduction)) is not None:
-                return decompose(other, tried=tried)
+                return decompose(other, trial=trial)
             if (other := of_either_branch(cascade, reduction, separator)) is not None:
                 with suppress(NotFusible, Undecided):
-                    return decompose(other, tried=True)
-            found = settle_by_rank(reduction, term, finding, separator, cascade, tried=tried)
-            if isinstance(found, Decomposition):
-                return found
-            made.append(found)
+                    return decompose(other, trial=True)
+            result = settle_by_rank(reduction, term, finding, separator, cascade, trial=trial)
+            if isinstance(result, Decomposition):
+                return result
+            separations.append(result)
         if reduction.is_scalar:
             separator.facts[reduction.value] = (reduction.monoid.name, term)
         else:
             separator.others[reduction.value] = reduction
-    return Decomposition(cascade, tuple(made), separator)
+    return Decomposition(cascade, tuple(separations), separator)
 
 
 def separation(reduction: Reduction, term: Expr, separator: Separator, opened: int = 0) -> Separation:
@@ -215,22 +215,22 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
 
 
 def settle_by_rank(
-    reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade, *, tried: bool
+    reduction: Reduction, term: Expr, finding: NotSeparable, separator: Separator, cascade: Cascade, *, trial: bool
 ) -> Separation | Decomposition:
     """Settle a finding by the rank test: return a separation found after rewriting, or raise the verdict.
 
     If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
     audit = rank_audit(reduction, term, separator, cascade)
-    if not tried and audit.test.settles and finding.certain:  # a kink may lie beside all samples
+    if not trial and audit.test.settles and finding.certain:  # a kink may lie beside all samples
         audit = audit.again(rank_summand(reduction, term))
     test = audit.test
     divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
     whole = divided and poles.keeps_pole(term, separator)
     rewrites = REWRITES[whole:] if test.settles else REWRITES[whole or not divided : 2]
-    if (found := separate_rewritten(rewrites, reduction, term, separator, cascade)) is not None:
-        return found
-    if tried:
+    if (result := separate_rewritten(rewrites, reduction, term, separator, cascade)) is not None:
+        return result
+    if trial:
         raise Undecided(reduction.name, finding.text, "")
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
@@ -325,11 +325,11 @@ def separate_rewritten(
     """The separation of another spelling of the term, certified: both agree at every sample to 90 digits."""
     for other in spellings(term, rewrites):
         try:
-            found = separation(reduction, other, separator)
+            result = separation(reduction, other, separator)
         except NotSeparable:
             continue
         if equal_on_samples(term, other, cascade.reduced_axes, cascade.values, separator.facts):
-            return found
+            return result
     return None
 
 
@@ -337,10 +337,10 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
     """Separate a sum: its term as a polynomial."""
     domain = separator.domain
     masked = reduction.term if live_term(reduction.term, domain) == term else term
-    found = parts_by_guard(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
-    if found.keys() == {S.One}:
-        found = {S.One: term}
-    polynomials = {some: separator.separate(live_term(part, domain)) for some, part in found.items()}
+    by_guard = parts_by_guard(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
+    if by_guard.keys() == {S.One}:
+        by_guard = {S.One: term}
+    polynomials = {some: separator.separate(live_term(part, domain)) for some, part in by_guard.items()}
     parts = tuple((some, one) for some, one in polynomials.items() if hides(some, one, separator))
     return Separation(reduction, laurent.add(*polynomials.values()), None, shifts=tuple(separator.shifts),
                       roundings=tuple(separator.roundings), guarded=parts, atoms=separator.atoms)  # fmt: skip
@@ -354,8 +354,8 @@ def minimal(polynomial: Polynomial, atoms: Atoms) -> Written:
         span.add(column)
     for d, column in columns.items():
         for index, c in (span.coordinates(column) or {}).items():
-            h.setdefault(index, []).append(fraction(c) * atoms.expr(d))
-    g = tuple(vector_expr(vector, atoms) for vector in span.basis)
+            h.setdefault(index, []).append(laurent.fraction(c) * atoms.expr(d))
+    g = tuple(map(atoms.vector_expr, span.basis))
     return Written(g, tuple(Add(*h[index]) for index in range(len(g))), "×")
 
 
@@ -365,8 +365,8 @@ def separate_extremum(reduction: Reduction, term: Expr, separator: Separator) ->
     if not separator.side(term) & D:
         slot = Slot(kind, term, Dummy("slot", extended_real=True))
         return Separation(reduction, {}, of_x(term), extremal=Extremal((slot,), slot.symbol, (), ()))
-    found = extremal(kind, term, separator)
-    return Separation(reduction, {}, None, extremal=found)
+    extremum = extremal(kind, term, separator)
+    return Separation(reduction, {}, None, extremal=extremum)
 
 
 def of_x(term: Expr) -> Written:
@@ -374,22 +374,22 @@ def of_x(term: Expr) -> Written:
     return Written((term,), (S.Zero,), "+")
 
 
-def of_extrema(found: Extremal) -> Written:
+def of_extrema(extremum: Extremal) -> Written:
     """g ⊗ h if h is a term or a factor; else h as a function of g."""
-    if len(found.h) == 1:
-        [phi] = found.h
+    if len(extremum.h) == 1:
+        [phi] = extremum.h
         factor, rest = phi.expand().coeff(GENERATOR, 1), phi.expand().coeff(GENERATOR, 0)
         if (phi - factor * GENERATOR - rest).expand() is S.Zero:
-            return Written(found.g, (rest,), "+") if factor is S.One else Written(found.g, (factor,), "×", rest)
-    return Written(found.g, found.h, "∘")
+            return Written(extremum.g, (rest,), "+") if factor is S.One else Written(extremum.g, (factor,), "×", rest)
+    return Written(extremum.g, extremum.h, "∘")
 
 
 def separate_truth(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
     """The extrema of x alone from which the truth of a condition follows."""
     if not separator.side(term) & D:
         return separate_other(reduction, term, separator)
-    found = truth_extremum(reduction.monoid.name, term, separator)
-    return Separation(reduction, {}, Written(found.g, found.h, "∘"), extremal=found)
+    extremum = truth_extremum(reduction.monoid.name, term, separator)
+    return Separation(reduction, {}, Written(extremum.g, extremum.h, "∘"), extremal=extremum)
 
 
 def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -399,15 +399,15 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
     polynomial = separator.separate(term)
     columns = laurent.columns(polynomial)
     if len(columns) != 1:
-        if (found := products.product_factors(term, separator)) is not None:
-            g, h, count = found
+        if (factors := products.product_factors(term, separator)) is not None:
+            g, h, count = factors
             return Separation(reduction, {}, Written((g,), (h,), "^"), count=count)
         reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
         separator.rank_one(term, term, reason, certain=is_analytic(term, separator.side))
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()
-    written = Written((vector_expr(column, separator.atoms),), (separator.atoms.expr(d),), "^")
-    return Separation(reduction, polynomial, written, count=products.count_of(S.One, separator))
+    form = Written((separator.atoms.vector_expr(column),), (separator.atoms.expr(d),), "^")
+    return Separation(reduction, polynomial, form, count=products.count_of(S.One, separator))
 
 
 def separate_other(reduction: Reduction, term: Expr, separator: Separator) -> Separation:
@@ -432,13 +432,3 @@ SEPARATE: dict[str, Callable[[Reduction, Expr, Separator], Separation]] = {
     "any": separate_truth, "all": separate_truth,
 }  # fmt: skip
 """The separation of a term that holds d, by monoid (of a sum's term always); the others: `separate_other`."""
-
-
-def fraction(value: Ratio) -> Expr:
-    """An exact number as SymPy writes it."""
-    return laurent.number(value)
-
-
-def vector_expr(vector: dict[Monomial, Ratio], atoms: Atoms) -> Expr:
-    """Σ coefficient · x-monomial as a SymPy expression."""
-    return Add(*(Mul(fraction(c), atoms.expr(x)) for x, c in vector.items()))

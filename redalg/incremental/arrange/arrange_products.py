@@ -19,7 +19,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.incremental.arrange.orient import orient_products
-from redalg.incremental.fixed import fixed
+from redalg.incremental.fix_pivots import fix_pivots
 from redalg.incremental.form import Accumulator, FusedForm
 from redalg.incremental.remembered import Remembered
 from redalg.strategies.binding import bind_axes, column_axis, ordered_free
@@ -42,7 +42,7 @@ def arrange_products(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
 
 
 def _arrange(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
-    *others, last = (fixed(one, column_axis(one, sizes)) for one in candidates(orient_products(form), sizes))
+    *others, last = (fix_pivots(one, column_axis(one, sizes)) for one in candidates(orient_products(form), sizes))
     for candidate in others:
         try:
             bind_axes(candidate, sizes)
@@ -57,31 +57,31 @@ def candidates(form: FusedForm, sizes: Mapping[str, int]) -> Iterator[FusedForm]
 
     A structure that is joined lane by lane may stand beside plain sums only.
     """
-    by_lane = any(not one.ranked for one in form.structures)
+    by_lane = any(not one.is_ranked for one in form.structures)
     if any(len(one.factors) > 1 for one in form.accumulators) and not by_lane:
         yield form
         pairs = permutations(ordered_free(form), 2)
         for row, column in sorted(pairs, key=lambda pair: -sizes[pair[0].name] * sizes[pair[1].name]):
-            made = by_pair(form, row, column)
-            if made is not None:
-                yield made
+            other = by_pair(form, row, column)
+            if other is not None:
+                yield other
     yield plain(form)
 
 
 def plain(form: FusedForm) -> FusedForm:
     """The form with one factor for every sum."""
-    made = tuple(replace(accumulator, factors=(Mul(*accumulator.factors),)) if len(accumulator.factors) > 1
-                 else accumulator for accumulator in form.accumulators)  # fmt: skip
-    return replace(form, accumulators=made)
+    accumulators = tuple(replace(accumulator, factors=(Mul(*accumulator.factors),)) if len(accumulator.factors) > 1
+                         else accumulator for accumulator in form.accumulators)  # fmt: skip
+    return replace(form, accumulators=accumulators)
 
 
 def by_pair(form: FusedForm, row: Axis, column: Axis) -> FusedForm | None:
     """The form with every sum split by that pair of axes; None if a sum has no such factors, or no sum has two."""
-    made = [split_by(one, row, column) for one in form.accumulators]
-    found = [one for one in made if one is not None]
-    if len(found) < len(made) or not any(len(one.factors) > 1 for one in found):
+    splits = [split_by(one, row, column) for one in form.accumulators]
+    accumulators = [one for one in splits if one is not None]
+    if len(accumulators) < len(splits) or not any(len(one.factors) > 1 for one in accumulators):
         return None
-    return replace(form, accumulators=tuple(found))
+    return replace(form, accumulators=tuple(accumulators))
 
 
 def split_by(accumulator: Accumulator, row: Axis, column: Axis) -> Accumulator | None:

@@ -28,7 +28,7 @@ from redalg.expression.rebuild import with_args
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 from redalg.incremental.stages import Stages
-from redalg.monoids import held_as
+from redalg.monoids import state_monoid
 from redalg.strategies.plan import Problem, shape_of
 
 LIMIT = 2**31
@@ -41,22 +41,22 @@ Runs = list[tuple[int, int]]
 
 def coalesce_axes(stages: Stages, problem: Problem) -> tuple[Stages, Problem]:
     """The stages and the problem with one reduced axis in the place of several; unchanged if there is only one."""
-    while found := [several for form in stages.forms for several in joint_axes(form.cascade)]:
-        stages, problem = _once(stages, problem, found[0])
+    while groups := [several for form in stages.forms for several in joint_axes(form.cascade)]:
+        stages, problem = _once(stages, problem, groups[0])
     return stages, problem
 
 
 def restore_places(stages: Stages) -> Stages:
     """Place outputs of stages where the caller has them: stages that were divided are derived from cascades."""
-    known = {output.name: output for output in stages.returned if output.given}
+    known = {output.name: output for output in stages.outputs if output.caller_axes}
 
     def restore(stage: FusedForm) -> FusedForm:
-        made = tuple(replace(output, given=known[output.name].given, places=known[output.name].places,
-                             once=known[output.name].once)
-                     if output.name in known else output for output in stage.outputs)  # fmt: skip
-        return replace(stage, outputs=made)
+        outputs = tuple(replace(output, caller_axes=known[output.name].caller_axes, places=known[output.name].places,
+                                once=known[output.name].once)
+                        if output.name in known else output for output in stage.outputs)  # fmt: skip
+        return replace(stage, outputs=outputs)
 
-    return stages.mapped(restore) if known else stages
+    return stages.map_forms(restore) if known else stages
 
 
 def joint_axes(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
@@ -71,13 +71,13 @@ def joint_axes(cascade: Cascade) -> Iterator[tuple[Axis, ...]]:
 
 def check_order(reduction: Reduction, cascade: Cascade) -> None:
     """Refuse a reduction whose result depends on the order or the places of its elements."""
-    held = held_as(reduction.monoid)
+    monoid = state_monoid(reduction.monoid)
     place = Symbol("place")
-    lifted = held.lift(*(Symbol(f"x{number}") for number in range(len(held.domains))), place)
-    if not held.commutative or any(part.has(place) for part in lifted):
-        said = " and ".join(map(str, cascade.reduced_axes))
+    lifted = monoid.lift(*(Symbol(f"x{number}") for number in range(len(monoid.domains))), place)
+    if not monoid.commutative or any(part.has(place) for part in lifted):
+        names = " and ".join(map(str, cascade.reduced_axes))
         raise PlanError(
-            f"`{reduction.name}` is a {reduction.monoid} over axes {said} at once, and depends on the order of its "
+            f"`{reduction.name}` is a {reduction.monoid} over axes {names} at once, and depends on the order of its "
             'elements, which the tile program numbers along one axis. Run it with backend="torch", or reduce over '
             "one axis."
         )
@@ -86,31 +86,32 @@ def check_order(reduction: Reduction, cascade: Cascade) -> None:
 def _once(stages: Stages, problem: Problem, several: tuple[Axis, ...]) -> tuple[Stages, Problem]:
     order = in_memory(stages, frozenset(several), several)
     total = prod(problem.sizes[axis.name] for axis in order)
-    said = " and ".join(map(str, order))
+    names = " and ".join(map(str, order))
     if total >= LIMIT:
         raise PlanError(
-            f"axes {said}, which are reduced at once, have {total} elements together, and a kernel numbers fewer than "
+            f"axes {names}, which are reduced at once, have {total} elements together, and a kernel numbers fewer than "
             f'{LIMIT} along one axis. Reduce over one of them first, or run it with backend="torch".'
         )
     name = joint_name(order, stages.loop, problem)
     views = mergeable_dimensions(stages, order)
-    made = _Coalescing(order, Axis(name), problem.sizes, views)
-    result = stages.mapped(made.form)
+    rewrite = _Coalescing(order, Axis(name), problem.sizes, views)
+    result = stages.map_forms(rewrite.form)
     varies = {name, *(axis.name for axis in order)} & problem.varying
-    if made.apart:
+    if rewrite.apart:
         if varies:
             raise PlanError(
-                f"varying: axes {said} are reduced at once and streamed as one axis {name}, and {made.apart[0]} needs "
-                f"them apart, so that a kernel has their sizes as constants. Leave {', '.join(sorted(varies))} out."
+                f"varying: axes {names} are reduced at once and streamed as one axis {name}, and {rewrite.apart[0]} "
+                "needs them apart, so that a kernel has their sizes as constants. "
+                f"Leave {', '.join(sorted(varies))} out."
             )
-        made = _Coalescing(order, Axis(name, total), problem.sizes, views)
-        result = stages.mapped(made.form)
+        rewrite = _Coalescing(order, Axis(name, total), problem.sizes, views)
+        result = stages.map_forms(rewrite.form)
     left = {str(axis) for form in result.forms for axis in form.cascade.axes()}
-    gone = set(map(str, order)) - left if not made.apart else set[str]()
+    gone = set(map(str, order)) - left if not rewrite.apart else set[str]()
     problem = with_views(problem, stages, order, views)
     known = {output.name: output for form in result.forms for output in form.outputs}
-    returned = tuple(known[output.name] for output in stages.returned)
-    return replace(result, given=replace(stages.given, outputs=returned)), replace(
+    returned = tuple(known[output.name] for output in stages.outputs)
+    return replace(result, original=replace(stages.original, outputs=returned)), replace(
         problem,
         sizes={key: size for key, size in problem.sizes.items() if key not in gone} | {name: total},
         together={**problem.together, name: tuple(map(str, order))},
@@ -121,9 +122,9 @@ def _once(stages: Stages, problem: Problem, several: tuple[Axis, ...]) -> tuple[
 def with_views(problem: Problem, stages: Stages, order: tuple[Axis, ...], views: Mapping[str, Runs]) -> Problem:
     """The problem with the shapes of the tensors that have one of the axes, as the kernel takes them."""
     shapes, folded = dict(problem.shapes), dict(problem.views)
-    elements, made = stages.elements, stages.handed_on
+    elements, intermediates = stages.elements, stages.intermediates
     for key in dict.fromkeys(one.name for one in elements if set(order) & free_axes(one)):
-        if key not in {one.name for one in made}:
+        if key not in {one.name for one in intermediates}:
             shape = shapes.get(key) or shape_of(key, elements, problem)
             runs = views.get(key) or [(place, 1) for place in range(len(shape))]
             shapes[key] = tuple(prod(shape[first : first + count]) for first, count in runs)
@@ -135,9 +136,9 @@ def with_views(problem: Problem, stages: Stages, order: tuple[Axis, ...], views:
 
 def joint_name(order: Iterable[Axis], form: FusedForm, problem: Problem) -> str:
     """A free name for the axis that numbers the elements of all the axes: their names, joined."""
-    taken = {*problem.sizes, *problem.dtypes, *(one.name for one in form.outputs), *map(str, form.cascade.scalars())}
+    used = {*problem.sizes, *problem.dtypes, *(one.name for one in form.outputs), *map(str, form.cascade.scalars())}
     name = "_".join(map(str, order))
-    while name in taken:
+    while name in used:
         name += "_"
     return name
 
@@ -158,7 +159,7 @@ def contexts(cascade: Cascade, outer: Axes, several: Axes) -> Iterator[tuple[Ele
 
 def occurrences(stages: Stages, several: Axes) -> Iterator[tuple[Element, Axes]]:
     """The pairs that `contexts` yields, for every stage."""
-    return (found for form in stages.forms for found in contexts(form.cascade, NONE, several))
+    return (pair for form in stages.forms for pair in contexts(form.cascade, NONE, several))
 
 
 def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
@@ -168,12 +169,12 @@ def within(cascade: Cascade, outer: Axes, several: Axes) -> Axes:
 
 def in_memory(stages: Stages, several: Axes, otherwise: tuple[Axis, ...]) -> tuple[Axis, ...]:
     """The axes in the order of the tensor of most dimensions that has them all; `otherwise` if no tensor has."""
-    found = []
+    orders = []
     for element, free in occurrences(stages, several):
         order = tuple(one for one in element.indices if one in several & free)
         if frozenset(order) == several and len(order) == len(several):
-            found.append((-len(element.indices), str(element), order))
-    return min(found)[2] if found else otherwise
+            orders.append((-len(element.indices), str(element), order))
+    return min(orders)[2] if orders else otherwise
 
 
 def mergeable_dimensions(stages: Stages, order: tuple[Axis, ...]) -> dict[str, Runs]:
@@ -183,8 +184,8 @@ def mergeable_dimensions(stages: Stages, order: tuple[Axis, ...]) -> dict[str, R
         numbers = (order.index(index) if isinstance(index, Axis) and index in free and index in order else -1
                    for index in element.indices)  # fmt: skip
         places.setdefault(element.name, set()).add(tuple(numbers))
-    made = {name: runs_of(next(iter(one))) for name, one in places.items() if len(one) == 1}
-    return {name: runs for name, runs in made.items() if any(count > 1 for _, count in runs)}
+    runs_by_name = {name: runs_of(next(iter(one))) for name, one in places.items() if len(one) == 1}
+    return {name: runs for name, runs in runs_by_name.items() if any(count > 1 for _, count in runs)}
 
 
 def runs_of(numbers: Iterable[int]) -> Runs:
@@ -215,7 +216,7 @@ class _Coalescing:
         self.order, self.axis, self.views = order, axis, views
         self.sizes = [int(sizes[one.name]) for one in order]
         self.apart: list[str] = []
-        self.made: dict[tuple[Basic, Axes], Any] = {}
+        self.memo: dict[tuple[Basic, Axes], Any] = {}
 
     # ---- expressions -------------------------------------------------------------------------------------------------
 
@@ -228,9 +229,9 @@ class _Coalescing:
 
     def of(self, node: Any, free: Axes) -> Any:
         """Rewrite an expression in which p stands for the axes `free`."""
-        if (node, free) not in self.made:
-            self.made[node, free] = self._of(node, free)
-        return self.made[node, free]
+        if (node, free) not in self.memo:
+            self.memo[node, free] = self._of(node, free)
+        return self.memo[node, free]
 
     def _of(self, node: Any, free: Axes) -> Any:
         if isinstance(node, Axis):
@@ -277,21 +278,21 @@ class _Coalescing:
 
     # ---- a cascade ---------------------------------------------------------------------------------------------------
 
-    def cascade(self, given: Cascade, outer: Axes) -> Cascade:
+    def cascade(self, cascade: Cascade, outer: Axes) -> Cascade:
         """Rewrite a cascade and its own producers."""
-        free = within(given, outer, frozenset(self.order))
-        own = bool(free & set(given.reduced_axes))
+        free = within(cascade, outer, frozenset(self.order))
+        own = bool(free & set(cascade.reduced_axes))
         return replace(
-            given,
-            axis=self.axis if own else given.axis,
-            inner=() if own else given.inner,
+            cascade,
+            axis=self.axis if own else cascade.axis,
+            inner=() if own else cascade.inner,
             reductions=tuple(replace(reduction, term=self.of(reduction.term, free),
-                                     axes=self.axes(reduction.axes, free)) for reduction in given.reductions),
+                                     axes=self.axes(reduction.axes, free)) for reduction in cascade.reductions),
             producers=tuple(Producer(producer.name, self.axes(producer.axes, free),
-                                     self.cascade(producer.cascade, free)) for producer in given.producers),
+                                     self.cascade(producer.cascade, free)) for producer in cascade.producers),
             outputs=tuple(replace(output, expr=self.of(output.expr, free), axes=self.axes(output.axes, free))
-                          for output in given.outputs),
-            domain=self.of(given.domain, free),
+                          for output in cascade.outputs),
+            domain=self.of(cascade.domain, free),
         )  # fmt: skip
 
     # ---- a form ------------------------------------------------------------------------------------------------------
@@ -316,14 +317,14 @@ class _Coalescing:
 
     def output(self, output: FormOutput, free: Axes) -> FormOutput:
         """Rewrite an output: p is one of its axes if it has them all side by side; else its places are computed."""
-        made = mapped_output(output, lambda node: self.of(node, free))
+        result = mapped_output(output, lambda node: self.of(node, free))
         if not free & set(output.axes):
-            return made
+            return result
         axes = self.axes(output.axes, free)
         numbers = [self.order.index(axis) if axis in free else -1 for axis in output.axes]
         if (0, len(self.order)) in {(numbers[first], count) for first, count in runs_of(numbers)}:
-            return replace(made, axes=axes, given=output.axes)
+            return replace(result, axes=axes, caller_axes=output.axes)
         self.apart.append(f"output `{output.name}`")
         places = tuple(self.digit(self.order.index(axis)) if axis in free else axis for axis in output.axes)
         shared = [Eq(self.digit(place), 0) for place, axis in enumerate(self.order) if axis not in output.axes]
-        return replace(made, axes=axes, given=output.axes, places=places, once=And(*shared))
+        return replace(result, axes=axes, caller_axes=output.axes, places=places, once=And(*shared))

@@ -23,7 +23,7 @@ MOST = 16
 
 def flatten_tensors(form: FusedForm, problem: Problem) -> tuple[FusedForm, Problem]:
     """The form and the problem with such tensors flattened."""
-    shapes, found = dict(problem.shapes), dict[Expr, Expr]()
+    shapes, replacements = dict(problem.shapes), dict[Expr, Expr]()
     for name in form.cascade.inputs():
         elements = [one for one in form.cascade.elements() if one.name == name]
         place = streamed_place(elements, form.cascade.axis)
@@ -33,10 +33,10 @@ def flatten_tensors(form: FusedForm, problem: Problem) -> tuple[FusedForm, Probl
         if not 1 < prod(shape[place + 1 :]) <= MOST:
             continue
         shapes[name] = (*shape[:place], prod(shape[place:]))
-        found |= {one: flat_element(one, place, shape) for one in elements}
-    if not found or form.cascade.producers:
+        replacements |= {one: flat_element(one, place, shape) for one in elements}
+    if not replacements or form.cascade.producers:
         return form, problem
-    return replace_in_form(form, found), replace(problem, shapes=shapes)
+    return replace_in_form(form, replacements), replace(problem, shapes=shapes)
 
 
 def streamed_place(elements: list[Element], streamed: Axis) -> int | None:

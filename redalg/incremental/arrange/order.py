@@ -53,11 +53,11 @@ def _divide(stages: Stages, problem: Problem) -> Rewritten:
     parts = [divide_stages(form, problem.sizes, together=bool(problem.varying)) for form in stages.forms]
     forms = tuple(form for part in parts for form in part.forms)
     place = sum(len(part.forms) for part in parts[: stages.place]) + parts[stages.place].place
-    return Stages(forms, place, stages.given), problem
+    return Stages(forms, place, stages.original), problem
 
 
 def _arrange(stages: Stages, problem: Problem) -> Rewritten:
-    return stages.mapped(partial(arrange_products, sizes=problem.sizes)), problem
+    return stages.map_forms(partial(arrange_products, sizes=problem.sizes)), problem
 
 
 def _restore(stages: Stages, problem: Problem) -> Rewritten:
@@ -72,7 +72,7 @@ def _flatten(stages: Stages, problem: Problem) -> Rewritten:
 
 
 def _prune(stages: Stages, problem: Problem) -> Rewritten:
-    return stages.mapped(prune_extrema), problem
+    return stages.map_forms(prune_extrema), problem
 
 
 REWRITES: tuple[FormRewrite, ...] = (
@@ -107,15 +107,15 @@ def divide_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool) 
     for axis in form.summed_axes:
         if may_unroll(form, axis, sizes[axis.name]):
             form = unroll_axis(form, axis, sizes[axis.name])
-    made = divide_form(form, sizes, partial(tile_of, sizes=sizes), together=together)
-    check_reductions(made.loop)
-    if not fits_one_loop(made.loop, sizes):
-        made = apart(made, partial(fits_one_loop, sizes=sizes))
+    stages = divide_form(form, sizes, partial(tile_of, sizes=sizes), together=together)
+    check_reductions(stages.loop)
+    if not fits_one_loop(stages.loop, sizes):
+        stages = apart(stages, partial(fits_one_loop, sizes=sizes))
     ahead, after = (
         [form for stage in side for form in divide_stages(stage, sizes, together=together).forms]
-        for side in (made.ahead, made.after)
+        for side in (stages.ahead, stages.after)
     )
-    return Stages((*ahead, made.loop, *after), len(ahead), form)
+    return Stages((*ahead, stages.loop, *after), len(ahead), form)
 
 
 def fits_one_loop(form: FusedForm, sizes: Mapping[str, int]) -> bool:

@@ -19,5 +19,5 @@ def prune_extrema(form: FusedForm) -> FusedForm:
     read |= {value for one in form.assignments for value in values_of(one.expr)}
     read |= {value for one in form.outputs for node in (one.expr, one.empty) for value in values_of(node)}
     read |= {value for one in form.accumulators for factor in one.factors for value in values_of(factor)}
-    kept = tuple(one for one in form.extrema if one.value in read)
-    return form if kept == form.extrema else replace(form, extrema=kept)
+    extrema = tuple(one for one in form.extrema if one.value in read)
+    return form if extrema == form.extrema else replace(form, extrema=extrema)

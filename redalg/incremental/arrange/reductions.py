@@ -14,7 +14,7 @@ from redalg.errors import PlanError
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes
 from redalg.incremental.arrange.stages import PRODUCED
-from redalg.incremental.combine.structures import component_symbols, join_of, lifted
+from redalg.incremental.combine.structures import component_symbols, join_of, lift_place
 from redalg.incremental.form import FusedForm, Structure
 from redalg.monoids.table import KNOWN
 
@@ -34,8 +34,8 @@ def _check_integers(structure: Structure, axis: Axis) -> None:
     known = {
         value for own in parts for value, part in zip(own, structure.monoid.components, strict=True) if part.integer
     }
-    for made in (lifted(structure.monoid, structure.operands, axis), join_of(structure.monoid)):
-        for expr, part in zip(made, structure.monoid.components, strict=True):
+    for exprs in (lift_place(structure.monoid, structure.operands, axis), join_of(structure.monoid)):
+        for expr, part in zip(exprs, structure.monoid.components, strict=True):
             if part.integer and not whole(expr, known):
                 raise PlanError(
                     f"component `{part.name}` of {structure.monoid} is an integer, and a kernel would compute `{expr}` "

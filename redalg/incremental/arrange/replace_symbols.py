@@ -17,21 +17,21 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.mapped import map_form
 
 
-def replace_in_form(form: FusedForm, found: Mapping[Expr, Expr]) -> FusedForm:
+def replace_in_form(form: FusedForm, others: Mapping[Expr, Expr]) -> FusedForm:
     """The form with symbols replaced; producers whose values are among them are gone."""
 
     def change(node: Any) -> Any:
-        return node.xreplace(found)
+        return node.xreplace(others)
 
-    return map_form(replace(form, cascade=_without(form.cascade, found)), change)
+    return map_form(replace(form, cascade=_without(form.cascade, others)), change)
 
 
-def replace_in_cascade(cascade: Cascade, found: Mapping[Expr, Expr]) -> Cascade:
+def replace_in_cascade(cascade: Cascade, others: Mapping[Expr, Expr]) -> Cascade:
     """The definition with symbols replaced; producers whose values are among them are gone."""
-    return map_cascade(_without(cascade, found), lambda node: node.xreplace(found))
+    return map_cascade(_without(cascade, others), lambda node: node.xreplace(others))
 
 
-def _without(cascade: Cascade, found: Mapping[Expr, Expr]) -> Cascade:
+def _without(cascade: Cascade, others: Mapping[Expr, Expr]) -> Cascade:
     """The cascade without the producers, at any depth, whose values are replaced."""
-    producers = (one for one in cascade.producers if one.value not in found)
-    return replace(cascade, producers=tuple(replace(one, cascade=_without(one.cascade, found)) for one in producers))
+    producers = (one for one in cascade.producers if one.value not in others)
+    return replace(cascade, producers=tuple(replace(one, cascade=_without(one.cascade, others)) for one in producers))

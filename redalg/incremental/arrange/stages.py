@@ -19,16 +19,16 @@ from math import prod
 from typing import final
 
 from sympy import Abs, And, Eq, Expr, Max, Or, S
-from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Output, Producer
-from redalg.decompose.parse.parse import axes_by_name, parse
+from redalg.decompose.parse.axes import outermost_reductions
+from redalg.decompose.parse.parse import parse
 from redalg.decompose.verdict.passes import prune_cascade
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Value
-from redalg.expression.contents import bound_axes, free_axes, reductions_of, values_of
+from redalg.expression.contents import axes_by_name, bound_axes, free_axes, reductions_of, values_of
 from redalg.incremental.arrange.replace_symbols import replace_in_cascade, replace_in_form
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
@@ -45,10 +45,10 @@ class Division:
     """The stages around a form, as they are found; the `sizes` of its axes decide between two ways."""
 
     def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
-        self.given, self.form, self.sizes = form, form, sizes
+        self.original, self.form, self.sizes = form, form, sizes
         self.ahead, self.after = list[FusedForm](), list[FusedForm]()
-        self.taken = set(names_of(form.cascade)) | {one.name for one in form.slots}
-        self.taken |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
+        self.names = set(names_of(form.cascade)) | {one.name for one in form.slots}
+        self.names |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
 
     # ---- before the loop ---------------------------------------------------------------------------------------------
 
@@ -60,7 +60,7 @@ class Division:
         """
         if not self.form.cascade.producers:
             return
-        by_lane = any(not one.ranked for one in self.form.structures)
+        by_lane = any(not one.is_ranked for one in self.form.structures)
         rows, column = tile_of(self.form)
         self.hoist(*(
             producer for producer in self.form.cascade.producers
@@ -130,8 +130,8 @@ class Division:
         for producer in producers:
             alike.setdefault((producer.axes, frozenset(producer.cascade.reduced_axes)), []).append(producer)
         for group in alike.values():
-            made = self.add_joint_stage(group) or {one.value: self.add_stages_ahead(one) for one in group}
-            self.form = replace_in_form(self.form, made)
+            tensors = self.add_joint_stage(group) or {one.value: self.add_stages_ahead(one) for one in group}
+            self.form = replace_in_form(self.form, tensors)
 
     def add_joint_stage(self, group: Sequence[Producer]) -> dict[Value, Element]:
         """Add the stage that makes the values of several producers, and return the tensors that hold them.
@@ -142,11 +142,11 @@ class Division:
             return {}
         names = {one: self.fresh(one.name) for one in group}
         try:
-            made = online_form(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
+            stage = online_form(decompose(parse({name: (one.definition, one.axes) for one, name in names.items()})))
         except RedalgError:
-            self.taken -= set(names.values())
+            self.names -= set(names.values())
             return {}
-        self.ahead.append(made)
+        self.ahead.append(stage)
         return {one.value: Element(Label(name), *one.axes) for one, name in names.items()}
 
     def add_stages_ahead(self, producer: Producer) -> Element:
@@ -165,59 +165,61 @@ class Division:
                 raise PlanError(f"`{cascade.outputs[0].name}` has no form of one pass: {refusal.reason}") from refusal
         first, *others = cascade.reductions
         name = self.fresh(first.name)
-        found: dict[Expr, Expr] = {first.value: Element(Label(name), *first.axes)}
+        tensors: dict[Expr, Expr] = {first.value: Element(Label(name), *first.axes)}
         single = replace(cascade, reductions=(first,), outputs=(Output(name, first.value, first.axes),))
         return [
             *self.forms_of(single),
-            *self.forms_of(replace_in_cascade(replace(cascade, reductions=tuple(others)), found)),
+            *self.forms_of(replace_in_cascade(replace(cascade, reductions=tuple(others)), tensors)),
         ]
 
     # ---- after the loop ----------------------------------------------------------------------------------------------
 
     def afterwards(self, later: Collection[FormOutput]) -> None:
         """Move outputs into stages after the loop; the loop's own stage gives the values that they read."""
-        wanted = {value for one in later for node in (one.expr, *nothing(one)) for value in values_of(node)}
-        wanted -= {one.value for one in self.form.cascade.producers}
-        found = {value: Element(Label(self.fresh(value.name)), *value.indices) for value in sorted(wanted, key=str)}
-        made = tuple(FormOutput(one.name, value, value.indices, S.false) for value, one in found.items())
-        kept = tuple(one for one in self.form.outputs if one not in later)
+        needs = {value for one in later for node in (one.expr, *nothing(one)) for value in values_of(node)}
+        needs -= {one.value for one in self.form.cascade.producers}
+        tensors = {value: Element(Label(self.fresh(value.name)), *value.indices) for value in sorted(needs, key=str)}
+        values = tuple(FormOutput(one.name, value, value.indices, S.false) for value, one in tensors.items())
+        outputs = tuple(one for one in self.form.outputs if one not in later)
         for output in later:
-            self.after += self.forms_after(output, found)
-        defined = {one.name for one in kept}
+            self.after += self.forms_after(output, tensors)
+        defined = {one.name for one in outputs}
         cascade = replace(
             self.form.cascade, outputs=tuple(one for one in self.form.cascade.outputs if one.name in defined)
         )
-        self.form = replace(self.form, cascade=cascade, outputs=(*kept, *made))
+        self.form = replace(self.form, cascade=cascade, outputs=(*outputs, *values))
 
-    def forms_after(self, output: FormOutput, found: Mapping[Expr, Expr]) -> list[FusedForm]:
+    def forms_after(self, output: FormOutput, tensors: Mapping[Expr, Expr]) -> list[FusedForm]:
         """The stages of one output, which read its values from tensors."""
         alike, along = nothing(output)
-        none = alike.xreplace(found)
-        written = {one.value: one.definition.xreplace(found) for one in self.form.cascade.producers}
-        sums = outermost(output.expr)
+        none = alike.xreplace(tensors)
+        meaning = {one.value: one.definition.xreplace(tensors) for one in self.form.cascade.producers}
+        sums = list(dict.fromkeys(outermost_reductions(output.expr)))
         if output.carries and any(self.form.cascade.axis not in free_axes(one) for one in sums):
-            wanted = {one: self.fresh(f"{output.name}_sum") for one in sums}
-            wanted |= {along: self.fresh("largest")} if isinstance(along, Reduce) else {}
-            held: dict[Expr, Expr] = {node: Element(Label(name), *axes_of(node)) for node, name in wanted.items()}
+            names = {one: self.fresh(f"{output.name}_sum") for one in sums}
+            names |= {along: self.fresh("largest")} if isinstance(along, Reduce) else {}
+            elements: dict[Expr, Expr] = {node: Element(Label(name), *axes_of(node)) for node, name in names.items()}
             stages = list[FusedForm]()
-            for bound in dict.fromkeys(node.bound for node in wanted):
-                group = {name: node for node, name in wanted.items() if node.bound == bound}
-                made = {name: (node.xreplace(found).xreplace(written), axes_of(node)) for name, node in group.items()}
-                stages += self.parse_stages(output, made)
-            expr = output.expr.xreplace(held).xreplace(found)
-            return [*stages, self.elementwise(output, expr, And(none, Eq(held.get(along, S.Zero), 0)))]
-        made = {output.name: (output.expr.xreplace(found).xreplace(written), output.axes)}
+            for bound in dict.fromkeys(node.bound for node in names):
+                group = {name: node for node, name in names.items() if node.bound == bound}
+                exprs = {
+                    name: (node.xreplace(tensors).xreplace(meaning), axes_of(node)) for name, node in group.items()
+                }
+                stages += self.parse_stages(output, exprs)
+            expr = output.expr.xreplace(elements).xreplace(tensors)
+            return [*stages, self.elementwise(output, expr, And(none, Eq(elements.get(along, S.Zero), 0)))]
+        exprs = {output.name: (output.expr.xreplace(tensors).xreplace(meaning), output.axes)}
         if along is not S.Zero:
-            made[self.fresh("largest")] = (along.xreplace(found), axes_of(along))
-        *before, last = self.parse_stages(output, made)
+            exprs[self.fresh("largest")] = (along.xreplace(tensors), axes_of(along))
+        *before, last = self.parse_stages(output, exprs)
         none = And(none, *(Eq(one.expr, 0) for one in last.outputs[1:]))
         first = last.outputs[0]
         return [*before, replace(last, outputs=(replace(first, empty=Or(first.empty, none)),))]
 
-    def parse_stages(self, output: FormOutput, made: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> list[FusedForm]:
+    def parse_stages(self, output: FormOutput, exprs: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> list[FusedForm]:
         """The stages that compute expressions of tensors, which `output` needs."""
         try:
-            return self.forms_of(parse(made))
+            return self.forms_of(parse(exprs))
         except RedalgError as refusal:
             raise PlanError(
                 f"output `{output.name}` reduces reduced values, for which no stage was found: {refusal} "
@@ -226,8 +228,8 @@ class Division:
 
     def elementwise(self, output: FormOutput, expr: Expr, none: Boolean) -> FusedForm:
         """The stage of an output that carries the streamed axis and reduces nothing."""
-        made = Output(output.name, expr, output.axes, carries=True)
-        form = online_form(decompose(prune_cascade(replace(self.form.cascade, reductions=(), outputs=(made,)))))
+        result = Output(output.name, expr, output.axes, carries=True)
+        form = online_form(decompose(prune_cascade(replace(self.form.cascade, reductions=(), outputs=(result,)))))
         return replace(form, outputs=(replace(form.outputs[0], empty=none),))
 
     def result(self, later: Collection[FormOutput]) -> Stages:
@@ -235,21 +237,21 @@ class Division:
         if later:
             self.afterwards(later)
         ahead, after = (tuple(map(self.with_nan, side)) for side in (self.ahead, self.after))
-        return Stages((*ahead, self.form, *after), len(ahead), self.given)
+        return Stages((*ahead, self.form, *after), len(ahead), self.original)
 
     def with_nan(self, stage: FusedForm) -> FusedForm:
         """The stage with NaN for ratios over nothing that are handed on: the policy is for returned outputs."""
-        returned = {one.name for one in self.given.outputs}
+        returned = {one.name for one in self.original.outputs}
         outputs = (one if one.name in returned else replace(one, empty=S.false) for one in stage.outputs)
         return replace(stage, outputs=tuple(outputs))
 
-    def fresh(self, wanted: str) -> str:
+    def fresh(self, stem: str) -> str:
         """Take a name that nothing else has."""
-        name, number = wanted, 0
-        while name in self.taken:
+        name, number = stem, 0
+        while name in self.names:
             number += 1
-            name = f"{wanted}_{number}"
-        self.taken.add(name)
+            name = f"{stem}_{number}"
+        self.names.add(name)
         return name
 
 
@@ -282,7 +284,7 @@ def separate_outputs(form: FusedForm, sizes: Mapping[str, int]) -> Stages:
     return Division(form, sizes).result([output for output in form.outputs if bound_axes(output.expr) & together])
 
 
-def apart(stages: Stages, held: Callable[[FusedForm], bool]) -> Stages:
+def apart(stages: Stages, fits: Callable[[FusedForm], bool]) -> Stages:
     """Split the loop: the first outputs that one loop holds, with the forms of the others after it.
 
     If that splits nothing, return the stages as they are.
@@ -292,7 +294,7 @@ def apart(stages: Stages, held: Callable[[FusedForm], bool]) -> Stages:
         return stages
     groups = list[list[str]]()
     for output in form.outputs:
-        beside = (group for group in groups if held(of_outputs(form, [*group, output.name])))
+        beside = (group for group in groups if fits(of_outputs(form, [*group, output.name])))
         group = next(beside, None)
         if group is None:
             groups.append([output.name])
@@ -345,13 +347,6 @@ def names_of(cascade: Cascade) -> Iterator[str]:
 def axes_of(expr: Expr) -> tuple[Axis, ...]:
     """The axes of an expression, in the order of a tensor that holds it."""
     return axes_by_name(free_axes(expr))
-
-
-def outermost(expr: Basic) -> list[Reduce]:
-    """The reductions of an expression that stand in no other reduction."""
-    if isinstance(expr, Reduce):
-        return [expr]
-    return list(dict.fromkeys(found for one in expr.args for found in outermost(one)))
 
 
 def nothing(output: FormOutput) -> tuple[Boolean, Expr]:

@@ -30,8 +30,8 @@ def may_unroll(form: FusedForm, axis: Axis, length: int) -> bool:
     """Tell if an axis is short, and no tensor that is read or made has it; if not, it is a stage (`stages`)."""
     carried = any(axis in one.axes for one in form.outputs) or any(axis in one.axes for one in form.cascade.producers)
     nodes = [node for one in form.outputs for node in reductions_of(one.expr) if axis in node.bound]
-    written = all(node.bound == (axis,) and node.kind in WRITTEN for node in nodes)
-    return length <= LIMIT and not carried and written
+    can_be_written = all(node.bound == (axis,) and node.kind in WRITTEN for node in nodes)
+    return length <= LIMIT and not carried and can_be_written
 
 
 def unroll_axis(form: FusedForm, axis: Axis, length: int) -> FusedForm:
@@ -64,12 +64,12 @@ class _Unrolling:
 
     def unroll_sums(self, node: Any) -> Any:
         """Σ_j f(j) → f(0) + f(1) + …, and in the same way for the other kinds."""
-        found = {
+        sums = {
             reduction: WRITTEN[reduction.kind](*(self.at(reduction.expr, place) for place in range(self.length)))
             for reduction in reductions_of(node)
             if reduction.bound == (self.axis,)
         }
-        return node.xreplace(found)
+        return node.xreplace(sums)
 
     def form(self, form: FusedForm) -> FusedForm:
         """Write out every part of a form."""

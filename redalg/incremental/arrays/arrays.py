@@ -32,7 +32,7 @@ class ArrayOps(ABC):
         """A context in which 0/0 and similar operations raise no warning: the conventions define their values."""
         return nullcontext()
 
-    def scoped(self, function: Callable[..., Any], scope: Any, *operands: Any) -> Any:
+    def apply(self, function: Callable[..., Any], scope: Any, *operands: Any) -> Any:
         """function(scope, …), where the result depends on the sizes, places or tensors of the scope."""
         return function(scope, *operands)
 
@@ -120,19 +120,19 @@ class ArrayOps(ABC):
     def frexp(self, array: Any) -> tuple[Any, Any]:
         """(m, e) with array = m·2^e and 1/2 ≤ |m| < 1, e in 64-bit integers; e = 0 if an element is 0 or not finite."""
 
-    def scaled(self, mantissa: Any, exponent: Any) -> Any:
+    def ldexp(self, mantissa: Any, exponent: Any) -> Any:
         """m·2^e by two powers of 2: neither leaves the range if the product does not."""
         half = self.functions["floor"](exponent * 0.5)
         two = self.scalar(2.0)
         return mantissa * self.functions["pow"](two, half) * self.functions["pow"](two, exponent - half)
 
-    def lost(self, a: Any, b: Any) -> Any:
+    def addition_error(self, a: Any, b: Any) -> Any:
         """The exact a + b − fl(a + b) (TwoSum); 0 if the sum is not finite."""
         total = a + b
         second = total - a
         return self.where(self.isfinite(total), (a - (total - second)) + (b - second), self.scalar(0.0))
 
-    def powered(self, mantissa: Any, exponent: Any, h: Any, n: Any) -> Any:
+    def times_power(self, mantissa: Any, exponent: Any, h: Any, n: Any) -> Any:
         """m·2^e·h^n from the parts of h = ±b·2^f: as 1/2 ≤ b < 1, |n·log₂ b| ≤ |n|, and is rounded as such.
 
         If h is 0 or not finite, it has no parts: then the powers are computed.
@@ -141,11 +141,11 @@ class ArrayOps(ABC):
         b, f = self.frexp(self.where(usable, self.functions["Abs"](h), self.scalar(1.0)))
         doublings = self.functions["log"](self.wide(b)) * self.wide(n) / math.log(2)
         whole = self.functions["floor"](doublings)
-        made = self.wide(mantissa) * self.functions["pow"](self.scalar(2.0), doublings - whole)
-        made = self.where((h < 0) & (n % 2 == 1), -made, made)
-        made = self.to_compute(self.scaled(made, self.wide(exponent + n * f) + whole))
-        plain = self.scaled(mantissa, self.to_compute(exponent)) * self.functions["pow"](h, self.to_compute(n))
-        return self.where(usable, made, plain)
+        product = self.wide(mantissa) * self.functions["pow"](self.scalar(2.0), doublings - whole)
+        product = self.where((h < 0) & (n % 2 == 1), -product, product)
+        product = self.to_compute(self.ldexp(product, self.wide(exponent + n * f) + whole))
+        plain = self.ldexp(mantissa, self.to_compute(exponent)) * self.functions["pow"](h, self.to_compute(n))
+        return self.where(usable, product, plain)
 
     def cut(self, array: Any, dim: int, start: int, stop: int | None = None, step: int = 1) -> Any:
         """A slice along a dimension."""
@@ -166,9 +166,9 @@ class ArrayOps(ABC):
         if 0 in shape:
             return self.full([1 if place in dims else size for place, size in enumerate(shape)], 0.0)
         arrays = [self.expand(one, [dims.get(place, size) for place, size in enumerate(one.shape)]) for one in arrays]
-        kept = [[place for place, size in enumerate(one.shape) if size > 1 or place in dims] for one in arrays]
+        long = [[place for place, size in enumerate(one.shape) if size > 1 or place in dims] for one in arrays]
         out = [place for place, size in enumerate(shape) if size > 1 and place not in dims]
-        spec = ",".join("".join(LETTERS[place] for place in places) for places in kept)
-        flat = [one.reshape([one.shape[place] for place in places]) for one, places in zip(arrays, kept, strict=True)]
-        made = self.einsum(f"{spec}->{''.join(LETTERS[place] for place in out)}", *flat)
-        return made.reshape([1 if place in dims else size for place, size in enumerate(shape)])
+        spec = ",".join("".join(LETTERS[place] for place in places) for places in long)
+        flat = [one.reshape([one.shape[place] for place in places]) for one, places in zip(arrays, long, strict=True)]
+        product = self.einsum(f"{spec}->{''.join(LETTERS[place] for place in out)}", *flat)
+        return product.reshape([1 if place in dims else size for place, size in enumerate(shape)])

@@ -71,17 +71,17 @@ class Conditioned:
                 first = self.ops.functions["Max"](first, other)
             return first
         if isinstance(node, Reduce):
-            return self._reduced(node)
-        return self._amplified(node)
+            return self._reduction_error(node)
+        return self._function_error(node)
 
-    def _amplified(self, node: Expr) -> Any:
+    def _function_error(self, node: Expr) -> Any:
         """Σ |∂f/∂u|·e(u) + |f| of a function."""
         inner = [Value(Label(f"operand_{place}")) for place in range(len(node.args))]
         opened = node.func(*(value if isinstance(arg, Expr) and values_of(arg) else arg
                              for value, arg in zip(inner, node.args, strict=True)))  # fmt: skip
         known = {value: self.scope.number(arg) for value, arg in zip(inner, node.args, strict=True)
                  if values_of(opened) & {value}}  # fmt: skip
-        scope, total = self.scope.extended(known), self._size(node)
+        scope, total = self.scope.with_values(known), self._size(node)
         for value, arg in zip(inner, node.args, strict=True):
             if value not in known or not values_of(arg) & self.errors.keys():
                 continue
@@ -95,16 +95,16 @@ class Conditioned:
             total = self.ops.where(self.scope.passes(guard), total, self.ops.scalar(0.0))
         return total
 
-    def _reduced(self, node: Reduce) -> Any:
+    def _reduction_error(self, node: Reduce) -> Any:
         if node.kind not in ALIKE or len(node.operands) != 1:
             return self._size(node)
-        made = self.error(node.expr)
-        for axis in node.bound if len(made.shape) else ():
+        error = self.error(node.expr)
+        for axis in node.bound if len(error.shape) else ():
             place = self.scope.place(axis)
-            shape = [self.scope.length(axis) if one == place else size for one, size in enumerate(made.shape)]
+            shape = [self.scope.length(axis) if one == place else size for one, size in enumerate(error.shape)]
             kind = "sum" if node.kind == "sum" else "max"
-            made = self.ops.reduce(kind, self.ops.expand(made, shape), place)
-        return made
+            error = self.ops.reduce(kind, self.ops.expand(error, shape), place)
+        return error
 
     def _size(self, expr: Expr) -> Any:
         return self._absolute(self.scope.number(expr))

@@ -73,7 +73,7 @@ class Scope:
         """The same scope over other ranges, with fresh values."""
         return replace(self, ranges={**self.ranges, **ranges}, values=values or {}, memo={}, live=None)
 
-    def extended(self, values: dict[Value, Any]) -> Scope:
+    def with_values(self, values: dict[Value, Any]) -> Scope:
         """The same scope with more values and a copy of the memo: results that read new values stay in the copy."""
         return replace(self, values={**self.values, **values}, memo=dict(self.memo))
 
@@ -107,22 +107,22 @@ class Scope:
 
     def number(self, node: Expr) -> Any:
         """The value of a node in the compute dtype."""
-        made = self.evaluate(node)
-        return made if self.ops.is_float(made) and not self.far else self.ops.to_compute(made)
+        array = self.evaluate(node)
+        return array if self.ops.is_float(array) and not self.far else self.ops.to_compute(array)
 
-    def unrounded(self, node: Expr) -> Any:
+    def number_before_rounding(self, node: Expr) -> Any:
         """The value of a node as a number; if it is made of far places, it is not yet rounded to the compute dtype."""
         return self._float(self.evaluate(node))
 
     def at(self, node: Basic, precision: Precision) -> Any:
         """The value of a node, kept at a precision."""
-        made = self.evaluate(node)
+        array = self.evaluate(node)
         if precision is Precision.COMPUTE:
-            return self.ops.to_compute(made)
+            return self.ops.to_compute(array)
         if precision is Precision.OWN:
-            return made
-        made = self._float(made)
-        return self.ops.wide(made) if precision is Precision.DOUBLE else made
+            return array
+        array = self._float(array)
+        return self.ops.wide(array) if precision is Precision.DOUBLE else array
 
     @property
     def far(self) -> bool:
@@ -148,22 +148,22 @@ class Scope:
         return self._full(shape, float(node))
 
     def _axis(self, node: Axis) -> Any:
-        return self.ops.scoped(Scope._places, self, node)
+        return self.ops.apply(Scope._places, self, node)
 
     def _places(self, node: Axis) -> Any:
         start, stop = self.ranges[node]
         return self.ops.arange(start, stop).reshape([stop - start if one == node else 1 for one in self.axes])
 
     def _extent(self, node: Extent) -> Any:
-        return self.ops.scoped(Scope._size, self, node)
+        return self.ops.apply(Scope._size, self, node)
 
     def _size(self, node: Extent) -> Any:
         return (self.ops.arange(0, 1) + self.extents[node.name]).reshape([1] * len(self.axes))
 
     def _scalar(self, node: Scalar) -> Any:
-        return self.ops.scoped(Scope._given, self, node)
+        return self.ops.apply(Scope._scalar_value, self, node)
 
-    def _given(self, node: Scalar) -> Any:
+    def _scalar_value(self, node: Scalar) -> Any:
         value = self.scalars[node.name]
         if node.is_integer and is_whole(value):
             return self._constant(Integer(int(value)))
@@ -178,7 +178,7 @@ class Scope:
     def _add(self, node: Add) -> Any:
         terms = sorted(node.args, key=_varies)
         if len(terms) > 2 and not node.has(Element) and sum(one.has(Value) for one in terms) > 2:
-            return self._compensated(terms)
+            return self._compensated_sum(terms)
         return self._placed_sum(terms) if self.far else self._fold(lambda a, b: a + b, terms)
 
     def _placed_sum(self, terms: Sequence[Expr]) -> Any:
@@ -190,11 +190,11 @@ class Scope:
         if whole is None or rest is None:
             return whole if rest is None else rest
         floor_of = self.ops.functions["floor"](rest)
-        held = self.ops.functions["Abs"](floor_of) <= 2.0**62  # else, and of NaN, the integers lie below its digits
-        floor_of = self.ops.where(held, floor_of, self.ops.wide(self.ops.scalar(0.0)))
+        fits = self.ops.functions["Abs"](floor_of) <= 2.0**62  # else, and of NaN, the integers lie below its digits
+        floor_of = self.ops.where(fits, floor_of, self.ops.wide(self.ops.scalar(0.0)))
         return self.ops.wide(whole + self.ops.integer(floor_of)) + (rest - floor_of)
 
-    def _compensated(self, terms: Sequence[Expr]) -> Any:
+    def _compensated_sum(self, terms: Sequence[Expr]) -> Any:
         """Add reduced values and the digits that each addition loses: large values may cancel beside a small one.
 
         Source: Neumaier (1974).
@@ -202,11 +202,11 @@ class Scope:
         total, *rest = (self._float(self.evaluate(one)) for one in terms)
         absolute, lost = self.ops.functions["Abs"], self.ops.scalar(0.0)
         for term in rest:
-            made = total + term
+            after = total + term
             lost = lost + self.ops.where(
-                absolute(total) >= absolute(term), (total - made) + term, (term - made) + total
+                absolute(total) >= absolute(term), (total - after) + term, (term - after) + total
             )
-            total = made
+            total = after
         return self.ops.where(self.ops.isfinite(lost), total + lost, total)
 
     def _mul(self, node: Mul) -> Any:
@@ -217,11 +217,11 @@ class Scope:
         guards = [arg for arg in above if is_indicator(arg)]
         plain = [arg for arg in above if arg not in guards]
         top = self._times(plain) if plain else self._constant(S.One)
-        top = self._weighed(top, plain)
-        made = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
+        top = self._drop_zero_weights(top, plain)
+        product = self._float(top) / self._float(self._fold(lambda a, b: a * b, below)) if below else top
         for guard in guards:  # 0 where the mask is off, whatever lies there
-            made = self.ops.where(self.passes(guard), self._float(made), self.ops.scalar(0.0))
-        return made
+            product = self.ops.where(self.passes(guard), self._float(product), self.ops.scalar(0.0))
+        return product
 
     def _times(self, factors: Sequence[Expr]) -> Any:
         """The product of factors; if its integers may leave the range of 64 bits, it is rounded."""
@@ -230,10 +230,10 @@ class Scope:
             largest = [max(1, abs(int(array.max())), abs(int(array.min()))) for array in arrays
                        if not self.ops.is_float(array) and 0 not in array.shape]  # fmt: skip
             if prod(largest) >= 2**63:
-                made = self._float(arrays[0])
+                product = self._float(arrays[0])
                 for array in arrays[1:]:
-                    made = made * self._float(array)
-                return made
+                    product = product * self._float(array)
+                return product
         return self._fold(lambda a, b: a * b, factors)
 
     def passes(self, indicator: Where) -> Any:
@@ -241,16 +241,16 @@ class Scope:
         holds = self.evaluate(indicator.condition)
         return holds if indicator.args[1] is S.One else ~holds
 
-    def _weighed(self, product: Any, factors: Sequence[Expr]) -> Any:
+    def _drop_zero_weights(self, product: Any, factors: Sequence[Expr]) -> Any:
         """Set a product to 0 where a factor is 0 beside log 0, or beside a sum that holds log 0: it does not count."""
-        made = product
+        result = product
         for log_factor in (one for one in factors if one.has(log) and one.has(Element, Value)):
             infinite = self.number(log_factor) == -float("inf")
             for other in factors:
                 if other is not log_factor and other.has(Element, Value):
                     nothing = (self.number(other) == 0) & infinite
-                    made = self.ops.where(nothing, self.ops.scalar(0.0), made)
-        return made
+                    result = self.ops.where(nothing, self.ops.scalar(0.0), result)
+        return result
 
     def _fold(self, operation: Any, nodes: Sequence[Expr]) -> Any:
         arrays = [self.evaluate(node) for node in nodes]
@@ -269,21 +269,21 @@ class Scope:
         return self.ops.wide(array) if self.far else self.ops.to_compute(array)
 
     def _pow(self, node: Pow) -> Any:
-        base, exponent = self.unrounded(node.base), node.exp
+        base, exponent = self.number_before_rounding(node.base), node.exp
         if exponent.is_Integer and 0 < abs(int(exponent)) <= 8:
-            made = base
+            power = base
             for _ in range(abs(int(exponent)) - 1):
-                made = made * base
-            return made if exponent > 0 else 1 / made
+                power = power * base
+            return power if exponent > 0 else 1 / power
         if exponent in (S.Half, -S.Half):
             root = self.ops.functions["sqrt"](base)
             return root if exponent > 0 else 1 / root
-        return self.ops.functions["pow"](base, self.unrounded(exponent))
+        return self.ops.functions["pow"](base, self.number_before_rounding(exponent))
 
     def _floor(self, node: floor) -> Any:
         above, below = map(self.evaluate, node.args[0].as_numer_denom())
         if self.ops.is_float(above) or self.ops.is_float(below):
-            return self.ops.functions["floor"](self.unrounded(node.args[0]))
+            return self.ops.functions["floor"](self.number_before_rounding(node.args[0]))
         return above // below
 
     def _mod(self, node: Mod) -> Any:
@@ -293,11 +293,11 @@ class Scope:
         factor = node.args[0].coeff(log(2)) if node.args[0].is_Mul else S.Zero
         if factor != 0 and factor.has(floor, ceiling):  # an exact power of 2 of an integer
             return self.ops.functions["pow"](self.ops.scalar(2.0), self.number(factor))
-        made = self.ops.exp(self.unrounded(node.args[0]))
+        power = self.ops.exp(self.number_before_rounding(node.args[0]))
         terms = infinite_terms(node.args[0])
         for term in terms if node.args[0].is_Add or len(terms) > 1 else ():
-            made = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), made)
-        return made
+            power = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), power)
+        return power
 
     def _where(self, node: Where) -> Any:
         condition = self.evaluate(node.condition)
@@ -314,14 +314,14 @@ class Scope:
 
     def _relation(self, node: Relational) -> Any:
         if node.has(Scalar) and not node.has(Element, Value):
-            return self.ops.scoped(Scope._of_places, self, node)
-        return self._compared(node)
+            return self.ops.apply(Scope._of_places, self, node)
+        return self._compare(node)
 
     def _of_places(self, node: Relational) -> Any:
         """A relation of places and scalars alone, in float64."""
-        return replace(self, memo={}, exact=True)._compared(node)
+        return replace(self, memo={}, exact=True)._compare(node)
 
-    def _compared(self, node: Relational) -> Any:
+    def _compare(self, node: Relational) -> Any:
         left, right = self.evaluate(node.lhs), self.evaluate(node.rhs)
         if self.ops.is_float(left) != self.ops.is_float(right):
             left, right = self._float(left), self._float(right)
@@ -341,10 +341,10 @@ class Scope:
         return zero == 0 if node == S.true else zero != 0
 
     def _cast(self, node: Cast) -> Any:
-        made = self.evaluate(node.args[0])
-        if node.dtype == "int64" and not self.ops.is_float(made):
-            return made
-        return self.ops.round_to(self._float(made), node.dtype)
+        array = self.evaluate(node.args[0])
+        if node.dtype == "int64" and not self.ops.is_float(array):
+            return array
+        return self.ops.round_to(self._float(array), node.dtype)
 
     def _running_cast(self, node: RunningCast) -> Any:
         g, h = (self.number(one) for one in node.args[:2])
@@ -352,43 +352,43 @@ class Scope:
         h = self.ops.where(usable, h, self.ops.scalar(1.0))
         return self.ops.round_to(g * h, node.dtype) / h
 
-    def _powered(self, node: Powered) -> Any:
+    def _times_power(self, node: Powered) -> Any:
         mantissa, exponent, h, n = node.args  # of the integers large ones cancel
-        return self.ops.powered(self.number(mantissa), self.evaluate(exponent), self.number(h), self.evaluate(n))
+        return self.ops.times_power(self.number(mantissa), self.evaluate(exponent), self.number(h), self.evaluate(n))
 
     def _let(self, node: Let) -> Any:
         return self.evaluate(node.expr)
 
     def _reduce(self, node: Reduce) -> Any:
-        return self.ops.scoped(partial(Scope._over_bound, node=node), self, self.number(node.expr))
+        return self.ops.apply(partial(Scope._over_bound, node=node), self, self.number(node.expr))
 
-    def _over_bound(self, made: Any, node: Reduce) -> Any:
+    def _over_bound(self, array: Any, node: Reduce) -> Any:
         for axis in node.bound:
             place = self.place(axis)
-            shape = [self.length(axis) if one == place else size for one, size in enumerate(made.shape)]
+            shape = [self.length(axis) if one == place else size for one, size in enumerate(array.shape)]
             if self.length(axis) == 0:
                 shape[place] = 1
-                made = self.ops.full(shape, float(MONOIDS[node.kind].identity))
+                array = self.ops.full(shape, float(MONOIDS[node.kind].identity))
             else:
-                made = self.ops.reduce(node.kind, self.ops.expand(made, shape), place)
-        return made
+                array = self.ops.reduce(node.kind, self.ops.expand(array, shape), place)
+        return array
 
     # ---- elements ----------------------------------------------------------------------------------------------------
 
     def _element(self, node: Element) -> Any:
         plain = [index for index in node.indices if isinstance(index, Axis)]
         if len(set(plain)) == len(plain) and node.is_plain:
-            return self.ops.scoped(View(node, self.axes), self)
+            return self.ops.apply(View(node, self.axes), self)
         indices = map(self.evaluate, node.indices)
-        return self.ops.scoped(partial(Scope._gathered, node), self, self.live, *indices)
+        return self.ops.apply(partial(Scope._gather, node), self, self.live, *indices)
 
     @staticmethod
-    def _gathered(node: Element, scope: Scope, live: Any, *indices: Any) -> Any:
+    def _gather(node: Element, scope: Scope, live: Any, *indices: Any) -> Any:
         """The elements of a tensor at computed indices."""
         tensor = scope.tensors[node.name]
         places = replace(scope, live=live).checked_indices(tensor, node, indices)
-        made = tensor[tuple(places)] if places else tensor.reshape([1] * len(scope.axes))
-        return scope.ops.to_compute(made) if scope.ops.is_float(made) else made
+        array = tensor[tuple(places)] if places else tensor.reshape([1] * len(scope.axes))
+        return scope.ops.to_compute(array) if scope.ops.is_float(array) else array
 
     def checked_indices(self, tensor: Any, node: Element, places: Sequence[Any] | None = None) -> list[Any]:
         """Clipped index arrays of a gather; the index of an element that counts must not leave its dimension.
@@ -427,7 +427,7 @@ RULES: tuple[tuple[Any, Any], ...] = (
     (Relational, Scope._relation), ((And, Or, Not), Scope._boolean), (type(S.true), Scope._truth),
     (type(S.false), Scope._truth), (Cast, Scope._cast), (Let, Scope._let), (Reduce, Scope._reduce),
     (RunningCast, Scope._running_cast),
-    (Powered, Scope._powered),
+    (Powered, Scope._times_power),
     (floor, Scope._floor), (Mod, Scope._mod),
     (Expr, lambda scope, node: scope._constant(node) if node.is_number else _function(scope, node)),
 )  # fmt: skip
@@ -441,5 +441,5 @@ def _function(scope: Scope, node: Expr) -> Any:
         raise InputError(
             f"`{node}`: redalg cannot evaluate `{name}`. Write it by exp, log, sqrt, tanh, Abs and the like."
         )
-    made = scope.ops.functions[name](*(scope.unrounded(arg) for arg in node.args))
-    return made if scope.ops.is_float(made) or name == "Exponent" else scope.ops.to_compute(made)
+    array = scope.ops.functions[name](*(scope.number_before_rounding(arg) for arg in node.args))
+    return array if scope.ops.is_float(array) or name == "Exponent" else scope.ops.to_compute(array)

@@ -32,18 +32,18 @@ from redalg.incremental.remembered import Remembered
 Slots = dict[Value, Any]
 
 
-def run_program(program: Program, scope: Scope, given: Mapping[Value, Any]) -> Slots:
+def run_program(program: Program, scope: Scope, values: Mapping[Value, Any]) -> Slots:
     """The results of a program over the scope's ranges, from the values that it is given."""
     if scope.far:
-        return run_lines(program, scope, given)
-    arrays = list(map(given.__getitem__, program.inputs))
+        return run_lines(program, scope, values)
+    arrays = list(map(values.__getitem__, program.inputs))
     tape = tape_of(program, scope, arrays)
     return dict(zip(program.results, tape.run(scope, arrays), strict=True))
 
 
-def run_lines(program: Program, scope: Scope, given: Mapping[Value, Any]) -> Slots:
+def run_lines(program: Program, scope: Scope, values: Mapping[Value, Any]) -> Slots:
     """The same, line by line."""
-    plain = scope.over({}, dict(given))
+    plain = scope.over({}, dict(values))
     live, masks = plain, program.domain is not S.true
     for let in program.lets:
         if masks and values_of(program.domain) <= plain.values.keys():  # producers of the mask are made before it
@@ -76,8 +76,8 @@ def record_tape(program: Program, scope: Scope, arrays: list[Any]) -> Tape:
     first = (slice(0, 1),) * len(scope.axes)
     sample = scope.over({axis: (start, min(stop, start + 1)) for axis, (start, stop) in scope.ranges.items()})
     recorder = Recorder(scope.ops, sample, [array[first] for array in arrays])
-    given = dict(zip(program.inputs, recorder.inputs, strict=True))
-    results = run_lines(program, replace(sample, ops=recorder), given)
+    values = dict(zip(program.inputs, recorder.inputs, strict=True))
+    results = run_lines(program, replace(sample, ops=recorder), values)
     return recorder.tape(list(results.values()))
 
 
@@ -86,25 +86,25 @@ def run_let(let: Let, scope: Scope) -> None:
     if isinstance(let, Assign):
         scope.values[let.value] = scope.at(let.expr, let.precision)
     elif isinstance(let, Fold):
-        scope.values[let.value] = _folded(let.folding, scope)
+        scope.values[let.value] = _fold(let.folding, scope)
     elif isinstance(let, Gather):
         parts = zip(let.parts, let.structure.monoid.components, strict=True)
         arrays = [scope.evaluate(part) if component.integer else scope.number(part) for part, component in parts]
-        made = scope.ops.scoped(partial(fold_elements, let), scope, *arrays)
-        scope.values.update(zip(let.values, scope.ops.several(len(let.values), made), strict=True))
+        element = scope.ops.apply(partial(fold_elements, let), scope, *arrays)
+        scope.values.update(zip(let.values, scope.ops.several(len(let.values), element), strict=True))
     elif isinstance(let, Join):
-        made = scope.ops.scoped(partial(join_elements, let), scope, *map(scope.evaluate, (*let.first, *let.second)))
-        scope.values.update(zip(let.values, scope.ops.several(len(let.values), made), strict=True))
+        element = scope.ops.apply(partial(join_elements, let), scope, *map(scope.evaluate, (*let.first, *let.second)))
+        scope.values.update(zip(let.values, scope.ops.several(len(let.values), element), strict=True))
 
 
-def _folded(folding: Folding, scope: Scope) -> Any:
+def _fold(folding: Folding, scope: Scope) -> Any:
     places, kind = scope.dims(folding.axes), folding.kind
     if kind in ("count", "any"):
         [condition] = map(scope.evaluate, folding.factors)
-        return scope.ops.scoped(count_along(places) if kind == "count" else some_along(places), scope, condition)
+        return scope.ops.apply(count_along(places) if kind == "count" else some_along(places), scope, condition)
     factors = [scope.at(factor, folding.precision) for factor in folding.factors]
     fold = contract_along(places) if len(factors) > 1 else fold_along(kind, places, float(folding.identity))
-    return scope.ops.scoped(fold, scope, *factors)
+    return scope.ops.apply(fold, scope, *factors)
 
 
 @final
@@ -130,9 +130,9 @@ class Executor:
 
     def finish(self, scope: Scope, slots: Slots) -> dict[str, Any]:
         """The outputs of a state that carry no reduced axis, each with one dimension per axis."""
-        return self.outputs(scope, self.resolved(scope, slots), carries=False)
+        return self.outputs(scope, self.finish_values(scope, slots), carries=False)
 
-    def resolved(self, scope: Scope, slots: Slots) -> Slots:
+    def finish_values(self, scope: Scope, slots: Slots) -> Slots:
         """The values that `finish` knows: the slots, the pivots, and every value that it assigns."""
         return run_program(self.programs.of(finish_program), scope, slots)
 
@@ -144,12 +144,12 @@ class Executor:
 
     def conditions(self, scope: Scope, values: Slots, *, carries: bool) -> dict[str, Any]:
         """κ of the outputs that `outputs` returns for the same arguments (`conditioned`)."""
-        wanted = [one for one in self.form.outputs if one.carries is carries]
-        used = {value for one in wanted for value in values_of(one.expr)}
+        outputs = [one for one in self.form.outputs if one.carries is carries]
+        used = {value for one in outputs for value in values_of(one.expr)}
         read = used & {producer.value for producer in self.form.cascade.producers} - values.keys()
         known = {**produce(self.form.cascade, scope), **values} if read else values
         conditioned = Conditioned(self.form, scope.over({}, known))
-        return {one.name: conditioned.of(one) for one in wanted}
+        return {one.name: conditioned.of(one) for one in outputs}
 
 
 def interpret_cascade(cascade: Cascade, scope: Scope) -> dict[str, Any]:

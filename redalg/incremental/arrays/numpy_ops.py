@@ -30,8 +30,8 @@ class NumpyOps(ArrayOps):
         self.functions = {
             **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
             "sqrt": np.sqrt, "pow": np.power, "where": np.where,
-            "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
-            "IsNaN": np.isnan, "Lost": self.lost,
+            "Scaled": self.ldexp, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
+            "IsNaN": np.isnan, "Lost": self.addition_error,
         }  # fmt: skip
 
     def quiet(self) -> AbstractContextManager[Any]:
@@ -95,11 +95,11 @@ class NumpyOps(ArrayOps):
         return np.argmax(array, axis=dim, keepdims=True)
 
     def order(self, array: Any, dim: int, *, descending: bool) -> Any:
-        made = np.argsort(-array if descending else array, axis=dim, kind="stable")
+        places = np.argsort(-array if descending else array, axis=dim, kind="stable")
         if not descending or not self.is_float(array):
-            return made
-        numbers = ~np.isnan(np.take_along_axis(array, made, dim))
-        return np.take_along_axis(made, np.argsort(numbers, axis=dim, kind="stable"), dim)
+            return places
+        numbers = ~np.isnan(np.take_along_axis(array, places, dim))
+        return np.take_along_axis(places, np.argsort(numbers, axis=dim, kind="stable"), dim)
 
     def take(self, array: Any, positions: Any, dim: int) -> Any:
         return np.take_along_axis(array, positions, dim)

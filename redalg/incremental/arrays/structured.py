@@ -44,7 +44,7 @@ class Layout:
     k: int = 1
 
     @property
-    def numbered(self) -> int:
+    def place_dim(self) -> int:
         """The dimension along which an element's own places lie."""
         return self.dim if self.place is None else self.place
 
@@ -81,24 +81,24 @@ def fold_elements(let: Gather, scope: Scope, *arrays: Any) -> Element:
 
 def empty(monoid: Monoid, lies: Layout, shape: list[int]) -> Element:
     """The identity of a monoid, over the other dimensions of a shape."""
-    shape = [lies.k if dim == lies.numbered else 1 if dim == lies.dim else size for dim, size in enumerate(shape)]
-    made = []
+    shape = [lies.k if dim == lies.place_dim else 1 if dim == lies.dim else size for dim, size in enumerate(shape)]
+    parts = []
     for component in monoid.components:
         identity = component.identity
         if isinstance(identity, Tuple):  # no element at any place
             identity = NOWHERE[component.name]
         constant = (lies.ops.arange(0, 1) + int(identity)).reshape([1] * len(shape)) if component.integer else \
             lies.ops.full([1] * len(shape), float(identity))  # fmt: skip
-        made.append(lies.ops.expand(constant, shape))
-    return tuple(made)
+        parts.append(lies.ops.expand(constant, shape))
+    return tuple(parts)
 
 
 def join_elements(let: Join, scope: Scope, *components: Any) -> Element:
     """a ⊕ b, a before b, each component along its own axes alone."""
     a, b = components[: len(let.first)], components[len(let.first) :]
-    made = joiner(let.structure, structure_layout(let.structure, let.axis, scope), scope)(a, b)
+    parts = joiner(let.structure, structure_layout(let.structure, let.axis, scope), scope)(a, b)
     return tuple(_within(value.indices, array, scope, like)
-                 for value, array, like in zip(let.structure.values, made, a, strict=True))  # fmt: skip
+                 for value, array, like in zip(let.structure.values, parts, a, strict=True))  # fmt: skip
 
 
 def _within(axes: tuple[Expr, ...], array: Any, scope: Scope, like: Any) -> Any:
@@ -147,11 +147,11 @@ def tree(join: Joiner, element: Element, dim: int, ops: ArrayOps) -> Element:
         even = length - length % 2
         first = tuple(cut(array, dim, 0, even, 2) for array in element)
         second = tuple(cut(array, dim, 1, even, 2) for array in element)
-        made = join(first, second)
+        joint = join(first, second)
         if even < length:
-            made = tuple(ops.concat([head, cut(array, dim, even)], dim)
-                         for head, array in zip(made, element, strict=True))  # fmt: skip
-        element, length = made, length - even // 2
+            joint = tuple(ops.concat([head, cut(array, dim, even)], dim)
+                          for head, array in zip(joint, element, strict=True))  # fmt: skip
+        element, length = joint, length - even // 2
     return element
 
 
@@ -181,26 +181,26 @@ class Selected(Native):
         else:
             order = ops.cut(ops.order(values, lies.dim, descending=True), lies.dim, 0, lies.k)
         best = tuple(ops.take(array, order, lies.dim) for array in (values, indices))
-        return self._padded(tuple(self._turned(array, lies) for array in best), lies)
+        return self._pad(tuple(self._move_to_place_dim(array, lies) for array in best), lies)
 
-    def _turned(self, array: Any, lies: Layout) -> Any:
+    def _move_to_place_dim(self, array: Any, lies: Layout) -> Any:
         """Move the selected places to the dimension that numbers them."""
         order = list(range(array.ndim))
-        order[lies.dim], order[lies.numbered] = lies.numbered, lies.dim
+        order[lies.dim], order[lies.place_dim] = lies.place_dim, lies.dim
         return lies.ops.permute(array, order)
 
-    def _padded(self, element: Element, lies: Layout) -> Element:
-        missing = lies.k - element[0].shape[lies.numbered]
+    def _pad(self, element: Element, lies: Layout) -> Element:
+        missing = lies.k - element[0].shape[lies.place_dim]
         if not missing:
             return element
-        shape = [missing if dim == lies.numbered else size for dim, size in enumerate(element[0].shape)]
+        shape = [missing if dim == lies.place_dim else size for dim, size in enumerate(element[0].shape)]
         values = lies.ops.full(shape, NOWHERE["value"])
         indices = lies.ops.expand((lies.ops.arange(0, 1) - 1).reshape([1] * len(shape)), shape)
-        return tuple(lies.ops.concat([array, rest], lies.numbered)
+        return tuple(lies.ops.concat([array, rest], lies.place_dim)
                      for array, rest in zip(element, (values, indices), strict=True))  # fmt: skip
 
     def join(self, a: Element, b: Element, lies: Layout) -> Element:
-        ops, dim = lies.ops, lies.numbered
+        ops, dim = lies.ops, lies.place_dim
         values, indices = (ops.concat(pair, dim) for pair in zip(a, b, strict=True))
         last = ops.where(indices < 0, ops.arange(0, 1)[0] + (1 << 62), indices)
         by_index = ops.order(last, dim, descending=False)
@@ -216,10 +216,10 @@ class ScaledProduct(Native):
 
     def fold(self, element: Element, lies: Layout) -> Element:
         ops, dim, (mantissa, exponent) = lies.ops, lies.dim, element
-        total = self._summed(exponent, lies)
+        total = self._sum(exponent, lies)
         while mantissa.shape[dim] > 1:
             mantissa, more = ops.frexp(ops.concat(self._chunks(mantissa, lies), dim))
-            total = total + self._summed(more, lies)
+            total = total + self._sum(more, lies)
         return mantissa, ops.where(mantissa == 0, total * 0, total)
 
     def _chunks(self, mantissa: Any, lies: Layout) -> list[Any]:
@@ -232,7 +232,7 @@ class ScaledProduct(Native):
         rest = [ops.reduce("prod", ops.cut(mantissa, dim, whole), dim)] if whole < length else []
         return [product, *rest]
 
-    def _summed(self, exponent: Any, lies: Layout) -> Any:
+    def _sum(self, exponent: Any, lies: Layout) -> Any:
         return exponent.sum(lies.dim).reshape([1 if d == lies.dim else n for d, n in enumerate(exponent.shape)])
 
     def join(self, a: Element, b: Element, lies: Layout) -> Element:
@@ -246,21 +246,21 @@ class CompensatedSum(Native):
     """TwoSum: the part that an addition of two floats loses is a float."""
 
     def fold(self, element: Element, lies: Layout) -> Element:
-        return _halved(element, lies, lambda a, b: self.join(a, b, lies))
+        return _fold_by_halves(element, lies, lambda a, b: self.join(a, b, lies))
 
     def join(self, a: Element, b: Element, lies: Layout) -> Element:
-        return a[0] + b[0], a[1] + b[1] + lies.ops.lost(a[0], b[0])
+        return a[0] + b[0], a[1] + b[1] + lies.ops.addition_error(a[0], b[0])
 
 
-def _halved(element: Element, lies: Layout, join: Callable[[Element, Element], Element]) -> Element:
+def _fold_by_halves(element: Element, lies: Layout, join: Callable[[Element, Element], Element]) -> Element:
     """Join the first half to the second until one element is left, by contiguous slices; for commutative monoids."""
     cut, dim, length = lies.ops.cut, lies.dim, element[0].shape[lies.dim]
     while length > 1:
         half = length // 2
-        made = join(*(tuple(cut(one, dim, start, start + half) for one in element) for start in (0, half)))
+        joint = join(*(tuple(cut(one, dim, start, start + half) for one in element) for start in (0, half)))
         odd = tuple(cut(one, dim, 2 * half) for one in element)
-        pairs: Sequence[tuple[Any, Any]] = list(zip(made, odd, strict=True))
-        element = tuple(lies.ops.concat(pair, dim) for pair in pairs) if length % 2 else made
+        pairs: Sequence[tuple[Any, Any]] = list(zip(joint, odd, strict=True))
+        element = tuple(lies.ops.concat(pair, dim) for pair in pairs) if length % 2 else joint
         length -= half
     return element
 

@@ -73,7 +73,7 @@ def _operator(function: Callable[..., Any]) -> Callable[..., Register]:
     return forward
 
 
-def _reversed(function: Callable[..., Any]) -> Callable[..., Register]:
+def _reflected_operator(function: Callable[..., Any]) -> Callable[..., Register]:
     def backward(self: Register, other: Any) -> Register:
         return self.recorder.record(function, other, self)
 
@@ -83,7 +83,7 @@ def _reversed(function: Callable[..., Any]) -> Callable[..., Register]:
 for _name in ("add", "sub", "mul", "truediv", "floordiv", "mod", "and_", "or_"):
     _word, _function = _name.strip("_"), getattr(operator, _name)
     setattr(Register, f"__{_word}__", _operator(_function))
-    setattr(Register, f"__r{_word}__", _reversed(_function))
+    setattr(Register, f"__r{_word}__", _reflected_operator(_function))
 for _name in ("lt", "le", "gt", "ge", "eq", "ne", "neg", "invert"):
     setattr(Register, f"__{_name}__", _operator(getattr(operator, _name)))
 
@@ -110,15 +110,15 @@ class Recorder(ArrayOps):
         array = function(*(one.array for one in registers))
         if all(map(self.is_constant, registers)):
             return self.constant(array)
-        made = Register(self, self._next(), array)
-        self._steps.append((made.number, function, tuple(one.number for one in registers)))
-        return made
+        result = Register(self, self._next(), array)
+        self._steps.append((result.number, function, tuple(one.number for one in registers)))
+        return result
 
-    def _converted(self, function: Callable[..., Any], register: Register) -> Register:
+    def _convert(self, function: Callable[..., Any], register: Register) -> Register:
         """The register itself if its array has the dtype already, as it will in every run."""
         return register if function(register.array) is register.array else self.record(function, register)
 
-    def scoped(self, function: Callable[..., Any], scope: Any, *operands: Any) -> Register:
+    def apply(self, function: Callable[..., Any], scope: Any, *operands: Any) -> Register:
         return self.record(function, self.scope, *operands)
 
     def several(self, number: int, together: Register) -> tuple[Register, ...]:
@@ -127,10 +127,10 @@ class Recorder(ArrayOps):
 
     def constant(self, value: Any) -> Register:
         """A register that holds the same in every run."""
-        made = Register(self, self._next(), value)
-        self._constants.add(made.number)
-        self._filled[made.number] = value
-        return made
+        register = Register(self, self._next(), value)
+        self._constants.add(register.number)
+        self._filled[register.number] = value
+        return register
 
     def is_constant(self, register: Register) -> bool:
         """Tell if a register holds the same in every run."""
@@ -166,16 +166,16 @@ class Recorder(ArrayOps):
         return self.constant(self.library.full(shape, value))
 
     def to_compute(self, array: Any) -> Any:
-        return self._converted(self.library.to_compute, array)
+        return self._convert(self.library.to_compute, array)
 
     def wide(self, array: Any) -> Any:
-        return self._converted(self.library.wide, array)
+        return self._convert(self.library.wide, array)
 
     def round_to(self, array: Any, dtype: str) -> Any:
         return self.record(partial(self.library.round_to, dtype=dtype), array)
 
     def integer(self, array: Any) -> Any:
-        return self._converted(self.library.integer, array)
+        return self._convert(self.library.integer, array)
 
     def is_float(self, array: Any) -> bool:
         return self.library.is_float(array.array)
@@ -188,35 +188,35 @@ class Recorder(ArrayOps):
         return mantissa, exponent
 
     def expand(self, array: Any, shape: Sequence[int]) -> Any:
-        raise _shaped("expand")
+        raise _shape_error("expand")
 
     def permute(self, array: Any, order: Sequence[int]) -> Any:
-        raise _shaped("permute")
+        raise _shape_error("permute")
 
     def reduce(self, kind: str, array: Any, dim: int) -> Any:
-        raise _shaped("reduce")
+        raise _shape_error("reduce")
 
     def count(self, array: Any, dim: int) -> Any:
-        raise _shaped("count")
+        raise _shape_error("count")
 
     def any(self, array: Any, dim: int) -> Any:
-        raise _shaped("any")
+        raise _shape_error("any")
 
     def einsum(self, spec: str, *arrays: Any) -> Any:
-        raise _shaped("einsum")
+        raise _shape_error("einsum")
 
     def argmax(self, array: Any, dim: int) -> Any:
-        raise _shaped("argmax")
+        raise _shape_error("argmax")
 
     def order(self, array: Any, dim: int, *, descending: bool) -> Any:
-        raise _shaped("order")
+        raise _shape_error("order")
 
     def take(self, array: Any, positions: Any, dim: int) -> Any:
-        raise _shaped("take")
+        raise _shape_error("take")
 
     def concat(self, arrays: Sequence[Any], dim: int) -> Any:
-        raise _shaped("concat")
+        raise _shape_error("concat")
 
 
-def _shaped(name: str) -> AssertionError:
-    return AssertionError(f"`{name}` depends on shapes: call it by `ArrayOps.scoped`, as runs of other shapes need")
+def _shape_error(name: str) -> AssertionError:
+    return AssertionError(f"`{name}` depends on shapes: call it by `ArrayOps.apply`, as runs of other shapes need")

@@ -17,9 +17,9 @@ class View:
 
     def __init__(self, node: Element, axes: tuple[Axis, ...]) -> None:
         self.node = node
-        kept = [index for index in node.indices if isinstance(index, Axis)]
-        self._order = sorted(range(len(kept)), key=lambda place: axes.index(kept[place]))
-        self._dims = tuple(axis if axis in kept else None for axis in axes)
+        own = [index for index in node.indices if isinstance(index, Axis)]
+        self._order = sorted(range(len(own)), key=lambda place: axes.index(own[place]))
+        self._dims = tuple(axis if axis in own else None for axis in axes)
 
     def __call__(self, scope: Scope) -> Any:
         """The elements in the scope's ranges."""
@@ -31,13 +31,13 @@ class View:
                 key.append(slice(start - first, stop - first))
             else:
                 key.append(self._number(int(index), tensor.shape[place]))
-        made = scope.ops.permute(tensor[tuple(key)], self._order)
+        array = scope.ops.permute(tensor[tuple(key)], self._order)
         shape = []
         for axis in self._dims:
             start, stop = (0, 1) if axis is None else scope.ranges[axis]
             shape.append(stop - start)
-        made = made.reshape(shape)
-        return scope.ops.to_compute(made) if scope.ops.is_float(made) else made
+        array = array.reshape(shape)
+        return scope.ops.to_compute(array) if scope.ops.is_float(array) else array
 
     def _number(self, index: int, size: int) -> int:
         if not 0 <= index < size:

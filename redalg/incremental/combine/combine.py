@@ -49,10 +49,10 @@ def combine(
             running[pivot.value] = lines.assign(
                 f"{pivot.value}_safe", finite_pivot(pivot, c, form), Precision.EXACT_PLACES
             )
-    for pivot in form.shifted:
+    for pivot in form.slot_pivots:
         state[pivot.value] = _start(pivot, sources, running, lines)
     target = _target(form, state, running, lines, full=any(source.full for source in sources))
-    pivots = [pivot for pivot in form.shifted if pivot.is_found and pivot.value not in still]
+    pivots = [pivot for pivot in form.slot_pivots if pivot.is_found and pivot.value not in still]
     for _ in range(max(source.steps for source in sources) if steps is None else steps) if pivots else ():
         target = _recentre(form, pivots, sources, target, lines)
     state |= target.state
@@ -89,10 +89,10 @@ def _target(
 ) -> Target:
     """The pivots of a state, as they are and as they are subtracted. If one of the sources is full, they are alike."""
     shifted = dict[Expr, Value]()
-    for pivot in form.shifted:
+    for pivot in form.slot_pivots:
         c = state[pivot.value] if full else finite_pivot(pivot, state[pivot.value], form)
         shifted[pivot.value] = lines.assign(f"{pivot.value}_safe", c, Precision.EXACT_PLACES)
-    stays = frozenset(pivot.value for pivot in form.shifted if not _starts_anew(pivot))
+    stays = frozenset(pivot.value for pivot in form.slot_pivots if not _starts_anew(pivot))
     return Target(state, {**running, **shifted}, stays)
 
 

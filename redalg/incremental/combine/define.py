@@ -9,10 +9,10 @@ from redalg.decompose.parse.foreign import adopt
 from redalg.expression import Axis, Label, Value
 from redalg.incremental.combine.let import Precision, Program
 from redalg.incremental.combine.lines import Lines
-from redalg.incremental.combine.structures import component_symbols, lifted
-from redalg.incremental.factors import grouped
+from redalg.incremental.combine.structures import component_symbols, lift_place
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import Structure
-from redalg.monoids import held_as
+from redalg.monoids import state_monoid
 
 Values = dict[Expr, Expr]
 """A symbol of an expression -> the value of a program that stands for it."""
@@ -60,21 +60,21 @@ def _add_reduction(
     reduction: Reduction, over: tuple[Axis, ...], lines: Lines, values: Values, *, scaled: bool
 ) -> Value:
     name, monoid = reduction.name, reduction.monoid
-    if not reduction.is_scalar or (monoid.held and scaled):
+    if not reduction.is_scalar or (monoid.state_kind and scaled):
         return _add_selection(reduction, over, lines, values)
     if monoid.name == "sum":
-        factors = grouped(reduction.term, ()) if reduction.term.is_Mul else (reduction.term,)
+        factors = group_factors(reduction.term, ()) if reduction.term.is_Mul else (reduction.term,)
         return lines.sum(name, [factor.xreplace(values) for factor in factors], over)
     return lines.reduce(name, monoid, reduction.term.xreplace(values), over)
 
 
 def _add_selection(reduction: Reduction, over: tuple[Axis, ...], lines: Lines, values: Values) -> Value:
     """A result of a monoid of several components."""
-    monoid = held_as(reduction.monoid)
+    monoid = state_monoid(reduction.monoid)
     structure = Structure(
         component_symbols(monoid, reduction.name, reduction.axes), monoid, reduction.term, reduction.place
     )
-    parts = lifted(monoid, tuple(operand.xreplace(values) for operand in structure.operands), over[0])
+    parts = lift_place(monoid, tuple(operand.xreplace(values) for operand in structure.operands), over[0])
     symbols = lines.gather(structure, parts, over)
     number, result = reduction.monoid.result(reduction.result)
     precision = Precision.OWN if result.dtype else Precision.COMPUTE

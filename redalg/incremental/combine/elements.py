@@ -18,7 +18,7 @@ from redalg.incremental.combine.define import add_producers
 from redalg.incremental.combine.let import Precision
 from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_zero
 from redalg.incremental.combine.sources import At, Source, Target, exponent_of
-from redalg.incremental.combine.structures import lifted
+from redalg.incremental.combine.structures import lift_place
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure
 from redalg.monoids import MONOIDS
 
@@ -67,7 +67,7 @@ class Elements(Source):
 
     def structure(self, structure: Structure, lines: Lines) -> tuple[Value, ...]:
         operands = tuple(operand.xreplace(self.produced) for operand in structure.operands)
-        parts = lifted(structure.monoid, operands, self.form.cascade.reduced_axes[0])
+        parts = lift_place(structure.monoid, operands, self.form.cascade.reduced_axes[0])
         if not self.over:
             return tuple(lines.assign(value.name, part, Precision.OWN)
                          for value, part in zip(structure.values, parts, strict=True))  # fmt: skip

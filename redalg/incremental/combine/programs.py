@@ -78,7 +78,7 @@ def first_program(form: FusedForm, *, ends: bool) -> Program:
     lines = Lines()
     element = Elements(form, lines, (), tile=True, ends=ends)
     state = combine(form, [element], lines, 0)
-    pivots = {pivot.value: state[pivot.value] for pivot in form.shifted}
+    pivots = {pivot.value: state[pivot.value] for pivot in form.slot_pivots}
     return Program("first", element.given, tuple(lines.lets), pivots).prune()
 
 

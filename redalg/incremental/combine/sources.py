@@ -286,4 +286,4 @@ def slot_of_tag(value: Value, tag: str, over: tuple[Axis, ...] = ()) -> Value:
 def slots_of(form: FusedForm) -> tuple[Value, ...]:
     """The values that a state holds, in the order of its slots."""
     pivots = (pivot.value for pivot in form.pivots if pivot.has_slot)
-    return (*form.held, *pivots, *(one.value for one in form.accumulators))
+    return (*form.independent_values, *pivots, *(one.value for one in form.accumulators))

@@ -14,7 +14,7 @@ NOWHERE = {"value": float("-inf"), "index": -1}
 """Fill values for the places of a list that has too few elements."""
 
 
-def lifted(monoid: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr, ...]:
+def lift_place(monoid: Monoid, operands: tuple[Expr, ...], axis: Axis) -> tuple[Expr, ...]:
     """Components of the element at one place of the axis, as redalg writes them; a list of one is its only member."""
     parts = monoid.lift(*operands, axis)
     return tuple(adopt(part.args[0] if isinstance(part, Tuple) else part) for part in parts)

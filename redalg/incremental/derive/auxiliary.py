@@ -36,23 +36,23 @@ class Candidates:
 
     def __init__(self, decomposition: Decomposition, centred: dict[str, Centred]) -> None:
         self.atoms = decomposition.separator.atoms
-        held = {slot.term for one in decomposition.separations if one.extremal for slot in one.extremal.slots}
+        slot_terms = {slot.term for one in decomposition.separations if one.extremal for slot in one.extremal.slots}
         beside = set(carried_sums(decomposition))
         monomials = [(x, set(one.centres)) for one in centred.values() for x, _ in one.polynomial]
-        taken = {atom for one in centred.values() for atom in one.centres}
-        taken |= {atom for x, _ in monomials for atom, q in x if q < 0 or q.denominator != 1}
-        taken |= {atom for x, _ in monomials if len(x) > 1 and any(self._may_be_infinite(other) for other, _ in x)
-                  for atom, _ in x}  # fmt: skip
+        excluded = {atom for one in centred.values() for atom in one.centres}
+        excluded |= {atom for x, _ in monomials for atom, q in x if q < 0 or q.denominator != 1}
+        excluded |= {atom for x, _ in monomials if len(x) > 1 and any(self._may_be_infinite(other) for other, _ in x)
+                     for atom, _ in x}  # fmt: skip
         powers, products = set[int](), set[int]()
         for x, own in monomials:
             shiftable = [(atom, q) for atom, q in x if self._shiftable(atom)]
             weights = [atom for atom, _ in x if self.atoms.list[atom].exponential]
-            powers |= {atom for atom, q in shiftable if q >= 2 or self.atoms.list[atom].base in held | beside}
+            powers |= {atom for atom, q in shiftable if q >= 2 or self.atoms.list[atom].base in slot_terms | beside}
             products |= set(self._partners([atom for atom, _ in shiftable], own))
             products |= {atom for atom, _ in shiftable if any(self._alike(atom, other) for other in weights)}
             squared = {atom for atom, q in shiftable if q >= 2}
-            taken |= {atom for atom, _ in shiftable if squared - {atom}}  # the weight of a square stays as it is
-        powers, products = powers - taken, products - taken
+            excluded |= {atom for atom, _ in shiftable if squared - {atom}}  # the weight of a square stays as it is
+        powers, products = powers - excluded, products - excluded
         mixes = bool(beside) or any(differences(expr) for expr in expressions_after_loop(decomposition))
         mixes |= any(len(laurent.columns(one.polynomial)) > 1 or one.centres for one in centred.values())
         self.powers = frozenset(powers) if mixes else frozenset()
@@ -129,12 +129,12 @@ def natural_move(atom: int, pool: Pool, names: list[Value], axes: AbstractSet[Ax
 
 def mean_of(atom: int, pool: Pool) -> list[tuple[int, int]]:
     """The pairs of basis functions w·z and w, for weights w of known sign, plainest first."""
-    found = []
+    pairs = []
     for number, weight, rest in _moments(atom, pool):
-        partner = _function(pool, weight, rest)
+        partner = pool.find(weight, rest)
         if partner is not None and _of_one_sign(pool, rest):
-            found.append((len(rest), number, partner))
-    return [(number, partner) for _, number, partner in sorted(found)]
+            pairs.append((len(rest), number, partner))
+    return [(number, partner) for _, number, partner in sorted(pairs)]
 
 
 def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
@@ -144,12 +144,6 @@ def _moments(atom: int, pool: Pool) -> Iterable[tuple[int, Monomial, Monomial]]:
             [(monomial, c)] = function.vector.items()
             if dict(monomial).get(atom) == 1 and c == 1:
                 yield number, function.grade, laurent.without_atom(monomial, atom)
-
-
-def _function(pool: Pool, grade: Monomial, monomial: Monomial) -> int | None:
-    wanted = {monomial: 1}
-    return next((number for number, one in enumerate(pool.functions) if one.grade == grade and one.vector == wanted),
-                None)  # fmt: skip
 
 
 def _of_one_sign(pool: Pool, monomial: Monomial) -> bool:

@@ -58,6 +58,12 @@ class Function:
     grade: Monomial
     vector: Vector
 
+    def square_weight(self, atom: int) -> Monomial | None:
+        """w of a function w·z², z the atom; None if it is no such function."""
+        if len(self.vector) != 1 or dict(monomial := next(iter(self.vector))).get(atom) != 2:
+            return None
+        return laurent.without_atom(monomial, atom)
+
 
 @final
 class Pool:
@@ -67,8 +73,8 @@ class Pool:
                  divided: frozenset[int] = frozenset(), rooted: frozenset[int] = frozenset(),
                  *, wholes: tuple[Whole, ...] = (), sized: frozenset[int] = frozenset()) -> None:  # fmt: skip
         self.atoms, self.auxiliary, self.rooted, self.scaled = atoms, auxiliary, rooted, divided | rooted
-        written = {(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)}
-        self.slopes = chain_slopes(written, {one.atom for one in wholes if one.exponentials}, atoms)
+        pairs = {(atom, other) for one in centred for atom in one.centres for other in one.slopes(atom)}
+        self.slopes = chain_slopes(pairs, {one.atom for one in wholes if one.exponentials}, atoms)
         shifted = {atom for one in centred for atom in one.centres if one.shift(atom) or not one.slopes(atom)}
         shifted |= auxiliary
         for _ in self.slopes:
@@ -116,6 +122,11 @@ class Pool:
         return bool(self.rooted) and len(axes) == 1 and all(atom in self.rooted for atom, _ in monomial) and \
             sum(q for _, q in monomial) >= 2  # fmt: skip
 
+    def find(self, grade: Monomial, monomial: Monomial) -> int | None:
+        """The number of the function of a grade that is one monomial; None if the basis has no such function."""
+        plain = Function(grade, {monomial: 1})
+        return next((number for number, function in enumerate(self.functions) if function == plain), None)
+
     @property
     def composite(self) -> bool:
         """Tell if some generator is scaled before it is shifted."""
@@ -125,13 +136,13 @@ class Pool:
         """The degree of a function in every generator that is scaled before it is shifted."""
         return self._degrees(next(iter(self.functions[number].vector)))
 
-    def rescaled(self, number: int, shift: Shift) -> dict[int, Ratio]:
+    def ratio_powers(self, number: int, shift: Shift) -> dict[int, Ratio]:
         """The power of ρ of every such generator, for a function that a displacement leads to."""
-        made = self.degrees(number)
+        powers = self.degrees(number)
         for key, n in shift:
-            if (pair := self.slope(key)) is not None and pair[1] in made:
-                made[pair[1]] -= n
-        return made
+            if (pair := self.slope(key)) is not None and pair[1] in powers:
+                powers[pair[1]] -= n
+        return powers
 
     def _degrees(self, monomial: Monomial) -> dict[int, Ratio]:
         return {atom: q for atom, q in monomial if atom in self.wholes or atom in self.sized}
@@ -150,7 +161,7 @@ class Pool:
     def _add(self, grade: Monomial, vector: Vector) -> None:
         if vector and self._spans.setdefault(grade, Span()).add(vector):
             for key in self.keys:
-                self._close(grade, self.moved(vector, key))
+                self._close(grade, self.move_derivative(vector, key))
 
     def slope(self, key: int) -> tuple[int, int] | None:
         """(y, x) of a slope's key; None for an atom."""
@@ -166,7 +177,7 @@ class Pool:
         """Tell if a generator has slopes on two others, one of which has a slope on the other."""
         return any(one == y and self.links(FIRST_SLOPE + number) for number, (one, _) in enumerate(self.slopes))
 
-    def moved(self, vector: Vector, key: int) -> Vector:
+    def move_derivative(self, vector: Vector, key: int) -> Vector:
         """∂B/∂z of a pivoted atom, or z_x·∂B/∂z_y of a slope."""
         pair = self.slope(key)
         if pair is None:
@@ -176,10 +187,10 @@ class Pool:
 
     def coordinates(self, grade: Monomial, vector: Vector) -> dict[int, Ratio]:
         """A vector of that grade in the basis: function number -> coefficient."""
-        found = self._spans[grade].coordinates(vector)
-        if found is None:
+        coordinates = self._spans[grade].coordinates(vector)
+        if coordinates is None:
             raise AssertionError("the pool is not closed")
-        return {self._starts[grade] + index: c for index, c in sorted(found.items())}
+        return {self._starts[grade] + index: c for index, c in sorted(coordinates.items())}
 
     def axes_of(self, number: int, domain: Boolean) -> set[Axis]:
         """The axes of a basis function, with those of the domain that it is summed over."""
@@ -214,8 +225,8 @@ class Pool:
                 if shift and key < shift[-1][0]:
                     continue  # in order: each shift once
                 pair = self.slope(key)
-                if moved := derivative(derived, pair[0] if pair else key):
-                    todo.append((laurent.multiply_monomials(shift, ((key, 1),)), moved))
+                if slope := derivative(derived, pair[0] if pair else key):
+                    todo.append((laurent.multiply_monomials(shift, ((key, 1),)), slope))
         return {index: row for index, row in sorted(rows.items()) if row}
 
     def _along(self, shift: Shift, derived: Vector) -> Vector:
@@ -226,24 +237,22 @@ class Pool:
         return derived
 
 
-def chain_slopes(
-    written: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms
-) -> list[tuple[int, int]]:
+def chain_slopes(pairs: AbstractSet[tuple[int, int]], scaled: AbstractSet[int], atoms: Atoms) -> list[tuple[int, int]]:
     """The slopes, and those between two generators that a third one has slopes on: the later on the earlier.
 
     So z_1, z_2, … are orthogonal in pairs if every slope is that of least squares: L·D·Lᵀ of their Gram matrix, L
     the slopes and D the squares of the residuals. Generators that are scaled, or have other axes, are not chained.
     """
-    order = slope_order(written) or []
-    made, before = set(written), set[tuple[int, int]]()
-    while made != before:
-        before = set(made)
+    order = slope_order(pairs) or []
+    slopes, before = set(pairs), set[tuple[int, int]]()
+    while slopes != before:
+        before = set(slopes)
         for y in order:
             others = sorted((x for other, x in before if other == y), key=order.index)
             if is_alike({y, *others}, scaled, atoms):
-                made |= {(others[j], others[i]) for j in range(len(others)) for i in range(j)}
-        made |= {(y, x) for y, z in before for other, x in before if other == z}
-    return sorted(made)
+                slopes |= {(others[j], others[i]) for j in range(len(others)) for i in range(j)}
+        slopes |= {(y, x) for y, z in before for other, x in before if other == z}
+    return sorted(slopes)
 
 
 def is_alike(generators: set[int], scaled: AbstractSet[int], atoms: Atoms) -> bool:

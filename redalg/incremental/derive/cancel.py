@@ -40,15 +40,15 @@ class Canceller:
     """Rewrites expressions of values. `meaning` gives, by atom number, a value in terms of the state."""
 
     def __init__(self, separator: Separator, meaning: dict[int, Polynomial], pivots: list[Pivot],
-                 extrema: list[Extremum], substituted: Callable[..., Polynomial],
+                 extrema: list[Extremum], substitute: Callable[..., Polynomial],
                  *, with_exponent: Callable[[Expr, Expr], Expr]) -> None:  # fmt: skip
         """`pivots` are those that shift a generator; `with_exponent` names exp(λ)·v."""
         self.with_exponent = with_exponent
-        self.separator, self.meaning, self.substituted = separator, meaning, substituted
+        self.separator, self.meaning, self.substitute = separator, meaning, substitute
         self.pivots = frozenset(one.value for one in pivots)
         self.slopes = frozenset(one.value for one in pivots if one.policy is PivotPolicy.SLOPE)
         self.vanished: set[Value] = set()
-        self.brought: dict[int, frozenset[Value]] = {}
+        self.behind: dict[int, frozenset[Value]] = {}
         self.offsets: dict[Value, Assignment] = {}
         self._shifted = {number: poly for one in extrema for number, poly in self._offset(one, pivots)}
 
@@ -60,73 +60,73 @@ class Canceller:
                 offset = Value(Label(f"{extremum.value.name}_offset"), *axes)
                 size = S.One if pivot.magnitude is None else pivot.magnitude.value
                 self.offsets[offset] = Assignment(offset, extremum.value / size - pivot.value)
-                made = laurent.add(self._symbol(offset), self._symbol(pivot.value))
+                total = laurent.add(*map(self.separator.atoms.value_polynomial, (offset, pivot.value)))
                 atom = Atom(log(size), on_x=False, exponential=True)
                 yield (
                     self._number(extremum.value),
-                    made if size is S.One else laurent.multiply(made, self.separator.atoms.polynomial(atom)),
+                    total if size is S.One else laurent.multiply(total, self.separator.atoms.polynomial(atom)),
                 )
                 return
 
-    def cancelled(self, node: Expr) -> Expr:
+    def cancel(self, node: Expr) -> Expr:
         """The expression with pivots cancelled in every sum that allows it."""
         if not self.pivots or not node.args or isinstance(node, Value) or not self._brings(node):
             return node
         if node.is_Add:
             terms = list(node.args)
-            made = self._sum(terms) or self._over_divisor(node) or (self._beside_slopes(terms) if self.slopes else None)
-            if made is not None:
-                return made
+            form = self._sum(terms) or self._over_divisor(node) or (self._beside_slopes(terms) if self.slopes else None)
+            if form is not None:
+                return form
         if (of_logs := self._of_logs(node)) is not None:
             return of_logs
-        args = [self.cancelled(arg) if isinstance(arg, Expr) else arg for arg in node.args]
+        args = [self.cancel(arg) if isinstance(arg, Expr) else arg for arg in node.args]
         return node if args == list(node.args) else node.func(*args)
 
     def _brings(self, node: Expr) -> bool:
         """Tell if a pivot stands in the expression, or in the meaning of one of its values."""
-        return any(value in self.pivots or self._brought_by(value) for value in values_of(node))
+        return any(value in self.pivots or self._pivots_behind(value) for value in values_of(node))
 
-    def _brought_by(self, value: Value) -> frozenset[Value]:
+    def _pivots_behind(self, value: Value) -> frozenset[Value]:
         """The pivots in the meaning of a value."""
         number = self._number(value)
-        if number not in self.brought:
+        if number not in self.behind:
             meaning = self._shifted.get(number) or self.meaning.get(number)
             if meaning is None:  # not known yet
                 return frozenset()
-            self.brought[number] = frozenset(self._pivots_of(meaning))
-        return self.brought[number]
+            self.behind[number] = frozenset(self._pivots_of(meaning))
+        return self.behind[number]
 
     def _sum(self, terms: list[Expr]) -> Expr | None:
         """The sum with the most terms cancelled against each other; only those that bring a pivot can be."""
         moving = [place for place, term in enumerate(terms) if self._brings(term)]
         known = {**self.meaning, **self._shifted}
         polys = {place: self.polynomial(terms[place]) for place in moving}
-        brought = {place: self._brought_in(poly) for place, poly in polys.items()}
-        moving = [place for place in moving if brought[place]]  # others hide their pivots in a function
-        substituted = {place: self.substituted(polys[place], known) for place in moving}
-        stuck = {place: self._stuck(poly) for place, poly in substituted.items()}
+        pivots = {place: self._pivots_brought(poly) for place, poly in polys.items()}
+        moving = [place for place in moving if pivots[place]]  # others hide their pivots in a function
+        substituted = {place: self.substitute(polys[place], known) for place in moving}
+        stuck = {place: self._terms_to_cancel(poly) for place, poly in substituted.items()}
         smallest = 1 if len(moving) <= TERMS_LIMIT else len(moving)
         for size in range(len(moving), smallest - 1, -1):
-            for chosen in combinations(moving, size):
-                made = laurent.add(*(substituted[place] for place in chosen))
-                gone = {value for place in chosen for value in brought[place]}
+            for subset in combinations(moving, size):
+                total = laurent.add(*(substituted[place] for place in subset))
+                gone = {value for place in subset for value in pivots[place]}
                 shared: Monomial | None = ()
-                if laurent.add(*(stuck[place] for place in chosen)):
-                    gone = {value for place in chosen for value in self._pivots_of(substituted[place])}
-                    shared = self._shared(made) if gone else None
-                if shared is not None and len(made) <= SIZE_LIMIT:
+                if laurent.add(*(stuck[place] for place in subset)):
+                    gone = {value for place in subset for value in self._pivots_of(substituted[place])}
+                    shared = self._common_factors(total) if gone else None
+                if shared is not None and len(total) <= SIZE_LIMIT:
                     self.vanished |= gone
-                    rest = [self.cancelled(term) for place, term in enumerate(terms) if place not in chosen]
-                    return Add(self._expr(made, shared), *rest)
+                    rest = [self.cancel(term) for place, term in enumerate(terms) if place not in subset]
+                    return Add(self._expr(total, shared), *rest)
         return None
 
     def _beside_slopes(self, terms: list[Expr]) -> Expr | None:
         """The sum with its shifts cancelled while slopes stay: Σ (x − m)·(y − k) of y on a line is Z_xy + β·Z_xx."""
-        kept = self.pivots, self.brought
-        self.pivots, self.brought = self.pivots - self.slopes, {}
-        made = self._sum(terms)
-        self.pivots, self.brought = kept
-        return made
+        state = self.pivots, self.behind
+        self.pivots, self.behind = self.pivots - self.slopes, {}
+        result = self._sum(terms)
+        self.pivots, self.behind = state
+        return result
 
     def _over_divisor(self, node: Expr) -> Expr | None:
         """A sum over the common divisor of its terms, if its numerator loses every pivot; else None."""
@@ -136,31 +136,31 @@ class Canceller:
         if not below or any(q.denominator != 1 for _, q in below):
             return None
         above = laurent.multiply(poly, {((), below): 1})
-        made = self.substituted(above, {**self.meaning, **self._shifted})
-        shared = self._shared(made) if made and len(made) <= SIZE_LIMIT else None
+        numerator = self.substitute(above, {**self.meaning, **self._shifted})
+        shared = self._common_factors(numerator) if numerator and len(numerator) <= SIZE_LIMIT else None
         if shared is None:
             return None
-        self.vanished |= self._brought_in(above)
-        return self._expr(made, shared) / self.separator.atoms.expr(below)
+        self.vanished |= self._pivots_brought(above)
+        return self._expr(numerator, shared) / self.separator.atoms.expr(below)
 
     def _of_logs(self, node: Expr) -> Expr | None:
         """Σ q·log a + … as log(1 + t) + …, t = Π a^q − 1, if t loses every pivot; else None."""
         terms = [(term, *term.as_coeff_Mul()) for term in Add.make_args(node)]
         logs = [(term, q, rest.args[0]) for term, q, rest in terms if isinstance(rest, log) and q.is_Rational]
         for size in range(min(len(logs), TERMS_LIMIT), 0, -1):
-            for chosen in combinations(logs, size):
-                t = self._over_divisor(Add(Mul(*(a**q for _, q, a in chosen)), S.NegativeOne))
+            for subset in combinations(logs, size):
+                t = self._over_divisor(Add(Mul(*(a**q for _, q, a in subset)), S.NegativeOne))
                 if t is not None:
-                    known = And(*(Ge(a, 0) for _, _, a in chosen))
-                    beside = {term for term, _, _ in chosen}
-                    rest = (self.cancelled(term) for term, _, _ in terms if term not in beside)
+                    known = And(*(Ge(a, 0) for _, _, a in subset))
+                    beside = {term for term, _, _ in subset}
+                    rest = (self.cancel(term) for term, _, _ in terms if term not in beside)
                     return Add(log1p(t) if size == 1 else Where(known, log1p(t), S.NaN), *rest)
         return None
 
-    def _shared(self, poly: Polynomial) -> Monomial | None:
+    def _common_factors(self, poly: Polynomial) -> Monomial | None:
         """The exponentials, and the values that hide pivots, to powers that all terms share; no bare pivots."""
-        found = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
-        return found.pop() if len(found) == 1 and not self._pivots_of(poly) else None
+        factors = {tuple(one for one in d if self._sticks(one[0])) for _, d in poly}
+        return factors.pop() if len(factors) == 1 and not self._pivots_of(poly) else None
 
     def _expr(self, poly: Polynomial, shared: Monomial) -> Expr:
         """A polynomial as an expression, with the factors that all its terms share taken out."""
@@ -169,13 +169,13 @@ class Canceller:
                                       for (x, d), c in poly.items()})  # fmt: skip
         exponents, values = laurent.split_monomial(shared, lambda number: atoms.list[number].exponential)
         rest = rest * atoms.expr(values) if values else rest
-        scale = Add(*(atoms.list[number].base * laurent.number(q) for number, q in exponents))
+        scale = Add(*(atoms.list[number].base * laurent.fraction(q) for number, q in exponents))
         return self.with_exponent(scale, rest) if exponents else rest
 
-    def _stuck(self, poly: Polynomial) -> Polynomial:
+    def _terms_to_cancel(self, poly: Polynomial) -> Polynomial:
         """The terms that must cancel: with a pivot, a value too long to replace that hides one, or an exponential."""
-        kept = {number for number in {number for _, d in poly for number, _ in d} if self._sticks(number)}
-        return {key: c for key, c in poly.items() if any(number in kept for number, _ in key[1])}
+        numbers = {number for number in {number for _, d in poly for number, _ in d} if self._sticks(number)}
+        return {key: c for key, c in poly.items() if any(number in numbers for number, _ in key[1])}
 
     def _sticks(self, number: int) -> bool:
         atom = self.separator.atoms.list[number]
@@ -183,13 +183,13 @@ class Canceller:
 
     def _hides(self, number: int) -> bool:
         base = self.separator.atoms.list[number].base
-        return isinstance(base, Value) and bool(self._brought_by(base))
+        return isinstance(base, Value) and bool(self._pivots_behind(base))
 
-    def _brought_in(self, poly: Polynomial) -> set[Value]:
+    def _pivots_brought(self, poly: Polynomial) -> set[Value]:
         """The pivots that a polynomial's own values bring, and those that stand in it themselves."""
         bases = [self.separator.atoms.list[number].base for number in {number for _, d in poly for number, _ in d}]
         values = {base for base in bases if isinstance(base, Value)}
-        return {pivot for value in values for pivot in self._brought_by(value)} | (values & self.pivots)
+        return {pivot for value in values for pivot in self._pivots_behind(value)} | (values & self.pivots)
 
     def polynomial(self, node: Expr) -> Polynomial:
         """An expression of values as a polynomial, with sums and their natural powers written out."""
@@ -200,7 +200,7 @@ class Canceller:
         if isinstance(node, Pow) and node.exp.is_Integer and 0 < node.exp <= 8 and node.base.is_Add:
             return laurent.raise_to(self.polynomial(node.base), int(node.exp))
         if self.separator.side(node) == X | D:  # an output reduces elements and values: a number
-            return self.separator.atoms.polynomial(Atom(node, on_x=False, exponential=False))
+            return self.separator.atoms.value_polynomial(node)
         return self.separator.pure(node)
 
     def _pivots_of(self, poly: Polynomial) -> set[Value]:
@@ -209,6 +209,3 @@ class Canceller:
 
     def _number(self, value: Value) -> int:
         return self.separator.atoms.number(Atom(value, on_x=False, exponential=False))
-
-    def _symbol(self, value: Value) -> Polynomial:
-        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))

@@ -25,15 +25,15 @@ from redalg.incremental.derive.resolve import Resolver
 
 def second_pass_expression(expr: Expr, resolver: Resolver) -> Expr:
     """The expression of an output that carries a reduced axis, as the second pass evaluates it."""
-    return pair_with_pivots(resolver.finished(shift_sums(expr, resolver)), resolver)
+    return pair_with_pivots(resolver.output_expr(shift_sums(expr, resolver)), resolver)
 
 
 def shift_sums(node: Any, resolver: Resolver) -> Any:
     """Every sum of a pivoted u(x) and of values, taken about the pivot (see the module)."""
     if not resolver.carries(node) or isinstance(node, Value) or not node.args:
         return node
-    if isinstance(node, Add) and (made := _about_pivot(node, resolver)) is not None:
-        return made
+    if isinstance(node, Add) and (shift := _about_pivot(node, resolver)) is not None:
+        return shift
     args = [shift_sums(arg, resolver) for arg in node.args]
     return with_args(node, args)
 
@@ -49,9 +49,9 @@ def _about_pivot(node: Add, resolver: Resolver) -> Expr | None:
         composite = bool(pivot.scales) and pivot.magnitude is None
         if not pivot.has_slot or pivot.slopes or composite or not factor.is_Rational:
             continue
-        if (delta := resolver.displaced(pivot, factor, v)) is not None:
-            made = factor * pivot.about(pivot.value) + delta
-            return made if pivot.magnitude is None else Mul(pivot.magnitude.value, made)
+        if (delta := resolver.carried_displacement(pivot, factor, v)) is not None:
+            result = factor * pivot.about(pivot.value) + delta
+            return result if pivot.magnitude is None else Mul(pivot.magnitude.value, result)
     return None
 
 

@@ -51,7 +51,7 @@ class Centred:
         """The part of v that depends on d alone (0 for a generator that is not centred)."""
         return {key: c for key, c in self.centres.get(atom, {}).items() if not key[0]}
 
-    def cleared(self, atom: int) -> Monomial:
+    def slope_divisor(self, atom: int) -> Monomial:
         """The divisor of a line's slope if the polynomial multiplies by it again, else ()."""
         v = self.centres.get(atom, {})
         alone = len(v) == 1 and bool(self.slopes(atom)) and not self.guarded
@@ -59,11 +59,11 @@ class Centred:
 
     def slopes(self, atom: int) -> dict[int, Polynomial]:
         """The slopes b_j by the number of X'_j."""
-        made: dict[int, Polynomial] = {}
+        slopes: dict[int, Polynomial] = {}
         for (x, d), c in self.centres.get(atom, {}).items():
             if x:
-                made.setdefault(x[0][0], {})[(), d] = c
-        return made
+                slopes.setdefault(x[0][0], {})[(), d] = c
+        return slopes
 
 
 def centre(separation: Separation, separator: Separator, *, lines: bool = True) -> Centred:
@@ -72,22 +72,22 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
     again = True
     while again:
         again = False
-        written = list(_written(separation, separator))
-        for place, (atom, v) in enumerate([*written, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
+        own = list(_user_centres(separation, separator))
+        for place, (atom, v) in enumerate([*own, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
-            moved = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
-            most = len(polynomial) if centres and place < len(written) else len(polynomial) - 1
-            if moved is not None and not _written_reciprocals(v, polynomial) and place >= len(written):
-                moved = moved if not separation.guarded and is_cleared(moved, atom, v) else None
-            if moved is not None and len(moved) <= most:
-                polynomial, again = moved, True
+            other = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
+            most = len(polynomial) if centres and place < len(own) else len(polynomial) - 1
+            if other is not None and not _written_reciprocals(v, polynomial) and place >= len(own):
+                other = other if not separation.guarded and is_cleared(other, atom, v) else None
+            if other is not None and len(other) <= most:
+                polynomial, again = other, True
                 centres[atom] = v
                 break
     return Centred(polynomial, centres, tuple(
-        (some, _moved(part, centres, separator)) for some, part in separation.guarded))  # fmt: skip
+        (some, _centre_part(part, centres, separator)) for some, part in separation.guarded))  # fmt: skip
 
 
-def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
+def _centre_part(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
     """A part of a polynomial, with every generator centred as in the whole polynomial."""
     for atom, v in centres.items():
         generator = separator.atoms.polynomial(separator.atoms.list[atom])
@@ -95,7 +95,7 @@ def _moved(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Se
     return polynomial
 
 
-def _written(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
+def _user_centres(separation: Separation, separator: Separator) -> Iterator[tuple[int, Polynomial]]:
     """Yield the centres that the user wrote: from u(x) + v(d) in one sum, X = u is centred at −v."""
     for u, v in separation.shifts:
         poly = rewrite_wholes(separator.pure(u), separation.wholes, separator.atoms)
@@ -144,8 +144,8 @@ def _slopes_of(v: Polynomial, atom: int, separation: Separation, separator: Sepa
     linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
     of_d = [atoms.list[number] for _, d in v for number, _ in d]
     scaled = any(whole.exponentials for whole in separation.wholes if whole.atom in {atom, *laurent.atoms_of(v)})
-    held = all((scaled or not one.exponential) and of_state(one.base, separator) for one in of_d)
-    return linear and held and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
+    of_slots = all((scaled or not one.exponential) and of_state(one.base, separator) for one in of_d)
+    return linear and of_slots and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
 
 
 def is_regression(slope: Polynomial, both: frozenset[Element], separator: Separator) -> bool:

@@ -27,7 +27,7 @@ from sympy import Expr, S
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Monomial
 from redalg.expression import Value
-from redalg.incremental.derive.basis import FIRST_SLOPE, Function, Pool
+from redalg.incremental.derive.basis import FIRST_SLOPE, Pool
 from redalg.incremental.form import Pivot
 
 
@@ -55,24 +55,18 @@ class Chains:
         if y not in self.before or not self.has(y):
             return None
         for function in self.pool.functions:
-            weight = self._weight(function, y)
-            if weight is not None and (made := self._found(y, pair, weight, function.grade)) is not None:
-                return made
+            weight = function.square_weight(y)
+            if weight is not None and (distance := self._distance(y, pair, weight, function.grade)) is not None:
+                return distance
         return S.Zero
 
-    def _weight(self, function: Function, y: int) -> Monomial | None:
-        """w of a basis function w·y²."""
-        if len(function.vector) != 1 or dict(monomial := next(iter(function.vector))).get(y) != 2:
-            return None
-        return laurent.without_atom(monomial, y)
-
-    def _found(self, y: int, pair: tuple[int, int] | None, weight: Monomial, grade: Monomial) -> Expr | None:
+    def _distance(self, y: int, pair: tuple[int, int] | None, weight: Monomial, grade: Monomial) -> Expr | None:
         def total(*powers: int) -> Value | None:
-            held = weight
+            monomial = weight
             for atom in powers:
-                held = laurent.multiply_monomials(held, ((atom, 1),))
-            return next((name for name, function in zip(self.names, self.pool.functions, strict=True)
-                         if function.grade == grade and function.vector == {held: 1}), None)  # fmt: skip
+                monomial = laurent.multiply_monomials(monomial, ((atom, 1),))
+            number = self.pool.find(grade, monomial)
+            return None if number is None else self.names[number]
 
         def gram(generator: int, other: int) -> Expr | None:
             product, sums, n = total(generator, other), (total(generator), total(other)), total()

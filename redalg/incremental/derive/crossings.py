@@ -42,15 +42,15 @@ def without_centres(terms: list[Polynomial], replaced: Sequence[Crossing]) -> li
         lead, c = min((d, c) for (_, d), c in centre.items() if d)
         rest = {key: part for key, part in centre.items() if key != ((), lead)}
         meaning = laurent.scale(laurent.add(pivoted, laurent.scale(rest, -1)), laurent.ratio(1, c))
-        made = laurent.add(*(laurent.scale(_replaced(d, lead, meaning), part) for (_, d), part in total.items()))
-        terms = [made] if len(made) < len(total) else terms
+        other = laurent.add(*(laurent.scale(_replace_powers(d, lead, meaning), part) for (_, d), part in total.items()))
+        terms = [other] if len(other) < len(total) else terms
     return terms
 
 
-def _replaced(d: Monomial, lead: Monomial, meaning: Polynomial) -> Polynomial:
+def _replace_powers(d: Monomial, lead: Monomial, meaning: Polynomial) -> Polynomial:
     """A monomial with its powers of `lead` replaced; a divisor in `lead` may have cancelled in it."""
-    held = dict(d)
-    times = min((int(held.get(number, 0) / q) for number, q in lead if q > 0), default=0)
+    powers = dict(d)
+    times = min((int(powers.get(number, 0) / q) for number, q in lead if q > 0), default=0)
     if times <= 0:
         return {((), d): 1}
     left = laurent.multiply_monomials(d, laurent.power_monomial(lead, -times))

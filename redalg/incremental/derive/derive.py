@@ -9,10 +9,10 @@ from typing import Any, final
 from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose.separate.laurent import Atom, Ratio
+from redalg.decompose.separate.laurent import Atom, Ratio, fraction
 from redalg.decompose.separate.signs import is_nonnegative
 from redalg.decompose.separate.whole import Whole
-from redalg.decompose.verdict.verdict import Decomposition, Separation, fraction
+from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Let, Reduce, Value
 from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
 from redalg.expression.rebuild import replace_nodes
@@ -28,7 +28,7 @@ from redalg.incremental.derive.scales import divided_atoms, in_kernels, pays, pa
 from redalg.incremental.derive.tangents import about_tangents
 from redalg.incremental.derive.vanished import sums_kept
 from redalg.incremental.derive.wholes import keep_wholes, whole_candidates
-from redalg.incremental.factors import grouped
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 
@@ -40,10 +40,10 @@ def derive(decomposition: Decomposition) -> FusedForm:
     form, paying = derive_with_centred(decomposition)
     for candidate in whole_candidates(decomposition):
         whole, generators = keep_wholes(decomposition, candidate)
-        other, kept = derive_with_centred(whole)
+        other, pivots = derive_with_centred(whole)
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
-        if paying | generators <= kept and not scaled:  # its own pivot cancels, and those that did without it
-            decomposition, form, paying = whole, other, kept
+        if paying | generators <= pivots and not scaled:  # its own pivot cancels, and those that did without it
+            decomposition, form, paying = whole, other, pivots
     return complete(form)
 
 
@@ -70,30 +70,30 @@ def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozen
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres} - unnatural(centred))
     possible, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
-    cleared = {x for one in centred.values() for y in one.centres if one.cleared(y) for x in (y, *one.slopes(y))}
+    cleared = {x for one in centred.values() for y in one.centres if one.slope_divisor(y) for x in (y, *one.slopes(y))}
     powers, products = losable.among(possible.powers - cleared), losable.among(possible.products - cleared)
 
     attempts = Attempts(decomposition, centred, divided_atoms(decomposition, centred), wholes)
-    tried = powers | needed
-    first = attempts.at(tried)
-    form, wanted = first.form, first.kept | needed
+    atoms = powers | needed
+    first = attempts.at(atoms)
+    form, useful = first.form, first.useful | needed
     if products:
-        further = wanted | products
+        further = useful | products
         other = attempts.at(further)
-        if other.kept - wanted:
-            form, tried, wanted = other.form, further, other.kept | needed
-    if wanted != tried:
-        form = attempts.at(wanted).form
-    return attempts.scaled(form, wanted), paying_atoms(centred, wanted)
+        if other.useful - useful:
+            form, atoms, useful = other.form, further, other.useful | needed
+    if useful != atoms:
+        form = attempts.at(useful).form
+    return attempts.add_scales(form, useful), paying_atoms(centred, useful)
 
 
 @final
 @dataclass(frozen=True)
 class Attempt:
-    """The form over a pool; `kept` are auxiliary pivots that some value loses again, `bounded` values of at most 1."""
+    """The form over a pool; `useful` are auxiliary pivots that a value loses again, `bounded` values of at most 1."""
 
     form: FusedForm
-    kept: frozenset[int]
+    useful: frozenset[int]
     bounded: frozenset[Value]
 
 
@@ -117,29 +117,29 @@ class Attempts:
         """The form over such a pool; with `level` a number may be added to scaled sums under a root."""
         return form_attempt(self.decomposition, self.centred, self.pool(auxiliary, rooted, sized), level=level)
 
-    def scaled(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
+    def add_scales(self, plain: FusedForm, auxiliary: frozenset[int]) -> FusedForm:
         """The form with the scales that pay, beside the one that kernels take if these would cost them time."""
         tilted = {atom for one in self.centred.values() for y in one.centres for x in one.slopes(y) for atom in (y, x)}
         rooted = rooted_atoms(self.decomposition, self.centred) - auxiliary - self.divided - tilted
         sized = sized_atoms(self.decomposition, self.centred, self.pool(auxiliary))
-        form, paying = self._scaled(plain, auxiliary, rooted, sized, level=False)
+        form, paying = self._try_scales(plain, auxiliary, rooted, sized, level=False)
         if paying == rooted | sized:
             return form
-        other, further = self._scaled(plain, auxiliary, rooted, sized, level=True)
+        other, further = self._try_scales(plain, auxiliary, rooted, sized, level=True)
         return replace(other, unscaled=form, level=True) if further > paying else form
 
-    def _scaled(
+    def _try_scales(
         self, form: FusedForm, auxiliary: frozenset[int], rooted: frozenset[int], sized: frozenset[int], *, level: bool
     ) -> tuple[FusedForm, frozenset[int]]:
         """The form with scales of plain generators, then of shifted ones, if they pay; and these generators."""
         paying = NONE
-        if rooted and pays(drop_unused((made := self.at(auxiliary, rooted, level=level)).form)):
-            form, paying = made.form, rooted
+        if rooted and pays(drop_unused((attempt := self.at(auxiliary, rooted, level=level)).form)):
+            form, paying = attempt.form, rooted
         if sized:
-            made = self.at(auxiliary, paying, sized, level=level)
-            together = made.form.structures and not made.form.is_lanewise
-            if not together and pays_of_shifts(drop_unused(made.form), made.bounded):
-                form, paying = replace(made.form, unscaled=form), paying | sized
+            attempt = self.at(auxiliary, paying, sized, level=level)
+            together = attempt.form.structures and not attempt.form.is_lanewise
+            if not together and pays_of_shifts(drop_unused(attempt.form), attempt.bounded):
+                form, paying = replace(attempt.form, unscaled=form), paying | sized
         return form, paying
 
 
@@ -164,8 +164,8 @@ def form_attempt(decomposition: Decomposition, centred: dict[str, Centred], pool
     form = replace(
         form, outputs=form_outputs(form, resolver), assignments=mark_nonnegative_sums(form, resolver, decomposition)
     )
-    kept = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
-    return Attempt(form, kept, frozenset(resolver.bounded))
+    useful = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
+    return Attempt(form, useful, frozenset(resolver.bounded))
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
@@ -179,13 +179,13 @@ def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str
     tilted, regressors, slopes = set[int](), set[int](), set[tuple[int, int]]()
     scaled = {whole.atom for one in sums for whole in one.wholes if whole.exponentials}
     for separation in sums:
-        made = centred[separation.reduction.name]
-        on = {atom for atom in made.centres if made.slopes(atom)}
-        along = {x for atom in on for x in made.slopes(atom)}
+        form = centred[separation.reduction.name]
+        on = {atom for atom in form.centres if form.slopes(atom)}
+        along = {x for atom in on for x in form.slopes(atom)}
         others = (other for name, other in centred.items() if name != separation.reduction.name)
         about = {atom for other in others for atom in other.centres if other.shift(atom)}
-        divided = {x for atom in on if made.cleared(atom) for x in (atom, *made.slopes(atom))}
-        own = {(y, x) for y in on for x in made.slopes(y)}
+        divided = {x for atom in on if form.slope_divisor(atom) for x in (atom, *form.slopes(atom))}
+        own = {(y, x) for y in on for x in form.slopes(y)}
         joined = bool((tilted | on) & along or on & regressors)
         chained = slope_order(slopes | own) is not None and is_alike(
             tilted | regressors | on | along, scaled, separator.atoms
@@ -236,12 +236,12 @@ def accumulator(number: int, pool: Pool, placement: Placement, names: list[Value
     )
     transition = tuple((names[other], transition_coefficient(row, other, pool, placement) * rescale)
                        for other, row in pool.transition(number).items())  # fmt: skip
-    return Accumulator(names[number], weight, grouped(summand(function, pool, placement), weight), transition)
+    return Accumulator(names[number], weight, group_factors(summand(function, pool, placement), weight), transition)
 
 
 def ratios(number: int, shift: Shift, pool: Pool, placement: Placement) -> Expr:
     """Π ρ^k of a function of degree k in a generator that is scaled before it is shifted."""
-    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.rescaled(number, shift).items()))
+    return Mul(*(placement.pivots[atom].ratio ** fraction(k) for atom, k in pool.ratio_powers(number, shift).items()))
 
 
 def summand(function: Function, pool: Pool, placement: Placement) -> Expr:
@@ -269,7 +269,7 @@ def residual(atom: int, pool: Pool, placement: Placement, *, alone: bool) -> Exp
     """u − c − Σ β·(u' − c') of a pivoted generator; u − c is rounded first, as a name keeps it together."""
     base, pivot = pool.atoms.list[atom].base, placement.pivots.get(atom)
     if atom not in placement.slopes:
-        return base if pivot is None else pivot.shifted if alone else pivot.about(pivot.value)
+        return base if pivot is None else pivot.residual if alone else pivot.about(pivot.value)
     lines = (beta * (residual(x, pool, placement, alone=False) if x in placement.slopes else
                      generator_scale(x, pool, placement) - centre)
              for beta, x, centre in placement.slopes[atom])  # fmt: skip
@@ -299,18 +299,18 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
     from the data, where moments about it cancel. Then the block's mean is the pivot, weighted as u is if the slots hold
     that mean.
     """
-    made: dict[Value, Pivot] = {}
+    pivots: dict[Value, Pivot] = {}
     for number, pivot in sorted(placement.pivots.items()):
         if pivot.policy is PivotPolicy.SLOPE or pivot.slopes:
-            made[pivot.value] = replace(pivot, source=resolver.source(number))
+            pivots[pivot.value] = replace(pivot, source=resolver.source(number))
         elif pivot.policy is PivotPolicy.TILE_LOCAL:
-            if pivot.value not in made:
-                made[pivot.value] = about_centre(pivot, number, placement, pool, resolver)
+            if pivot.value not in pivots:
+                pivots[pivot.value] = about_centre(pivot, number, placement, pool, resolver)
         elif pivot.policy is PivotPolicy.BLOCK_MEAN:
-            made.setdefault(pivot.value, about_mean(pivot, number, pool, resolver))
+            pivots.setdefault(pivot.value, about_mean(pivot, number, pool, resolver))
         else:
-            made.setdefault(pivot.value, pivot)
-    return tuple(made.values())
+            pivots.setdefault(pivot.value, pivot)
+    return tuple(pivots.values())
 
 
 def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, resolver: Resolver) -> Pivot:
@@ -336,17 +336,17 @@ def mark_nonnegative_sums(form: FusedForm, resolver: Resolver, decomposition: De
             and is_nonnegative(separation.reduction.term, facts)}  # fmt: skip
     safe = {value: v for value, (_, v) in resolver.exponents.items()}
     sums |= {v for value, v in safe.items() if value in sums}
-    made = sums_kept(resolver.assignments, form, facts, safe)
-    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in made)
+    assignments = sums_kept(resolver.assignments, form, facts, safe)
+    return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in assignments)
 
 
 def form_outputs(form: FusedForm, resolver: Resolver) -> tuple[FormOutput, ...]:
     """The cascade's outputs in terms of what `finish` assigns."""
-    made = []
+    outputs = []
     for output in form.cascade.outputs:
-        expr = second_pass_expression(output.expr, resolver) if output.carries else resolver.finished(output.expr)
-        made.append(FormOutput(output.name, expr, output.axes, S.false, output.carries))
-    return tuple(made)
+        expr = second_pass_expression(output.expr, resolver) if output.carries else resolver.output_expr(output.expr)
+        outputs.append(FormOutput(output.name, expr, output.axes, S.false, output.carries))
+    return tuple(outputs)
 
 
 def with_emptiness(form: FusedForm) -> FusedForm:
@@ -380,14 +380,14 @@ def emptiness(expr: Expr, form: FusedForm) -> Boolean:
 
 def drop_unused(form: FusedForm) -> FusedForm:
     """Drop assignments that no output and no pivot needs (the reductions' own values stay)."""
-    kept: list[Assignment] = []
+    assignments: list[Assignment] = []
     needed = {value for one in form.outputs for value in values_of(one.expr)}
     needed |= {value for one in form.outputs for value in values_of(one.empty)}
     for assignment in reversed(form.assignments):
         if assignment.value in needed:
-            kept.append(assignment)
+            assignments.append(assignment)
             needed |= values_of(assignment.expr)
-    return replace(form, assignments=tuple(reversed(kept)))
+    return replace(form, assignments=tuple(reversed(assignments)))
 
 
 def named_after_reductions(form: FusedForm) -> FusedForm:
@@ -402,16 +402,16 @@ def named_after_reductions(form: FusedForm) -> FusedForm:
         ):
             names[assignment.expr] = assignment.value
 
-    def called(expr: Any) -> Any:
+    def rename(expr: Any) -> Any:
         return expr if names.keys().isdisjoint(values_of(expr)) else replace_nodes(expr, names)
 
     return replace(
         form,
-        pivots=tuple(mapped_pivot(one, called, called) for one in form.pivots),
-        accumulators=tuple(mapped_accumulator(one, called, called) for one in form.accumulators),
-        assignments=tuple(replace(assignment, expr=called(assignment.expr)) for assignment in form.assignments
+        pivots=tuple(mapped_pivot(one, rename, rename) for one in form.pivots),
+        accumulators=tuple(mapped_accumulator(one, rename, rename) for one in form.accumulators),
+        assignments=tuple(replace(assignment, expr=rename(assignment.expr)) for assignment in form.assignments
                           if names.get(assignment.expr) != assignment.value),
-        outputs=tuple(mapped_output(one, called) for one in form.outputs),
+        outputs=tuple(mapped_output(one, rename) for one in form.outputs),
     )  # fmt: skip
 
 

@@ -31,8 +31,8 @@ def where_finite(scales: Iterable[Expr], left: Expr, placement: Placement) -> Ex
 def _is_doubtful(term: Expr, placement: Placement) -> bool:
     """Tells whether it is free of x, and masked or made of elements of which no exponent's pivot is."""
     separator = placement.decomposition.separator
-    shown = {one for pivot in placement.pivots.values() for one in elements_of(pivot.base)}
-    unseen = bool(_read_by(term, separator.facts) - shown) or term.has(S.NegativeInfinity)
+    elements = {one for pivot in placement.pivots.values() for one in elements_of(pivot.base)}
+    unseen = bool(_read_by(term, separator.facts) - elements) or term.has(S.NegativeInfinity)
     return unseen and not separator.side(term) & X
 
 
@@ -40,6 +40,6 @@ def _read_by(term: Expr, facts: Facts) -> set[Expr]:
     """The elements that a term is made of, through the reductions that it holds."""
     read, todo = set[Expr](elements_of(term)), set(values_of(term))
     while todo:
-        made = facts[value][1] if (value := todo.pop()) in facts else S.Zero
-        read, todo = read | elements_of(made), todo | values_of(made)
+        other = facts[value][1] if (value := todo.pop()) in facts else S.Zero
+        read, todo = read | elements_of(other), todo | values_of(other)
     return read

@@ -86,15 +86,15 @@ def _together(plain: Expr, terms: list[tuple[Expr, Expr]]) -> Expr:
 
 def with_exponents(scale: Expr, v: Expr) -> tuple[Expr, Expr]:
     """exp(λ)·v with the exponentials among the factors of v joined to λ."""
-    found = [one for one in Mul.make_args(v) if isinstance(one, exp)]
-    return Add(scale, *(one.args[0] for one in found)), Mul(*(one for one in Mul.make_args(v) if one not in found))
+    parts = [one for one in Mul.make_args(v) if isinstance(one, exp)]
+    return Add(scale, *(one.args[0] for one in parts)), Mul(*(one for one in Mul.make_args(v) if one not in parts))
 
 
 def largest_of(exponents: Iterable[Expr]) -> Expr:
     """The largest exponent; 0 if all are −∞, so that the terms that they weigh are 0."""
-    given = list(dict.fromkeys(exponents))
-    largest = Max(*given)
-    if any(one.is_number for one in given):
+    distinct = list(dict.fromkeys(exponents))
+    largest = Max(*distinct)
+    if any(one.is_number for one in distinct):
         return largest
     return Where(Eq(largest, S.NegativeInfinity), S.Zero, largest)
 
@@ -120,11 +120,11 @@ def as_shares(
 
     h is the largest t, so that m^k·v is never computed and no term vanishes beside a scale that is large alone.
     """
-    given = list(parts)
-    sizes = [named("size", exp(scale / power) * Abs(v) ** (1 / power)) for scale, v in given]
+    pairs = list(parts)
+    sizes = [named("size", exp(scale / power) * Abs(v) ** (1 / power)) for scale, v in pairs]
     largest = named("largest", Max(*sizes))
     unit = named("unit", Where(Gt(largest, 0), largest, S.One))
     shares = [named("share", size / unit) for size in sizes]
-    terms = (Where(Lt(v, 0), -(share**power), share**power) for (_, v), share in zip(given, shares, strict=True))
+    terms = (Where(Lt(v, 0), -(share**power), share**power) for (_, v), share in zip(pairs, shares, strict=True))
     bounded.update(one for one in shares if isinstance(one, Value))
     return unit, Add(*terms)

@@ -13,8 +13,7 @@ from typing import final
 from sympy import Expr, S, expand_mul, log
 
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
-from redalg.decompose.verdict.verdict import fraction
+from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio, fraction
 from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.maxima import derived_maxima
 from redalg.incremental.derive.placement import Placement
@@ -46,7 +45,7 @@ class Grades:
             out = laurent.multiply(out, self.exp(exponent))
         return out
 
-    def scaled(self, degrees: Mapping[int, Ratio]) -> Polynomial:
+    def scales(self, degrees: Mapping[int, Ratio]) -> Polynomial:
         """exp(Σ k·q·m) of generators that are scaled before they are shifted, to the powers k."""
         return laurent.multiply_all(self.scale(self.placement.pivots[atom], k) for atom, k in degrees.items())
 

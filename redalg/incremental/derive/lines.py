@@ -21,7 +21,7 @@ from typing import final
 from sympy import Expr, S
 
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio
 from redalg.decompose.separate.separate import Separator
 from redalg.expression import Label, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
@@ -57,9 +57,9 @@ class Lines:
 
     def __init__(
         self, separator: Separator, pool: Pool, pivots: Mapping[int, Pivot], centred: Mapping[str, Centred],
-        scaled: Callable[[Mapping[int, Ratio]], Polynomial],
+        scales: Callable[[Mapping[int, Ratio]], Polynomial],
     ) -> None:  # fmt: skip
-        self.separator, self.pool, self.pivots, self.scaled = separator, pool, pivots, scaled
+        self.separator, self.pool, self.pivots, self.scales = separator, pool, pivots, scales
         self.lines = list[Line]()
         self.known = list[Line]()
         for name, centred_sum in centred.items():
@@ -79,8 +79,8 @@ class Lines:
                 slope,
                 b,
                 Value(Label(f"delta_{name}_{beta.name}"), *beta.indices),
-                centred.cleared(y),
-                self.scaled({atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes})
+                centred.slope_divisor(y),
+                self.scales({atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes})
                 if {x, y} & self.pool.wholes.keys()
                 else None,
             )
@@ -90,16 +90,16 @@ class Lines:
         return next((one for one in self.lines if (one.key, one.slope) == (key, slope)), None)
 
     def ready(
-        self, resolved: AbstractSet[Value], written: Callable[[Polynomial], Expr]
+        self, resolved: AbstractSet[Value], polynomial_expr: Callable[[Polynomial], Expr]
     ) -> Iterator[tuple[Value, Expr]]:
-        """Yield τ := b − β of every line whose b is known by now; `written` cancels exponents."""
+        """Yield τ := b − β of every line whose b is known by now; `polynomial_expr` cancels exponents."""
         for line in self.lines:
             if line not in self.known and values_of(line.b) <= resolved:
                 self.known.append(line)
                 h = self.separator.atoms.expr(line.below)
                 above = laurent.multiply(line.slope, {((), line.below): 1})
                 b = self.separator.atoms.polynomial_expr(above) if line.scale is None else \
-                    written(laurent.multiply(above, line.scale))  # fmt: skip
+                    polynomial_expr(laurent.multiply(above, line.scale))  # fmt: skip
                 yield line.turn, b - h * self.pivots[line.key].value
 
     def turn(self, line: Line) -> Expr:
@@ -114,15 +114,12 @@ class Lines:
             [((_, b), c)] = line.slope.items()
             if not b:
                 continue
-            slope = laurent.add(*map(self._symbol, (self.pivots[line.key].value, line.turn)))
-            held = {key: value for key, value in poly.items() if _divides(b, key[1])}
-            rest = {key: value for key, value in poly.items() if key not in held}
+            slope = laurent.add(*map(self.separator.atoms.value_polynomial, (self.pivots[line.key].value, line.turn)))
+            multiples = {key: value for key, value in poly.items() if _divides(b, key[1])}
+            rest = {key: value for key, value in poly.items() if key not in multiples}
             inverse: Polynomial = {((), laurent.power_monomial(b, -1)): laurent.ratio(1, c)}
-            poly = laurent.add(rest, laurent.multiply_all((held, inverse, slope))) if held else poly
+            poly = laurent.add(rest, laurent.multiply_all((multiples, inverse, slope))) if multiples else poly
         return poly
-
-    def _symbol(self, value: Value) -> Polynomial:
-        return self.separator.atoms.polynomial(Atom(value, on_x=False, exponential=False))
 
     def source(self, key: int, names: list[Value]) -> Expr | None:
         """The distance of a slope's pivot, or of that of y's shift on its line, from least squares, by the slots."""
@@ -137,14 +134,13 @@ class Lines:
 
     def _fit(self, y: int, x: int, function: Function, names: list[Value]) -> tuple[Expr, Expr] | None:
         """The slope and the intercept of least squares with the weight w of a basis function w·x²."""
-        if len(function.vector) != 1 or dict(monomial := next(iter(function.vector))).get(x) != 2:
+        if (weight := function.square_weight(x)) is None:
             return None
-        weight, grade = laurent.without_atom(monomial, x), function.grade
 
         def total(*powers: tuple[int, int]) -> Value | None:
-            held = laurent.multiply_monomials(weight, tuple(sorted(powers)))
-            return next((name for name, other in zip(names, self.pool.functions, strict=True)
-                         if other.grade == grade and other.vector == {held: 1}), None)  # fmt: skip
+            product = laurent.multiply_monomials(weight, tuple(sorted(powers)))
+            number = self.pool.find(function.grade, product)
+            return None if number is None else names[number]
 
         xx, xy, sx, sy, s1 = total((x, 2)), total((x, 1), (y, 1)), total((x, 1)), total((y, 1)), total()
         if xx is None or xy is None or not {*xx.indices, *xy.indices} <= free_axes(self.separator.atoms.list[y].base):

@@ -33,8 +33,8 @@ class Losable:
         self.sloped = any(one.slopes(atom) for one in centred.values() for atom in one.centres)
         self.beside = set(carried_sums(decomposition))
         others = (h for one in self.separations if one.reduction.monoid.name != "sum" for h in one.h)
-        made = (*expressions_after_loop(decomposition), *others)
-        self.sums = [[_held(part) for term in terms for part in fraction_parts(term)] for terms in summands(*made)]
+        exprs = (*expressions_after_loop(decomposition), *others)
+        self.sums = [[_symbols(part) for term in terms for part in fraction_parts(term)] for terms in summands(*exprs)]
 
     def among(self, atoms: Iterable[int]) -> frozenset[int]:
         """The generators whose pivots may cancel."""
@@ -43,39 +43,41 @@ class Losable:
     def _is_losable(self, atom: int) -> bool:
         if self.sloped or self.atoms.list[atom].base in self.beside:
             return True
-        bringing = self._bringing(atom)
-        return any(sum(not bringing.isdisjoint(term) for term in terms) > 1 for terms in self.sums) or any(
-            self._terms(poly, atom, bringing, form.centres) > 1
+        symbols = self._pivot_symbols(atom)
+        return any(sum(not symbols.isdisjoint(term) for term in terms) > 1 for terms in self.sums) or any(
+            self._terms(poly, atom, symbols, form.centres) > 1
             for form in self.centred.values() for poly in (form.polynomial, *form.centres.values()))  # fmt: skip
 
-    def _bringing(self, atom: int) -> AbstractSet[Basic]:
+    def _pivot_symbols(self, atom: int) -> AbstractSet[Basic]:
         """The values, and the symbols of slots, that bring the pivot."""
-        found = set[Basic]()
+        symbols = set[Basic]()
         for separation in self.separations:
             slots = separation.extremal.slots if separation.extremal else ()
-            found |= {slot.symbol for slot in slots if slot.term == self.atoms.list[atom].base}
-            if self._brings(separation, atom, found):
-                found.add(separation.reduction.value)
-        return found
+            symbols |= {slot.symbol for slot in slots if slot.term == self.atoms.list[atom].base}
+            if self._brings(separation, atom, symbols):
+                symbols.add(separation.reduction.value)
+        return symbols
 
-    def _brings(self, separation: Separation, atom: int, found: AbstractSet[Basic]) -> bool:
+    def _brings(self, separation: Separation, atom: int, symbols: AbstractSet[Basic]) -> bool:
         if separation.reduction.name in self.centred:
-            return self._terms(self.centred[separation.reduction.name].polynomial, atom, found, ()) > 0
+            return self._terms(self.centred[separation.reduction.name].polynomial, atom, symbols, ()) > 0
         parts = [*separation.h, *([separation.extremal.final] if separation.extremal else [])]
-        return self.atoms.list[atom].base in separation.g or any(not found.isdisjoint(_held(part)) for part in parts)
+        return self.atoms.list[atom].base in separation.g or any(
+            not symbols.isdisjoint(_symbols(part)) for part in parts
+        )
 
-    def _terms(self, poly: Polynomial, atom: int, bringing: AbstractSet[Basic], centres: Container[int]) -> int:
+    def _terms(self, poly: Polynomial, atom: int, symbols: AbstractSet[Basic], centres: Container[int]) -> int:
         """The number of terms of a polynomial, by columns, that bring the pivot."""
-        found = 0
+        count = 0
         for d, column in laurent.columns(poly).items():
-            held = {number for x in column for number, _ in x}
-            if atom in held or self._of_d(d, bringing):
-                found += 2 if any(number in centres for number in held) else 1
-        return found
+            numbers = {number for x in column for number, _ in x}
+            if atom in numbers or self._of_d(d, symbols):
+                count += 2 if any(number in centres for number in numbers) else 1
+        return count
 
-    def _of_d(self, d: Monomial, bringing: AbstractSet[Basic]) -> bool:
-        return any(not bringing.isdisjoint(values_of(self.atoms.list[number].base)) for number, _ in d)
+    def _of_d(self, d: Monomial, symbols: AbstractSet[Basic]) -> bool:
+        return any(not symbols.isdisjoint(values_of(self.atoms.list[number].base)) for number, _ in d)
 
 
-def _held(expr: Expr) -> AbstractSet[Basic]:
+def _symbols(expr: Expr) -> AbstractSet[Basic]:
     return values_of(expr) | of_kind(Dummy, expr)

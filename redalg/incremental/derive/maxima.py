@@ -41,11 +41,11 @@ def at_maximum(pivot: Pivot, centre: Expr, extrema: list[Extremum], reduced: Abs
 
     The pivot stays within the range of u. A mean may overflow: its sum is larger by the number of elements.
     """
-    found = (one for one in extrema if one.monoid.name == "max" and centre.as_coeff_Mul()[1] == one.value)
-    if pivot.policy is not PivotPolicy.RUNNING or (extremum := next(found, None)) is None:
+    maxima = (one for one in extrema if one.monoid.name == "max" and centre.as_coeff_Mul()[1] == one.value)
+    if pivot.policy is not PivotPolicy.RUNNING or (extremum := next(maxima, None)) is None:
         return False
-    made = follows(extremum.term, pivot.base, reduced)
-    return made is not None and made[0] * extremum.value == centre
+    form = follows(extremum.term, pivot.base, reduced)
+    return form is not None and form[0] * extremum.value == centre
 
 
 def derived_maxima(
@@ -59,7 +59,7 @@ def derived_maxima(
             if (
                 pivot != extremum.value
                 and extremum.value not in running
-                and (made := follows(extremum.term, base, reduced))
+                and (form := follows(extremum.term, base, reduced))
             ):
-                yield extremum.value, pivot / made[0] + made[1]
+                yield extremum.value, pivot / form[0] + form[1]
                 break

@@ -75,8 +75,8 @@ class _Clips:
 
     def flush(self) -> list[Assignment]:
         """The assignments that wait to stand before their use."""
-        made, self.pending = self.pending, []
-        return made
+        assignments, self.pending = self.pending, []
+        return assignments
 
     def steps(self, assignment: Assignment) -> Iterator[Assignment]:
         """Yield an assignment, after those of the differences that are clipped in it."""
@@ -94,8 +94,8 @@ class _Clips:
 
     def of(self, expr: Expr) -> Expr:
         """An expression with the differences of the inequality clipped."""
-        found = sorted((one for one in of_kind(Add, expr) if self._is_clipped(one)), key=str)
-        return expr.xreplace({one: Max(0, self._value(one)) for one in found}) if found else expr
+        differences = sorted((one for one in of_kind(Add, expr) if self._is_clipped(one)), key=str)
+        return expr.xreplace({one: Max(0, self._value(one)) for one in differences}) if differences else expr
 
     def _value(self, difference: Expr) -> Value:
         if difference not in self.names:
@@ -113,12 +113,12 @@ class _Clips:
         meant = expr.xreplace({value: self.meaning[value] for value in values_of(expr) & self.meaning.keys()})
         if operations_of(meant) > WRITTEN_LIMIT:
             return True
-        found = gram_difference(expansion(meant), self.sums)
-        return found is None or not found.is_exact
+        form = gram_difference(expansion(meant), self.sums)
+        return form is None or not form.is_exact
 
     def _is_clipped(self, difference: Expr) -> bool:
-        found = gram_difference(difference, self.sums)
-        return found is not None and not found.is_exact and found.is_nonnegative(self.facts)
+        form = gram_difference(difference, self.sums)
+        return form is not None and not form.is_exact and form.is_nonnegative(self.facts)
 
 
 def _counts(accumulator: Accumulator) -> bool:

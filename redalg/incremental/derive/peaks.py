@@ -24,37 +24,37 @@ def peak_of(kind: str, term: Expr, final: Expr) -> Tuple | None:
     """The weight and exponent of a term's peak; None if the term or `final` has no exponential to join."""
     if not any(elements_of(one) for one in term.atoms(exp)) or not any(map(values_of, final.atoms(exp))):
         return None
-    weight, exponent = _parted(term)
+    weight, exponent = _weight_and_exponent(term)
     return Tuple(-weight if kind in ("min", "argmin") else weight, exponent) if elements_of(exponent) else None
 
 
-def _parted(term: Expr) -> Pair:
+def _weight_and_exponent(term: Expr) -> Pair:
     """(w, u) with w·exp(u) the term; w is infinite if the term is the identity of an extremum."""
     if term in (S.Infinity, S.NegativeInfinity):
         return term, S.Zero
     if term is S.Zero:
         return S.Zero, S.NegativeInfinity
     if isinstance(term, Where):
-        (w, u), (v, t) = map(_parted, term.args[1:])
-        return _chosen(term, w, v), _chosen(term, u, t)
+        (w, u), (v, t) = map(_weight_and_exponent, term.args[1:])
+        return _choice(term, w, v), _choice(term, u, t)
     if isinstance(term, Add):
-        return _shared(term)
+        return _factor_exponential(term)
     masks = [one for one in Mul.make_args(term) if is_indicator(one)]
     if masks:
         rest = Mul(*(one for one in Mul.make_args(term) if one is not masks[0]))
-        return _parted(masks[0].func(masks[0].args[0], *(rest * one for one in masks[0].args[1:])))
+        return _weight_and_exponent(masks[0].func(masks[0].args[0], *(rest * one for one in masks[0].args[1:])))
     exponents = [one for one in Mul.make_args(term) if isinstance(one, exp)]
     return Mul(*(one for one in Mul.make_args(term) if one not in exponents)), Add(*(one.args[0] for one in exponents))
 
 
-def _chosen(node: Expr, a: Expr, b: Expr) -> Expr:
+def _choice(node: Expr, a: Expr, b: Expr) -> Expr:
     """One of two parts, by the condition of a choice."""
     return a if a == b else Where(node.args[0], a, b)
 
 
-def _shared(term: Add) -> Pair:
+def _factor_exponential(term: Add) -> Pair:
     """A sum as (w, u) with the exponential that all terms share; (term, 0) if they share none."""
-    pairs = [_parted(one) for one in term.args]
+    pairs = [_weight_and_exponent(one) for one in term.args]
     exponent = pairs[0][1]
     alike = all(one == exponent for _, one in pairs) and not any(isinstance(one, Where) for one in term.args)
     return (Add(*(w for w, _ in pairs)), exponent) if alike else (term, S.Zero)
@@ -66,7 +66,7 @@ def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
 
     def visit(node: Expr) -> Expr:
         if node == slot.symbol:
-            return sign * _weighed(weight, exponent, S.Zero, S.One)
+            return sign * _peak_power(weight, exponent, S.Zero, S.One)
         if not node.has(slot.symbol):
             return node
         powers = [one for one in node.args if node.is_Mul and one.as_base_exp()[0] == slot.symbol]
@@ -77,7 +77,7 @@ def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
         power = Add(*(one.as_base_exp()[1] for one in powers))
         scales = [one for one in node.args if isinstance(one, exp)]
         rest = (visit(one) for one in node.args if one not in (*powers, *scales))
-        whole = _weighed(weight, exponent, Add(*(one.args[0] for one in scales)), power)
+        whole = _peak_power(weight, exponent, Add(*(one.args[0] for one in scales)), power)
         return Mul(sign**power, *rest, whole)
 
     return visit(final)
@@ -85,15 +85,15 @@ def about_peak(final: Expr, slot: Slot, weight: Value, exponent: Value) -> Expr:
 
 def _spread(node: Mul) -> Expr:
     """The product with the exponential that all terms of a sum share moved out of it; else written out."""
-    made = node
+    result = node
     for factor in node.args:
         if factor.is_Add and factor.has(exp):
-            weight, exponent = _shared(factor)
-            made = made.xreplace({factor: weight * exp(exponent)})
-    return expand_mul(node) if made == node else made
+            weight, exponent = _factor_exponential(factor)
+            result = result.xreplace({factor: weight * exp(exponent)})
+    return expand_mul(node) if result == node else result
 
 
-def _weighed(weight: Value, exponent: Value, v: Expr, power: Expr) -> Expr:
+def _peak_power(weight: Value, exponent: Value, v: Expr, power: Expr) -> Expr:
     """(w·e^u)^k·e^v; 0 if v is −∞, or if u is −∞ and v is any number; without elements w^k."""
     known = is_number(v) if values_of(v) else S.true
     least = Eq(weight, S.NegativeInfinity)

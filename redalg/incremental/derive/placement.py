@@ -34,12 +34,11 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.extrema.extremal import Extremal
-from redalg.decompose.parse.parse import axes_by_name
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Atom, Polynomial
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Axis, Element, Label, Value, Where
-from redalg.expression.contents import elements_of, free_axes, is_indicator, sympy_text, values_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_indicator, sympy_text, values_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.auxiliary import mean_of
 from redalg.incremental.derive.basis import FIRST_SLOPE, Pool
@@ -52,7 +51,7 @@ from redalg.incremental.derive.scales import counting_condition, scale_of
 from redalg.incremental.derive.selected import selected_index, selected_value
 from redalg.incremental.derive.structures import structure_of
 from redalg.incremental.derive.vanished import where_kept
-from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
+from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure, free_pivot_name
 from redalg.monoids import Monoid, monoid
 from redalg.monoids.functions import Powered, Scaled
 from redalg.monoids.peaks import ARGPEAK, PEAK
@@ -83,11 +82,11 @@ class Placement:
 
     def maximum(self, term: Expr, name: str) -> Value:
         """The slot of a term's maximum, a new one unless the state holds it."""
-        held = [one.value for one in self.extrema if (one.monoid.name, one.term) == ("max", term)]
-        if held:
-            return held[0]
-        taken = sum(one.value.name.startswith(f"{name}_") for one in self.extrema)
-        value = self.symbol(f"{name}_{taken}", free_axes(term) | free_axes(self.decomposition.cascade.domain))
+        slots = [one.value for one in self.extrema if (one.monoid.name, one.term) == ("max", term)]
+        if slots:
+            return slots[0]
+        number = sum(one.value.name.startswith(f"{name}_") for one in self.extrema)
+        value = self.symbol(f"{name}_{number}", free_axes(term) | free_axes(self.decomposition.cascade.domain))
         self.extrema.append(Extremum(value, monoid("max"), term))
         return value
 
@@ -104,7 +103,7 @@ def place_pivots(decomposition: Decomposition, centred: dict[str, Centred], pool
         if number in pool.scaled:
             placement.pivots[number] = _scale_pivot(placement, atoms[number], rooted=number in pool.rooted)
         else:
-            atom = _masked(number, atoms[number], pool)
+            atom = _mask_atom(number, atoms[number], pool)
             placement.pivots[number], placement.rates[number] = _exponential_pivot(placement, atom)
     for number in sorted(pool.sized):
         size = _scale_pivot(placement, atoms[number], rooted=True, where=counting_condition(number, pool))
@@ -115,11 +114,11 @@ def place_pivots(decomposition: Decomposition, centred: dict[str, Centred], pool
             continue
         centres = [one.centres[number] for one in centred.values() if number in one.centres]
         pivot = _shift_pivot(placement, number, centres, pool) if centres else _auxiliary_pivot(placement, number, pool)
-        placement.pivots[number] = _scaled_first(pivot, number, placement, pool)
+        placement.pivots[number] = _with_scales(pivot, number, placement, pool)
     return placement
 
 
-def _scaled_first(pivot: Pivot, number: int, placement: Placement, pool: Pool) -> Pivot:
+def _with_scales(pivot: Pivot, number: int, placement: Placement, pool: Pool) -> Pivot:
     """The pivot with its scales: of a whole generator the pivots of its exponentials, of a sized one its magnitude."""
     if number in pool.sized:
         return replace(pivot, scales=((placement.pivots[FIRST_SIZE + number], S.One),), rest=pivot.base)
@@ -131,7 +130,7 @@ def _scaled_first(pivot: Pivot, number: int, placement: Placement, pool: Pool) -
 def _scales(placement: Placement, number: int, pool: Pool) -> tuple[tuple[Pivot, Expr], ...]:
     """The pivots of the exponentials of a generator, with their rates."""
     exponentials = pool.wholes[number].exponentials if number in pool.wholes else ()
-    return tuple((placement.pivots[atom], placement.rates[atom] * laurent.number(q)) for atom, q in exponentials)
+    return tuple((placement.pivots[atom], placement.rates[atom] * laurent.fraction(q)) for atom, q in exponentials)
 
 
 def place_slopes(placement: Placement, pool: Pool, centred: dict[str, Centred]) -> None:
@@ -166,8 +165,8 @@ def _on_line(number: int, placement: Placement, pool: Pool, slopes: tuple[tuple[
     policy = PivotPolicy.MEMBER if number in pool.pivoted else PivotPolicy.RUNNING
     own = slopes if number in pool.pivoted else ()
     known = placement.pivots.get(number)
-    value = _named(placement, atom) if known is None else known.value
-    return _scaled_first(Pivot(value, atom.base, policy, S.Zero, own), number, placement, pool)
+    value = _symbol(placement, atom) if known is None else known.value
+    return _with_scales(Pivot(value, atom.base, policy, S.Zero, own), number, placement, pool)
 
 
 def _hold(placement: Placement, separation: Separation) -> None:
@@ -183,7 +182,7 @@ def _hold(placement: Placement, separation: Separation) -> None:
         facts = placement.decomposition.separator.facts
         placement.finals[value] = selected_index(separation, index, weight, facts)
         return
-    if reduction.monoid.held or not reduction.is_scalar:
+    if reduction.monoid.state_kind or not reduction.is_scalar:
         structure, results = structure_of(separation, placement.decomposition)
         if structure not in placement.structures:
             placement.structures.append(structure)
@@ -191,12 +190,12 @@ def _hold(placement: Placement, separation: Separation) -> None:
     else:
         placement.extrema.append(Extremum(value, reduction.monoid, g))
     if separation.times == "∘":
-        index, chosen = _selection(structure)
+        index, best = _selection(structure)
         facts = placement.decomposition.separator.facts
         value = (
-            selected_index(separation, index, chosen, facts)
+            selected_index(separation, index, best, facts)
             if reduction.dtype
-            else selected_value(separation, index, chosen)
+            else selected_value(separation, index, best)
         )
     elif h is not S.Zero:  # Π g·h = (Π g)·h^n
         base, power = h.as_base_exp()
@@ -214,24 +213,24 @@ def _selection(structure: Structure) -> tuple[Value, Value]:
     return index, value
 
 
-def _hold_extrema(placement: Placement, separation: Separation, found: Extremal) -> None:
+def _hold_extrema(placement: Placement, separation: Separation, extremal: Extremal) -> None:
     """Add a slot for every extremum of x that the reduction follows from, unless it is held already."""
-    reduction, made, final = separation.reduction, dict[Expr, Value](), found.final
-    for slot in found.slots:
-        if (peak := peak_of(slot.kind, slot.term, found.final)) is not None:
+    reduction, values, final = separation.reduction, dict[Expr, Value](), extremal.final
+    for slot in extremal.slots:
+        if (peak := peak_of(slot.kind, slot.term, extremal.final)) is not None:
             final = about_peak(final, slot, *_hold_peak(placement, reduction, peak, f"_{slot.kind}"))
             continue
-        held = [one.value for one in placement.extrema if (one.monoid.name, one.term) == (slot.kind, slot.term)]
-        if not held:
+        slots = [one.value for one in placement.extrema if (one.monoid.name, one.term) == (slot.kind, slot.term)]
+        if not slots:
             axes = free_axes(slot.term) | free_axes(placement.decomposition.cascade.domain)
-            name = "any" if slot.term is S.Zero else "x" if len(found.g) == 1 else slot.kind
+            name = "any" if slot.term is S.Zero else "x" if len(extremal.g) == 1 else slot.kind
             own = placement.symbol(f"{reduction.name}_{name}", axes)
-            held = [reduction.value if found.final == slot.symbol else _untaken(own, placement)]
-            placement.extrema.append(Extremum(held[0], monoid(slot.kind), slot.term))
-        made[slot.symbol] = held[0]
-    final = replace_nodes(final, made)
+            slots = [reduction.value if extremal.final == slot.symbol else _with_free_name(own, placement)]
+            placement.extrema.append(Extremum(slots[0], monoid(slot.kind), slot.term))
+        values[slot.symbol] = slots[0]
+    final = replace_nodes(final, values)
     if reduction.monoid.name in ("max", "min"):  # any and all are truths, of NaN too
-        final = where_kept(final, found, made, placement.decomposition.separator.facts)
+        final = where_kept(final, extremal, values, placement.decomposition.separator.facts)
     if final != reduction.value:
         placement.finals[reduction.value] = final
 
@@ -249,24 +248,24 @@ def _hold_peak(
     return values
 
 
-def _untaken(value: Value, placement: Placement) -> Value:
-    taken = {one.value.name for one in placement.extrema}
-    names = (value.name, *(f"{value.name}{number}" for number in range(len(taken))))
-    return Value(Label(next(name for name in names if name not in taken)), *value.indices)
+def _with_free_name(value: Value, placement: Placement) -> Value:
+    used = {one.value.name for one in placement.extrema}
+    names = (value.name, *(f"{value.name}{number}" for number in range(len(used))))
+    return Value(Label(next(name for name in names if name not in used)), *value.indices)
 
 
 def _exponential_pivot(placement: Placement, atom: Atom) -> tuple[Pivot, Expr]:
     """c and the rate k of E[k·v]^q = exp(q·k·v), to be weighed as exp(q·k·(v − c)): v − c is rounded first."""
     shared = (_at_extremum(placement, atom, one) for one in placement.extrema if one.monoid.name in ("max", "min"))
-    if (found := next((one for one in shared if one is not None), None)) is not None:
-        return found
+    if (pair := next((one for one in shared if one is not None), None)) is not None:
+        return pair
     atoms = placement.decomposition.separator.atoms.list
     rate, base = split_rate(atom.base, (one.base for one in atoms if one.exponential and not one.on_x))
     value = placement.maximum(base, "aux")
     return Pivot(value, base, PivotPolicy.RUNNING, value), rate
 
 
-def _masked(number: int, atom: Atom, pool: Pool) -> Atom:
+def _mask_atom(number: int, atom: Atom, pool: Pool) -> Atom:
     """E[u] as E[where(c, u, −∞)] if it always stands beside [c]: an element that [c] hides is no pivot."""
     beside = [{other for other, _ in x} for one in pool.functions if number in dict(one.grade) for x in one.vector]
     shared = sorted(set.intersection(*beside)) if beside else []
@@ -285,7 +284,7 @@ def _at_extremum(placement: Placement, atom: Atom, extremum: Extremum) -> tuple[
     sign = S.One if extremum.monoid.name == "max" else S.NegativeOne
     if rate.atoms(Element, Value, Axis) or not (sign * rate).is_extended_positive:
         return None
-    value = extremum.value if sign is S.One else _named(placement, atom)
+    value = extremum.value if sign is S.One else _symbol(placement, atom)
     return Pivot(value, sign * extremum.term, PivotPolicy.RUNNING, sign * extremum.value), sign * rate
 
 
@@ -295,13 +294,12 @@ def _scale_pivot(placement: Placement, atom: Atom, *, rooted: bool, where: Boole
     largest = placement.maximum(size if where is S.true else Where(where, size, S.Zero), "aux")
     source = scale_of(largest) if rooted else largest
     same = (one for one in placement.pivots.values() if one.policy is PivotPolicy.SCALE and one.source == source)
-    return next(same, Pivot(_named(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
+    return next(same, Pivot(_symbol(placement, atom), atom.base, PivotPolicy.SCALE, source))  # |u| has that of u
 
 
-def _named(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:
-    taken = {one.value.name for one in placement.pivots.values()}
-    number = next(n for n in range(len(taken) + 1) if f"c_{n}" not in taken)
-    return placement.symbol(f"c_{number}", free_axes(atom.base) if axes is None else axes)
+def _symbol(placement: Placement, atom: Atom, axes: AbstractSet[Axis] | None = None) -> Value:
+    name = free_pivot_name(placement.pivots.values())
+    return placement.symbol(name, free_axes(atom.base) if axes is None else axes)
 
 
 def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], pool: Pool) -> Pivot:
@@ -315,15 +313,15 @@ def _shift_pivot(placement: Placement, number: int, centres: list[Polynomial], p
             pivot.source == centre or at_maximum(pivot, centre, placement.extrema, reduced)
         ):
             return pivot
-    held = any(one.value == centre and one.term == atom.base for one in placement.extrema)
-    if held and number not in pool.wholes and number not in pool.sized:  # within u's own range
-        return Pivot(_named(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
+    is_extremum = any(one.value == centre and one.term == atom.base for one in placement.extrema)
+    if is_extremum and number not in pool.wholes and number not in pool.sized:  # within u's own range
+        return Pivot(_symbol(placement, atom), atom.base, PivotPolicy.RUNNING, centre)
     if centre is S.Zero:
-        return Pivot(_named(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
+        return Pivot(_symbol(placement, atom), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
     axes = free_axes(atom.base) | (free_axes(centre) & _weights_axes(number, pool, placement.decomposition.cascade))
     within = free_axes(centre) <= axes
     policy = PivotPolicy.TILE_LOCAL if within else PivotPolicy.BLOCK_MEAN
-    return Pivot(_named(placement, atom, axes if within else None), atom.base, policy, centre if within else S.Zero)
+    return Pivot(_symbol(placement, atom, axes if within else None), atom.base, policy, centre if within else S.Zero)
 
 
 def _weights_axes(number: int, pool: Pool, cascade: Cascade) -> AbstractSet[Axis]:
@@ -354,7 +352,7 @@ def _auxiliary_pivot(placement: Placement, number: int, pool: Pool) -> Pivot:
     cascade = placement.decomposition.cascade
     axes = free_axes(atom.base) | _weights_axes(number, pool, cascade)
     fits = any(pool.axes_of(weighted, cascade.domain) <= axes for weighted, _ in mean_of(number, pool))
-    mean = Pivot(_named(placement, atom, axes if fits else None), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
+    mean = Pivot(_symbol(placement, atom, axes if fits else None), atom.base, PivotPolicy.BLOCK_MEAN, S.Zero)
     return next(shared, mean)
 
 
@@ -366,5 +364,5 @@ def _without_tensors(centre: Expr, cascade: Cascade) -> Expr:
 
 def _without_logs(centre: Expr) -> Expr:
     """Drop slowly varying terms: any finite pivot is exact, and max u alone is already at hand."""
-    kept = [term for term in Add.make_args(centre) if not term.has(log)]
-    return Add(*kept) if kept else centre
+    terms = [term for term in Add.make_args(centre) if not term.has(log)]
+    return Add(*terms) if terms else centre

@@ -17,9 +17,9 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Atom, Monomial, Polynomial, Ratio, fraction
 from redalg.decompose.separate.theorems import X
-from redalg.decompose.verdict.verdict import Separation, fraction
+from redalg.decompose.verdict.verdict import Separation
 from redalg.expression import Extent, Label, Scalar, Value, Where
 from redalg.expression.contents import values_of
 from redalg.expression.expanded import expand_products
@@ -34,7 +34,7 @@ from redalg.incremental.derive.grades import Grades
 from redalg.incremental.derive.lines import Lines
 from redalg.incremental.derive.placement import Placement
 from redalg.incremental.derive.scales import is_root
-from redalg.incremental.derive.some import guarded_by, somewhere, value_axes
+from redalg.incremental.derive.some import guard, somewhere, value_axes
 from redalg.incremental.derive.turns import over_divisor, slope_difference, whole_slope
 from redalg.incremental.form import Assignment, Pivot
 
@@ -51,26 +51,26 @@ class Resolver:
     ) -> None:
         self.placement, self.pool, self.accumulators = placement, pool, accumulators
         self.grades, self.chains = Grades(placement, pool), Chains(pool, placement.pivots, accumulators)
-        self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scaled)
+        self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scales)
         self.assignments: list[Assignment] = []
         self.resolved = set[Value]()
         self.exponents: dict[Value, tuple[Expr, Value]] = {}
         self.maxima = self.grades.derived_maxima()
         self.known = dict(self.maxima)
         self.guards: dict[Expr, Boolean] = {}  # value -> where any element counts, elsewhere it is 0
-        self.found: dict[int, list[Expr]] = {}
+        self.deltas: dict[int, list[Expr]] = {}
         self.bounded = set[Value]()  # values of at most 1 in size
         self.level = level
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
         self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
-                                   self._substituted, with_exponent=self._with_exponent)  # fmt: skip
+                                   self._substitute, with_exponent=self._with_exponent)  # fmt: skip
 
     # ---- one reduction -----------------------------------------------------------------------------------------------
 
     def resolve(self, separation: Separation, centred: Centred | None) -> None:
         """Assign the reduction's value."""
         value = separation.reduction.value
-        for turn, expr in self.lines.ready(self.resolved, self._written):
+        for turn, expr in self.lines.ready(self.resolved, self._polynomial_expr):
             self.assignments.append(Assignment(turn, expr))
         self.resolved.add(value)
         if centred is None:
@@ -89,10 +89,10 @@ class Resolver:
             with suppress(laurent.TooLongError):
                 if laurent.are_short(powers, exact):
                     self.known[self._number(value)] = laurent.add(*self._terms(centred.polynomial, exact, self.known))
-        met = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
+        meetings = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
         parts = ((somewhere(indicator, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
                  for indicator, part in centred.parts)  # fmt: skip
-        self._assign(value, [(some, without_centres(terms, met)) for some, terms in parts])
+        self._assign(value, [(some, without_centres(terms, meetings)) for some, terms in parts])
         self._keep_zero_scales(value, centred)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
@@ -100,23 +100,23 @@ class Resolver:
         used = {atom for x, _ in centred.polynomial for atom, _ in x} & (self.pool.scaled - self.pool.rooted)
         if scales := [self.placement.pivots[atom].source for atom in sorted(used)]:
             [index] = [place for place, one in enumerate(self.assignments) if one.value == value]
-            made = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
-            self.assignments[index] = Assignment(value, made)
+            expr = Where(Or(*(Eq(one, 0) for one in scales)), S.NaN, self.assignments[index].expr)
+            self.assignments[index] = Assignment(value, expr)
 
     def _terms(
         self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
     ) -> list[Polynomial]:
         """The terms of d_i as polynomials of d, one for each function of the basis that it uses."""
-        made, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
+        terms, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
         for d, column in laurent.columns(polynomial).items():
             alone: Polynomial = {((), d): 1}
-            outer = self._substituted(self.lines.about(alone) if known else alone, known or self.maxima)
+            outer = self._substitute(self.lines.about(alone) if known else alone, known or self.maxima)
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
-                    scale = laurent.multiply(self.grades.of(grade), self.grades.scaled(self.pool.degrees(k)))
-                    made.append(laurent.multiply(product(outer, row), scale))
-        return made
+                    scale = laurent.multiply(self.grades.of(grade), self.grades.scales(self.pool.degrees(k)))
+                    terms.append(laurent.multiply(product(outer, row), scale))
+        return terms
 
     def _row(self, number: int, shifts: dict[int, Polynomial], powers: dict[Monomial, Polynomial]) -> Polynomial:
         terms = []
@@ -139,17 +139,17 @@ class Resolver:
         inside = {value for _, d in exact for number, _ in d for value in values_of(self._atom(number).base)}
         cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
         atoms = self.placement.decomposition.separator.atoms
-        shift = self._substituted(laurent.multiply(centred.shift(atom), self.grades.scaled({atom: -1})), self.maxima)
+        shift = self._substitute(laurent.multiply(centred.shift(atom), self.grades.scales({atom: -1})), self.maxima)
         raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
         raw = self.safe(raw) if pivot.scales else raw
         expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
-        if isinstance(made := self._named(separation, centred, pivot, expr), Value):
-            self.known.setdefault(self._number(made), exact)
+        if isinstance(delta := self._name_displacement(separation, centred, pivot, expr), Value):
+            self.known.setdefault(self._number(delta), exact)
         if centred.slopes(atom):
-            self.found.setdefault(atom, []).append(made)
-        return made
+            self.deltas.setdefault(atom, []).append(delta)
+        return delta
 
-    def _named(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
+    def _name_displacement(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
         """A displacement as a value, unless it is a number."""
         if not values_of(expr):
             return expr
@@ -159,24 +159,24 @@ class Resolver:
         name = f"delta_{separation.reduction.name}"
         if len(centred.centres) > 1 or any(one.value.name == name for one in self.assignments):
             name += f"_{pivot.value.name}"
-        return self._valued(name, expr)
+        return self._assign_name(name, expr)
 
-    def _valued(self, name: str, expr: Expr) -> Value:
+    def _assign_name(self, name: str, expr: Expr) -> Value:
         value = Value(Label(name), *self.placement.symbol(name, value_axes(expr)).indices)
         self._assign_plain(value, expr)
         return value
 
-    def _numbered(self, prefix: str, expr: Expr) -> Value:
+    def _named_value(self, prefix: str, expr: Expr) -> Value:
         """The value of an expression; a new one, under the next name with a prefix, unless it has one."""
-        taken = sum(one.value.name.startswith(f"{prefix}_") for one in self.assignments)
-        held = next((one.value for one in self.assignments if one.expr == expr), None)
-        return held or self._valued(f"{prefix}_{taken}", expr)
+        number = sum(one.value.name.startswith(f"{prefix}_") for one in self.assignments)
+        value = next((one.value for one in self.assignments if one.expr == expr), None)
+        return value or self._assign_name(f"{prefix}_{number}", expr)
 
-    def displaced(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
+    def carried_displacement(self, pivot: Pivot, factor: Rational, v: Expr) -> Expr | None:
         """v(d)/m + factor·c under a name of its own, m the scale of u; None if c or m does not cancel."""
         separator = self.placement.decomposition.separator
-        here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.ratio(int(factor.p), int(factor.q)))
-        there = (self._substituted(separator.pure(term), self.known) for term in Add.make_args(v))
+        here = laurent.scale(self._symbol_polynomial(pivot.value), laurent.as_ratio(factor))
+        there = (self._substitute(separator.pure(term), self.known) for term in Add.make_args(v))
         exact = laurent.add(laurent.multiply(laurent.add(*there), self.grades.scale(pivot, -1)), here)
         left = {pivot.value, *(m.value for m, _ in pivot.scales)}
         if any(left & values_of(self._atom(number).base) for _, d in exact for number, _ in d):
@@ -186,14 +186,14 @@ class Resolver:
         for assignment in self.assignments:
             if assignment.expr in (expr, -expr):
                 return assignment.value if assignment.expr == expr else -assignment.value
-        return self._numbered("offset", expr) if values_of(expr) else expr
+        return self._named_value("offset", expr) if values_of(expr) else expr
 
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
         pivot = self.placement.pivots[atom]
         here = self._symbol_polynomial(pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
-        there = self._substituted(self.lines.about(centred.shift(atom)), self.known)
-        made = laurent.add(laurent.multiply(there, self.grades.scaled({atom: -1})), laurent.scale(here, -1))
+        there = self._substitute(self.lines.about(centred.shift(atom)), self.known)
+        total = laurent.add(laurent.multiply(there, self.grades.scales({atom: -1})), laurent.scale(here, -1))
         slopes = centred.slopes(atom)
         for key in turns:
             y, x = self.pool.slopes[key - FIRST_SLOPE]
@@ -202,11 +202,11 @@ class Resolver:
                 b = whole_slope(
                     key, symbols, self.pool, lambda one: self._symbol_polynomial(self.placement.pivots[one].value)
                 )
-                moved = self._exact_displacement(centred, x, turns)
-                made = laurent.add(made, laurent.scale(laurent.multiply(b, moved), -1))
-        return made
+                move = self._exact_displacement(centred, x, turns)
+                total = laurent.add(total, laurent.scale(laurent.multiply(b, move), -1))
+        return total
 
-    def _written(self, poly: Polynomial) -> Expr:
+    def _polynomial_expr(self, poly: Polynomial) -> Expr:
         """A polynomial of values with exponents cancelled."""
         return Add(*(v * exp(exponent) for exponent, v in self._graded_terms(poly)))
 
@@ -231,10 +231,10 @@ class Resolver:
             return -pivot.value
         if (line := self.lines.at(key, slope)) is not None:
             if not line.below:
-                self.found.setdefault(key, []).append(line.turn)
+                self.deltas.setdefault(key, []).append(line.turn)
             return self.lines.turn(line)
         apart = slope_difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
-        self.found.setdefault(key, []).append(turn := self._named(separation, centred, pivot, apart))
+        self.deltas.setdefault(key, []).append(turn := self._name_displacement(separation, centred, pivot, apart))
         return turn
 
     def source(self, key: int) -> Expr:
@@ -244,24 +244,24 @@ class Resolver:
         assigned = {one.value: one.expr for one in self.assignments}
         meaning: dict[Basic, Expr] = {}
 
-        def written(expr: Expr) -> Expr:
+        def write_out(expr: Expr) -> Expr:
             for value in values_of(expr) & assigned.keys() - meaning.keys():
-                meaning[value] = written(assigned[value])
+                meaning[value] = write_out(assigned[value])
             return expr.xreplace(meaning)
 
-        found = [written(value) for value in self.found.get(key, ()) if value in assigned]
-        held = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
-        return next((one for one in found if values_of(one) <= held), S.Zero)
+        sources = [write_out(value) for value in self.deltas.get(key, ()) if value in assigned]
+        slots = {*self.accumulators, *(one.value for one in self.placement.pivots.values())}
+        return next((one for one in sources if values_of(one) <= slots), S.Zero)
 
     def move(self, pivot: Pivot) -> Expr:
         """Displacement of a tile-local pivot to its natural centre, in terms of the slots."""
         separator = self.placement.decomposition.separator
-        centre = (self._substituted(separator.pure(term), self.known) for term in pivot.source.as_ordered_terms())
+        centre = (self._substitute(separator.pure(term), self.known) for term in pivot.source.as_ordered_terms())
         scale = self.grades.scale(pivot, -1)
-        moved = laurent.add(laurent.multiply(laurent.add(*centre), scale), self._expr_polynomial(-pivot.value))
-        return separator.atoms.polynomial_expr(moved)
+        displacement = laurent.add(laurent.multiply(laurent.add(*centre), scale), self._expr_polynomial(-pivot.value))
+        return separator.atoms.polynomial_expr(displacement)
 
-    def _substituted(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
+    def _substitute(self, poly: Polynomial, known: dict[int, Polynomial]) -> Polynomial:
         """The polynomial with earlier values written out, if that stays short."""
         if not any(number in known for x, d in poly for number, _ in x + d):
             return {((), tuple(sorted(x + d))): c for (x, d), c in poly.items()}
@@ -286,29 +286,29 @@ class Resolver:
         graded = [(some, [one for poly in polys for one in self._graded_terms(poly)]) for some, polys in parts]
         exponents = list(dict.fromkeys(exponent for _, terms in graded for exponent, _ in terms)) or [S.Zero]
         alone = len(exponents) == 1 and exponents[0] is not S.Zero
-        kept = Add(*(guarded_by(some, Add(*(v if alone else v * exp(exponent) for exponent, v in terms)))
-                     for some, terms in graded))  # fmt: skip
+        total = Add(*(guard(some, Add(*(v if alone else v * exp(exponent) for exponent, v in terms)))
+                      for some, terms in graded))  # fmt: skip
         if not alone:
-            self._assign_plain(value, kept)
+            self._assign_plain(value, total)
             return
         safe = Value(Label(f"{value.name}_scaled"), *value.indices)
         self.exponents[value] = (exponents[0], safe)
-        self._assign_plain(safe, kept)
+        self._assign_plain(safe, total)
         somewhere = Or(*(some for some, _ in graded))
-        self.assignments.append(Assignment(value, guarded_by(somewhere, self._times(exponents[0], safe))))
+        self.assignments.append(Assignment(value, guard(somewhere, self._times(exponents[0], safe))))
         if somewhere is not S.true:
             self.guards[value] = somewhere
 
     def _assign_plain(self, value: Value, expr: Expr) -> None:
         if expr != value:
-            self.assignments.append(Assignment(value, self.cancelled(expr)))
+            self.assignments.append(Assignment(value, self.cancel(expr)))
 
-    def cancelled(self, expr: Expr) -> Expr:
+    def cancel(self, expr: Expr) -> Expr:
         """The expression with pivots cancelled; the offsets in it are assigned first."""
-        made = self.canceller.cancelled(expr)
-        if made is not expr:
-            self._assign_offsets(made)
-        return made
+        result = self.canceller.cancel(expr)
+        if result is not expr:
+            self._assign_offsets(result)
+        return result
 
     def _assign_offsets(self, expr: Expr) -> None:
         """Assign the distances between extrema and pivots that an expression holds."""
@@ -320,17 +320,17 @@ class Resolver:
     def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
         """exp(λ)·v under a name, so that other values may cancel its λ."""
         self._assign_offsets(v)
-        pair = gather_exponent(expand_products(exponent)), self._numbered("difference", v)
-        if held := next((value for value, other in self.exponents.items() if other == pair), None):
-            return held
+        pair = gather_exponent(expand_products(exponent)), self._named_value("difference", v)
+        if same := next((value for value, other in self.exponents.items() if other == pair), None):
+            return same
         value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", value_axes(v, exponent))
         self.exponents[value] = pair
         self.assignments.append(Assignment(value, self._times(*pair)))
         return value
 
-    def finished(self, expr: Expr) -> Expr:
+    def output_expr(self, expr: Expr) -> Expr:
         """An output's expression: pivots and exponents cancelled as far as they go."""
-        return self.safe(self.cancelled(expr))
+        return self.safe(self.cancel(expr))
 
     def _graded_terms(self, poly: Polynomial) -> list[tuple[Expr, Expr]]:
         out = []
@@ -342,14 +342,14 @@ class Resolver:
                     exponents.append(atom.base * power)
                     continue
                 scale, safe = self.exponents.get(atom.base, (None, S.One))
-                scale, safe = self.graded(atom.power(q)) if scale is None else (scale * power, safe**power)
+                scale, safe = self.split_exponent(atom.power(q)) if scale is None else (scale * power, safe**power)
                 exponents.append(scale)
                 factor *= safe
             exponent = gather_exponent(expand_products(Add(*exponents)))
             out.append((exponent, factor * where_finite(exponents, exponent, self.placement)))
         return out
 
-    def graded(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
+    def split_exponent(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
         """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` if it may leave the range without harm."""
         if expr in self.exponents:
             return self.exponents[expr]
@@ -360,19 +360,19 @@ class Resolver:
             return self.safe(expr.args[0]), S.One
         if isinstance(expr, Mul):
             divided = divided or any(isinstance(arg, Pow) and is_root(arg.exp) for arg in expr.args)
-            parts = [self.graded(arg, divided=divided) for arg in expr.args]
+            parts = [self.split_exponent(arg, divided=divided) for arg in expr.args]
             exponent = self._exponent(*(scale for scale, _ in parts))
             finite = where_finite((scale for scale, _ in parts), exponent, self.placement)
             return exponent, Mul(*(v for _, v in parts), finite)
         if isinstance(expr, Pow) and expr.exp.is_Rational:
-            scale, v = self.graded(expr.base, divided=divided or is_root(expr.exp))
+            scale, v = self.split_exponent(expr.base, divided=divided or is_root(expr.exp))
             return self._exponent(scale * expr.exp), v**expr.exp
         if isinstance(expr, log):
-            scale, v = self.graded(expr.args[0], divided=True)
+            scale, v = self.split_exponent(expr.args[0], divided=True)
             inverse = v.is_Pow and v.exp is S.NegativeOne
             return S.Zero, scale - log(v.base) if inverse else scale + log(v)
         if isinstance(expr, Add):
-            parts = [self.graded(arg, divided=divided) for arg in expr.args]
+            parts = [self.split_exponent(arg, divided=divided) for arg in expr.args]
             if len({scale for scale, _ in parts}) == 1:
                 return parts[0][0], Add(*(v for _, v in parts))
             power = power_of_scales(scale for scale, _ in parts)
@@ -386,21 +386,21 @@ class Resolver:
     def _about_largest(self, parts: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
         """Σ exp(λ)·v of pairs (λ, v) as one such pair, whose λ is the largest, under a name of its own."""
         largest = largest_of(scale for scale, _ in parts)
-        held = self._numbered("scale", largest)
-        return held, Add(*(exp(scale - held) * v for scale, v in parts))
+        top = self._named_value("scale", largest)
+        return top, Add(*(exp(scale - top) * v for scale, v in parts))
 
     def _about_size(self, parts: list[tuple[Expr, Expr]], power: Expr) -> tuple[Expr, Expr]:
         """Σ m^k·v of pairs (k·log m, v); beyond a power of 1, its terms are shares of the largest."""
         if power <= 1:
             return S.Zero, Add(*(exp(scale) * v for scale, v in parts))
-        unit, total = as_shares(parts, power, self._numbered, self.bounded)
+        unit, total = as_shares(parts, power, self._named_value, self.bounded)
         return power * log(unit), total
 
     def safe(self, expr: Expr) -> Expr:
         """The expression with exponents cancelled as far as they go."""
         if expr in self.guards:
             return expr
-        scale, v = self.graded(expr)
+        scale, v = self.split_exponent(expr)
         if scale is S.Zero:
             return v
         guards = [self.guards[one] for one in Mul.make_args(expr) if one in self.guards]
@@ -414,7 +414,7 @@ class Resolver:
         if not (k.is_Integer and self.pool.composite) or self.carries(v):
             return exp(scale) * v
         for _ in range(int(k) - 1):
-            v = self._numbered("part", exp(m) * v)
+            v = self._named_value("part", exp(m) * v)
         return exp(m) * v
 
     def _exponent(self, *scales: Expr) -> Expr:
@@ -442,8 +442,7 @@ class Resolver:
     def _symbol_polynomial(self, expr: Expr) -> Polynomial:
         coefficient, rest = expr.as_coeff_Mul()
         if isinstance(rest, Value | Scalar | Extent):
-            number = Rational(coefficient)
-            return {((), ((self._number(rest), 1),)): laurent.ratio(int(number.p), int(number.q))}
+            return {((), ((self._number(rest), 1),)): laurent.as_ratio(Rational(coefficient))}
         return self._expr_polynomial(expr)
 
     def _expr_polynomial(self, expr: Expr) -> Polynomial:

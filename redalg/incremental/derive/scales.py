@@ -58,8 +58,8 @@ def divided_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> 
                 divisor = by_d.get(largest.get(atoms.list[number].base, S.Zero), 0)
                 powers.setdefault(number, set()).add((q, divisor))
     centres = {atom for one in centred.values() for atom in one.centres}
-    return frozenset(number for number, found in powers.items() if number not in centres
-                     and all(q >= 2 and divisor == -q for q, divisor in found))  # fmt: skip
+    return frozenset(number for number, pairs in powers.items() if number not in centres
+                     and all(q >= 2 and divisor == -q for q, divisor in pairs))  # fmt: skip
 
 
 def rooted_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
@@ -70,15 +70,9 @@ def rooted_atoms(decomposition: Decomposition, centred: dict[str, Centred]) -> f
             if isinstance(node, log) or is_root(node.exp):
                 under |= values_of(node.args[0])
     atoms = decomposition.separator.atoms.list
-    for separation in decomposition.separations:
-        under |= {atoms[number].base for _, d in separation.polynomial for number, q in d if q < 0 or q.denominator > 1}
-    if not under:
-        return frozenset()
     centres = {atom for one in centred.values() for atom in one.centres}
-    sums = (centred[separation.reduction.name] for separation in decomposition.separations
-            if separation.reduction.value in under and separation.reduction.name in centred)  # fmt: skip
-    found = {atom for one in sums for atom in _alone(one, atoms)}
-    return frozenset(atom for atom in found - centres if _scalable(atoms[atom].base) and not atoms[atom].exponential)
+    numbers = {atom for one in _sums_under(under, decomposition, centred) for atom in _alone(one, atoms)}
+    return frozenset(atom for atom in numbers - centres if _scalable(atoms[atom].base) and not atoms[atom].exponential)
 
 
 def sized_atoms(decomposition: Decomposition, centred: dict[str, Centred], pool: Pool) -> frozenset[int]:
@@ -89,16 +83,23 @@ def sized_atoms(decomposition: Decomposition, centred: dict[str, Centred], pool:
         for node in expr.atoms(Mul, Pow, log):
             if isinstance(node, log) or any(_divides(one, counts) for one in Mul.make_args(node)):
                 under |= values_of(node)
-    atoms = decomposition.separator.atoms.list
-    for separation in decomposition.separations:
-        under |= {atoms[number].base for _, d in separation.polynomial for number, q in d if q < 0 or q.denominator > 1}
-    sums = (centred[separation.reduction.name] for separation in decomposition.separations
-            if separation.reduction.value in under and separation.reduction.name in centred)  # fmt: skip
+    atoms, sums = decomposition.separator.atoms.list, _sums_under(under, decomposition, centred)
     moving = set(pool.pivoted) - {atom for pair in pool.slopes for atom in pair}
     monomials = [[(atom, q) for atom, q in x if atom in moving] for one in sums for x, _ in one.polynomial]
-    found = {atom for x in monomials if sum(q for _, q in x) >= 2 for atom, _ in x}
+    numbers = {atom for x in monomials if sum(q for _, q in x) >= 2 for atom, _ in x}
     foreign = _foreign(decomposition, centred)
-    return frozenset(atom for atom in found - foreign if _scalable(atoms[atom].base) and _is_elementwise(atom, pool))
+    return frozenset(atom for atom in numbers - foreign if _scalable(atoms[atom].base) and _is_elementwise(atom, pool))
+
+
+def _sums_under(
+    under: AbstractSet[Value], decomposition: Decomposition, centred: dict[str, Centred]
+) -> Iterator[Centred]:
+    """The sums whose values are `under` a root or a division after the loop, or so in the term of a reduction."""
+    atoms = decomposition.separator.atoms.list
+    inside = {atoms[number].base for separation in decomposition.separations for _, d in separation.polynomial
+              for number, q in d if q < 0 or q.denominator > 1}  # fmt: skip
+    return (centred[separation.reduction.name] for separation in decomposition.separations
+            if separation.reduction.value in under | inside and separation.reduction.name in centred)  # fmt: skip
 
 
 def _foreign(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
@@ -108,9 +109,9 @@ def _foreign(decomposition: Decomposition, centred: dict[str, Centred]) -> froze
     produced = {one.value for one in decomposition.cascade.producers}
 
     def names(expr: Expr) -> set[str]:
-        found = {one.name for one in elements_of(expr)}
-        found |= {str(value) for value in values_of(expr) & produced}
-        return found.union(*(names(reductions[value].term) for value in values_of(expr) & reductions.keys()))
+        sources = {one.name for one in elements_of(expr)}
+        sources |= {str(value) for value in values_of(expr) & produced}
+        return sources.union(*(names(reductions[value].term) for value in values_of(expr) & reductions.keys()))
 
     return frozenset(
         atom for centred_sum in centred.values() for atom in centred_sum.centres
@@ -232,15 +233,15 @@ def pays_of_shifts(form: FusedForm, bounded: AbstractSet[Value]) -> bool:
 
     `bounded` are values that are at most 1 in size, whatever they are made of.
     """
-    scales = {pivot.magnitude.value for pivot in form.shifted if pivot.magnitude is not None}
-    ratios = {pivot.ratio for pivot in form.shifted if pivot.magnitude is not None}
+    scales = {pivot.magnitude.value for pivot in form.slot_pivots if pivot.magnitude is not None}
+    ratios = {pivot.ratio for pivot in form.slot_pivots if pivot.magnitude is not None}
     high = {accumulator.value for accumulator in form.accumulators
             if sum(_powers(dict(accumulator.transition).get(accumulator.value, S.One), ratios)) >= 2}  # fmt: skip
     known: dict[Value, Degrees | None] = {one: {one: S.One} for one in scales}
     reached = {one: {one} for one in high}
     for assignment in form.assignments:
         known[assignment.value] = {} if assignment.value in bounded else degrees(assignment.expr, known)
-        reached[assignment.value] = {value for held in values_of(assignment.expr) for value in reached.get(held, ())}
+        reached[assignment.value] = {value for inner in values_of(assignment.expr) for value in reached.get(inner, ())}
     return any(_is_in_range(degrees(output.expr, known)) and any(reached.get(value) for value in values_of(output.expr))
                for output in form.outputs)  # fmt: skip
 
@@ -252,8 +253,8 @@ def _powers(coefficient: Expr, ratios: AbstractSet[Value]) -> Iterator[Expr]:
             yield power
 
 
-def _is_in_range(found: Degrees | None) -> bool:
-    return found is not None and all(abs(one) <= 1 for one in found.values())
+def _is_in_range(powers: Degrees | None) -> bool:
+    return powers is not None and all(abs(one) <= 1 for one in powers.values())
 
 
 def degrees(expr: Expr, known: Mapping[Value, Degrees | None]) -> Degrees | None:
@@ -270,12 +271,12 @@ def degrees(expr: Expr, known: Mapping[Value, Degrees | None]) -> Degrees | None
     parts = [degrees(arg, known) for arg in expr.args if isinstance(arg, Expr)]
     if any(one is None for one in parts):
         return None
-    found = [{scale: power for scale, power in one.items() if power} for one in parts if one is not None]
+    powers_of = [{scale: power for scale, power in one.items() if power} for one in parts if one is not None]
     if isinstance(expr, Mul):
-        return {scale: sum((one.get(scale, S.Zero) for one in found), S.Zero) for one in found for scale in one}
+        return {scale: sum((one.get(scale, S.Zero) for one in powers_of), S.Zero) for one in powers_of for scale in one}
     if isinstance(expr, log):
         return {}
-    if isinstance(expr, Add | Abs | Max | Min | Where) and (all(one == found[0] for one in found)
-                                                            or all(map(_is_in_range, found))):  # fmt: skip
-        return max(found, key=len)
+    if isinstance(expr, Add | Abs | Max | Min | Where) and (all(one == powers_of[0] for one in powers_of)
+                                                            or all(map(_is_in_range, powers_of))):  # fmt: skip
+        return max(powers_of, key=len)
     return None

@@ -45,10 +45,10 @@ def selected_index(separation: Separation, index: Expr, value: Expr, facts: Fact
 
 def operands_of(expr: Expr, facts: Facts) -> frozenset[Expr]:
     """The elements, scalars and other values of which an expression is made, through the reductions that it holds."""
-    made = [facts[value][1] for value in values_of(expr) if value in facts]
+    terms = [facts[value][1] for value in values_of(expr) if value in facts]
     other = (value for value in values_of(expr) if value not in facts)
     return frozenset().union(
-        elements_of(expr), of_kind(Scalar, expr), other, *(operands_of(one, facts) for one in made)
+        elements_of(expr), of_kind(Scalar, expr), other, *(operands_of(one, facts) for one in terms)
     )
 
 

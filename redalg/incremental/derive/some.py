@@ -25,7 +25,7 @@ def value_axes(*exprs: Expr) -> set[Axis]:
     return indexed.union(*map(free_axes, exprs))
 
 
-def guarded_by(some: Boolean, value: Expr) -> Expr:
+def guard(some: Boolean, value: Expr) -> Expr:
     """A value of the elements with `some`, 0 if there are none."""
     return value if some is S.true else Where(some, value, S.Zero)
 
@@ -43,6 +43,5 @@ def somewhere(indicator: Expr, placement: Placement, pool: Pool, accumulators: S
     if not within:
         return S.false  # masks that no element fulfils together
     [((x, _), _)] = within.items()
-    counts = [name for name, function in zip(accumulators, pool.functions, strict=True)
-              if not function.grade and function.vector == {x: 1}]  # fmt: skip
-    return And(*free, (counts[0] if counts else placement.maximum(of_x, "some")) > 0)
+    number = pool.find((), x)
+    return And(*free, (placement.maximum(of_x, "some") if number is None else accumulators[number]) > 0)

@@ -10,12 +10,11 @@ from sympy import Expr, S
 
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.parse.foreign import adopt
-from redalg.decompose.parse.parse import axes_by_name
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Label, Value
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import axes_by_name, free_axes
 from redalg.incremental.form import Structure
-from redalg.monoids import held_as
+from redalg.monoids import state_monoid
 
 
 def structure_of(separation: Separation, decomposition: Decomposition) -> tuple[Structure, tuple[Expr, ...]]:
@@ -23,7 +22,7 @@ def structure_of(separation: Separation, decomposition: Decomposition) -> tuple[
     reduction, [term] = separation.reduction, separation.g
     sharing = [other for other in decomposition.separations if _key(other) == _key(separation)]
     axes = free_axes(term) - set(decomposition.cascade.reduced_axes) | ({reduction.place} if reduction.place else set())
-    monoid, name = held_as(reduction.monoid), sharing[0].reduction.name
+    monoid, name = state_monoid(reduction.monoid), sharing[0].reduction.name
     symbols = tuple(Value(Label(f"{name}_{part.name}"), *axes_by_name(axes)) for part in monoid.components)
     results = tuple(adopt(result) for result in monoid.lower(*symbols))
     names: dict[Expr, Value] = {}

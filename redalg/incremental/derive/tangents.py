@@ -33,8 +33,8 @@ from sympy import Abs, Add, Eq, Expr, Lt, Mul, Rational, S, expand, log
 from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of, values_of
 from redalg.expression.rebuild import replace_nodes
-from redalg.incremental.fixed import still
-from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
+from redalg.incremental.fix_pivots import hold_pivots
+from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy, free_pivot_name
 
 TERMS = 8
 """Terms of the series: enough for float64 if r is less than NEAR."""
@@ -54,8 +54,8 @@ class Curve:
 
     def value(self, x: Expr, count: Expr = S.One) -> Expr:
         """count·f(x/count), with f(0) = 0 for x·log x."""
-        made = log(Abs(x / count) if self.absolute else x / count)
-        return Where(Eq(x, 0), S.Zero, x * made) if self.times else count * made
+        logarithm = log(Abs(x / count) if self.absolute else x / count)
+        return Where(Eq(x, 0), S.Zero, x * logarithm) if self.times else count * logarithm
 
     def distance(self, x: Expr, c: Expr, z: Expr, r: Expr) -> Expr:
         """f(x; c), z = x − c and r = z/(x + c); its limit if x = 0, and f(x) itself if c = 0."""
@@ -107,26 +107,26 @@ def about_tangents(form: FusedForm) -> FusedForm:
 
     A pivot of log x itself is then of no use: it is tried at 0 if every sum that it shifts is about a tangent.
     """
-    for pivot in form.shifted:
+    for pivot in form.slot_pivots:
         if isinstance(pivot.base, log) and not pivot.scales and not pivot.slopes:
             shifting = {one.value for one in form.accumulators if pivot.value in values_of(one.term)}
-            form = _about(_unshifted(form, pivot), shifting) or form
+            form = _about(_drop_shift(form, pivot), shifting) or form
     return _about(form, set()) or form
 
 
 def _about(form: FusedForm, every: AbstractSet[Value]) -> FusedForm | None:
     """The form about the tangents that pay; None if there is none, or if some sum in `every` is about none."""
-    left, found = set(every), False
+    left, pays = set(every), False
     for tangent in tangents(form):
-        if (made := _rewritten(form, tangent)) is not None:
-            form, found = made, True
+        if (other := _rewritten(form, tangent)) is not None:
+            form, pays = other, True
             left -= {one.value for one, _ in tangent.sums}
-    return form if found and not left else None
+    return form if pays and not left else None
 
 
-def _unshifted(form: FusedForm, pivot: Pivot) -> FusedForm:
+def _drop_shift(form: FusedForm, pivot: Pivot) -> FusedForm:
     """The form with the pivot of a logarithm at 0."""
-    form = still(form, {pivot.value: S.Zero})
+    form = hold_pivots(form, {pivot.value: S.Zero})
     bare = {Let(f"{pivot.value.name}_shifted", pivot.base): pivot.base}
     return replace(form, accumulators=tuple(
         replace(accumulator, factors=tuple(factor.xreplace(bare) for factor in accumulator.factors))
@@ -156,8 +156,8 @@ def tangents(form: FusedForm) -> Iterator[Tangent]:
         total, count = plain.get(w * x), plain.get(w)
         if total is not None and count is not None and _fits(x, w, form, plain):
             used = {value for pivot in form.pivots for value in values_of(pivot.source)}
-            taken = {total.value, *(one.value for one, _ in sums)}
-            if not used & taken and not any(values_of(one.term) & taken for one in form.accumulators):
+            own = {total.value, *(one.value for one, _ in sums)}
+            if not used & own and not any(values_of(one.term) & own for one in form.accumulators):
                 yield Tangent(x, w, total, count, tuple(sums))
 
 
@@ -189,19 +189,19 @@ def _rewritten(form: FusedForm, tangent: Tangent) -> FusedForm | None:
     """The form about a tangent; None if no value or output loses its logarithms."""
     finish = _Finish(tangent)
     assignments = [finish.assignment(one) for one in form.assignments]
-    outputs = [replace(one, expr=finish.written(one.expr)) for one in form.outputs]
+    outputs = [replace(one, expr=finish.drop_logs(one.expr)) for one in form.outputs]
     if not finish.lost:
         return None
     pivot, further = _pivot(form, tangent)
-    moved = {one.value: one for one in (*further, *_accumulators(tangent, pivot))}
+    sums = {one.value: one for one in (*further, *_accumulators(tangent, pivot))}
     meaning: dict[Expr, Expr] = {tangent.total.value: tangent.count.value * pivot.value + tangent.total.value}
     meaning |= {one.value: finish.whole(one, curve).xreplace(meaning) for one, curve in tangent.sums}
     return replace(
         form,
         pivots=(*form.pivots, pivot),
-        accumulators=tuple(moved.pop(one.value, one) for one in form.accumulators) + tuple(moved.values()),
+        accumulators=tuple(sums.pop(one.value, one) for one in form.accumulators) + tuple(sums.values()),
         assignments=(
-            *_finishing(tangent, pivot),
+            *_tangent_assignments(tangent, pivot),
             *(replace(one, expr=one.expr.xreplace(meaning)) for one in assignments),
         ),
         outputs=tuple(replace(one, expr=one.expr.xreplace(meaning)) for one in outputs),
@@ -225,26 +225,26 @@ class _Finish:
 
     def assignment(self, assignment: Assignment) -> Assignment:
         """The assignment rewritten; a value still made of such sums is known by its meaning."""
-        made = self.written(assignment.expr)
-        if made is assignment.expr:
+        expr = self.drop_logs(assignment.expr)
+        if expr is assignment.expr:
             self.known[assignment.value] = replace_nodes(assignment.expr, self.known)
-        return replace(assignment, expr=made)
+        return replace(assignment, expr=expr)
 
-    def written(self, expr: Expr) -> Expr:
+    def drop_logs(self, expr: Expr) -> Expr:
         """The expression without the logarithms of S and W if it loses them, else as it is."""
         meant = replace_nodes(expr, self.known)
         if not values_of(meant) & self.sums.keys() or operations_of(meant) > WRITTEN_LIMIT or not meant.has(log):
             return expr
         if not self._has_logs(_split(meant, self)):
             return expr
-        parts = {value: self._expanded(one, curve) for value, (one, curve) in self.sums.items()}
-        made = expand(_split(meant, self).xreplace(parts), log=False, power_base=False, power_exp=False)
-        if self._has_logs(made):
+        parts = {value: self._sum_in_logs(one, curve) for value, (one, curve) in self.sums.items()}
+        result = expand(_split(meant, self).xreplace(parts), log=False, power_base=False, power_exp=False)
+        if self._has_logs(result):
             return expr
         self.lost = True
-        return made
+        return result
 
-    def _expanded(self, accumulator: Accumulator, curve: Curve) -> Expr:
+    def _sum_in_logs(self, accumulator: Accumulator, curve: Curve) -> Expr:
         about, base = self.tangent.value(accumulator), self.total if curve.times else self.count
         return (about if curve.times else -about) + base * (log(self.total) - log(self.count))
 
@@ -254,13 +254,13 @@ class _Finish:
 
 def _split(expr: Expr, finish: _Finish) -> Expr:
     """log |S/W| → log S − log W, beside numbers and factors that are known to be positive."""
-    found: dict[Expr, Expr] = {}
+    sums: dict[Expr, Expr] = {}
     for logarithm in of_kind(log, expr):
         argument = logarithm.args[0].args[0] if isinstance(logarithm.args[0], Abs) else logarithm.args[0]
         pairs = [factor.as_base_exp() for factor in Mul.make_args(argument)]
         if all(base in (finish.total, finish.count) or base.is_extended_nonnegative for base, _ in pairs):
-            found[logarithm] = Add(*(power * log(base) for base, power in pairs))
-    return expr.xreplace(found)
+            sums[logarithm] = Add(*(power * log(base) for base, power in pairs))
+    return expr.xreplace(sums)
 
 
 # ---- the state -------------------------------------------------------------------------------------------------------
@@ -268,8 +268,7 @@ def _split(expr: Expr, finish: _Finish) -> Expr:
 
 def _pivot(form: FusedForm, tangent: Tangent) -> tuple[Pivot, list[Accumulator]]:
     """The pivot of x: the mean of each block, weighted by weights of one sign; and the sums that it takes beside."""
-    taken = {one.value.name for one in form.pivots}
-    name = next(name for number in range(len(taken) + 1) if (name := f"c_{number}") not in taken)
+    name = free_pivot_name(form.pivots)
     axes = free_axes(tangent.x) - set(form.cascade.reduced_axes)
     pivot = Pivot(Value(Label(name), *sorted(axes, key=str)), tangent.x, PivotPolicy.TILE_LOCAL, S.Zero)
     if tangent.w.is_extended_nonnegative and {*tangent.count.value.indices} <= axes:
@@ -315,13 +314,13 @@ def _moves(curve: Curve, pivot: Pivot) -> tuple[Expr, Expr]:
         distance = Where(near, -delta * r / there - 2 * series, -delta / there - log(quotient))
         slope = -Let(f"{pivot.value.name}_step", delta / c) / there  # c·c' may leave the range
         off, on = (log(Abs(there)) - 1, 1 / there), (-log(Abs(c)), -1 / c)
-    made = (Where(Eq(c, 0), from_0, Where(Eq(there, 0), to_0, between))
+    pair = (Where(Eq(c, 0), from_0, Where(Eq(there, 0), to_0, between))
             for from_0, to_0, between in zip(off, on, (distance, slope), strict=True))  # fmt: skip
-    of_count, of_total = (Where(Eq(delta, 0), S.Zero, one) for one in made)
+    of_count, of_total = (Where(Eq(delta, 0), S.Zero, one) for one in pair)
     return of_count, of_total
 
 
-def _finishing(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]:
+def _tangent_assignments(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]:
     """S/W − c, S/W and their ratio; then Σ w·f(x; c) − W·f(S/W; c) of every sum, NaN for log x if S is 0."""
     n, z, c = tangent.count.value, tangent.total.value, pivot.value
     axes = sorted({*n.indices, *z.indices}, key=str)
@@ -330,5 +329,5 @@ def _finishing(tangent: Tangent, pivot: Pivot) -> Iterator[Assignment]:
     yield Assignment(mean, c + offset)
     yield Assignment(r, offset / (mean + c))
     for accumulator, curve in tangent.sums:
-        made = accumulator.value - Where(Eq(z, 0), S.Zero, n * curve.distance(mean, c, offset, r))
-        yield Assignment(tangent.value(accumulator), made if curve.times else Where(Eq(n * c + z, 0), S.NaN, made))
+        gap = accumulator.value - Where(Eq(z, 0), S.Zero, n * curve.distance(mean, c, offset, r))
+        yield Assignment(tangent.value(accumulator), gap if curve.times else Where(Eq(n * c + z, 0), S.NaN, gap))

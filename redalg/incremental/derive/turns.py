@@ -30,7 +30,7 @@ def over_divisor(poly: Polynomial, canceller: Canceller) -> Expr:
         under = laurent.multiply(under, laurent.raise_to(meaning, int(q)) if q.denominator == 1 else {})
     if above is None or not under or max(_length(one, canceller) for one in (above, under)) > WRITTEN_OUT:
         return atoms.polynomial_expr(poly)
-    above, under = (canceller.substituted(one, canceller.meaning) for one in (above, under))
+    above, under = (canceller.substitute(one, canceller.meaning) for one in (above, under))
     return atoms.polynomial_expr(above) / atoms.polynomial_expr(under)
 
 
@@ -43,11 +43,11 @@ def _length(poly: Polynomial, canceller: Canceller) -> int:
 def slope_difference(slope: Polynomial, beta: Polynomial, canceller: Canceller) -> Expr:
     """N/D − β of one slope, which is a regression's."""
     below, meaning, under = divisor(slope), canceller.meaning, laurent.ONE
-    above = canceller.substituted(laurent.multiply(slope, {((), below): 1}), meaning)
+    above = canceller.substitute(laurent.multiply(slope, {((), below): 1}), meaning)
     for number, q in below:
         if q.denominator == 1:
             base = canceller.polynomial(canceller.separator.atoms.list[number].base)
-            under = laurent.multiply(under, laurent.raise_to(canceller.substituted(base, meaning), int(q)))
+            under = laurent.multiply(under, laurent.raise_to(canceller.substitute(base, meaning), int(q)))
     rest = laurent.add(above, laurent.scale(laurent.multiply(under, beta), -1))
     to_expr = canceller.separator.atoms.polynomial_expr
     return to_expr(rest) / to_expr(under)

@@ -28,23 +28,23 @@ from redalg.incremental.derive.selected import operands_of
 from redalg.incremental.form import Assignment, FusedForm
 
 
-def where_kept(final: Expr, found: Extremal, named: Mapping[Expr, Value], facts: Facts) -> Expr:
-    """`final`, which is `found.final` with slots named, if the values that vanished from it are finite."""
+def where_kept(final: Expr, form: Extremal, named: Mapping[Expr, Value], facts: Facts) -> Expr:
+    """`final`, which is `form.final` with slots named, if the values that vanished from it are finite."""
     left = values_of(final)
-    shown = frozenset().union(*(operands_of(one, facts) for one in left))
-    gone = (values_of(found.final) & set(named.values())) - left
-    for value in sorted((one for one in gone if not operands_of(one, facts) <= shown), key=sympy_text):
+    elements = frozenset().union(*(operands_of(one, facts) for one in left))
+    gone = (values_of(form.final) & set(named.values())) - left
+    for value in sorted((one for one in gone if not operands_of(one, facts) <= elements), key=sympy_text):
         symbols = [symbol for symbol, one in named.items() if one == value]
-        divided = any(one.is_Pow and one.exp.is_negative and one.base.has(value) for one in of_kind(Expr, found.final))
+        divided = any(one.is_Pow and one.exp.is_negative and one.base.has(value) for one in of_kind(Expr, form.final))
         usual = And(is_finite(value), Ne(value, 0)) if divided else is_finite(value)
-        final = Where(usual, final, Where(is_number(value), _at_infinity(found, symbols, named), UNDEFINED))
+        final = Where(usual, final, Where(is_number(value), _at_infinity(form, symbols, named), UNDEFINED))
     return final
 
 
-def _at_infinity(found: Extremal, symbols: list[Expr], named: Mapping[Expr, Value]) -> Expr:
+def _at_infinity(form: Extremal, symbols: list[Expr], named: Mapping[Expr, Value]) -> Expr:
     """The result with exponentials of vanished values at 0; NaN if these values stand elsewhere too."""
-    powers = {one: S.Zero for one in found.final.atoms(exp) if one.has(*symbols)}
-    rest = found.final.xreplace(powers)
+    powers = {one: S.Zero for one in form.final.atoms(exp) if one.has(*symbols)}
+    rest = form.final.xreplace(powers)
     return UNDEFINED if rest.has(*symbols) else replace_nodes(rest, named)
 
 
@@ -68,7 +68,7 @@ def sums_kept(
     elements = {one.value: elements_of(one.term) for one in form.accumulators}
     elements |= {one.value: elements_of(one.term) for one in form.extrema}
     slots = {one.value: one.expr for one in assignments if isinstance(one.expr, Value)}
-    read, below, made = dict[Value, frozenset[Value]](), dict[Value, frozenset[Value]](), list[Assignment]()
+    read, below, result = dict[Value, frozenset[Value]](), dict[Value, frozenset[Value]](), list[Assignment]()
     for assignment in assignments:
         expr = assignment.expr.xreplace(slots)
         divisors = [node.args[0] for node in of_kind(Pow, expr) if node.exp.is_negative]
@@ -79,16 +79,16 @@ def sums_kept(
         )
         conditions = list[Boolean]()
         is_asked = isinstance(assignment.expr, Where) and assignment.expr.args[1] is S.NaN  # of a scale that is 0
-        for value, divides in () if is_asked else sorted(_computed(terms.get(assignment.value, S.Zero)), key=str):
+        for value, divides in () if is_asked else sorted(_operands(terms.get(assignment.value, S.Zero)), key=str):
             if divides:
                 is_lost = _slots(value, read).isdisjoint(below[assignment.value])
             else:
-                shown = frozenset().union(*(elements.get(slot, ()) for slot in read[assignment.value]))
-                is_lost = not of_kind(Element, *operands_of(value, facts)) <= shown
+                own = frozenset().union(*(elements.get(slot, ()) for slot in read[assignment.value]))
+                is_lost = not of_kind(Element, *operands_of(value, facts)) <= own
             if is_lost and value in kinds.keys() - counts:
                 conditions.append(_usual(safe.get(value, value), kinds[value], divides=divides))
-        made.append(replace(assignment, expr=_where(And(*conditions), assignment.expr)) if conditions else assignment)
-    return tuple(made)
+        result.append(replace(assignment, expr=_where(And(*conditions), assignment.expr)) if conditions else assignment)
+    return tuple(result)
 
 
 def _usual(value: Value, kind: str, *, divides: bool) -> Boolean:
@@ -110,7 +110,7 @@ def _where(condition: Boolean, expr: Expr) -> Expr:
     return Where(condition, expr, UNDEFINED)
 
 
-def _computed(term: Expr) -> Iterator[tuple[Value, bool]]:
+def _operands(term: Expr) -> Iterator[tuple[Value, bool]]:
     """The values that every summand is computed with, and if it divides by them; none under a mask."""
     for part in Add.make_args(term):
         factors = Mul.make_args(part)
@@ -122,4 +122,4 @@ def _computed(term: Expr) -> Iterator[tuple[Value, bool]]:
             elif isinstance(base, Value) and alone:
                 yield base, False
             elif isinstance(base, Max | Min | Abs | Add):
-                yield from (one for arg in base.args for one in _computed(arg) if not one[1])
+                yield from (one for arg in base.args for one in _operands(arg) if not one[1])

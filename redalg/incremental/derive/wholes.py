@@ -50,22 +50,22 @@ class Candidate:
 
 def whole_candidates(decomposition: Decomposition) -> list[Candidate]:
     """The monomials that it may pay to keep whole, plainest first."""
-    found = Support(decomposition)
-    made = sorted(filter(found.is_candidate, found.quotients), key=lambda one: (len(one), str(one)))
-    alone = [Candidate((one,)) for one in made if not found.has_root(one, made)][:LIMIT]
-    return [*alone, *islice(found.pairs(), LIMIT)]
+    support = Support(decomposition)
+    monomials = sorted(filter(support.is_candidate, support.quotients), key=lambda one: (len(one), str(one)))
+    alone = [Candidate((one,)) for one in monomials if not support.has_root(one, monomials)][:LIMIT]
+    return [*alone, *islice(support.pairs(), LIMIT)]
 
 
 def keep_wholes(decomposition: Decomposition, candidate: Candidate) -> tuple[Decomposition, frozenset[int]]:
     """The decomposition with a candidate's monomials kept whole, and the numbers of their atoms."""
-    found, numbers = Support(decomposition), set[int]()
+    support, numbers = Support(decomposition), set[int]()
     for monomial in candidate.monomials:
-        beside = found.beside(monomial)
+        beside = support.beside(monomial)
         if candidate.name:  # in z² and in z·z', the other of which may be one atom by now
             others = (one for one in candidate.monomials if one != monomial)
             beside = [candidate.t, *(laurent.multiply_monomials(candidate.t, one) for one in others)]
             beside += [laurent.multiply_monomials(candidate.t, ((number, 1),)) for number in numbers]
-        if found.is_plain(monomial):
+        if support.is_plain(monomial):
             continue
         decomposition, whole = _with_whole(decomposition, monomial, frozenset(beside), candidate.name)
         numbers.add(whole.atom)
@@ -76,20 +76,20 @@ def _with_whole(
     decomposition: Decomposition, monomial: Monomial, beside: frozenset[Monomial], name: str
 ) -> tuple[Decomposition, Whole]:
     """The decomposition with one more generator kept whole, in every sum or in that of a name."""
-    found, separator = Support(decomposition), decomposition.separator
+    support, separator = Support(decomposition), decomposition.separator
     atoms = separator.atoms
-    masks, factors = laurent.split_monomial(monomial, found.is_mask)
+    masks, factors = laurent.split_monomial(monomial, support.is_mask)
     [((x, _), _)] = separator.pure(atoms.expr(factors)).items()
     exponentials, rest = laurent.split_monomial(x, lambda number: atoms.list[number].exponential)
-    number = atoms.number(Atom(found.masked(masks, atoms.expr(x)), on_x=True, exponential=False))
-    whole = Whole(number, monomial, beside, exponentials, found.masked(masks, atoms.expr(rest)))
+    number = atoms.number(Atom(support.mask(masks, atoms.expr(x)), on_x=True, exponential=False))
+    whole = Whole(number, monomial, beside, exponentials, support.mask(masks, atoms.expr(rest)))
 
     def of(separation: Separation) -> Separation:
         guarded = tuple((some, rewrite_whole(part, whole, atoms)) for some, part in separation.guarded)
-        made = replace(separation, polynomial=rewrite_whole(separation.polynomial, whole, atoms), guarded=guarded,
-                       wholes=(*separation.wholes, whole))  # fmt: skip
+        result = replace(separation, polynomial=rewrite_whole(separation.polynomial, whole, atoms), guarded=guarded,
+                         wholes=(*separation.wholes, whole))  # fmt: skip
         return (
-            made
+            result
             if separation.reduction.monoid.name == "sum" and name in ("", separation.reduction.name)
             else separation
         )
@@ -112,7 +112,7 @@ class Support:
         """Tell if an atom is an indicator."""
         return is_indicator(self.atoms.list[number].base)
 
-    def masked(self, masks: Monomial, expr: Expr) -> Expr:
+    def mask(self, masks: Monomial, expr: Expr) -> Expr:
         """The expression where the masks hold, 0 elsewhere."""
         for number, _ in masks:
             condition, *branches = self.atoms.list[number].base.args
@@ -126,8 +126,8 @@ class Support:
     @cached_property
     def quotients(self) -> tuple[Monomial, ...]:
         """The quotients x/t of two monomials: t·(x/t)² may be a third."""
-        found = (monomial_quotient(x, t, 1, self.atoms) for x in self.monomials for t in self.monomials)
-        return tuple(dict.fromkeys(filter(None, found)))
+        quotients = (monomial_quotient(x, t, 1, self.atoms) for x in self.monomials for t in self.monomials)
+        return tuple(dict.fromkeys(filter(None, quotients)))
 
     def is_plain(self, q: Monomial) -> bool:
         """Tell if a pivot shifts a monomial as it is, or if it is a mask."""
@@ -138,28 +138,26 @@ class Support:
     def beside(self, q: Monomial) -> list[Monomial]:
         """The t for which t and t·q are summed and t·q is no contraction: some factor has the axes of all."""
         masks, _ = laurent.split_monomial(q, self.is_mask)
-        found = (t for t in self.monomials if monomial_product(t, q, 1, self.atoms) in self.monomials)
-        return [t for t in found if not set(t) & set(masks) and self._is_elementwise((*t, *q))]
+        partners = (t for t in self.monomials if monomial_product(t, q, 1, self.atoms) in self.monomials)
+        return [t for t in partners if not set(t) & set(masks) and self._is_elementwise((*t, *q))]
 
     def pairs(self) -> Iterator[Candidate]:
         """Yield z and z', not both plain, if a sum holds t·z², t·z·z' and t·z'²."""
         for separation in self.separations:
-            held = {canonical(x, self.atoms): None for x, _ in separation.polynomial}
-            for a, b in combinations(held, 2) if len(held) <= PAIRED else ():
-                t = _shared(a, b)
+            own = {canonical(x, self.atoms): None for x, _ in separation.polynomial}
+            for a, b in combinations(own, 2) if len(own) <= PAIRED else ():
+                t = _common_factors(a, b)
                 z, other = (_root(_without(x, t)) for x in (a, b))
-                both = (z, other)
-                if monomial_product(t, laurent.multiply_monomials(z, other), 1, self.atoms) in held and self._is_pair(
-                    t, *both
-                ):
-                    yield Candidate(both, t, separation.reduction.name)
+                product = monomial_product(t, laurent.multiply_monomials(z, other), 1, self.atoms)
+                if product in own and self._is_pair(t, z, other):
+                    yield Candidate((z, other), t, separation.reduction.name)
 
     def _is_pair(self, t: Monomial, z: Monomial, other: Monomial) -> bool:
         """Tell if two monomials may be kept whole together."""
-        held = bool(z and other) and not all(map(self.is_plain, (z, other)))  # of one alone x⁴, x², 1 are the squares
+        both = bool(z and other) and not all(map(self.is_plain, (z, other)))  # of one alone x⁴, x², 1 are the squares
         bounded = not any(p < 0 and self.atoms.list[atom].exponential for atom, p in (*z, *other))
         masked = any(self.is_mask(atom) for atom, _ in (*z, *other))
-        return held and bounded and not masked and self._is_elementwise((*t, *z, *other))
+        return both and bounded and not masked and self._is_elementwise((*t, *z, *other))
 
     def _apart(self, q: Monomial) -> list[Monomial]:
         """The t beside q that have no factor of q."""
@@ -214,7 +212,7 @@ class Support:
         return all(values_of(one) & sums and not of_kind(Where | Max | Min, one) for one in outputs)
 
 
-def _shared(a: Monomial, b: Monomial) -> Monomial:
+def _common_factors(a: Monomial, b: Monomial) -> Monomial:
     """The factors that two monomials share."""
     other = dict(b)
     return tuple((atom, min(p, other[atom])) for atom, p in a if atom in other and p * other[atom] > 0)

@@ -69,7 +69,7 @@ PARTS: dict[str, Callable[..., Any]] = {
     "Mantissa": lambda x: np.frexp(x)[0],
     "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
     "Scaled": np.ldexp,
-    "Powered": NumpyOps().powered,
+    "Powered": NumpyOps().times_power,
 }
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 

@@ -21,7 +21,7 @@ from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram, variabl
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.frames import Job, runtime_sizes
-from redalg.lower_tile.place.parameters import between, dtype_between, inputs, outputs, reading
+from redalg.lower_tile.place.parameters import between, dtype_between, inputs, outputs, problem_of_stage
 from redalg.lower_tile.place.segments import multi_segment
 from redalg.lower_tile.place.selection import check_selections
 from redalg.lower_tile.place.serial import check_serial
@@ -46,14 +46,14 @@ def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, 
     kernels = list[Kernel]()
     parameters = [*inputs(stages, problem), *outputs(stages, problem, dtypes), *between(stages, problem)]
     for place, form in enumerate(stages.forms):
-        known = reading(form, stages, problem)
+        known = problem_of_stage(form, stages, problem)
         stored = {one.name: dtypes.get(one.name) or dtype_between(one.name, stages, problem) for one in form.outputs}
         also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
         of_plan = kernels_of if place == stages.place else kernels_by_rules
         own, workspaces = of_plan(form, plan, known, stored, also if len(stages.forms) > 1 else ())
         kernels += own
         parameters += workspaces
-    name = f"{stages.returned[0].name}_over_{stages.loop.cascade.axis}"
+    name = f"{stages.outputs[0].name}_over_{stages.loop.cascade.axis}"
     sized = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
     return TileProgram(name, tuple(parameters), tuple(kernels), problem.compute, runtime_sizes(sized))
 

@@ -52,7 +52,8 @@ class Carried:
         self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
         self.before: list[Statement] = []
         self.factors: dict[Expr, Load] = {}
-        self.large = {space.values[one.value] for one in form.accumulators if one.bounded and one.value in space.values}
+        weights = (one.value for one in form.accumulators if one.is_bounded)
+        self.large = {space.values[value] for value in weights if value in space.values}
 
     def build(self, tile: Symbol) -> list[Statement]:
         """The statements of the pass: a loop over `tile`, or no loop if one tile holds the row."""

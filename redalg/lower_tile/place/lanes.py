@@ -57,14 +57,14 @@ def is_local(pivot: Pivot) -> bool:
 def is_counted(form: FusedForm) -> bool:
     """Tell if every centre is a mean over a count of elements, and no mask hides any of them."""
     counts = {one.value for one in form.accumulators if one.is_count}
-    weights = (fraction(pivot.source.together())[1] for pivot in form.shifted if is_local(pivot))
+    weights = (fraction(pivot.source.together())[1] for pivot in form.slot_pivots if is_local(pivot))
     return form.cascade.domain is S.true and all(weight in counts for weight in weights)
 
 
 def is_curved(form: FusedForm) -> bool:
     """Tell if any sum moves by more than powers of a pivot's displacement, as a sum about a tangent does."""
     moves = [c for one in form.accumulators for _, c in one.transition]
-    return any(c.has(pivot.departure) for c in moves for pivot in form.shifted)
+    return any(c.has(pivot.departure) for c in moves for pivot in form.slot_pivots)
 
 
 def lane_order_space(space: Space, step: Expr, first: Expr) -> Space:
@@ -85,16 +85,16 @@ class Lanes:
     def __init__(self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...]) -> None:
         self.form, self.assembly, (first, *self.span) = form, assembly, tiles
         self.first = first
-        self.local = [pivot for pivot in form.shifted if is_local(pivot)]
-        self.shared = [pivot for pivot in form.shifted if not is_local(pivot)]
+        self.local = [pivot for pivot in form.slot_pivots if is_local(pivot)]
+        self.shared = [pivot for pivot in form.slot_pivots if not is_local(pivot)]
         self.late = form.cascade.domain is not S.true and any(one.is_found for one in self.shared)
         scaled = any(one.scales for one in self.local)  # in units of the lane's scale, which no element before tells
         self.lagged = bool(self.local) and is_counted(form) and not scaled and not is_curved(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
-        self.space = lane_order_space(space, step, first) if form.ordered else space.at_tile(step, first)
-        self.full = form.cascade.domain is S.true and not form.ordered and is_full(self.space)
+        self.space = lane_order_space(space, step, first) if form.is_ordered else space.at_tile(step, first)
+        self.full = form.cascade.domain is S.true and not form.is_ordered and is_full(self.space)
         self.slots, self.empty = allocate(form, assembly, space.problem, lanes=True)
         self.starts = Slots()
         self.before: list[Statement] = []

@@ -235,7 +235,7 @@ class Placer:
 
     def _is_ranked(self, structure: Structure) -> bool:
         """Tell if the elements of a structure are integers that order as they do."""
-        return structure.ranked and not self.space.plan.keeps_states
+        return structure.is_ranked and not self.space.plan.keeps_states
 
     # ---- buffers -----------------------------------------------------------------------------------------------------
 

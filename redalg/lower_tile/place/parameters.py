@@ -20,7 +20,7 @@ from redalg.strategies.plan import Problem, shape_of
 
 def inputs(stages: Stages, problem: Problem) -> tuple[Parameter, ...]:
     """Inputs, then scalars, in order of name, of every stage; without the arrays that one stage makes for another."""
-    handed_on, elements = {output.name for output in stages.handed_on}, stages.elements
+    handed_on, elements = {output.name for output in stages.intermediates}, stages.elements
     names = sorted({element.name for element in elements} - handed_on)
     shapes = {name: problem.shapes[name] if name in problem.shapes else shape_of(name, elements, problem)
               for name in names}  # fmt: skip
@@ -50,16 +50,16 @@ def of_places(stage: FusedForm) -> frozenset[Scalar]:
 
 def outputs(stages: Stages, problem: Problem, dtypes: Mapping[str, str]) -> tuple[Parameter, ...]:
     """Outputs, in the order in which they were named (a single number is an array of one)."""
-    shapes = {output.name: tuple(problem.sizes[axis.name] for axis in (output.given if output.places else output.axes))
-              for output in stages.returned}  # fmt: skip
+    shapes = {output.name: tuple(problem.sizes[axis.name] for axis in (output.shape if output.places else output.axes))
+              for output in stages.outputs}  # fmt: skip
     return tuple(
         Parameter(output_name(key, problem), shape or (1,), dtypes[key], "output", key) for key, shape in shapes.items()
     )
 
 
-def reading(form: FusedForm, stages: Stages, problem: Problem) -> Problem:
+def problem_of_stage(form: FusedForm, stages: Stages, problem: Problem) -> Problem:
     """The problem of a stage, with the dtypes of the arrays that it reads from other stages: inputs may be narrower."""
-    handed_on = {one.name for one in stages.handed_on}
+    handed_on = {one.name for one in stages.intermediates}
     dtypes = {name: dtype for name, dtype in problem.dtypes.items() if name not in handed_on}
     read = {name: dtype_between(name, stages, problem) for name in form.cascade.inputs() if name in handed_on}
     return replace(problem, dtypes={**dtypes, **read})
@@ -72,7 +72,7 @@ def dtype_between(name: str, stages: Stages, problem: Problem) -> str:
 
 def between(stages: Stages, problem: Problem) -> tuple[Parameter, ...]:
     """The arrays that one stage makes for another, as workspaces."""
-    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in stages.handed_on}
+    shapes = {one.name: tuple(problem.sizes[axis.name] for axis in one.axes) for one in stages.intermediates}
     return tuple(
         Parameter(kernel_name(key), shape or (1,), dtype_between(key, stages, problem), "workspace", key)
         for key, shape in shapes.items()

@@ -20,7 +20,7 @@ from redalg.expression import Axis, Element, Value, Where
 from redalg.expression.contents import free_axes, values_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.combine.let import Fold
-from redalg.incremental.factors import grouped
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Contract, Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Load
@@ -155,7 +155,7 @@ def along(space: Space, axis: Axis, first: Expr, length: int) -> Space:
 
 def row_and_stream_factors(space: Space, term: Expr) -> tuple[Expr, Expr] | None:
     """The pair (row factor, streamed factor) of a term that is their product, in one dtype; None for other terms."""
-    factors = grouped(term, ())
+    factors = group_factors(term, ())
     streamed = space.plan.binding.streamed
     if len(factors) != 2 or values_of(term):
         return None

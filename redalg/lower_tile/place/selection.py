@@ -32,7 +32,7 @@ Best = tuple[str, ...]
 
 def ranked_structures(form: FusedForm, plan: Plan) -> list[Structure]:
     """The structures of a form whose elements are ranked under a plan; elements of others are joined (`joins`)."""
-    return [one for one in form.structures if one.ranked and not plan.keeps_states]
+    return [one for one in form.structures if one.is_ranked and not plan.keeps_states]
 
 
 def check_selections(form: FusedForm, plan: Plan) -> None:

@@ -62,7 +62,7 @@ def check_serial(form: FusedForm, plan: Plan) -> None:
 
 def can_stream_serially(form: FusedForm) -> bool:
     """Tell if every pivot of a form may be found from one element and the state before it."""
-    return form.is_lanewise and all(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in form.shifted)
+    return form.is_lanewise and all(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in form.slot_pivots)
 
 
 def terms_of(form: FusedForm) -> list[Expr]:

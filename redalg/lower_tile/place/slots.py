@@ -91,7 +91,7 @@ def allocate(
     for structure in slots.ranked:
         for value, load in best_loads(structure, assembly, problem).items():
             add(load, value, NO_ELEMENT)
-    for pivot in form.shifted:
+    for pivot in form.slot_pivots:
         name, note = f"{pivot.value.name}{suffix}", f"pivot of {pivot.base}{tail}"
         add(assembly.new(name, *own, note=note), pivot.value, S.NegativeInfinity)
     for accumulator in form.accumulators:

@@ -52,7 +52,7 @@ def run(form: FusedForm, bound: Bound, backend: str, empty: str) -> dict[str, An
         if 0 in map(inner.length, executor.reduced) and empty == "nan":  # the definition: reductions are identities
             yield ranges, interpret_cascade(form.cascade, inner)
             return
-        values = executor.resolved(inner, stream(executor, inner, length))
+        values = executor.finish_values(inner, stream(executor, inner, length))
         yield ranges, executor.outputs(inner, values, carries=False)
         if any(map(CARRIES, form.outputs)):
             for part in pieces(executor.reduced, inner, length):

@@ -57,7 +57,7 @@ def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empt
     scope, executor = unpacked_scope(form, state, inputs, empty, piece=piece, start=start)
     results = []
     with scope.ops.quiet():
-        values = executor.resolved(scope, unpack(form, state, scope))
+        values = executor.finish_values(scope, unpack(form, state, scope))
         for of in (executor.outputs, executor.conditions) if condition else (executor.outputs,):
             kinds = {output.name: (output.axes, condition_dtype(state.result) if of == executor.conditions else
                                    output_dtype(output, form, state.result)) for output in form.outputs}  # fmt: skip

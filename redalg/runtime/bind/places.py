@@ -86,11 +86,11 @@ def axes_by_place(form: FusedForm) -> frozenset[Axis]:
 
 def places_matter(form: FusedForm) -> bool:
     """Tell if a state is right only if the places of its elements are right."""
-    if form.ordered or axes_by_place(form) & set(form.cascade.reduced_axes):
+    if form.is_ordered or axes_by_place(form) & set(form.cascade.reduced_axes):
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
     used = frozenset().union(*map(values_of, finished))
-    return any(one.placed and used & set(one.integers) for one in form.structures)
+    return any(one.has_place_component and used & set(one.integers) for one in form.structures)
 
 
 def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> tuple[Element, Element] | None:

@@ -236,7 +236,7 @@ def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
 
 def sort_pieces(form: FusedForm, a: State, b: State) -> tuple[State, State]:
     """Sort two pieces by their places if order matters; the second must adjoin the first."""
-    if not form.ordered or is_empty_state(a) or is_empty_state(b):
+    if not form.is_ordered or is_empty_state(a) or is_empty_state(b):
         return a, b
     first, second = a.covers, b.covers
     if first is None or second is None:
@@ -281,7 +281,7 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
     if a.places is None or b.places is None:
         raise InputError("merge: a state does not say which places it holds, and the expression depends on places. "
                          "Make it again by `leaf`.")  # fmt: skip
-    both = None if form.ordered else shared_box(a.places, b.places)
+    both = None if form.is_ordered else shared_box(a.places, b.places)
     if both is not None:
         raise InputError(overlap_message(form, both))
     return join_boxes(a.places, b.places)

@@ -21,8 +21,8 @@ class TorchOps(ArrayOps):
         self.functions = {
             **{name: getattr(torch, operator.torch) for name, operator in OPERATORS.items()},
             "sign": _sign, "sqrt": torch.sqrt, "pow": torch.pow, "where": torch.where,
-            "Scaled": self.scaled, "Mantissa": lambda x: self.frexp(x)[0],
-            "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan, "Lost": self.lost,
+            "Scaled": self.ldexp, "Mantissa": lambda x: self.frexp(x)[0],
+            "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan, "Lost": self.addition_error,
         }  # fmt: skip
 
     def arange(self, start: int, stop: int) -> Any:

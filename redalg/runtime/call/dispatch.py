@@ -162,7 +162,7 @@ def check_inputs(passes: Passes, inputs: Mapping[str, Any]) -> None:
     """Refuse what does not fit several passes together, before the first one runs."""
     if not passes.earlier:
         return
-    for name in sorted({output.name for output in passes.handed_on} & inputs.keys()):
+    for name in sorted({output.name for output in passes.intermediates} & inputs.keys()):
         raise InputError(f"`{name}` is what an earlier pass computes, and is no input. Leave it out.")
     tensors = {element.name: str(element) for element in passes.elements}
     scalars = dict.fromkeys(str(scalar.name) for scalar in passes.scalars)

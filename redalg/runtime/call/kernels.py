@@ -126,7 +126,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
         tuple(one.key for one in parameters if one.role == "scalar"),
         tuple(allocator(one, where) for one in results),
         tuple((output.name, places[output.name], finisher(output, lowered, results[places[output.name]], bound))
-              for output in lowered.stages.returned),
+              for output in lowered.stages.outputs),
     )  # fmt: skip
 
 

@@ -58,7 +58,7 @@ def work_of(form: FusedForm) -> Work:
         rescaling=len(weights),
         merging=sum(2 + int(count_ops(one)) for one in transitions) + 4 * len(form.pivots),
         rescaled=sum(bool(one.weight) for one in wide),
-        reductions=len(form.extrema) + len(form.structures) + len(narrow) + len(form.shifted),
+        reductions=len(form.extrema) + len(form.structures) + len(narrow) + len(form.slot_pivots),
         slots=len(form.slots) - len(wide),
         wide=len(wide),
         reads=tuple((one.name, one.indices[-1] == streamed) for one in sorted(elements, key=str)),

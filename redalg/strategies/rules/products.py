@@ -66,7 +66,7 @@ def operands_dtype(product: Accumulator, form: FusedForm, problem: Problem, devi
     """The dtype in which an accumulator of a form multiplies, if it is a contraction."""
     if product.weight and not alike(product, form):
         return problem.compute
-    left = BOUNDED if product.bounded else COMPUTED if product.weight else values_dtype(product.factors[0], problem)
+    left = BOUNDED if product.is_bounded else COMPUTED if product.weight else values_dtype(product.factors[0], problem)
     return product_dtype(left, values_dtype(product.factors[1], problem), problem, device)
 
 

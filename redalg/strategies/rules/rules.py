@@ -18,7 +18,7 @@ from sympy.core.relational import Relational
 from redalg.expression import Axis, Element
 from redalg.expression.contents import free_axes
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
-from redalg.incremental.factors import grouped
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
@@ -266,7 +266,7 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     dtypes = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
     terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
     for term in terms:
-        first, *others = (values_dtype(factor, problem) for factor in grouped(term, ()))
+        first, *others = (values_dtype(factor, problem) for factor in group_factors(term, ()))
         dtypes |= {product_dtype(first, other, problem, device) for other in others}
     tf32 = {"float32"} if problem.precision == "tf32" else set()
     return dtypes <= set(HOLDS) | tf32

@@ -23,28 +23,28 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_output
 
 
-def fixed(form: FusedForm, column: Axis | None) -> FusedForm:
+def fix_pivots(form: FusedForm, column: Axis | None) -> FusedForm:
     """Fix every shift pivot along `column`, or within a second factor: its slot and its moves are gone.
 
     Every slope that stays 0 is fixed too.
     """
-    level = [one for one in form.shifted if one.policy is PivotPolicy.SLOPE and not one.is_found]
-    form = still(form, {one.value: S.Zero for one in level})
+    level = [one for one in form.slot_pivots if one.policy is PivotPolicy.SLOPE and not one.is_found]
+    form = hold_pivots(form, {one.value: S.Zero for one in level})
     right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
     along = [one for one in form.pivots if column in one.value.indices or one.value in right]
     pivots = [one for one in along if column is not None and fixable(one, form)]
-    return still(form, {one.value: finite_first_element(one, form.cascade.axis) for one in pivots})
+    return hold_pivots(form, {one.value: finite_first_element(one, form.cascade.axis) for one in pivots})
 
 
-def still(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
+def hold_pivots(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
     """The form with pivots held at expressions."""
     if not at:
         return form
-    still: dict[Expr, Expr] = {one.displacement: S.Zero for one in form.pivots if one.value in at}
+    no_moves: dict[Expr, Expr] = {one.displacement: S.Zero for one in form.pivots if one.value in at}
     return replace(
         form,
-        pivots=tuple(_upright(one, at) for one in form.pivots if one.value not in at),
-        accumulators=tuple(_held(one, at, still) for one in form.accumulators),
+        pivots=tuple(_hold_pivot(one, at) for one in form.pivots if one.value not in at),
+        accumulators=tuple(_hold_accumulator(one, at, no_moves) for one in form.accumulators),
         assignments=tuple(replace(one, expr=one.expr.xreplace(at)) for one in form.assignments),
         outputs=tuple(mapped_output(one, lambda node: node.xreplace(at)) for one in form.outputs),
     )
@@ -64,12 +64,12 @@ def finite_first_element(pivot: Pivot, axis: Axis) -> Expr:
     return Where(And(Gt(first, S.NegativeInfinity), Lt(first, S.Infinity)), first, S.Zero)
 
 
-def _upright(pivot: Pivot, at: Mapping[Expr, Expr]) -> Pivot:
+def _hold_pivot(pivot: Pivot, at: Mapping[Expr, Expr]) -> Pivot:
     slopes = tuple((slope, S(centre).xreplace(at)) for slope, centre in pivot.slopes if slope not in at)
     return replace(pivot, slopes=slopes, source=pivot.source.xreplace(at))
 
 
-def _held(accumulator: Accumulator, at: Mapping[Expr, Expr], still: Mapping[Expr, Expr]) -> Accumulator:
-    moves: list[tuple[Value, Expr]] = [(value, c.xreplace(still)) for value, c in accumulator.transition]
+def _hold_accumulator(accumulator: Accumulator, at: Mapping[Expr, Expr], no_moves: Mapping[Expr, Expr]) -> Accumulator:
+    moves: list[tuple[Value, Expr]] = [(value, c.xreplace(no_moves)) for value, c in accumulator.transition]
     factors = tuple(factor.xreplace(at) for factor in accumulator.factors)
     return replace(accumulator, factors=factors, transition=tuple(move for move in moves if move[1] is not S.Zero))
