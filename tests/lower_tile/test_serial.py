@@ -13,17 +13,21 @@ from sympy import Expr, Rational, exp, oo, sqrt
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.compile.compile import compile_only
+from redalg.runtime.known.stored import from_json, to_json
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.schedule import Schedule, numbers_of
 
 i, j, b = ra.axes("i j b")
 X, Y = ra.Tensor("x"), ra.Tensor("y")
-w, L, B = ra.tensors("w[j] L[i] z[b,j]")
+D, M = ra.axes("d"), ra.axis("m", size=2)
+w, L, B, P, R = ra.tensors("w[j] L[i] z[b,j] p[i,j] r[i,j]")
 DIFFERENCES = [X[i, k] - Y[j, k] for k in range(3)]
 SQUARE = sum(one**2 for one in DIFFERENCES)
 DISTANCE = sqrt(SQUARE + Rational(1, 100))
 K = exp(-SQUARE)
 MEAN = ra.sum(K * w, j) / ra.sum(K, j)
+SLOPE = ra.sum((DISTANCE - ra.sum(DISTANCE * w, j) / ra.sum(w * w, j) * w) ** 2, j)
 
 
 def force(component: int) -> Expr:
@@ -75,7 +79,7 @@ def results(form: ra.Fused, found: Any) -> dict[str, np.ndarray]:
     """The outputs by name, as float64."""
     names = [one.name for one in form.form.outputs]
     by_name = found if isinstance(found, dict) else found._asdict() if len(names) > 1 else {names[0]: found}
-    return {name: np.asarray(by_name[name], np.float64) for name in names}
+    return {name: np.asarray(torch.as_tensor(by_name[name]).cpu(), np.float64) for name in names}
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -104,3 +108,92 @@ def test_the_c_target_runs_rows_on_lanes(name: str) -> None:
     made = results(form, form(**tensors, backend="tilelang", plan=schedule(form, 16, 32, 2)))
     for key, exact in results(form, form.reference(**tensors)).items():
         np.testing.assert_allclose(made[key], exact, rtol=2e-5, atol=2e-5)
+
+
+def test_threads_keep_rows_and_share_a_tile() -> None:
+    """A row's inputs and sums lie in registers; one element of a tile in shared memory is read by all threads."""
+    n = 20000
+    source = str(FORMS["forces"].source("H200", **known(FORMS["forces"], n, n)))
+    assert "Loop(j, 256, stages=2) Lanes(i, 128)" in source
+    assert 'x_tile = fragment((512,), "float32")' in source
+    assert 'y_tile = shared((768,), "float32")' in source
+    loop = source[source.index("T.unroll") : source.index("sum_0_parts[z")]
+    assert "reduce" not in loop
+    assert loop.count("difference = ") == 1
+
+
+@pytest.mark.parametrize(("rows", "length"), [(20000, 20000), (1000, 1000), (130, 100_000), (100_000, 40)])
+def test_rules_keep_every_multiprocessor_busy(rows: int, length: int) -> None:
+    plan = numbers_of(FORMS["potential"].lower("H200", **known(FORMS["potential"], rows, length)).plan)
+    blocks = -(-rows // plan.block_row) * plan.segments
+    assert plan.is_serial
+    assert blocks >= 132 or plan.block_row == plan.threads
+
+
+@pytest.mark.parametrize(
+    ("expr", "rows"),
+    [
+        (ra.sum(w / DISTANCE, j), 100),  # fewer rows than a block has threads
+        (ra.sum(P * exp(-SQUARE), j), 5000),  # a tensor of both axes
+        (ra.softmax(-SQUARE, j), 5000),  # an output of both axes
+        (SLOPE, 5000),  # a slope that an element alone does not find
+    ],
+)
+def test_other_terms_keep_their_schedules(expr: Expr, rows: int) -> None:
+    form = ra.fuse(expr, axes="i j" if j in expr.free_symbols else "i")
+    sizes = {"i": rows, "j": 4000}
+    dtypes = dict.fromkeys(form.cascade.inputs(), "float32")
+    shapes = {"x": (rows, 3), "y": (4000, 3)}
+    assert not numbers_of(form.lower("H200", sizes, dtypes, shapes=shapes).plan).is_serial
+
+
+def test_every_schedule_that_is_listed_builds() -> None:
+    form = FORMS["nearest"]
+    listed = [candidate.plan for candidate in form.plans(**known(form, 5000, 5000), device="H200")][:40]
+    kernels = [plan for plan in listed if isinstance(plan, Schedule)]
+    assert kernels
+    assert all(numbers_of(plan).is_serial for plan in kernels)
+
+
+def test_a_schedule_is_kept_in_files() -> None:
+    plan = FORMS["potential"].lower("H200", **known(FORMS["potential"], 20000, 20000)).plan
+    assert from_json(to_json(plan), plan.binding, plan.device) == plan
+
+
+@pytest.mark.parametrize(
+    ("expr", "why"),
+    [
+        (ra.sum(exp(-ra.sum((X[i, D] - Y[j, D]) ** 2, D)) * w, j), "products over other axes"),
+        (ra.sum((P - ra.sum(P * R, j) / ra.sum(R * R, j) * R) ** 2, j), "a pivot that an element does not find"),
+        (ra.topk(SQUARE, j, M)[0], "ranks the elements"),
+    ],
+)
+def test_what_no_thread_takes_alone_is_refused(expr: Expr, why: str) -> None:
+    form = ra.fuse(expr, axes="i m" if M in expr.free_symbols else "i")
+    sizes = {axis.name: 64 for axis in form.cascade.axes()} | ({"d": 3} if D in form.cascade.axes() else {})
+    shapes = {name: (64, 3) for name in ("x", "y") if name in form.cascade.inputs()}
+    grid = [Grid(axis.name, 64 if axis == i else 1) for axis in form.form.outputs[0].axes if axis != M]
+    with pytest.raises(ra.PlanError, match=why):
+        form.lower("H200", sizes, dict.fromkeys(form.cascade.inputs(), "float32"), shapes=shapes,
+                   plan=Schedule(*grid, Loop("j", 32), Lanes("i", 32)))  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["forces", "gaussian sum", "nearest", "variance of distances"])
+def test_nvcc_compiles_rows_on_lanes(name: str) -> None:
+    form, n = FORMS[name], 20000
+    plan = schedule(form, 512, 256, 16, threads=128)
+    for resources in compile_only(form.lower("sm_90a", **known(form, n, n), plan=plan).source):
+        assert resources.spill_bytes == 0
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", FORMS)
+@pytest.mark.parametrize(("rows", "length"), [(5000, 3000), (300, 20_001)])
+def test_a_gpu_runs_rows_on_lanes(name: str, rows: int, length: int) -> None:
+    form = FORMS[name]
+    tensors = {key: torch.from_numpy(array).cuda() for key, array in drawn(form, rows, length, 0).items()}
+    found = form(**tensors)
+    exact = results(form, form.reference(**{key: value.cpu() for key, value in tensors.items()}))
+    for key, value in results(form, found).items():
+        np.testing.assert_allclose(value, exact[key], rtol=2e-5, atol=2e-5 * float(np.max(np.abs(exact[key]))))

@@ -14,7 +14,7 @@ from redalg.decompose.domain import live_term
 from redalg.errors import PlanError
 from redalg.incremental.combine.programs import lane_program, programs
 from redalg.incremental.combine.sources import FIRST, tag_slots
-from redalg.incremental.form import FusedForm, PivotPolicy
+from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Loop, Statement
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
@@ -51,18 +51,13 @@ def check_serial(form: FusedForm, plan: Plan) -> None:
     for why, is_so in (
         ("has products over other axes", bool(form.cascade.producers)),
         ("ranks the elements that it selects", bool(form.places)),
-        ("has a pivot that an element does not find", not can_stream_serially(form)),
+        ("has a pivot that an element does not find", not form.is_serial),
     ):
         if is_so:
             raise PlanError(
                 f"schedule `{plan}` takes a row's elements one after another in a thread, and the form {why}. Put "
                 f"Lanes along {plan.binding.streamed}."
             )
-
-
-def can_stream_serially(form: FusedForm) -> bool:
-    """Tell if every pivot of a form may be found from one element and the state before it."""
-    return form.is_lanewise and all(pivot.policy is PivotPolicy.TILE_LOCAL for pivot in form.slot_pivots)
 
 
 def terms_of(form: FusedForm) -> list[Expr]:

@@ -24,6 +24,7 @@ from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import Lanes, Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.pairs import is_pairwise, pairs_rule
 from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up
@@ -281,6 +282,8 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return row_schedule(device, binding, (min(4, rows), min(128, round_up(length, 1))), 1, level)
     if form.places:
         return ranked_rule(problem, device, binding)
+    if is_pairwise(form, problem, binding):
+        return pairs_rule(form, problem, device, binding)
     if lies_in_columns(form, problem, binding):
         return columns_rule(form, problem, device, binding)
     if form.structures:
