@@ -65,7 +65,7 @@ def test_what_depends_on_the_row_alone_may_leave_the_loop(name: str) -> None:
     shapes = {"x": (5, 77), "G": (77,), "B": (77,)}
     tensors = {one: torch.randn(shapes[one], generator=generator) for one in form.cascade.inputs()}
     made = form.lower("c", **problem(form, tensors))
-    with patch.object(Carried, "hoisted", lambda _, expr: expr):
+    with patch.object(Carried, "hoist", lambda _, expr: expr):
         apart = build(made.stages, numbers_of(made.plan), made.problem, {"out": "float32"})
     assert "factor" not in str(apart)
     arguments = {one: array.numpy() for one, array in tensors.items()}
