@@ -51,6 +51,22 @@ FORMS: dict[str, ra.Fused] = {
     "products": ra.fuse(ra.prod(1 + w * exp(-SQUARE), j), axes="i"),
     "of batches": ra.fuse(ra.sum(B * exp(-abs(X[i, 0] - Y[j, 0])), j), axes="b i"),
 }
+V, E = ra.axes("v e")
+APART = ra.sum((X[i, V] - Y[j, V]) ** 2, V)
+COSINE = ra.sum(X[i, V] * Y[j, V], V) / sqrt(ra.sum(X[i, V] ** 2, V) * ra.sum(Y[j, V] ** 2, V) + 1)
+VECTORS: dict[str, ra.Fused] = {
+    "forces": ra.fuse(ra.sum(w * (X[i, E] - Y[j, E]) / (APART + Rational(1, 100)) ** Rational(3, 2), j), axes="i e"),
+    "gaussian sum": ra.fuse(ra.sum(exp(-APART) * w, j), axes="i"),
+    "mean shift": ra.fuse(ra.sum(exp(-APART) * Y[j, E], j) / ra.sum(exp(-APART), j), axes="i e"),
+    "cosine kernel": ra.fuse(
+        ra.sum(w * ra.sum(X[i, V] * Y[j, V], V) / sqrt(ra.sum(X[i, V] ** 2, V) * ra.sum(Y[j, V] ** 2, V) + 1), j),
+        axes="i",
+    ),
+    "nearest": ra.fuse({"distance": (ra.min(APART, j), "i"), "place": (ra.argmin(APART, j), "i")}),
+    "largest component": ra.fuse(ra.min(ra.max(abs(X[i, V] - Y[j, V]), V), j), axes="i"),
+    "spread": ra.fuse(ra.var(Y[j, E] * exp(-abs(X[i, 0] - Y[j, 0])), j), axes="i e"),
+    "softmax mean": ra.fuse(ra.sum(ra.softmax(-APART, j) * Y[j, E], j), axes="i e"),
+}
 
 
 def drawn(form: ra.Fused, rows: int, length: int, seed: int) -> dict[str, np.ndarray]:
@@ -71,7 +87,8 @@ def schedule(form: ra.Fused, rows: int, tile: int, parts: int = 1, threads: int 
 def known(form: ra.Fused, rows: int, length: int) -> dict[str, Any]:
     dtypes = {name: "int32" if name == "L" else "float32" for name in form.cascade.inputs()}
     shapes = {name: shape for name, shape in {"x": (rows, 3), "y": (length, 3)}.items() if name in dtypes}
-    sizes = {"i": rows, "j": length, **({"b": 2} if b in form.cascade.axes() else {})}
+    sizes = {"i": rows, "j": length, "b": 2, "v": 3, "e": 3}
+    sizes = {axis.name: sizes[axis.name] for axis in form.cascade.axes()}
     return {"sizes": sizes, "dtypes": dtypes, "shapes": shapes}
 
 
@@ -99,6 +116,20 @@ def test_any_tile_means_the_definition(name: str, data: st.DataObject) -> None:
     made, wanted = results(form, interpret(lowered.program, given)), results(form, form.reference(**tensors))
     for key, exact in wanted.items():
         np.testing.assert_allclose(made[key], exact, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+@pytest.mark.parametrize(("rows", "length"), [(128, 70), (300, 1), (131, 257)])
+def test_vectors_are_written_out(name: str, rows: int, length: int) -> None:
+    """In the tile interpreter, under the rules' schedule for a GPU: no product of matrices, no padded component."""
+    form, tensors = VECTORS[name], drawn(VECTORS[name], rows, length, 0)
+    lowered = form.lower("H200", **known(form, rows, length))
+    assert numbers_of(lowered.plan).is_serial
+    found = interpret(
+        lowered.program, {one.key: tensors[one.key] for one in lowered.program.parameters if one.role == "input"}
+    )
+    for key, exact in results(form, form.reference(**tensors)).items():
+        np.testing.assert_allclose(results(form, found)[key], exact, rtol=3e-5, atol=3e-5)
 
 
 @pytest.mark.parametrize("name", ["forces", "nearest", "kernel regression", "variance of distances", "of batches"])
