@@ -13,6 +13,7 @@ from functools import partial
 from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.incremental.arrange.arrange_products import arrange_products
+from redalg.incremental.arrange.bounded_weights import drop_bounded_pivots
 from redalg.incremental.arrange.coalesce import coalesce_axes, restore_places
 from redalg.incremental.arrange.flatten import flatten_tensors
 from redalg.incremental.arrange.prune_extrema import prune_extrema
@@ -53,6 +54,10 @@ def _write_out(stages: Stages, problem: Problem) -> Rewritten:
     return stages.map_forms(partial(write_out_vectors, sizes=problem.sizes)), problem
 
 
+def _drop_pivots(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.map_forms(drop_bounded_pivots), problem
+
+
 def _divide(stages: Stages, problem: Problem) -> Rewritten:
     """Sizes of stages do not vary, so all that may stay in the loop does where sizes are to vary."""
     parts = [divide_stages(form, problem.sizes, together=bool(problem.varying)) for form in stages.forms]
@@ -88,6 +93,7 @@ REWRITES: tuple[FormRewrite, ...] = (
     Rewrite("one axis", "Σ over (n, c)", "Σ over n_c", "where several axes are reduced at once", coalesce_axes),
     Rewrite("vectors", "Σ_d f(x[i, d], y[k, d])", "f(x[i, 0], y[k, 0]) + …", "where terms pair rows with elements",
             _write_out),
+    Rewrite("bounded weights", "exp(m)·Σ exp(u − m)", "Σ exp(u)", "where u ≤ 0 is known", _drop_pivots),
     Rewrite("stages", "Σ_k f(x, p), p = ⊕_m g(y)", "p, then Σ_k f(x, p)", "where no loop holds both", _divide),
     Rewrite("products", "Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k (f·h)·g, for every c", "where one pair of axes holds them",
             _arrange),

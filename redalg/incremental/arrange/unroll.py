@@ -40,7 +40,7 @@ def unroll_axis(form: FusedForm, axis: Axis, length: int) -> FusedForm:
     return _Unrolling(axis, length).form(form)
 
 
-def written_out(node: Any, axis: Axis, length: int) -> list[Any]:
+def components_of(node: Any, axis: Axis, length: int) -> list[Any]:
     """An expression at every element of an axis."""
     unrolling = _Unrolling(axis, length)
     return [unrolling.at(node, place) for place in range(length)]

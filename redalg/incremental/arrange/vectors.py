@@ -19,7 +19,7 @@ from redalg.decompose.cascade import Producer
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.incremental.arrange.replace_symbols import replace_in_form
-from redalg.incremental.arrange.unroll import WRITTEN, unroll_axis, written_out
+from redalg.incremental.arrange.unroll import WRITTEN, components_of, unroll_axis
 from redalg.incremental.form import Accumulator, FusedForm
 
 COMPONENTS, TERMS = 4, 16
@@ -80,7 +80,7 @@ def sum_of_components(producer: Producer, sizes: Mapping[str, int]) -> Expr | No
         if not reduction.is_scalar or reduction.monoid.reduction not in WRITTEN:
             return None
         term = reduction.term.xreplace(values)
-        parts = written_out(term, cascade.axis, sizes[cascade.axis.name])
+        parts = components_of(term, cascade.axis, sizes[cascade.axis.name])
         values[reduction.value] = WRITTEN[reduction.monoid.reduction](*parts)
     expr: Expr = cascade.outputs[0].expr.xreplace(values)
     return expr

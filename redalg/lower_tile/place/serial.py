@@ -33,7 +33,7 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     slots, body = allocate(form, assembly, place.space.problem)
     before, whole = list[Statement](), place.span
     step = Step(form, assembly, place.space, before)
-    step.stage(form.cascade.domain, *terms_of(form), least=1)
+    step.stage(form.cascade.domain, *element_terms(form), least=1)
     loads, step.body = step.body, []
     step.scale(slots)
     state = slots.reads()
@@ -60,7 +60,7 @@ def check_serial(form: FusedForm, plan: Plan) -> None:
             )
 
 
-def terms_of(form: FusedForm) -> list[Expr]:
+def element_terms(form: FusedForm) -> list[Expr]:
     """The expressions that an element's term reads."""
     exprs = [extremum.term for extremum in form.extrema] + [pivot.base for pivot in form.pivots]
     exprs += [factor for accumulator in form.accumulators for factor in accumulator.factors]
