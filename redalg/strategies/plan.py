@@ -107,7 +107,8 @@ class Plan:
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
         merge: the place where parts are merged: a `kernel` of its own, or the same `launch`.
         persistent: blocks of a multiprocessor that stay and take one tile after another; 0: a block for every tile.
-        along_rows: True if neighbouring threads have neighbouring rows, and not neighbouring streamed elements.
+        along_rows: True if neighbouring threads have neighbouring rows, and not neighbouring streamed elements. Lanes
+            inside the loop then take the elements of a tile in turn (`is_serial`).
     """
 
     device: DeviceSpec
