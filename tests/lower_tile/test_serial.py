@@ -9,7 +9,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Rational, exp, oo, sqrt
+from sympy import Expr, Rational, exp, floor, oo, sqrt
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
@@ -130,6 +130,58 @@ def test_vectors_are_written_out(name: str, rows: int, length: int) -> None:
     )
     for key, exact in results(form, form.reference(**tensors)).items():
         np.testing.assert_allclose(results(form, found)[key], exact, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("name", VECTORS)
+def test_the_c_target_runs_vectors_that_are_written_out(name: str) -> None:
+    form = VECTORS[name]
+    tensors = {key: torch.from_numpy(array) for key, array in drawn(form, 130, 101, 1).items()}
+    found = results(form, form(**tensors, backend="tilelang"))
+    for key, exact in results(form, form.reference(**tensors)).items():
+        np.testing.assert_allclose(found[key], exact, rtol=3e-5, atol=3e-5)
+
+
+@pytest.mark.parametrize("target", ["H200", "sm_86", "sm_80"])
+@pytest.mark.parametrize("name", [*FORMS, *VECTORS])
+def test_rules_have_a_schedule_for_every_target(name: str, target: str) -> None:
+    """Also where a row's length bounds the tiles, so that no pipeline runs ahead."""
+    for form in (one for one in (FORMS.get(name), VECTORS.get(name)) if one is not None):
+        lowered = form.lower(target, **known(form, 3000, 5000))
+        several = name == "of batches"  # several weights of one kernel are the columns of a product
+        assert numbers_of(lowered.plan).is_serial is not several
+
+
+def attention(group: int, *, causal: bool) -> ra.Fused:
+    """Attention of queries and keys of few components, with heads that share keys."""
+    h, q, k = ra.axes("h q k")
+    Q, K, W = ra.Tensor("Q"), ra.Tensor("K"), ra.Tensor("W")
+    score = ra.sum(Q[h, q, V] * K[floor(h / group), k, V], V)
+    score = ra.where(k <= q, score, -oo) if causal else score
+    return ra.fuse(ra.sum(ra.softmax(score, k) * W[floor(h / group), k, E], k), axes="h q e")
+
+
+@pytest.mark.parametrize("causal", [False, True])
+@pytest.mark.parametrize("group", [1, 2])
+def test_attention_of_few_components_is_of_pairs(group: int, causal: bool) -> None:
+    """In float32; in 16 bits its products are matrices', padded."""
+    rng, form = np.random.default_rng(0), attention(group, causal=causal)
+    shapes = {"Q": (4, 140, 3), "K": (4 // group, 90, 3), "W": (4 // group, 90, 3)}
+    tensors = {name: rng.standard_normal(shape).astype(np.float32) for name, shape in shapes.items()}
+    sizes = {"h": 4, "q": 140, "k": 90, "v": 3, "e": 3}
+    wide = form.lower("H200", sizes, dict.fromkeys("QKW", "float32"), shapes=shapes)
+    assert numbers_of(wide.plan).is_serial
+    found = interpret(
+        wide.program, {one.key: tensors[one.key] for one in wide.program.parameters if one.role == "input"}
+    )
+    np.testing.assert_allclose(found["out"], form.reference(**tensors, sizes=sizes), rtol=3e-5, atol=3e-5)
+    assert numbers_of(form.lower("H200", sizes, dict.fromkeys("QKW", "float16"), shapes=shapes).plan).tensor_cores
+
+
+def test_a_batch_is_no_vector() -> None:
+    """A short axis that is not the last of its tensors stays on the grid."""
+    form = ra.fuse(ra.sum(B * exp(-abs(ra.tensor("a[b,i]") - ra.tensor("c[b,j]"))), j), axes="b i")
+    lowered = form.lower("H200", {"b": 2, "i": 500, "j": 500}, dict.fromkeys("acz", "float32"))
+    assert len(lowered.stages.loop.outputs) == 1
 
 
 @pytest.mark.parametrize("name", ["forces", "nearest", "kernel regression", "variance of distances", "of batches"])

@@ -51,7 +51,7 @@ def _separate(stages: Stages, problem: Problem) -> Rewritten:
 
 
 def _write_out(stages: Stages, problem: Problem) -> Rewritten:
-    return stages.map_forms(partial(write_out_vectors, sizes=problem.sizes)), problem
+    return stages.map_forms(partial(write_out_vectors, sizes=problem.sizes, dtypes=problem.dtypes)), problem
 
 
 def _drop_pivots(stages: Stages, problem: Problem) -> Rewritten:

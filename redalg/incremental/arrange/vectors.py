@@ -13,11 +13,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 from math import prod
 
-from sympy import Expr, Mul
+from sympy import Expr, Mul, Tuple
 
 from redalg.decompose.cascade import Producer
-from redalg.expression import Axis
+from redalg.expression import Axis, Element
 from redalg.expression.contents import free_axes
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.arrange.replace_symbols import replace_in_form
 from redalg.incremental.arrange.unroll import WRITTEN, components_of, unroll_axis
 from redalg.incremental.form import Accumulator, FusedForm
@@ -28,13 +29,20 @@ ROWS = 128
 """Rows below which a block's threads would be idle."""
 
 
-def write_out_vectors(form: FusedForm, sizes: Mapping[str, int]) -> FusedForm:
-    """The form with its short axes written out, if its terms then pair rows with streamed elements."""
+def write_out_vectors(form: FusedForm, sizes: Mapping[str, int], dtypes: Mapping[str, str]) -> FusedForm:
+    """The form with its short axes written out, if its terms then pair rows with streamed elements.
+
+    Products of 16 bits stay: matrix instructions take them, padded as they are.
+    """
+    if is_product_of_halves(form, dtypes):
+        return form
     inner, free = inner_axes(form), short_axes(form, sizes)
     components = [sizes[axis.name] for axis in (*inner, *free)]
     if not components or max(components) > COMPONENTS or prod(components) > TERMS or not has_rows_apart(form, sizes):
         return form
-    if any(axis in value.indices for structure in form.structures for value in structure.values for axis in free):
+    if not form.is_serial or any(
+        axis in value.indices for structure in form.structures for value in structure.values for axis in free
+    ):
         return form
     result = form
     while result.cascade.producers:
@@ -54,9 +62,21 @@ def inner_axes(form: FusedForm) -> frozenset[Axis]:
 
 
 def short_axes(form: FusedForm, sizes: Mapping[str, int]) -> tuple[Axis, ...]:
-    """The axes of outputs that have few components, by their names."""
+    """The axes of few components that outputs have, by their names: every tensor has them as its last dimension."""
     axes = {axis for output in form.outputs for axis in output.axes if sizes[axis.name] <= COMPONENTS}
-    return tuple(sorted(axes - {form.cascade.axis}, key=str))
+    inner = {axis for one in form.cascade.elements() for axis in free_axes(Tuple(*one.indices[:-1]))}
+    return tuple(sorted(axes - inner, key=str))
+
+
+def is_product_of_halves(form: FusedForm, dtypes: Mapping[str, str]) -> bool:
+    """Tell if a producer is a sum of products of two tensors, both of 16 bits or fewer."""
+    for producer in form.cascade.producers:
+        term = producer.cascade.sum_alone
+        factors = Mul.make_args(term) if term is not None else ()
+        narrow = [one for one in factors if isinstance(one, Element) and DTYPES[dtypes[one.name]].bytes < 4]
+        if len(narrow) == len(factors) == 2:
+            return True
+    return False
 
 
 def has_rows_apart(form: FusedForm, sizes: Mapping[str, int]) -> bool:

@@ -8,6 +8,8 @@ v := Π exp(q·(u − c))            scaled exponentials: a number that u and c 
 v := max(n·a, n·b), n > 0        a buffer of max(a, b), which is read as n times its element
 v := max(slot, max_j u)          the slot takes the maximum of the tile in; what it held is copied first, if it is read
 v := Σ_j a·b                     a matrix product, which is added to the slot that it is for
+v := ⊕_u f, u an inner axis      a tile of rows and streamed elements (`producers`)
+v, w := ⊕_j of components        a tree of neighbours, or ranks (`joins`, `selection`); a ⊕ b is stored where a lies
 v := f(a, b), of float64         no buffer: computed in float64 where a line of the kernel's arithmetic reads it
 slots := values                  each slot is stored after the last value that reads what it held before
 """
@@ -46,12 +48,15 @@ from redalg.lower_tile.place.uses import needs_of, read_by_quotients, uses_of
 
 @final
 class Placer:
-    """Places a program of assignments and folds.
+    """Places a program.
 
-    `values` tells where the values lie that it is given. `alone` are the extrema that an output holds as they are: a
-    maximum of the target ignores NaN, and theirs may not. `data` are the data of a tile, if the program reads any.
-    `named_lines` are those that have a buffer each, in a program of results; other lines stand in those that read them.
-    `body` takes the statements.
+    Args:
+        program, assembly, space: the program, the kernel's buffers, and the tile's place.
+        values: where the values lie that the program is given.
+        alone: the extrema that an output holds as they are: a maximum of the target ignores NaN, and theirs may not.
+        data: the data of a tile, if the program reads any.
+        named_lines: those that have a buffer each, in a program of results; other lines stand in those that read them.
+        body: takes the statements.
     """
 
     def __init__(

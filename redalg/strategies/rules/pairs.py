@@ -18,6 +18,7 @@ from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
 from redalg.strategies.rules.parts import blocks, serial_segments
+from redalg.strategies.rules.tiles import trims
 from redalg.strategies.schedule import Schedule
 
 THREADS, TILE, SHORT_TILE, LONG = 128, 256, 64, 4096
@@ -52,14 +53,20 @@ def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
         grid = blocks(binding, problem, rows * THREADS, 1)
         if grid * serial_segments(device, length, tile, grid) >= FULL * device.multiprocessors:
             break
-    return serial_schedule(device, binding, rows, tile, THREADS)
+    return serial_schedule(device, binding, (rows, tile, THREADS), serial_stages(form, problem))
 
 
-def serial_schedule(device: DeviceSpec, binding: Binding, rows: int, tile: int, threads: int) -> Schedule:
-    """The schedule that keeps so many rows in a thread, and loads tiles of so many elements while it computes."""
+def serial_stages(form: FusedForm, problem: Problem) -> int:
+    """The stages of the loop over tiles: loads run a tile ahead, but where the number of tiles varies (`lint`)."""
+    return 1 if trims(form, problem) else 2
+
+
+def serial_schedule(device: DeviceSpec, binding: Binding, numbers: tuple[int, int, int], stages: int) -> Schedule:
+    """The schedule of (rows of a thread, elements of a tile, threads), whose loads run ahead in so many stages."""
+    rows, tile, threads = numbers
     if binding.row is None:
         raise AssertionError("pairwise terms without rows")
-    loops = lane_levels(Loop(binding.streamed.name, tile, 2), Lanes(binding.row.name, threads), "block")
+    loops = lane_levels(Loop(binding.streamed.name, tile, stages), Lanes(binding.row.name, threads), "block")
     return Schedule.of_levels((*grid_levels(binding, rows * threads, 1), *loops), binding, device)
 
 

@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import final
 
-from sympy import And, Mod, floor
-from sympy.core.relational import Relational
+from sympy import Mod, floor
 
 from redalg.expression import Axis, Element
 from redalg.expression.contents import free_axes
@@ -27,7 +26,7 @@ from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_leve
 from redalg.strategies.rules.pairs import is_pairwise, pairs_rule
 from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
-from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up
+from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 
@@ -213,14 +212,6 @@ def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
     if facts.width <= 64:
         return 64, 64, 1, 128, False
     return (128, 64, 1, 256, False) if device.wgmma and facts.width <= 128 else (64, 32, 1, 128, False)
-
-
-def trims(form: FusedForm, problem: Problem) -> bool:
-    """Tell if the loop's trip count is known only at run time: the domain bounds it, or its axis varies."""
-    return form.cascade.axis.name in problem.varying or any(
-        isinstance(condition, Relational) and form.cascade.axis in free_axes(condition)
-        for condition in And.make_args(form.cascade.domain)
-    )
 
 
 def has_bias(form: FusedForm, binding: Binding) -> bool:

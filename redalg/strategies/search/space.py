@@ -40,10 +40,10 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
-from redalg.strategies.rules.pairs import is_pairwise, serial_schedule, serial_tiles
+from redalg.strategies.rules.pairs import is_pairwise, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
-from redalg.strategies.rules.rules import choose, has_aligned_rows, lies_in_columns, tensor_cores, trims, vector
-from redalg.strategies.rules.tiles import round_up
+from redalg.strategies.rules.rules import choose, has_aligned_rows, lies_in_columns, tensor_cores, vector
+from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 
 PADDING = 0.05
@@ -331,8 +331,9 @@ class Space:
         length = max(1, self.extent(self.binding.streamed))
         wide, streamed = vector(self.problem), self.binding.streamed.name
         if self.is_pairwise:
-            for row, tile, threads in serial_tiles():
-                levels = serial_schedule(self.device, self.binding, row, tile, threads).levels
+            stages = serial_stages(self.form, self.problem)
+            for numbers in serial_tiles():
+                levels = serial_schedule(self.device, self.binding, numbers, stages).levels
                 yield levels[:-2], levels[-2:]
             return
         if self.in_columns:
