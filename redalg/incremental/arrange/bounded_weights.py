@@ -52,7 +52,6 @@ def without_pivot(pivot: Pivot, form: FusedForm) -> FusedForm | None:
     """The form with a pivot's weights taken about 0; None if a result needs the pivot."""
     powers = {one.value: q for one in form.accumulators for other, q in one.weight if other == pivot}
     exprs = [*(one.expr for one in form.assignments), *(one.expr for one in form.outputs)]
-    exprs += [one.empty for one in form.outputs]
     changes = {node: other for expr in exprs for node, other in scaled_sums(expr, pivot, powers)}
     nothing = dict.fromkeys(changes, S.Zero)
     if any(values_of(expr.xreplace(nothing)) & {*powers, pivot.source} for expr in exprs):
@@ -73,7 +72,8 @@ def scaled_sums(expr: Expr, pivot: Pivot, powers: Mapping[Value, Expr]) -> Itera
             continue
         for value, q in powers.items():
             scale = exp(q * pivot.source)
-            if value in node.args and scale in node.args and not values_of(node / (scale * value)):
+            others = values_of(node / (scale * value)) & {*powers, pivot.source}
+            if value in node.args and scale in node.args and not others:
                 yield node, node / scale
 
 

@@ -58,7 +58,7 @@ def work_of(form: FusedForm) -> Work:
     transitions = [coefficient for one in form.accumulators for _, coefficient in one.transition]
     return Work(
         operations=sum(1 + int(count_ops(term)) for term in terms),
-        distinct=len(terms) + operations_of({node for term in terms for node in preorder_traversal(term)}),
+        distinct=len(terms) + arithmetic_of({node for term in terms for node in preorder_traversal(term)}),
         exponentials=len(weights) or len(inner),
         rescaling=len(weights),
         merging=sum(2 + int(count_ops(one)) for one in transitions) + 4 * len(form.pivots),
@@ -70,7 +70,7 @@ def work_of(form: FusedForm) -> Work:
     )
 
 
-def operations_of(nodes: Iterable[Basic]) -> int:
+def arithmetic_of(nodes: Iterable[Basic]) -> int:
     """The operations on numbers of nodes, without those within them: a + b + c has two, and a square one."""
     counts = (len(node.args) - 1 for node in nodes if isinstance(node, Add | Mul | Pow) and node.has(Element))
     return sum(counts)
