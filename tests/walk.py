@@ -3,6 +3,7 @@
     calls       of functions in files of the package; comprehensions and generators are left out
     files       in which such a function is called
     files →     changes of file between consecutive calls; packages →: of first-level package
+    engine →    changes of package, calls of `expression` left out: its words are read everywhere, as SymPy's are
 
 Attention from its expression to its text with a schedule given; from its form, with the schedule that rules and model
 choose; and the second call of a variance on arrays.
@@ -46,9 +47,10 @@ class Walk:
         """Files in which a function is called."""
         return len({file for file, _ in self.calls})
 
-    def changes(self, depth: int | None) -> int:
-        """Changes of file between consecutive calls; of the first `depth` folders if given."""
-        places = [Path(file).parts[:depth] for file, _ in self.calls]
+    def changes(self, depth: int | None, *, without: str = "") -> int:
+        """Changes of file between consecutive calls, or of the first `depth` folders; `without` a package's calls."""
+        parts = [Path(file).parts for file, _ in self.calls]
+        places = [one[:depth] for one in parts if one[0] != without]
         return sum(before != after for before, after in pairwise(places))
 
 
@@ -106,9 +108,10 @@ def variance() -> Walk:
 
 def table(found: dict[str, Walk]) -> Table:
     """The table of the walks."""
-    drawn = Table("walk", "calls", "files", "files →", "packages →")
+    drawn = Table("walk", "calls", "files", "files →", "packages →", "engine →")
     for name, walk in found.items():
-        drawn.add_row(name, *map(str, (len(walk.calls), walk.files, walk.changes(None), walk.changes(1))))
+        drawn.add_row(name, *map(str, (len(walk.calls), walk.files, walk.changes(None), walk.changes(1),
+                                  walk.changes(1, without="expression"))))  # fmt: skip
     return drawn
 
 

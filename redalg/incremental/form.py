@@ -374,6 +374,11 @@ class FusedForm:
         return not self.is_tilted and all(one.policy is PivotPolicy.TILE_LOCAL for one in scaled)
 
     @property
+    def is_serial(self) -> bool:
+        """Tell if a state may take one element after another: it finds every pivot from the state and the element."""
+        return self.is_lanewise and all(one.policy is PivotPolicy.TILE_LOCAL for one in self.slot_pivots)
+
+    @property
     def parameters(self) -> tuple[Producer, ...]:
         """The producers that `finish` computes, from tensors that a state does not hold."""
         exprs = [one.expr for one in self.assignments] + [one.expr for one in self.outputs]

@@ -10,8 +10,11 @@
     TensorCores, ScalarCores      the threads that multiply tiles
 
 A level's states are merged where the level ends. So `Loop Lanes` merges the lanes of every tile; `Lanes Loop` keeps a
-state in every lane and merges once, after the loop. Lanes lie along the streamed axis, or along that of the rows if
-neighbours in memory are rows: `Grid(c, 64) Lanes(c, 512) Loop(n, 32)` for x[n, c].
+state in every lane and merges once, after the loop. Lanes lie along the streamed axis, or along that of the rows:
+
+    Grid(c, 64) Lanes(c, 512) Loop(n, 32)       x[n, c]: neighbours in memory are rows; lanes of one row are merged
+    Grid(i, 512) Loop(j, 256) Lanes(i, 128)     F(x[i], y[j]): a thread takes a tile's elements in turn for its own
+                                                rows, so that there is nothing to merge
 """
 
 from __future__ import annotations

@@ -107,7 +107,8 @@ class Plan:
         block_merged: most rows that a block merges at a time, of parts of the streamed axis.
         merge: the place where parts are merged: a `kernel` of its own, or the same `launch`.
         persistent: blocks of a multiprocessor that stay and take one tile after another; 0: a block for every tile.
-        along_rows: True if neighbouring threads have neighbouring rows, and not neighbouring streamed elements.
+        along_rows: True if neighbouring threads have neighbouring rows, and not neighbouring streamed elements. Lanes
+            inside the loop then take the elements of a tile in turn (`is_serial`).
     """
 
     device: DeviceSpec
@@ -136,6 +137,16 @@ class Plan:
         return "single-segment" if self.segments == 1 else "multi-segment"
 
     @property
+    def keeps_states(self) -> bool:
+        """True if a thread keeps states from tile to tile."""
+        return self.level == "thread" or self.is_serial
+
+    @property
+    def is_serial(self) -> bool:
+        """True if every thread has rows of its own and takes the elements of a tile one after another."""
+        return self.along_rows and self.level == "block"
+
+    @property
     def obstacle(self) -> str:
         """The reason why no kernel of the device has these numbers; empty if there is none."""
         if self.device.target == "c":
@@ -148,8 +159,8 @@ class Plan:
             return "specialises warps in a loop around another, which sums wrongly. Use one that is not specialised"
         if self.block_inner % 16:
             return f"cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16"
-        if self.along_rows and self.level != "thread":
-            return "merges every tile and has lanes along the rows. Put the loop inside the lanes"
+        if self.along_rows and self.level == "row":
+            return "holds the streamed axis in one tile and has lanes along the rows. Use a Loop"
         apart = self.multiplies and not self.tensor_cores
         if apart and (self.block_streamed % 16 or self.block_column % 16 or self.block_row % (self.threads // 16)):
             return (

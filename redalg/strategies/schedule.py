@@ -2,7 +2,8 @@
 
     Schedule := [Persistent] Grid* [Pad] [Parts] Body          over the streamed axis
     Body     := Whole Lanes                one tile holds the axis: nothing is merged
-              | Loop Lanes                 every tile becomes one state, merged with the state so far
+              | Loop Lanes                 every tile becomes one state, merged with the state so far; lanes along the
+                                           rows take its elements in turn, each for rows of its own
               | Lanes Loop                 every lane keeps a state of its own; lanes are merged after the loop
               | Loop ([Parts] Loop)* Unit  products; an inner loop takes a producer's own axis in tiles
     Unit     := TensorCores | ScalarCores

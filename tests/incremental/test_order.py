@@ -27,14 +27,15 @@ from redalg.strategies import binding
 from redalg.strategies.plan import Problem
 from tests.house.source import sources
 
-b, n, m, c, q, k, d, e = ra.axes("b n m c q k d e")
+b, n, m, c, q, k, d, e, p = ra.axes("b n m c q k d e p")
 j = ra.axis("j", size=3)
 ARRANGE = "redalg.incremental.arrange"
 LISTED: tuple[FormRewrite, ...] = (*REWRITES, *REWRITES_AFTER_PLANNING, *REWRITES_IN_KERNELS)
 x, w, z, r = ra.tensors("x[b,n] w[b,n] z[n,m] r[b,n,j]")
 Q, K, V, W, I = ra.tensors("Q[q,d] K[k,d] V[k,e] W[d,e] I[b,n,c]")
+P, Y = ra.tensors("P[p,j] Y[k,j]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
-SIZES = {"b": 4, "n": 40, "m": 6, "c": 3, "q": 70, "k": 9, "d": 4, "e": 5, "j": 3}
+SIZES = {"b": 4, "n": 40, "m": 6, "c": 3, "q": 70, "k": 9, "d": 4, "e": 5, "j": 3, "p": 150}
 EXPRESSIONS: dict[str, tuple[Any, str]] = {
     "variance": (ra.var(x, n), "b"),
     "norm": (ra.norm(x, n), "b"),
@@ -49,6 +50,7 @@ EXPRESSIONS: dict[str, tuple[Any, str]] = {
     "several axes of an output": (ra.softmax(I, n, c) / ra.sum(ra.logsumexp(I, n, c), b), "b n c"),
     "a part of the axes": (ra.sum(I / ra.max(I, n, c), n), "b c"),
     "neighbours in memory": (ra.sum(w * ra.Tensor("r")[b, n, 0] * ra.Tensor("r")[b, n, 1], n), "b"),
+    "a kernel of vectors": (ra.sum(exp(-ra.sum((P - Y) ** 2, j)), k), "p"),
     "a maximum that cancels": (ra.sum(exp(w - ra.max(x, n)) * exp(ra.max(x, n)), n), "b"),
 }
 

@@ -15,7 +15,7 @@ import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only
 from redalg.runtime.known.stored import from_json, to_json
-from redalg.strategies.levels import Grid, Lanes, Loop, Parts
+from redalg.strategies.levels import Grid, Lanes, Loop, Parts, Whole
 from redalg.strategies.schedule import Schedule, numbers_of
 
 n, c, b = ra.axes("n c b")
@@ -140,10 +140,10 @@ def test_a_schedule_of_columns_is_kept_in_files() -> None:
     assert from_json(to_json(schedule), schedule.binding, schedule.device) == schedule
 
 
-def test_a_tile_is_not_merged_by_lanes_of_columns() -> None:
-    with pytest.raises(ra.PlanError, match="merges every tile and has lanes along the rows"):
+def test_one_tile_has_no_lanes_of_columns() -> None:
+    with pytest.raises(ra.PlanError, match="holds the streamed axis in one tile and has lanes along the rows"):
         FORMS["variance"].lower("H200", {"n": 64, "c": 64}, {"x": "float32"},
-                                plan=Schedule(Grid("c", 64), Loop("n", 32), Lanes("c", 128)))  # fmt: skip
+                                plan=Schedule(Grid("c", 64), Whole("n", 64), Lanes("c", 128)))  # fmt: skip
 
 
 @pytest.mark.slow

@@ -213,8 +213,8 @@ def test_a_schedule_written_by_hand_is_lowered() -> None:
         ((Grid("n"), Loop("b", 512), Lanes("b", 128)), "leaves out axis b"),
         ((Grid("b"), Grid("n"), Loop("b_", 512), Lanes("b_", 128)), "names axis b_"),
         (
-            (Grid("b"), Loop("n", 512), Lanes("b", 128)),
-            "merges every tile and has lanes along the rows. Put the loop inside",
+            (Grid("b"), Whole("n", 1024), Lanes("b", 128)),
+            "holds the streamed axis in one tile and has lanes along the rows. Use a Loop",
         ),
         ((Grid("b"), Lanes("k", 128), Loop("n", 512)), "names axis k, and the loop has b, n"),
     ],

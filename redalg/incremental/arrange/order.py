@@ -13,12 +13,14 @@ from functools import partial
 from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.incremental.arrange.arrange_products import arrange_products
+from redalg.incremental.arrange.bounded_weights import drop_bounded_pivots
 from redalg.incremental.arrange.coalesce import coalesce_axes, restore_places
 from redalg.incremental.arrange.flatten import flatten_tensors
 from redalg.incremental.arrange.prune_extrema import prune_extrema
 from redalg.incremental.arrange.reductions import check_reductions
 from redalg.incremental.arrange.stages import REPEATED, apart, divide_form, separate_outputs
 from redalg.incremental.arrange.unroll import may_unroll, unroll_axis
+from redalg.incremental.arrange.vectors import write_out_vectors
 from redalg.incremental.derive.scales import in_kernels
 from redalg.incremental.form import FusedForm
 from redalg.incremental.rewrite import Rewrite
@@ -46,6 +48,14 @@ def _remove_scales(stages: Stages, problem: Problem) -> Rewritten:
 
 def _separate(stages: Stages, problem: Problem) -> Rewritten:
     return separate_outputs(stages.loop, problem.sizes), problem
+
+
+def _write_out(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.map_forms(partial(write_out_vectors, sizes=problem.sizes, dtypes=problem.dtypes)), problem
+
+
+def _drop_pivots(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.map_forms(drop_bounded_pivots), problem
 
 
 def _divide(stages: Stages, problem: Problem) -> Rewritten:
@@ -81,6 +91,9 @@ REWRITES: tuple[FormRewrite, ...] = (
     Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once",
             _separate),
     Rewrite("one axis", "Σ over (n, c)", "Σ over n_c", "where several axes are reduced at once", coalesce_axes),
+    Rewrite("vectors", "Σ_d f(x[i, d], y[k, d])", "f(x[i, 0], y[k, 0]) + …", "where terms pair rows with elements",
+            _write_out),
+    Rewrite("bounded weights", "exp(m)·Σ exp(u − m)", "Σ exp(u)", "where u ≤ 0 is known", _drop_pivots),
     Rewrite("stages", "Σ_k f(x, p), p = ⊕_m g(y)", "p, then Σ_k f(x, p)", "where no loop holds both", _divide),
     Rewrite("products", "Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k (f·h)·g, for every c", "where one pair of axes holds them",
             _arrange),

@@ -1,6 +1,7 @@
 """Write out an axis of known length: every slot that has the axis becomes one slot for each of its elements.
 
     a[b, j]  →  a_0[b], a_1[b], …          Σ_j f(a[b, j])  →  f(a_0[b]) + f(a_1[b]) + …
+    out[b, j] = f(a[b, j])                 out[b, 0] = f(a_0[b]), out[b, 1] = f(a_1[b]), …
 
 Exact: it is a change of names. Lowering uses it if an output sums reduced values over a short free axis.
 """
@@ -17,7 +18,7 @@ from sympy.core.basic import Basic
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis, Label, Value
 from redalg.expression.contents import free_axes, reductions_of, values_of
-from redalg.incremental.form import FusedForm
+from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
 
 LIMIT = 16
@@ -37,6 +38,12 @@ def may_unroll(form: FusedForm, axis: Axis, length: int) -> bool:
 def unroll_axis(form: FusedForm, axis: Axis, length: int) -> FusedForm:
     """The form with an axis of `length` elements written out."""
     return _Unrolling(axis, length).form(form)
+
+
+def components_of(node: Any, axis: Axis, length: int) -> list[Any]:
+    """An expression at every element of an axis."""
+    unrolling = _Unrolling(axis, length)
+    return [unrolling.at(node, place) for place in range(length)]
 
 
 @final
@@ -96,7 +103,24 @@ class _Unrolling:
                 for assignment in form.assignments
                 for place in self.each(assignment.value)
             ),
-            outputs=tuple(mapped_output(one, self.unroll_sums) for one in form.outputs),
+            outputs=tuple(
+                self.output(output, place)
+                for output in form.outputs
+                for place in (range(self.length) if self.axis in output.axes else range(1))
+            ),
+        )
+
+    def output(self, output: FormOutput, place: int) -> FormOutput:
+        """An output at one element of the axis, stored where the caller has it; one without the axis as it is."""
+        output = mapped_output(output, self.unroll_sums)
+        if self.axis not in output.axes:
+            return output
+        caller, indices = output.caller_axes or output.axes, output.places or output.axes
+        return replace(
+            mapped_output(output, self.change(place)),
+            axes=tuple(axis for axis in output.axes if axis != self.axis),
+            caller_axes=caller,
+            places=tuple(self.at(index, place) for index in indices),
         )
 
     def cascade(self, cascade: Cascade) -> Cascade:

@@ -54,8 +54,9 @@ def output_program(form: FusedForm, *, carries: bool, empty: str, scaled: bool =
 
 
 def value_of_output(output: FormOutput) -> Value:
-    """The value of an output in the program of outputs."""
-    return Value(Label(output.name))
+    """The value of an output in the program of outputs; one that is stored at constant places has them in its name."""
+    places = (f"_{place}" for place in output.places if place.is_Integer)
+    return Value(Label("".join((output.name, *places))))
 
 
 def _output(output: FormOutput, at: dict[Expr, Expr], empty: str, lines: Lines) -> Value:

@@ -6,6 +6,7 @@ It runs what the generated kernel runs, in the same order and dtypes, without Ti
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from functools import reduce
 from itertools import product
 from typing import Any, final
 
@@ -332,8 +333,9 @@ class _Block:
         if is_rsqrt(node):
             return self.compute.type(1) / np.sqrt(base)
         if is_negative_power(node):
-            above, below = (Mul(*one) for one in above_and_below((node,)))
-            return self.value(above) / self.value(below)
+            unit, sides = self.compute.type(1), above_and_below((node,))
+            above, below = (reduce(np.multiply, map(self.value, side), unit) for side in sides)
+            return above / below
         return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
 
 

@@ -4,6 +4,7 @@ x^(2n)       →  xⁿ·xⁿ              n < 9; fewer roundings than x·x·…�
 x^(2n + 1)   →  x^(2n)·x           exact of a cube: (x·x)·x is x·x·x from the left
 x^(n + 1/2)  →  xⁿ·√x              to a rounding of each operation; out of range only where the power is
 x^(-1/2)     →  rsqrt(x)           1/√x on the C target; to 2 units of float32's last digit on CUDA, 1 of float64's
+x^(-3/2)     →  rsqrt(x)³          to 6 units; a division takes as long as ten products, and a force has one for a pair
 x^(-n - 1/2) →  rsqrt(x) / xⁿ      to a rounding of each operation; out of range in fewer places than 1/x^(n + 1/2)
 """
 
@@ -40,6 +41,8 @@ def above_and_below(factors: Iterable[Expr]) -> tuple[list[Expr], list[Expr]]:
     for factor in factors:
         if not is_negative_power(factor) or is_rsqrt(factor):
             above.append(factor)
+        elif factor.exp == -3 * S.Half:
+            above += [_power(factor.base, -S.Half)] * 3
         elif factor.exp.q == 2:
             above.append(_power(factor.base, -S.Half))
             below.append(_power(factor.base, -factor.exp - S.Half))

@@ -29,7 +29,7 @@ class Assembly:
         self.plan, self.names, self.compute = plan, names, compute
         self.buffers: dict[str, Buffer] = {}
         self.tiles: dict[Basic, str] = {}
-        self.lane = (J, I) if plan.along_rows else (I, J)
+        self.lane = (I,) if plan.is_serial else (J, I) if plan.along_rows else (I, J)
         self.extents = {I: plan.block_row, J: plan.block_streamed, E_: plan.block_column}
 
     def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:

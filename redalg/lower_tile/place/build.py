@@ -24,6 +24,7 @@ from redalg.lower_tile.place.frames import Job, runtime_sizes
 from redalg.lower_tile.place.parameters import between, dtype_between, inputs, outputs, problem_of_stage
 from redalg.lower_tile.place.segments import multi_segment
 from redalg.lower_tile.place.selection import check_selections
+from redalg.lower_tile.place.serial import check_serial
 from redalg.lower_tile.place.single import single_segment
 from redalg.lower_tile.place.split import check_splits, split_producers
 from redalg.strategies.plan import Plan, Problem
@@ -72,6 +73,7 @@ def kernels_of(
             f"schedule `{plan}` keeps a state in every lane, which has no place for a scaled pivot that no sum over "
             f"{form.cascade.axis} finds. Put Lanes inside the Loop."
         )
+    check_serial(form, plan)
     check_selections(form, plan)
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))

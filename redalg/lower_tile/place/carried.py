@@ -26,14 +26,14 @@ from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
 from redalg.incremental.form import FormOutput, FusedForm
-from redalg.lower_tile.ir.program import Parallel, Statement, Store
+from redalg.lower_tile.ir.program import Loop, Parallel, Statement, Store
 from redalg.lower_tile.ir.scalars import Is, Load, ScaledExp
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
-from redalg.lower_tile.place.space import I, Space
+from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.sums import Sums, add_parts
 
 
@@ -68,6 +68,8 @@ class Carried:
                 )
         if self.space.plan.level == "row":
             return [*self.before, *body]
+        if self.space.plan.is_serial:
+            body = [Loop(J, self.space.rest_of_tile(), 0, tuple(body), pipelined=False)]
         span = (S.Zero, sympify(self.space.tiles))
         return [*self.before, over_tiles(tile, span, self.space.plan.stages, tuple(body))]
 

@@ -95,4 +95,4 @@ class Epilogue:
         self.body.append(Copy(tile.name, Region(self.space.output_name(output.name), tuple(place))))
 
     def _place(self, output: FormOutput) -> tuple[Expr, ...]:
-        return tuple(self.space.at[axis] for axis in output.axes) or (S.Zero,)
+        return tuple(self.space.read(index) for index in output.places or output.axes) or (S.Zero,)

@@ -8,6 +8,8 @@ v := Π exp(q·(u − c))            scaled exponentials: a number that u and c 
 v := max(n·a, n·b), n > 0        a buffer of max(a, b), which is read as n times its element
 v := max(slot, max_j u)          the slot takes the maximum of the tile in; what it held is copied first, if it is read
 v := Σ_j a·b                     a matrix product, which is added to the slot that it is for
+v := ⊕_u f, u an inner axis      a tile of rows and streamed elements (`producers`)
+v, w := ⊕_j of components        a tree of neighbours, or ranks (`joins`, `selection`); a ⊕ b is stored where a lies
 v := f(a, b), of float64         no buffer: computed in float64 where a line of the kernel's arithmetic reads it
 slots := values                  each slot is stored after the last value that reads what it held before
 """
@@ -46,12 +48,15 @@ from redalg.lower_tile.place.uses import needs_of, read_by_quotients, uses_of
 
 @final
 class Placer:
-    """Places a program of assignments and folds.
+    """Places a program.
 
-    `values` tells where the values lie that it is given. `alone` are the extrema that an output holds as they are: a
-    maximum of the target ignores NaN, and theirs may not. `data` are the data of a tile, if the program reads any.
-    `named_lines` are those that have a buffer each, in a program of results; other lines stand in those that read them.
-    `body` takes the statements.
+    Args:
+        program, assembly, space: the program, the kernel's buffers, and the tile's place.
+        values: where the values lie that the program is given.
+        alone: the extrema that an output holds as they are: a maximum of the target ignores NaN, and theirs may not.
+        data: the data of a tile, if the program reads any.
+        named_lines: those that have a buffer each, in a program of results; other lines stand in those that read them.
+        body: takes the statements.
     """
 
     def __init__(
@@ -227,14 +232,15 @@ class Placer:
                              for side in (let.first, let.second))  # fmt: skip
             self.body += take_best(let.structure, self.assembly, self.space.problem, before, after)
         else:
+            is_element = any(value not in self.values for value in let.second)
             before, after = ([self._value(value) for value in side] for side in (let.first, let.second))
             joins = Joins(let.structure, self.assembly, self.space, self.body)
-            joins.join(before, joins.lift(after) if before[0].has(J) else after)
+            joins.join(before, joins.lift(after) if is_element else after)
         self.values |= zip(let.symbols, before, strict=False)
 
     def _is_ranked(self, structure: Structure) -> bool:
         """Tell if the elements of a structure are integers that order as they do."""
-        return structure.is_ranked and self.space.plan.level != "thread"
+        return structure.is_ranked and not self.space.plan.keeps_states
 
     # ---- buffers -----------------------------------------------------------------------------------------------------
 

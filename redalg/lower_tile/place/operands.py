@@ -75,7 +75,7 @@ class Operands:
         """Tell if the lane that loads a tile is the one that reads it: registers then hold it."""
         binding = space.plan.binding
         lanes = (binding.streamed, binding.row) if space.plan.along_rows else (binding.row, binding.streamed)
-        return not space.plan.multiplies and indices == lanes
+        return not space.plan.multiplies and indices == ((binding.row,) if space.plan.is_serial else lanes)
 
     def operand(
         self,

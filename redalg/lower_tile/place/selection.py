@@ -32,7 +32,7 @@ Best = tuple[str, ...]
 
 def ranked_structures(form: FusedForm, plan: Plan) -> list[Structure]:
     """The structures of a form whose elements are ranked under a plan; elements of others are joined (`joins`)."""
-    return [one for one in form.structures if plan.level != "thread" and one.is_ranked]
+    return [one for one in form.structures if one.is_ranked and not plan.keeps_states]
 
 
 def check_selections(form: FusedForm, plan: Plan) -> None:
@@ -45,7 +45,7 @@ def check_selections(form: FusedForm, plan: Plan) -> None:
                 "after the pass, for which a kernel has no buffer. Give it out and reduce it by another call, or use "
                 "backend='torch'."
             )
-        if plan.level == "thread" and structure.place is not None:
+        if plan.keeps_states and structure.place is not None:
             raise PlanError(
                 f"`{structure.values[0]}` is a component of {structure.monoid}, which keeps several elements, and the "
                 f"plan is `{plan}`. Use level 'block'."

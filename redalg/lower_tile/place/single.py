@@ -17,6 +17,7 @@ from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
+from redalg.lower_tile.place.serial import stream_serially
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.step import Step
@@ -57,6 +58,8 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
         first = SEGMENT * place.space.tiles if job.plan.segments > 1 and not whole.moving else S.Zero
         slots, body = Lanes(job.form, assembly, place.space, (first, whole.start, whole.stop)).build()
         return slots, [*whole.bound, *body], place.space
+    if job.plan.is_serial:
+        return *stream_serially(job.form, assembly, place), place.space
     slots, body = allocate(job.form, assembly, job.problem)
     before: list[Statement] = []
     step = Step(job.form, assembly, place.space, before, job.sums)

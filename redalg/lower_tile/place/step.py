@@ -111,10 +111,10 @@ class Step:
             self.run(written.of(step_program, ends=self.ends).only(state), slots, tag_slots(state, FIRST), state)
         return self.body
 
-    def stage(self, *exprs: Basic) -> None:
-        """Load the tiles that expressions read, if the form has no producers."""
+    def stage(self, *exprs: Basic, least: int = 2) -> None:
+        """Load the tiles of at least so many axes that expressions read, if the form has no producers."""
         for expr in exprs if not self.form.cascade.producers else ():
-            self.space = self.operands.stage(self.space, expr, self.body)
+            self.space = self.operands.stage(self.space, expr, self.body, least)
 
 
 def merge_states(

@@ -197,11 +197,13 @@ class Kernel:
         constants, plan, traffic = self.constants, self.plan, self.traffic
         plain = (constants.arithmetic if plan.multiplies else constants.scalar) * LANES * CLOCKS_US
         units = {"arithmetic": self.operations() / plain}
-        if not plan.multiplies:
+        if plan.is_serial:  # a thread reads an element once for all of its rows
+            units["loads"] = plan.threads * plan.block_streamed * len(self.work.reads) / (LOADS * CLOCKS_US)
+        elif not plan.multiplies:
             units["loads"] = self.cells * traffic.outline.loads / (constants.loads * LOADS * CLOCKS_US)
         if self.work.exponentials:
             special = constants.exponential * SPECIAL * CLOCKS_US
-            each = self.work.exponentials + (self.work.rescaling if plan.level == "thread" else 0)
+            each = self.work.exponentials + (self.work.rescaling if plan.keeps_states else 0)
             units["special functions"] = self.cells * each / special
         if traffic.flops and plan.tensor_cores:
             peak = plan.device.product_tflops * 1e6 / plan.device.multiprocessors
@@ -220,6 +222,8 @@ class Kernel:
     def operations(self) -> float:
         """The plain operations of a step: on every element, on every column of a rescaled sum, and lane by lane."""
         plan, per = self.plan, float(self.work.operations)
+        if plan.is_serial:
+            return self.cells * (self.work.distinct + self.work.merging)
         if plan.level == "thread":
             per += self.constants.lanes * self.work.merging
         rescales = plan.block_row * plan.block_column * self.work.rescaled if plan.binding.contracted else 0
@@ -235,7 +239,7 @@ class Kernel:
             return (
                 traffic.steps * (each + constants.lane_us + constants.chain_us * chain) + constants.join_us * self.warps
             )
-        rows = 1 if plan.multiplies else plan.block_row
+        rows = 0 if plan.is_serial else 1 if plan.multiplies else plan.block_row
         reduce_us = constants.reduce_us * self.work.reductions * rows * self.warps.bit_length()
         return traffic.steps * (each + constants.step_us * self.exposed_share + reduce_us)
 
@@ -265,7 +269,9 @@ class Kernel:
         plan = self.plan
         columns = plan.block_column if plan.binding.contracted else 0
         numbers = plan.block_row * columns * self.work.wide + (1.5 * self.cells if plan.multiplies else 0)
-        if plan.level == "thread":
+        if plan.is_serial:
+            numbers += plan.block_row * (self.work.slots + len(self.work.reads))
+        elif plan.level == "thread":
             numbers += self.cells * self.work.slots
         elif not plan.multiplies:
             numbers += self.cells * (1 + self.constants.copies * self.traffic.outline.carried)

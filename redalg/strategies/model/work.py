@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import final
 
-from sympy import Expr, count_ops, exp
+from sympy import Add, Basic, Expr, Mul, Pow, count_ops, exp, preorder_traversal
 
+from redalg.expression import Element
 from redalg.expression.contents import elements_of, free_axes
 from redalg.incremental.form import FusedForm
 
@@ -19,6 +21,7 @@ class Work:
 
     Attributes:
         operations: plain operations on an element of a row: those of the terms, and one for every ⊕.
+        distinct: the operations, each that several terms share counted once.
         exponentials: special functions on it; rescaling: those of a merge of an element into a lane's state.
         merging: operations of a merge of two states of a row, which lanes do for every element.
         rescaled: accumulators with columns that an exponential rescales in every step.
@@ -28,6 +31,7 @@ class Work:
     """
 
     operations: int
+    distinct: int
     exponentials: int
     rescaling: int
     merging: int
@@ -54,6 +58,7 @@ def work_of(form: FusedForm) -> Work:
     transitions = [coefficient for one in form.accumulators for _, coefficient in one.transition]
     return Work(
         operations=sum(1 + int(count_ops(term)) for term in terms),
+        distinct=len(terms) + arithmetic_of({node for term in terms for node in preorder_traversal(term)}),
         exponentials=len(weights) or len(inner),
         rescaling=len(weights),
         merging=sum(2 + int(count_ops(one)) for one in transitions) + 4 * len(form.pivots),
@@ -63,3 +68,9 @@ def work_of(form: FusedForm) -> Work:
         wide=len(wide),
         reads=tuple((one.name, one.indices[-1] == streamed) for one in sorted(elements, key=str)),
     )
+
+
+def arithmetic_of(nodes: Iterable[Basic]) -> int:
+    """The operations on numbers of nodes, without those within them: a + b + c has two, and a square one."""
+    counts = (len(node.args) - 1 for node in nodes if isinstance(node, Add | Mul | Pow) and node.has(Element))
+    return sum(counts)

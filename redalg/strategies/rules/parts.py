@@ -7,6 +7,7 @@ from math import prod
 from redalg.expression.contents import values_of
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding
+from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import MERGED_ROWS, Loop, Parts
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.schedule import Schedule, numbers_of
@@ -21,7 +22,7 @@ def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedul
         return schedule
     axis = plan.binding.streamed.name
     rows = rows_at_once(plan, problem)
-    pipeline = plan.stages if plan.tensor_cores else 0
+    pipeline = plan.stages if plan.tensor_cores or plan.is_serial else 0
     return schedule.having(
         Parts(axis, count, rows=rows), Loop(axis, plan.block_streamed, pipeline, plan.warp_specialized)
     )
@@ -48,8 +49,8 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
 
 LEAST_SEGMENT, RESIDENT = 4096, 4
 """Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
-TILES_OF_COLUMNS, MOST_PARTS = 4, 64
-"""Tiles of columns that a part has at least; parts of an axis, at most."""
+TILES_OF_COLUMNS, MOST_PARTS, SERIAL_BLOCKS = 4, 64, 8
+"""Tiles of columns that a part has at least; parts of an axis, at most; blocks of pairs on a multiprocessor."""
 LEAST_BYTES = 1 << 16
 """Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
 
@@ -57,6 +58,8 @@ LEAST_BYTES = 1 << 16
 def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     """The number of parts of a row, if its lanes need nothing of each other until its end."""
     length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
+    if plan.is_serial:
+        return serial_segments(plan.device, length, plan.block_streamed, grid)
     if plan.along_rows:  # every tile is short, and a part needs few of them
         return power_within(min(2 * chips // grid, length // (TILES_OF_COLUMNS * plan.block_streamed), MOST_PARTS))
     if grid > chips:
@@ -68,6 +71,11 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     return power_within(min(RESIDENT * chips // grid, most, MOST_PARTS))
 
 
+def serial_segments(device: DeviceSpec, length: int, tile: int, grid: int) -> int:
+    """The number of parts of an axis that threads stream one element after another: several blocks hide its waits."""
+    return power_within(min(SERIAL_BLOCKS * device.multiprocessors // grid, length // tile, MOST_PARTS))
+
+
 def segments(plan: Plan, problem: Problem) -> int:
     """The number of parts of the streamed axis: enough that the grid fills the chip. Each has at least four tiles (two
     if there are many, one if a tile is a loop itself)."""
@@ -75,7 +83,7 @@ def segments(plan: Plan, problem: Problem) -> int:
         return 1
     grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
-    if plan.level == "thread":
+    if plan.keeps_states:
         return lane_segments(plan, problem, grid)
     if 2 * grid > plan.device.multiprocessors:
         return 1

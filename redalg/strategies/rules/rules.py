@@ -12,8 +12,7 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import final
 
-from sympy import And, Mod, floor
-from sympy.core.relational import Relational
+from sympy import Mod, floor
 
 from redalg.expression import Axis, Element
 from redalg.expression.contents import free_axes
@@ -24,9 +23,10 @@ from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import Lanes, Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.pairs import is_pairwise, pairs_rule
 from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
-from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up
+from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 
@@ -214,14 +214,6 @@ def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
     return (128, 64, 1, 256, False) if device.wgmma and facts.width <= 128 else (64, 32, 1, 128, False)
 
 
-def trims(form: FusedForm, problem: Problem) -> bool:
-    """Tell if the loop's trip count is known only at run time: the domain bounds it, or its axis varies."""
-    return form.cascade.axis.name in problem.varying or any(
-        isinstance(condition, Relational) and form.cascade.axis in free_axes(condition)
-        for condition in And.make_args(form.cascade.domain)
-    )
-
-
 def has_bias(form: FusedForm, binding: Binding) -> bool:
     """Tell if an input is indexed by both the row and the streamed axis."""
     axes_read = [free_axes(one) for one in form.cascade.elements()]
@@ -281,6 +273,8 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return row_schedule(device, binding, (min(4, rows), min(128, round_up(length, 1))), 1, level)
     if form.places:
         return ranked_rule(problem, device, binding)
+    if is_pairwise(form, problem, binding):
+        return pairs_rule(form, problem, device, binding)
     if lies_in_columns(form, problem, binding):
         return columns_rule(form, problem, device, binding)
     if form.structures:

@@ -11,7 +11,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
+from sympy import And
+from sympy.core.relational import Relational
+
+from redalg.expression.contents import free_axes
+from redalg.incremental.form import FusedForm
 from redalg.strategies.device import DeviceSpec
+from redalg.strategies.plan import Problem
 
 Tile = tuple[int, int, int, int, bool]
 """(rows, streamed elements, stages, threads, warp specialisation)."""
@@ -81,3 +87,11 @@ def round_up(length: int, step: int) -> int:
     80
     """
     return max(step, -(-length // step) * step)
+
+
+def trims(form: FusedForm, problem: Problem) -> bool:
+    """Tell if the loop's trip count is known only at run time: the domain bounds it, or its axis varies."""
+    return form.cascade.axis.name in problem.varying or any(
+        isinstance(condition, Relational) and form.cascade.axis in free_axes(condition)
+        for condition in And.make_args(form.cascade.domain)
+    )

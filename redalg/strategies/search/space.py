@@ -40,9 +40,10 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.pairs import is_pairwise, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
-from redalg.strategies.rules.rules import choose, has_aligned_rows, lies_in_columns, tensor_cores, trims, vector
-from redalg.strategies.rules.tiles import round_up
+from redalg.strategies.rules.rules import choose, has_aligned_rows, lies_in_columns, tensor_cores, vector
+from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 
 PADDING = 0.05
@@ -220,6 +221,9 @@ class Space:
         if not self.multiplies:
             tile = (plan.level, plan.block_row, plan.block_streamed)
             length = max(1, self.extent(self.binding.streamed))
+            if self.is_pairwise:
+                rows = plan.block_row // plan.threads
+                return plan.is_serial and (rows, plan.block_streamed, plan.threads) in serial_tiles()
             if self.in_columns:
                 return plan.along_rows and tile[1:] in column_tiles(plan.threads)
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
@@ -311,6 +315,11 @@ class Space:
         return suits_warps(plan, self.form) and fits_registers(plan, self.form)
 
     @cached_property
+    def is_pairwise(self) -> bool:
+        """True if terms pair rows with streamed elements of other tensors."""
+        return is_pairwise(self.form, self.problem, self.binding)
+
+    @cached_property
     def in_columns(self) -> bool:
         """Tell if lanes lie along the rows."""
         return lies_in_columns(self.form, self.problem, self.binding)
@@ -321,6 +330,12 @@ class Space:
             return
         length = max(1, self.extent(self.binding.streamed))
         wide, streamed = vector(self.problem), self.binding.streamed.name
+        if self.is_pairwise:
+            stages = serial_stages(self.form, self.problem)
+            for numbers in serial_tiles():
+                levels = serial_schedule(self.device, self.binding, numbers, stages).levels
+                yield levels[:-2], levels[-2:]
+            return
         if self.in_columns:
             for threads in THREADS:
                 for columns, along in column_tiles(threads):
