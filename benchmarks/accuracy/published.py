@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from benchmarks.accuracy import attended
 from benchmarks.accuracy.case import Case, Outputs
-from benchmarks.families import FAMILIES, chains, mla, moe, quant, rows, statistics
+from benchmarks.families import FAMILIES, chains, mla, moe, pairs, quant, rows, statistics
 from benchmarks.families import attention as definition
 from benchmarks.family import Family, Row, Tensors, picks
 
@@ -30,6 +30,7 @@ RAGGED: dict[str, tuple[Row, ...]] = {
     "variance": (statistics.variance_row("ragged", 77, 10007),),
     "inertia": (statistics.inertia_row("ragged", 77, 10007),),
     "rows": tuple(rows.row(operation, 777, 3001, "bfloat16") for operation in rows.PEERS),
+    "pairs": tuple(pairs.row(operation, 777, 3001) for operation in pairs.PEERS),
 }
 DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
     "logsumexp": lambda x: torch.logsumexp(x, 1),
@@ -243,6 +244,21 @@ def products(of: Of) -> Iterator[Case]:
         yield of.case(kind, change, reference, lambda out, _: {"out": out})
 
 
+def pairwise(of: Of) -> Iterator[Case]:
+    """Sums over pairs of points."""
+    kept = picks(of.row.sizes["i"], ROWS)
+
+    def reference(tensors: Tensors) -> Outputs:
+        part = tensors | {"x": tensors["x"][kept]}
+        return {"out": pairs.PEERS[of.row.use](**{name: one.double() for name, one in part.items()})}
+
+    def far(tensors: Tensors, _: torch.Generator) -> Tensors:
+        return tensors | {name: tensors[name] + 1e3 for name in ("x", "y")}
+
+    for kind, change in {"normal": same, "far from zero": far, "strided": turned("x", "y")}.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]})
+
+
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("mha", "attention_small", "uses"), attention),
     **dict.fromkeys(("variance", "inertia"), moments),
@@ -251,4 +267,5 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "quant": quantized,
     "rows": normalised,
     "chains": products,
+    "pairs": pairwise,
 }

@@ -5,12 +5,14 @@ from benchmarks.families.chains import Chains
 from benchmarks.families.mha import MHA
 from benchmarks.families.mla import Mla
 from benchmarks.families.moe import Moe
+from benchmarks.families.pairs import Pairs
 from benchmarks.families.quant import Quant
 from benchmarks.families.rows import Rows
 from benchmarks.families.statistics import Inertia, Variance
 from benchmarks.families.uses import USES
 from benchmarks.family import Family
 
-FAMILIES: dict[str, Family] = {
-    family.name: family for family in (MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Chains(), SMALL, USES)
-}
+ALL: tuple[Family, ...] = (
+    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Pairs(), Chains(), SMALL, USES,
+)  # fmt: skip
+FAMILIES = {family.name: family for family in ALL}

@@ -32,6 +32,8 @@ from redalg.strategies.schedule import choices_of
 from tests.house.source import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
+UNMEASURED = {"pairs"}
+"""Families whose kernels no GPU has run yet."""
 PUBLISHED = ("mha", "mla", "moe", "quant", "variance", "inertia", "rows", "chains", "attention_small")
 
 
@@ -240,7 +242,7 @@ def test_the_results_are_small_and_of_one_generation() -> None:
     ablations = {f"ablation-{name}" for name, found in ABLATIONS.items() if isinstance(found, Measured)}
     found = {path.stem: path.stat().st_size for path in RESULTS.glob("*.json")}
     assert found.keys() == {
-        *FAMILIES,
+        *(FAMILIES.keys() - UNMEASURED),
         *ablations,
         "accuracy",
         "arrays",

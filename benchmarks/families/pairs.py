@@ -1,0 +1,110 @@
+"""Sums over pairs of points in space, float32, beside PyTorch: forces, kernel sums, nearest neighbours.
+
+A row is named after its operation, which is its use, its targets and its sources: `forces-20000x20000`.
+"""
+
+from collections.abc import Callable
+from functools import cache
+from typing import Any, final
+
+import torch
+from sympy import Expr, Rational, exp
+
+import redalg as ra
+from benchmarks.family import Contestant, Family, Row, Tensors, compiled, outputs, picks, relative_error
+
+SIZES = {
+    "forces": ((20000, 20000), (4096, 65536)),
+    "gaussian_sum": ((30000, 30000),),
+    "kernel_regression": ((16384, 16384),),
+    "log_density": ((16384, 16384),),
+    "nearest": ((65536, 4096),),
+}
+SMALL = ((130, 70),)
+COMPONENTS, SOFTENING, CHECKED = 3, 0.01, 512
+"""Dimensions of space; what is added to a squared distance of a force; targets whose results are checked."""
+TOLERANCE = 5e-6
+i, j, d, e = ra.axes("i j d e")
+x, y, z, w = ra.tensors("x[i,d] y[j,d] y[j,e] w[j]")
+SQUARE = ra.sum((x - y) ** 2, d)
+KERNEL = exp(-SQUARE)
+EXPRESSIONS: dict[str, tuple[Expr, str]] = {
+    "forces": (
+        ra.sum(w * (z - ra.Tensor("x")[i, e]) / (SQUARE + Rational(1, 100)) ** Rational(3, 2), j),
+        "i e",
+    ),
+    "gaussian_sum": (ra.sum(KERNEL * w, j), "i"),
+    "kernel_regression": (ra.sum(KERNEL * w, j) / ra.sum(KERNEL, j), "i"),
+    "log_density": (ra.logsumexp(-SQUARE / 2, j), "i"),
+    "nearest": (ra.min(SQUARE, j), "i"),
+}
+
+
+def squares(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """Squared distances of all pairs, from direct differences."""
+    return ((x[:, None] - y[None]) ** 2).sum(2)
+
+
+def forces(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """The softened force of every source on every target."""
+    scale = w * (squares(x, y) + SOFTENING) ** -1.5
+    return (scale[:, :, None] * (y[None] - x[:, None])).sum(1)
+
+
+def kernel_regression(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
+    """The mean of the sources' values, weighted by a Gaussian kernel."""
+    kernel = torch.exp(-squares(x, y))
+    return (kernel * w).sum(1) / kernel.sum(1)
+
+
+PEERS: dict[str, Callable[..., torch.Tensor]] = {
+    "forces": forces,
+    "gaussian_sum": lambda x, y, w: (torch.exp(-squares(x, y)) * w).sum(1),
+    "kernel_regression": kernel_regression,
+    "log_density": lambda x, y: torch.logsumexp(-squares(x, y) / 2, 1),
+    "nearest": lambda x, y: squares(x, y).amin(1),
+}
+
+
+def row(operation: str, targets: int, sources: int) -> Row:
+    """One row: an operation on x[i,d], y[j,d] and perhaps w[j]."""
+    sizes = {"i": targets, "j": sources, "d": COMPONENTS} | ({"e": COMPONENTS} if operation == "forces" else {})
+    shapes: dict[str, tuple[int, ...]] = {"x": (targets, COMPONENTS), "y": (sources, COMPONENTS)}
+    shapes |= {"w": (sources,)} if "w" in derived(operation).cascade.inputs() else {}
+    out = 4 * targets * (COMPONENTS if operation == "forces" else 1)
+    return Row(f"{operation}-{targets}x{sources}", sizes, shapes, dict.fromkeys(shapes, "float32"), out_bytes=out,
+               use=operation)  # fmt: skip
+
+
+@cache
+def derived(operation: str) -> Any:
+    """The operation, derived once."""
+    expr, axes = EXPRESSIONS[operation]
+    return ra.fuse(expr, axes=axes)
+
+
+@final
+class Pairs(Family):
+    """Operations on all pairs of targets and sources."""
+
+    name, title = "pairs", "sums over pairs of points in space beside eager PyTorch and torch.compile"
+
+    def rows(self, device: torch.device) -> tuple[Row, ...]:
+        small = device.type != "cuda"
+        return tuple(row(use, *size) for use, sizes in SIZES.items() for size in (SMALL if small else sizes))
+
+    def fused(self, row: Row) -> Any:
+        return derived(row.use)
+
+    def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
+        eager = PEERS[row.use]
+        return {"eager": eager} | ({"torch.compile": compiled(eager)} if device.type == "cuda" else {})
+
+    def tolerance(self, row: Row) -> float:
+        return TOLERANCE
+
+    def error(self, row: Row, out: Any, inputs: Tensors) -> float:
+        """The error at some targets: the definition stores a number for every pair."""
+        [result], chosen = outputs(out), picks(row.sizes["i"], CHECKED)
+        reference = self.fused(row).reference(**{**inputs, "x": inputs["x"][chosen]})
+        return relative_error(result[chosen], reference)
