@@ -14,8 +14,9 @@ from dataclasses import replace
 from sympy import Expr, Mul, S, exp, preorder_traversal
 
 from redalg.decompose.separate.signs import sign_of
-from redalg.expression import Value
+from redalg.expression import Let, Value, Where
 from redalg.expression.contents import values_of
+from redalg.incremental.combine.lines import is_below_all
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_output
 
@@ -84,4 +85,8 @@ def without_weight(accumulator: Accumulator, pivot: Pivot) -> Accumulator:
     [q] = [q for other, q in accumulator.weight if other == pivot]
     rest = tuple((other, power) for other, power in accumulator.weight if other != pivot)
     first, *others = accumulator.factors
-    return replace(accumulator, weight=rest, factors=(exp(q * pivot.base) * first, *others))
+    exponent = Let("exponent", q * pivot.base)  # one number, which SymPy does not take for −∞
+    weighed = exp(exponent) * first
+    if first is not S.One:
+        weighed = Where(is_below_all(exponent), S.Zero, weighed)  # whatever the factor is
+    return replace(accumulator, weight=rest, factors=(weighed, *others))

@@ -16,7 +16,7 @@ from math import prod
 from sympy import Expr, Mul, Tuple
 
 from redalg.decompose.cascade import Producer
-from redalg.expression import Axis, Element
+from redalg.expression import Axis, Element, Let
 from redalg.expression.contents import free_axes
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.arrange.replace_symbols import replace_in_form
@@ -91,7 +91,10 @@ def has_rows_apart(form: FusedForm, sizes: Mapping[str, int]) -> bool:
 
 
 def sum_of_components(producer: Producer, sizes: Mapping[str, int]) -> Expr | None:
-    """A producer's value with its reductions written out; None if an operation between components has no expression."""
+    """A producer's value with its reductions written out; None if an operation between components has no expression.
+
+    Each stays one term: exp of a sum is 0 where a term is −∞, and the components are no terms of the user's.
+    """
     cascade = producer.cascade
     if cascade.producers or cascade.inner:
         return None
@@ -101,7 +104,7 @@ def sum_of_components(producer: Producer, sizes: Mapping[str, int]) -> Expr | No
             return None
         term = reduction.term.xreplace(values)
         parts = components_of(term, cascade.axis, sizes[cascade.axis.name])
-        values[reduction.value] = WRITTEN[reduction.monoid.reduction](*parts)
+        values[reduction.value] = Let(reduction.name, WRITTEN[reduction.monoid.reduction](*parts))
     expr: Expr = cascade.outputs[0].expr.xreplace(values)
     return expr
 

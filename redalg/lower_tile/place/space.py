@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Mul, Ne, Not, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose.separate.signs import sign_of
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes, is_indicator
 from redalg.expression.infinite import infinite_terms
@@ -104,8 +103,7 @@ class Space:
             return met if node.rhs == 1 else Not(met)
         if not node.args:
             return node
-        if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1 and not one_sided(infinite):
-            # −∞ counts, also beside +∞
+        if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
             nothing = Or(*(Is(self.read(one), S.NegativeInfinity) for one in infinite))
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
         if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
@@ -231,12 +229,6 @@ class Space:
         """The number of tiles of the streamed axis that one block reads."""
         total = tiles_of(self.problem.sizes[self.plan.binding.streamed.name], self.plan.block_streamed)
         return tiles_of(total, self.plan.segments)
-
-
-def one_sided(terms: Iterable[Expr]) -> bool:
-    """Tell if terms are all at most 0 or all at least 0, so that no −∞ meets a +∞."""
-    signs = {sign_of(term, {}) for term in terms}
-    return signs <= {"negative", "nonpositive"} or signs <= {"positive", "nonnegative"}
 
 
 def keep_nan(kind: type[Max | Min], args: list[Expr]) -> Expr:
