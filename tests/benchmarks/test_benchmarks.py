@@ -17,7 +17,7 @@ from benchmarks.ablations.ablation import Measured
 from benchmarks.agreement import agreement, lost
 from benchmarks.calibrate import STEP, cost
 from benchmarks.drawn import drawn
-from benchmarks.families import FAMILIES
+from benchmarks.families import FAMILIES, UNMEASURED
 from benchmarks.plot import pictures, plot
 from benchmarks.plots.bars import speedups
 from benchmarks.plots.figure import COLOURS
@@ -32,8 +32,6 @@ from redalg.strategies.schedule import choices_of
 from tests.house.source import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
-UNMEASURED = {"pairs"}
-"""Families whose kernels no GPU has run yet."""
 PUBLISHED = ("mha", "mla", "moe", "quant", "variance", "inertia", "rows", "chains", "attention_small")
 
 
