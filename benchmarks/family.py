@@ -102,6 +102,11 @@ def compiled(function: Contestant) -> Contestant:
     return graph
 
 
+def eager_and_compiled(eager: Contestant, device: torch.device) -> dict[str, Contestant]:
+    """An eager peer, and on CUDA the function through torch.compile beside it."""
+    return {"eager": eager} | ({"torch.compile": compiled(eager)} if device.type == "cuda" else {})
+
+
 def picks(length: int, count: int, seed: int = 0) -> list[int]:
     """At most so many of `length` places in order: the first, the last, and seeded ones between."""
     if length <= count:

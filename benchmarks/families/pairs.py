@@ -11,7 +11,7 @@ import torch
 from sympy import Expr, Rational, exp
 
 import redalg as ra
-from benchmarks.family import Contestant, Family, Row, Tensors, compiled, outputs, picks, relative_error
+from benchmarks.family import Contestant, Family, Row, Tensors, eager_and_compiled, outputs, picks, relative_error
 
 SIZES = {
     "forces": ((20000, 20000), (4096, 65536)),
@@ -97,8 +97,7 @@ class Pairs(Family):
         return derived(row.use)
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        eager = PEERS[row.use]
-        return {"eager": eager} | ({"torch.compile": compiled(eager)} if device.type == "cuda" else {})
+        return eager_and_compiled(PEERS[row.use], device)
 
     def tolerance(self, row: Row) -> float:
         return TOLERANCE

@@ -10,7 +10,7 @@ from typing import Any, final
 import torch
 from torch.nn import functional
 
-from benchmarks.family import Contestant, Family, Row, Tensors, compiled, normal, width
+from benchmarks.family import Contestant, Family, Row, Tensors, eager_and_compiled, normal, width
 from redalg import library
 
 SIZES = ((4096, 1024), (4096, 4096), (4096, 16384), (32, 131072), (8192, 8192))
@@ -59,8 +59,7 @@ class Rows(Family):
         return derived(row.use)
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        eager = PEERS[row.use]
-        return {"eager": eager} | ({"torch.compile": compiled(eager)} if device.type == "cuda" else {})
+        return eager_and_compiled(PEERS[row.use], device)
 
     def tolerance(self, row: Row) -> float:
         return TOLERANCE[row.dtypes["x"]]

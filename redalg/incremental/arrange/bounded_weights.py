@@ -73,8 +73,9 @@ def scaled_sums(expr: Expr, pivot: Pivot, powers: Mapping[Value, Expr]) -> Itera
             continue
         for value, q in powers.items():
             scale = exp(q * pivot.source)
-            others = values_of(node / (scale * value)) & {*powers, pivot.source}
-            if value in node.args and scale in node.args and not others:
+            if value not in node.args or scale not in node.args:
+                continue
+            if not values_of(node / (scale * value)) & {*powers, pivot.source}:
                 yield node, node / scale
 
 

@@ -9,9 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Abs, And, Eq, Expr, Lt, Mul, Or, Pow, S
+from sympy import Abs, Eq, Expr, Lt, Mul, Or, Pow, S
 from sympy.core.basic import Basic
-from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Cast, Value, Where
 from redalg.expression import Let as Named
@@ -112,14 +111,3 @@ def buffer_of(read: Expr) -> str:
     if not isinstance(read, Load):
         raise AssertionError(f"{read} is not a plain read of a buffer")
     return read.name
-
-
-def safe(c: Expr, *, scales: bool = True) -> Expr:
-    """c, or 0 if c is an empty state's: −∞, or ±∞ for a pivot that only shifts (its centre may be a minimum)."""
-    empty = Is(c, S.NegativeInfinity)
-    return Where(empty if scales else Or(empty, Is(c, S.Infinity)), S.Zero, c)
-
-
-def usable(c: Expr) -> Boolean:
-    """The condition that c is a scale: elements were met, not all of them are 0, and all of them are finite."""
-    return And(IsFinite(c), c > 0)

@@ -22,7 +22,6 @@ from typing import final
 
 from sympy import Expr, Min, S, fraction, sympify
 
-from redalg.decompose.domain import live_term
 from redalg.expression import Where
 from redalg.incremental.combine.programs import (
     collapse_program,
@@ -41,7 +40,7 @@ from redalg.lower_tile.place.frames import TILE
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import I, J, Space
-from redalg.lower_tile.place.step import Step
+from redalg.lower_tile.place.step import Step, element_terms
 from redalg.strategies.varying import tiles_of
 
 GROUP = 8
@@ -177,11 +176,7 @@ class Lanes:
 
     def _load(self, step: Step) -> None:
         """Stage every input tile first, so that the elementwise loops are neighbours."""
-        domain = self.form.cascade.domain
-        exprs = [one.term for one in self.form.extrema] + [one.base for one in self.form.pivots]
-        exprs += [one.factors[0] for one in self.form.accumulators]
-        exprs += [term for one in self.form.structures for term in one.operands]
-        step.stage(domain, *(live_term(one, domain) for one in exprs))
+        step.stage(self.form.cascade.domain, *element_terms(self.form))
 
     def _recentre(self) -> list[Statement]:
         """Move every lane to its own natural centre; its extrema stay."""

@@ -8,9 +8,6 @@ a term over rows and streamed elements, of tensors of which none has both axes, 
 
 from __future__ import annotations
 
-from sympy import Expr
-
-from redalg.decompose.domain import live_term
 from redalg.errors import PlanError
 from redalg.incremental.combine.programs import lane_program, programs
 from redalg.incremental.combine.sources import FIRST, tag_slots
@@ -21,7 +18,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import J
-from redalg.lower_tile.place.step import Step
+from redalg.lower_tile.place.step import Step, element_terms
 from redalg.strategies.plan import Plan
 
 TOGETHER = 4
@@ -58,11 +55,3 @@ def check_serial(form: FusedForm, plan: Plan) -> None:
                 f"schedule `{plan}` takes a row's elements one after another in a thread, and the form {why}. Put "
                 f"Lanes along {plan.binding.streamed}."
             )
-
-
-def element_terms(form: FusedForm) -> list[Expr]:
-    """The expressions that an element's term reads."""
-    exprs = [extremum.term for extremum in form.extrema] + [pivot.base for pivot in form.pivots]
-    exprs += [factor for accumulator in form.accumulators for factor in accumulator.factors]
-    exprs += [operand for structure in form.structures for operand in structure.operands]
-    return [live_term(expr, form.cascade.domain) for expr in exprs]

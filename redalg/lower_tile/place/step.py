@@ -124,3 +124,11 @@ def merge_states(
     """Merge another state into a state, the read of a buffer for every slot (`alone`: as of `Placer`)."""
     reads = tag_slots(state, FIRST) | tag_slots(other, SECOND)
     return Placer(programs(form).of(merge_program).only(state), assembly, space, reads, alone=alone).build(state)
+
+
+def element_terms(form: FusedForm) -> list[Expr]:
+    """The expressions that an element's term reads."""
+    exprs = [extremum.term for extremum in form.extrema] + [pivot.base for pivot in form.pivots]
+    exprs += [factor for accumulator in form.accumulators for factor in accumulator.factors]
+    exprs += [operand for structure in form.structures for operand in structure.operands]
+    return [live_term(expr, form.cascade.domain) for expr in exprs]
