@@ -97,6 +97,7 @@ class Setting:
     copies: int = 0
     far: bool = False
     nodes: dict[Basic, Node] = field(default_factory=dict, compare=False, repr=False)
+    drawn: dict[object, tuple[Samples, ...]] = field(default_factory=dict, compare=False, repr=False)
 
     @cached_property
     def meanings(self) -> dict[Value, tuple[str, Expr, str]]:
@@ -129,7 +130,7 @@ class Setting:
     def samples(
         self, terms: Sequence[Expr], plan: Sizes, kinds: Sequence[Arithmetic], *, positive: bool
     ) -> tuple[Samples, ...]:
-        """Samples for terms, the same in every arithmetic."""
+        """Samples for terms, the same in every arithmetic; those that another term was tested at, if they may serve."""
         from redalg.decompose.samples.draws import FAR, LEAVES, Draws, Plan, integers, log_arguments
         from redalg.decompose.samples.samples import Samples
 
@@ -137,9 +138,12 @@ class Setting:
         known = self.meanings
         parts = [*terms, *(part for _, part, _ in known.values())]
         labels, positives = integers(parts, plan[0]), log_arguments(parts, self.facts)
-        draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
-                      copies=self.copies, leaves=FAR if self.far else LEAVES)  # fmt: skip
-        return tuple(Samples(draws, known, kind, self.nodes) for kind in kinds)
+        key = (plan, len(kinds), positive, self.seed, self.copies, self.far, *labels.items(), frozenset(positives))
+        if key not in self.drawn:
+            draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
+                          copies=self.copies, leaves=FAR if self.far else LEAVES)  # fmt: skip
+            self.drawn[key] = tuple(Samples(draws, known, kind, self.nodes) for kind in kinds)
+        return self.drawn[key]
 
     def in_floats(self, term: Expr, plan: Sizes, *, positive: bool) -> tuple[Samples, ...]:
         """The samples in float64 and in long double."""

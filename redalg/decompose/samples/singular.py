@@ -87,9 +87,11 @@ def _rank_in_floats(matrix: Any, noise: float) -> int | None:
 def _rank_in_long_double(matrix: Any, noise: float) -> int:
     """A lower bound of the rank: the number of columns, chosen in turn, whose singular values all exceed the noise.
 
-    A part of the columns has no larger singular values than the matrix. Theirs are those of R, where the columns are
-    Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
+    A part of the columns has no larger singular values than the matrix, nor has a sketch of its rows. Theirs are those
+    of R, where the columns are Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
     """
+    if len(matrix) > 2 * SKETCHED:
+        matrix = _orthonormal(2 * SKETCHED, len(matrix)).astype(matrix.dtype) @ matrix
     most, left, buffer, norm = min(SKETCHED, *matrix.shape), matrix.copy(), np.empty_like(matrix), 0.0
     units, inverse = np.zeros((len(matrix), most), matrix.dtype), np.zeros((most, most), matrix.dtype)
     for count in range(most):

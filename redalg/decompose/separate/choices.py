@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 
 from sympy import And, Expr, Or, S, Tuple
+from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
@@ -23,11 +24,15 @@ from redalg.expression import UNDEFINED, Where
 from redalg.expression.contents import of_kind, operations_of, sympy_text
 
 
-def of_either_branch(cascade: Cascade, reduction: Reduction, separator: Separator) -> Cascade | None:
-    """The cascade with a reduction of either branch for one of a choice by d; None where its term holds none."""
+def of_either_branch(cascade: Cascade, reduction: Reduction, node: Basic, separator: Separator) -> Cascade | None:
+    """The cascade with a reduction of either branch for one of a choice by d.
+
+    None where the node that does not separate holds no choice by d: it then stands in a branch as it stood before.
+    """
     operands = reduction.term.args if isinstance(reduction.term, Tuple) else (reduction.term,)
     conditions = sorted({one for part in operands for one in _conditions(part, separator)}, key=sympy_text)
-    if not conditions or operations_of(reduction.term) > OPENED_LIMIT:
+    by_d = [*_conditions(node, separator), *(_parts_by_d(node, separator) if isinstance(node, Boolean) else ())]
+    if not conditions or not by_d or operations_of(reduction.term) > OPENED_LIMIT:
         return None
     condition, branches, values = conditions[0], list[Reduction](), list[Expr]()
     for name, truth in (("if", True), ("else", False)):
@@ -41,10 +46,14 @@ def of_either_branch(cascade: Cascade, reduction: Reduction, separator: Separato
     return with_reductions(cascade, reduction, branches, Where(condition, *values))
 
 
-def _conditions(term: Expr, separator: Separator) -> Iterator[Boolean]:
+def _conditions(term: Basic, separator: Separator) -> Iterator[Boolean]:
     """The conditions of d alone in a term's masks, and those of which some consist beside others."""
     for mask in of_kind(Where, term):
-        condition = mask.condition
-        parts = (condition, *condition.args) if isinstance(condition, And | Or) else (condition,)
         if UNDEFINED not in mask.args:
-            yield from (one for one in parts if separator.side(one) == D)
+            yield from _parts_by_d(mask.condition, separator)
+
+
+def _parts_by_d(condition: Boolean, separator: Separator) -> Iterator[Boolean]:
+    """A condition, and those of which it consists, if they are of d alone."""
+    parts = (condition, *condition.args) if isinstance(condition, And | Or) else (condition,)
+    return (one for one in parts if separator.side(one) == D)

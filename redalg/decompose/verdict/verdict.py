@@ -182,7 +182,7 @@ def decompose(cascade: Cascade, *, trial: bool = False) -> Decomposition:
         except NotSeparable as finding:
             if (other := with_known_total(cascade, reduction)) is not None:
                 return decompose(other, trial=trial)
-            if (other := of_either_branch(cascade, reduction, separator)) is not None:
+            if (other := of_either_branch(cascade, reduction, finding.node, separator)) is not None:
                 with suppress(NotFusible, Undecided):
                     return decompose(other, trial=True)
             result = settle_by_rank(reduction, term, finding, separator, cascade, trial=trial)
@@ -221,17 +221,21 @@ def settle_by_rank(
 
     If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
+    divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
+    whole = divided and poles.keeps_pole(term, separator)
+    if trial:
+        result = separate_rewritten(REWRITES[whole or not divided : 2], reduction, term, separator, cascade)
+        if result is None:
+            raise Undecided(reduction.name, finding.text, "")
+        return result
     audit = rank_audit(reduction, term, separator, cascade)
-    if not trial and audit.test.settles and finding.certain:  # a kink may lie beside all samples
+    if audit.test.settles and finding.certain:  # a kink may lie beside all samples
         audit = audit.again(rank_summand(reduction, term))
     test = audit.test
-    divided = isinstance(finding.node, Pow) and bool(test.ranks)  # a pole may cancel in a term of any rank
-    whole = divided and poles.keeps_pole(term, separator)
-    rewrites = REWRITES[whole:] if test.settles else REWRITES[whole or not divided : 2]
+    divided = divided and bool(test.ranks)
+    rewrites = REWRITES[divided and whole :] if test.settles else REWRITES[(divided and whole) or not divided : 2]
     if (result := separate_rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return result
-    if trial:
-        raise Undecided(reduction.name, finding.text, "")
     if test.grows and reduction.monoid.name == "sum":
         test = of_node(finding, audit)
         test = of_rest(finding, audit, term, separator) if test.grows else test
