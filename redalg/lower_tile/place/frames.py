@@ -126,8 +126,10 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     stop = bind("stop_tile", Max(first, needed.stop))
     if segmented:
         share = bind("share", floor((stop - first + parts - 1) / parts))
-        first = bind("first_of_part", Min(stop, first + SEGMENT * share))
-        stop = bind("stop_of_part", Min(stop, first + share))
+        begin = (
+            first + SEGMENT * share
+        )  # TileLang 0.1.15 puts no barrier after a stop that is read from a bounded start
+        first, stop = bind("first_of_part", Min(stop, begin)), bind("stop_of_part", Min(stop, begin + share))
     return Span(first, stop, tuple(bound))
 
 
