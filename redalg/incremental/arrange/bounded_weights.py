@@ -87,7 +87,6 @@ def without_weight(accumulator: Accumulator, pivot: Pivot) -> Accumulator:
     rest = tuple((other, power) for other, power in accumulator.weight if other != pivot)
     first, *others = accumulator.factors
     exponent = Let("exponent", q * pivot.base)  # one number, which SymPy does not take for −∞
-    weighed = exp(exponent) * first
     if first is not S.One:
-        weighed = Where(is_below_all(exponent), S.Zero, weighed)  # whatever the factor is
-    return replace(accumulator, weight=rest, factors=(weighed, *others))
+        first = Where(is_below_all(exponent), S.Zero, first)  # 0 · f is 0, whatever the factor is
+    return replace(accumulator, weight=rest, factors=(exp(exponent) * first, *others))

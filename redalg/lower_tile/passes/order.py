@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.factors import share_factors
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loops import without_single_steps
@@ -50,6 +51,10 @@ def _hoist(program: TileProgram, _: Plan) -> TileProgram:
     return hoist_block_invariants(program)
 
 
+def _share_factors(program: TileProgram, _: Plan) -> TileProgram:
+    return share_factors(program)
+
+
 def _share(program: TileProgram, _: Plan) -> TileProgram:
     return eliminate_common_subexpressions(program)
 
@@ -64,6 +69,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(_without_single_steps)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
+    Pass("factors", "s += a·b·x; t += a·b·y", "s += x·(a·b); t += y·(a·b)", "where both read the same a and b",
+         _share_factors),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
          "where no store between writes what g reads", _share),
 )  # fmt: skip

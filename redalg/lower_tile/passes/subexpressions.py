@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import final
 
@@ -92,18 +92,21 @@ class _Naming:
         variables = (str(one.variable) for one in inner if isinstance(one, Loop))
         grids = (name for kernel in program.kernels for name in variables_of(kernel))
         buffers = [one for kernel in program.kernels for one in kernel.buffers]
-        self.registers = {one.name for one in buffers} - {one.name for one in buffers if one.scope == "shared"}
+        self.shared = {one.name for one in buffers if one.scope == "shared"}
+        self.registers = {one.name for one in buffers} - self.shared
         self.other_names = (*self.printer.dtypes, *map(str, program.sizes), *variables, *grids)
 
     def statement(self, statement: Statement) -> Statement:
         """A statement with the names of its stores' common subexpressions."""
-        return replace(statement, body=self.stores(statement.body)) if isinstance(statement, Parallel) else statement
+        if not isinstance(statement, Parallel):
+            return statement
+        return replace(statement, body=self.stores(statement.body, {name for name, _ in statement.indices}))
 
-    def stores(self, stores: tuple[Store, ...]) -> tuple[Store, ...]:
+    def stores(self, stores: tuple[Store, ...], indices: Set[Basic]) -> tuple[Store, ...]:
         """The stores of a loop, each with the names of the common subexpressions that it is the first to compute."""
         uses, out, name_of = self.uses(stores), list(stores), dict[Basic, str]()
         names = Names(self.other_names)
-        for key in self.common(uses):
+        for key in self.common(uses, indices):
             node, place = key[0], uses.first[key]
             if node == stores[place].expr and self.serves_again(stores[place]):
                 name_of[node] = stores[place].target
@@ -118,12 +121,13 @@ class _Naming:
         exact = self.printer.dtypes[store.target] == self.printer.compute
         return store.target in self.registers and exact and store.guard == S.true
 
-    def common(self, uses: _Uses) -> list[Key]:
+    def common(self, uses: _Uses, indices: Set[Basic]) -> list[Key]:
         """The values that have a name, each after those within it."""
         keys = list[Key]()
         for key in reversed(uses.operands):
             often = uses.count[key] >= OFTEN and self.is_operation(key[0])
             has_name = often and (key in uses.certain or not self.reads_memory(key[0]))
+            has_name = has_name or (key not in uses.certain and self.is_broadcast(key[0], indices))
             if has_name:
                 keys.append(key)
             for operand, branch in uses.operands[key]:
@@ -152,6 +156,11 @@ class _Naming:
                 uses.count[key] += 1
                 uses.certain.add(key)
         return uses
+
+    def is_broadcast(self, node: Basic, indices: Set[Basic]) -> bool:
+        """Tell if an expression is a number of shared memory that every thread of a loop over indices reads."""
+        is_shared = isinstance(node, Load) and node.name in self.shared
+        return is_shared and not node.free_symbols & indices and self.is_number(node)
 
     def reads_memory(self, node: Basic) -> bool:
         """Tell if an expression reads a parameter."""
