@@ -16,5 +16,5 @@ ALL: tuple[Family, ...] = (
     MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Pairs(), Chains(), SMALL, USES,
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
-UNMEASURED = frozenset({"pairs"})
-"""Families whose kernels no GPU has run yet: neither results nor the model's training data hold them."""
+UNFITTED = frozenset({"pairs"})
+"""Families that the cost model's training data do not hold."""

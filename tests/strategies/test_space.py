@@ -14,7 +14,7 @@ import torch
 from benchmarks import training
 from benchmarks.agreement import TOP, lost
 from benchmarks.drawn import drawn
-from benchmarks.families import FAMILIES, UNMEASURED
+from benchmarks.families import FAMILIES, UNFITTED
 from benchmarks.spaces import space_of
 from benchmarks.sweep import Wish, drawn_by_name
 from redalg.errors import PlanError
@@ -170,7 +170,7 @@ def test_the_models_choice_is_near_the_best_that_was_measured() -> None:
         for content in training.read(training.UNIFORM, training.BEST, family=family):
             for one in drawn(content):
                 found.setdefault((family, one.row), []).append((one.time_us, one.predicted().time_us))
-    known = FAMILIES.keys() - UNMEASURED
+    known = FAMILIES.keys() - UNFITTED
     rows = {(family, row.name) for family in known for row in FAMILIES[family].rows(torch.device("cuda"))}
     assert set(found) == rows
     assert sum(lost(row, 1) <= 1.15 for row in found.values()) >= 0.9 * len(found)
