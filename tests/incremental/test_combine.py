@@ -29,10 +29,12 @@ from redalg.incremental.combine.finish import finish_program, output_program
 from redalg.incremental.combine.let import Assign, Program
 from redalg.incremental.combine.lines import Lines
 from redalg.incremental.combine.programs import (
+    add_program,
     first_program,
     lane_program,
     leaf_program,
     merge_program,
+    move_program,
     programs,
     recentre_program,
     step_program,
@@ -212,9 +214,17 @@ def test_programs_of_kernels_verify(name: str) -> None:
         step_program(form, ends=ends).verify()
         tile_program(form, ends=ends).verify()
         first_program(form, ends=ends).verify()
+        add_program(form, ends=ends).verify()
         for full, steps in ((True, 0), (False, 1)):
             lane_program(form, ends=ends, full=full, steps=steps, still=still if full else frozenset()).verify()
     recentre_program(form).verify()
+    move_program(form).verify()
+
+
+def test_an_element_whose_extrema_are_met_is_added_without_rescaling() -> None:
+    form = fused("attention").form
+    assert "rescale" in str(move_program(form))
+    assert "rescale" not in str(add_program(form, ends=False))
 
 
 def test_a_full_lane_asks_for_no_empty_state() -> None:

@@ -31,17 +31,22 @@ JOINS = {"max": Max, "min": Min, "sum": Add}
 
 
 def combine(
-    form: FusedForm, sources: Sequence[Source], lines: Lines, steps: int | None = None, still: Collection[Value] = ()
-) -> dict[Value, Value]:
+    form: FusedForm, sources: Sequence[Source], lines: Lines, steps: int | None = None, still: Collection[Value] = (),
+    *, extrema: Mapping[Expr, Value] | None = None,
+) -> dict[Value, Value]:  # fmt: skip
     """Add the lines that make one state of the sources; returns slot -> the value that holds it.
 
-    `steps`: number of moves to the natural pivots; None for as many as the sources need. `still`: pivots that are not
-    found anew.
+    Args:
+        form, sources, lines: the form; the sources of the state, in order; what takes the lines.
+        steps: number of moves to the natural pivots; None for as many as the sources need.
+        still: pivots that are not found anew.
+        extrema: those of the state, if they are known.
     """
     elements = dict[Expr, Value]()
     for structure in form.structures:
         elements |= zip(structure.values, _structure(structure, sources, form, lines), strict=True)
-    state: dict[Expr, Value] = {one.value: _extremum(one, sources, lines) for one in form.extrema} | elements
+    found = {one.value: _extremum(one, sources, lines) for one in form.extrema} if extrema is None else extrema
+    state: dict[Expr, Value] = {**found, **elements}
     running = dict[Expr, Value]()
     for pivot in form.pivots:
         if not pivot.has_slot:

@@ -12,7 +12,7 @@ from redalg.incremental.combine.define import definition_program, producer_progr
 from redalg.incremental.combine.elements import Elements
 from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.lines import Lines
-from redalg.incremental.combine.sources import FIRST, LANE, SECOND, States
+from redalg.incremental.combine.sources import FIRST, LANE, SECOND, States, slot_of_tag
 from redalg.incremental.form import FusedForm
 from redalg.incremental.remembered import Remembered
 
@@ -71,6 +71,24 @@ def lane_program(
     element = Elements(form, lines, (), tile=True, ends=ends)
     state = combine(form, [running, element], lines, steps, still)
     return Program("lane", (*running.slots.values(), *element.given), tuple(lines.lets), state).prune()
+
+
+def move_program(form: FusedForm) -> Program:
+    """The sums of a state `a` about the extrema of a state `b`."""
+    lines = Lines()
+    running = States(form, FIRST, lines)
+    extrema = {one.value: slot_of_tag(one.value, SECOND) for one in form.extrema}
+    state = combine(form, [running], lines, 0, extrema=extrema)
+    return Program("move", (*running.slots.values(), *extrema.values()), tuple(lines.lets), state).prune()
+
+
+def add_program(form: FusedForm, *, ends: bool) -> Program:
+    """The sums of a state `a` and an element (`ends`: the axis may end before it) that its extrema have met."""
+    lines = Lines()
+    running, element = States(form, FIRST, lines), Elements(form, lines, (), tile=True, ends=ends)
+    extrema = {one.value: running.slots[one.value] for one in form.extrema}
+    state = combine(form, [running, element], lines, 0, extrema=extrema)
+    return Program("add", (*running.slots.values(), *element.given), tuple(lines.lets), state).prune()
 
 
 def first_program(form: FusedForm, *, ends: bool) -> Program:

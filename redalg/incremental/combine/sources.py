@@ -176,7 +176,7 @@ class States(Source):
         terms = [self._term(value, c, at, lines) for value, c in accumulator.transition]
         terms = [term for term in terms if term is not S.Zero]
         total = lines.total(f"{name}_moved", terms, precision) if terms != [slot] else slot
-        if accumulator.weight:
+        if any(not self._holds(pivot, at, lines) for pivot, _ in accumulator.weight):
             weight = self._factor(accumulator.weight, at.safe, f"{self.tag}.rescale", lines)
             if len(terms) > 1:  # of no weight what is moved far may overflow; a NaN stays
                 total = lines.assign(f"{name}_kept", Where(is_zero(weight), slot, total))
@@ -247,6 +247,10 @@ class States(Source):
                 rise = lines.assign(name, beta * self._along_lines(pivots[centre], at, lines), Precision.DOUBLE)
                 moved = lines.assign(name, moved - rise, Precision.DOUBLE)
         return moved
+
+    def _holds(self, pivot: Pivot, at: Target, lines: Lines) -> bool:
+        """Tell if sums stay at a pivot: it is that of these states, and what is empty is 0 at any."""
+        return at.safe[pivot.value] == self._safe(pivot, lines)
 
     def _safe(self, pivot: Pivot, lines: Lines) -> Value:
         c = self.pivots[pivot.value]

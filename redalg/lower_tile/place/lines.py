@@ -265,6 +265,8 @@ class Placer:
             return True
         if self.named_lines is not None:
             return let.value not in self.named_lines
+        if let.expr in self.program.inputs:
+            return True
         if self.uses[let.value] > 1:
             return False
         is_end = let.value in self.program.results.values()

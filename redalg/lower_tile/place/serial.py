@@ -2,22 +2,31 @@
 
     for t: load the tile; for j in the tile: state[i] = combine(state[i], element(i, j))
 
+Sums that are rescaled with a running maximum take several elements at a time, so that they are rescaled once for all:
+
+    for four elements of the tile: m'[i] = max(m'[i], u(i, j));  state[i] about m'[i];  for each: state[i] += term(i, j)
+
 Nothing is merged, and all threads read one element of the tile at a time, which is a broadcast from shared memory. So
 a term over rows and streamed elements, of tensors of which none has both axes, costs its arithmetic alone.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+from sympy import Expr, Integer, S
+
 from redalg.errors import PlanError
-from redalg.incremental.combine.programs import lane_program, programs
-from redalg.incremental.combine.sources import FIRST, tag_slots
+from redalg.incremental.combine.programs import add_program, lane_program, move_program, programs
+from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Loop, Statement
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame
+from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
-from redalg.lower_tile.place.space import J
+from redalg.lower_tile.place.space import I, J, Space, U
 from redalg.lower_tile.place.step import Step, element_terms
 from redalg.strategies.plan import Plan
 
@@ -33,12 +42,61 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     step.stage(form.cascade.domain, *element_terms(form), least=1)
     loads, step.body = step.body, []
     step.scale(slots)
-    state = slots.reads()
-    program = programs(form).of(lane_program, ends=False, full=False, steps=1).only(state)
-    step.run(program, slots, tag_slots(state, FIRST), state)
-    inner = Loop(J, step.space.rest_of_tile(), 0, tuple(step.body), pipelined=False, unrolled=TOGETHER)
-    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, inner))
+    loops, start = list[Statement](), S.Zero
+    if has_groups(form):
+        number = step.space.rest_of_tile(TOGETHER)
+        loops.append(groups(step, slots, number))
+        start = TOGETHER * number
+    if not (has_groups(form) and divides_tiles(step.space)):
+        stop, elements = step.space.rest_of_tile(), one_by_one(step, slots)
+        loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=TOGETHER))
+    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *loops))
     return slots, [*whole.bound, *before, *body, loop]
+
+
+def one_by_one(step: Step, slots: Slots) -> tuple[Statement, ...]:
+    """The statements that take one element into the states."""
+    state, step.body = slots.reads(), []
+    program = programs(step.form).of(lane_program, ends=False, full=False, steps=1).only(state)
+    step.run(program, slots, tag_slots(state, FIRST), state)
+    return tuple(step.body)
+
+
+def has_groups(form: FusedForm) -> bool:
+    """Tell if a form's sums are rescaled with its extrema, which several elements then find together."""
+    return any(one.weight for one in form.accumulators) and not form.structures and not form.slot_pivots
+
+
+def divides_tiles(space: Space) -> bool:
+    """Tell if every tile holds whole groups of elements."""
+    size = space.problem.sizes[space.plan.binding.streamed.name]
+    return isinstance(size, int) and size % TOGETHER == space.plan.block_streamed % TOGETHER == 0
+
+
+def groups(step: Step, slots: Slots, number: Expr) -> Loop:
+    """The loop over groups of elements: their extrema, the sums about these, and then every element's terms."""
+    form, assembly, state, alone = step.form, step.assembly, slots.reads(), step.space
+    sums = {one.value: state[one.value] for one in form.accumulators}
+    extrema = {one.value: slots.loads[one.value] for one in form.extrema}
+    ahead = {value: assembly.new(f"{load.name}_ahead", I) for value, load in extrema.items()}
+    reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
+    step.space = replace(alone, at={axis: at.xreplace({J: TOGETHER * J + U}) for axis, at in alone.at.items()})
+    written, step.body = programs(form), []
+    meet = written.of(lane_program, ends=False, full=False, steps=1).only(reads)
+    step.run(meet, slots, tag_slots(reads, FIRST), reads)
+    met, step.body = tuple(step.body), []
+    step.run(written.of(add_program, ends=False).only(sums), slots, tag_slots(state, FIRST), sums)
+    added, step.space = tuple(step.body), alone
+    values = tag_slots(state, FIRST) | tag_slots(reads, SECOND)
+    moved = Placer(written.of(move_program).only(sums), assembly, alone, values).build(sums)
+    body = (
+        assembly.stores(*((ahead[value], load) for value, load in extrema.items())),
+        Loop(U, Integer(TOGETHER), 0, met, pipelined=False, unrolled=TOGETHER),
+        *moved,
+        assembly.stores(*((load, ahead[value]) for value, load in extrema.items())),
+        Loop(U, Integer(TOGETHER), 0, added, pipelined=False, unrolled=TOGETHER),
+    )
+    return Loop(J, number, 0, body, pipelined=False)
 
 
 def check_serial(form: FusedForm, plan: Plan) -> None:

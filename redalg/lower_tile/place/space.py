@@ -182,11 +182,11 @@ class Space:
         size = self.problem.sizes[streamed.name]
         return S.true if covered == size else self.at[streamed] < size
 
-    def rest_of_tile(self) -> Expr:
-        """The number of elements of the tile that exist."""
+    def rest_of_tile(self, together: int = 1) -> Expr:
+        """The number of elements of the tile that exist, or of whole groups of so many."""
         streamed = self.plan.binding.streamed
         rest = self.problem.sizes[streamed.name] - self.start[streamed][0]
-        return Max(0, Min(self.plan.block_streamed, rest))
+        return Max(0, Min(self.plan.block_streamed // together, floor(rest / together)))
 
     def alike(self, domain: Boolean) -> Boolean:
         """The conditions of the domain that are the same for every row and column of the block."""
