@@ -15,6 +15,8 @@ from redalg.decompose.samples.rank import SMALL
 
 SKETCHED = 16
 """Rows and columns of the sketch that tells which ranks may grow."""
+COUNTED = 13
+"""The rank up to which long double counts: beyond 8, by as many as separate terms of a sum may add."""
 GAP = 1e4
 """The least ratio of the smallest singular value that counts to one that rounding could make."""
 LOST = 1e-6
@@ -58,17 +60,18 @@ def ranks_of(coarse: Any, fine: Any, *, finer: bool) -> tuple[int, int] | None:
     columns = error.max(axis=0) <= LOST * np.abs(fine).max(axis=0)
     if columns.sum() <= SMALL:
         return None
-    matrix, error = fine[:, columns], error[:, columns]
-    for axis in (1, 0):  # rows and columns of one size: scales change no rank
-        size = np.abs(matrix).max(axis=axis, keepdims=True)
-        scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
-        matrix, error = matrix * scale, error * scale
-    lost = float(np.sqrt((error.astype(np.float64) ** 2).sum()))
-    size = float(np.sqrt((matrix.astype(np.float64) ** 2).sum()))
-    some, all_of_it = (_rank_in_floats(part.astype(np.float64), lost + 2.0**-50 * size)
-                       for part in (matrix[:SMALL], matrix))  # fmt: skip
+    matrix, error = fine[:, columns], error[:, columns].astype(np.float64)
+    floats, scales = matrix.astype(np.float64), list[Any]()
+    with np.errstate(over="ignore"):
+        for axis in (1, 0):  # rows and columns of one size: scales change no rank
+            size = np.abs(floats).max(axis=axis, keepdims=True)
+            scale = np.exp2(-np.floor(np.log2(np.where(size > np.finfo(size.dtype).smallest_normal, size, 1))))
+            floats, error = floats * scale, error * scale
+            scales.append(scale)
+        lost, size = (float(np.sqrt((part**2).sum())) for part in (error, floats))
+    some, all_of_it = (_rank_in_floats(part, lost + 2.0**-50 * size) for part in (floats[:SMALL], floats))
     if all_of_it is None and finer:
-        count = _rank_in_long_double(matrix, FINER * lost + 2.0**-59 * size)
+        count = _rank_in_long_double(matrix * scales[0] * scales[1], FINER * lost + 2.0**-59 * size)
         all_of_it = count if count > SMALL else None
     return None if all_of_it is None else (SMALL if some is None else some, all_of_it)
 
@@ -87,19 +90,22 @@ def _rank_in_floats(matrix: Any, noise: float) -> int | None:
 def _rank_in_long_double(matrix: Any, noise: float) -> int:
     """A lower bound of the rank: the number of columns, chosen in turn, whose singular values all exceed the noise.
 
-    A part of the columns has no larger singular values than the matrix, nor has a sketch of its rows. Theirs are those
-    of R, where the columns are Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
+    A part of the columns has no larger singular values than the matrix. Theirs are those of R, where the columns are
+    Q·R by Gram and Schmidt, and the least of those is at least 1/‖R⁻¹‖.
     """
-    if len(matrix) > 2 * SKETCHED:
-        matrix = _orthonormal(2 * SKETCHED, len(matrix)).astype(matrix.dtype) @ matrix
-    most, left, buffer, norm = min(SKETCHED, *matrix.shape), matrix.copy(), np.empty_like(matrix), 0.0
+    most, left, buffer, norm = min(COUNTED, *matrix.shape), matrix.copy(), np.empty_like(matrix), 0.0
     units, inverse = np.zeros((len(matrix), most), matrix.dtype), np.zeros((most, most), matrix.dtype)
+    sizes = np.einsum("ij,ij->j", left, left)
     for count in range(most):
-        sizes = np.multiply(left, left, out=buffer).sum(axis=0)
         lead = int(sizes.argmax())
-        if not sizes[lead] > noise**2:
+        size = left[:, lead] @ left[:, lead]
+        if not size > noise**2:
+            sizes = np.einsum("ij,ij->j", left, left)
+            lead = int(sizes.argmax())
+            size = sizes[lead]
+        if not size > noise**2:
             return count
-        unit = left[:, lead] / np.sqrt(sizes[lead])
+        unit = left[:, lead] / np.sqrt(size)
         known, among = units[:, :count], inverse[:count, :count]
         unit = unit - known @ (unit @ known)  # again: what rounding left of the others
         unit = unit / np.sqrt(unit @ unit)
@@ -109,5 +115,7 @@ def _rank_in_long_double(matrix: Any, noise: float) -> int:
         if norm * noise**2 >= 1:
             return count
         inverse[:count, count], inverse[count, count], units[:, count] = above, last, unit
-        left -= np.multiply(unit[:, None], unit @ left, out=buffer)
+        along = unit @ left
+        left -= np.multiply(unit[:, None], along, out=buffer)
+        sizes -= along**2  # near enough to choose by
     return most
