@@ -30,6 +30,8 @@ from rich.table import Table
 
 import redalg as ra
 from benchmarks.environment import environment, target
+from benchmarks.families.pairs import EXPRESSIONS, derived
+from benchmarks.families.pairs import row as pairs_row
 from benchmarks.report import save
 from redalg.library import chained_product, quantized_product
 from redalg.runtime.call.kernels import kernel_for
@@ -120,6 +122,9 @@ def every() -> Iterator[Small]:
     for words, plan in STAYING.items():
         yield Small("blocks that stay", words, partial(fused, "attention"), heads, HALF, {"persistent": 1, **plan})
     yield Small("blocks that stay", "rows", partial(fused, "softmax"), rows, SINGLE, {"persistent": 1})
+    for use in EXPRESSIONS:
+        yield Small("rows on lanes", use, partial(derived, use), partial(points, use), SINGLE)
+    yield Small("lanes along columns", "variance", columns, matrix, SINGLE)
     for queries in (70, 33):
         yield Small("run-time sizes", f"{queries} queries", runs, partial(drawn, queries), HALF)
 
@@ -138,8 +143,26 @@ RUNS = ra.fuse(ra.sum(ra.softmax(ra.sum(ra.tensor("Q[h,q,d]") * ra.tensor("K[h,k
 """Keys that are values too; other sizes of a form met before take its kernel of run-time sizes."""
 
 
+COLUMNS = ra.fuse(ra.var(ra.tensor("x[n,c]"), ra.axes("n")), axes="c")
+"""Neighbours in memory are columns, which lanes take."""
+
+
 def runs() -> ra.Fused:
     return RUNS
+
+
+def columns() -> ra.Fused:
+    return COLUMNS
+
+
+def matrix() -> dict[str, torch.Tensor]:
+    return {"x": torch.randn(1500, 300, generator=generator())}
+
+
+def points(use: str) -> dict[str, torch.Tensor]:
+    """Targets, sources and weights of a sum over pairs, of which neither fills its blocks."""
+    g, row = generator(), pairs_row(use, 300, 1025)
+    return {name: torch.randn(shape, generator=g) for name, shape in row.shapes.items()}
 
 
 def generator() -> torch.Generator:
