@@ -126,9 +126,7 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     stop = bind("stop_tile", Max(first, needed.stop))
     if segmented:
         share = bind("share", floor((stop - first + parts - 1) / parts))
-        begin = (
-            first + SEGMENT * share
-        )  # TileLang 0.1.15 puts no barrier after a stop that is read from a bounded start
+        begin = first + SEGMENT * share  # both read it: `workarounds.known` says why
         first, stop = bind("first_of_part", Min(stop, begin)), bind("stop_of_part", Min(stop, begin + share))
     return Span(first, stop, tuple(bound))
 

@@ -58,11 +58,20 @@ WORKAROUNDS = (
     ),
     Workaround(
         "fails on pipelines of several stages over a varying number of tiles without loading warps",
-        (f"{RULES}:trip_count", "strategies.rules.rules:ampere_tile", "strategies.rules.rules:chain_rule"),
+        (
+            f"{RULES}:trip_count",
+            "strategies.rules.rules:ampere_tile",
+            "strategies.rules.rules:chain_rule",
+            "strategies.rules.pairs:serial_stages",
+        ),
     ),
     Workaround(
         "takes ⌊min(99, 64·q + 63) / 64⌋ + 1 for a constant",
         (f"{RULES}:quotients", "lower_tile.place.extent:needed_tiles"),
+    ),
+    Workaround(
+        "refuses a barrier in a loop whose stop is a sum with its start, a minimum, where warps are specialised",
+        ("lower_tile.place.frames:span",),
     ),
     Workaround("fills shared memory wrongly where warps are specialised", (f"{RULES}:shared_fills",)),
     Workaround("reduces widths of no power of two by some numbers of threads alone", (f"{RULES}:reduced_width",)),
