@@ -138,7 +138,16 @@ class Setting:
         known = self.meanings
         parts = [*terms, *(part for _, part, _ in known.values())]
         labels, positives = integers(parts, plan[0]), log_arguments(parts, self.facts)
-        key = (plan, len(kinds), positive, self.seed, self.copies, self.far, *labels.items(), frozenset(positives))
+        key = (
+            plan,
+            *map(type, kinds),
+            positive,
+            self.seed,
+            self.copies,
+            self.far,
+            *labels.items(),
+            frozenset(positives),
+        )
         if key not in self.drawn:
             draws = Draws(axes, self.facts, labels, positives, Plan(*plan), positive=positive, seed=self.seed,
                           copies=self.copies, leaves=FAR if self.far else LEAVES)  # fmt: skip

@@ -221,19 +221,16 @@ def settle_by_rank(
 
     If reductions without a state cancel in the outputs, return the decomposition of the cascade in which they do.
     """
-    divided = isinstance(finding.node, Pow)  # a pole may cancel in a term of any rank
-    whole = divided and poles.keeps_pole(term, separator)
     if trial:
-        result = separate_rewritten(REWRITES[whole or not divided : 2], reduction, term, separator, cascade)
-        if result is None:
+        rewrites = rewrites_for(finding, term, separator)
+        if (result := separate_rewritten(rewrites, reduction, term, separator, cascade)) is None:
             raise Undecided(reduction.name, finding.text, "")
         return result
     audit = rank_audit(reduction, term, separator, cascade)
     if audit.test.settles and finding.certain:  # a kink may lie beside all samples
         audit = audit.again(rank_summand(reduction, term))
     test = audit.test
-    divided = divided and bool(test.ranks)
-    rewrites = REWRITES[divided and whole :] if test.settles else REWRITES[(divided and whole) or not divided : 2]
+    rewrites = rewrites_for(finding, term, separator, test)
     if (result := separate_rewritten(rewrites, reduction, term, separator, cascade)) is not None:
         return result
     if test.grows and reduction.monoid.name == "sum":
@@ -260,6 +257,15 @@ def settle_by_rank(
                     return decompose(other)
             refusal = verdict_of_finding(reduction, finding, spared, cascade, whole=False)
     raise refusal from None
+
+
+def rewrites_for(
+    finding: NotSeparable, term: Expr, separator: Separator, test: RankTest | None = None
+) -> Sequence[Rewrite]:
+    """The rewrites that may separate a term: all if its rank stands still, those of poles if one may cancel."""
+    divides = isinstance(finding.node, Pow) and (test is None or bool(test.ranks))  # a pole cancels in any rank
+    keeps_pole = divides and poles.keeps_pole(term, separator)
+    return REWRITES[keeps_pole:] if test is not None and test.settles else REWRITES[keeps_pole or not divides : 2]
 
 
 def without_state(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Mapping[Reduction, Expr]:

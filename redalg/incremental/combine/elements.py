@@ -139,7 +139,7 @@ class Elements(Source):
             return weight
         dead = Or(*map(is_below_all, bases), evaluate=False)
         if self.of_elements and all(q.is_positive for _, q in accumulator.weight) and len(moves) == 1:
-            return weight * Where(dead, S.Zero, first[0])  # the weight is 0 there, and waits for no choice
+            return weight * Where(dead, S.Zero, first[0])  # the weight is 0 where the factor counts for nothing
         return lines.assign(f"{accumulator.value.name}_weighed", Where(dead, S.Zero, weight * first[0]))
 
     def _mask_factors(self, factors: list[Expr], lines: Lines) -> list[Expr]:

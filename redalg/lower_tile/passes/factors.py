@@ -17,18 +17,16 @@ from itertools import combinations
 from sympy import Add, Expr, Mul
 
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power
-from redalg.lower_tile.ir.program import Parallel, Statement, Store, TileProgram, innermost
+from redalg.lower_tile.ir.program import Parallel, Statement, Store, innermost
 from redalg.lower_tile.ir.scalars import Kept, Load
 
 Factors = Counter[tuple[Expr, int]]
 """The factors of a term, each with the number of stores before it that overwrote what it reads."""
 
 
-def share_factors(program: TileProgram) -> TileProgram:
-    """The program whose sums multiply by what they have in common as one number."""
-    bodies = (tuple(innermost(one, share_in_loop) for one in kernel.body) for kernel in program.kernels)
-    kernels = zip(program.kernels, bodies, strict=True)
-    return replace(program, kernels=tuple(replace(kernel, body=body) for kernel, body in kernels))
+def share_factors(body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+    """The statements whose sums multiply by what they have in common as one number."""
+    return tuple(innermost(statement, share_in_loop) for statement in body)
 
 
 def share_in_loop(statement: Statement) -> Statement:

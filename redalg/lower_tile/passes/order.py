@@ -51,8 +51,8 @@ def _hoist(program: TileProgram, _: Plan) -> TileProgram:
     return hoist_block_invariants(program)
 
 
-def _share_factors(program: TileProgram, _: Plan) -> TileProgram:
-    return share_factors(program)
+def _share_factors(kernel: Kernel, _: Plan) -> Kernel:
+    return replace(kernel, body=share_factors(kernel.body))
 
 
 def _share(program: TileProgram, _: Plan) -> TileProgram:
@@ -70,7 +70,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("factors", "s += a·b·x; t += a·b·y", "s += x·(a·b); t += y·(a·b)", "where both read the same a and b",
-         _share_factors),
+         _of_kernels(_share_factors)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
          "where no store between writes what g reads", _share),
 )  # fmt: skip

@@ -259,7 +259,8 @@ class Placer:
         """Tell if a line stands in the lines that read it, without a buffer.
 
         A line of float64 does if only lines of float64 read it; any other line if it is read once, is no choice of
-        numbers of rows, and no quotient reads it: a division branches, and loads behind it would wait for it.
+        numbers of rows, and no quotient reads it: a division branches, and loads behind it would wait for it. Another
+        name of what the program is given needs no buffer.
         """
         if let.value in self.values or (let.precision is Precision.DOUBLE and not self._read_in_compute(let.value)):
             return True

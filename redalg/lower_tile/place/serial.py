@@ -42,12 +42,12 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     step.stage(form.cascade.domain, *element_terms(form), least=1)
     loads, step.body = step.body, []
     step.scale(slots)
-    loops, start = list[Statement](), S.Zero
-    if has_groups(form):
+    loops, start, in_groups = list[Statement](), S.Zero, has_groups(form)
+    if in_groups:
         number = step.space.rest_of_tile(TOGETHER)
         loops.append(groups(step, slots, number))
         start = TOGETHER * number
-    if not (has_groups(form) and divides_tiles(step.space)):
+    if not (in_groups and divides_tiles(step.space)):
         stop, elements = step.space.rest_of_tile(), one_by_one(step, slots)
         loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=TOGETHER))
     loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *loops))
@@ -75,26 +75,26 @@ def divides_tiles(space: Space) -> bool:
 
 def groups(step: Step, slots: Slots, number: Expr) -> Loop:
     """The loop over groups of elements: their extrema, the sums about these, and then every element's terms."""
-    form, assembly, state, alone = step.form, step.assembly, slots.reads(), step.space
+    form, assembly, state, single = step.form, step.assembly, slots.reads(), step.space
     sums = {one.value: state[one.value] for one in form.accumulators}
     extrema = {one.value: slots.loads[one.value] for one in form.extrema}
     ahead = {value: assembly.new(f"{load.name}_ahead", I) for value, load in extrema.items()}
     reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
-    step.space = replace(alone, at={axis: at.xreplace({J: TOGETHER * J + U}) for axis, at in alone.at.items()})
+    step.space = replace(single, at={axis: at.xreplace({J: TOGETHER * J + U}) for axis, at in single.at.items()})
     written, step.body = programs(form), []
-    meet = written.of(lane_program, ends=False, full=False, steps=1).only(reads)
-    step.run(meet, slots, tag_slots(reads, FIRST), reads)
-    met, step.body = tuple(step.body), []
+    search = written.of(lane_program, ends=False, full=False, steps=1).only(reads)
+    step.run(search, slots, tag_slots(reads, FIRST), reads)
+    searches, step.body = tuple(step.body), []
     step.run(written.of(add_program, ends=False).only(sums), slots, tag_slots(state, FIRST), sums)
-    added, step.space = tuple(step.body), alone
+    additions, step.space = tuple(step.body), single
     values = tag_slots(state, FIRST) | tag_slots(reads, SECOND)
-    moved = Placer(written.of(move_program).only(sums), assembly, alone, values).build(sums)
+    moves = Placer(written.of(move_program).only(sums), assembly, single, values).build(sums)
     body = (
         assembly.stores(*((ahead[value], load) for value, load in extrema.items())),
-        Loop(U, Integer(TOGETHER), 0, met, pipelined=False, unrolled=TOGETHER),
-        *moved,
+        Loop(U, Integer(TOGETHER), 0, searches, pipelined=False, unrolled=TOGETHER),
+        *moves,
         assembly.stores(*((load, ahead[value]) for value, load in extrema.items())),
-        Loop(U, Integer(TOGETHER), 0, added, pipelined=False, unrolled=TOGETHER),
+        Loop(U, Integer(TOGETHER), 0, additions, pipelined=False, unrolled=TOGETHER),
     )
     return Loop(J, number, 0, body, pipelined=False)
 

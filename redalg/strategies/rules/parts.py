@@ -75,7 +75,7 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
 def serial_segments(device: DeviceSpec, length: int, tile: int, grid: int) -> int:
     """The number of parts of an axis that threads stream one element after another: several blocks hide its waits."""
     wanted = -(-SERIAL_BLOCKS * device.multiprocessors // grid)
-    return power_within(min(1 << (wanted - 1).bit_length(), length // (TILES_OF_PAIRS * tile), MOST_PARTS))
+    return power_within(min(power_of_two(wanted), length // (TILES_OF_PAIRS * tile), MOST_PARTS))
 
 
 def segments(plan: Plan, problem: Problem) -> int:
