@@ -113,6 +113,7 @@ class Numpy(Library):
         self.functions = {
             **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
             "sqrt": np.sqrt, "pow": np.power, "IsNaN": np.isnan,
+            "Infinite": lambda x: np.where(np.isinf(x), np.sign(x), 0),
             "Mantissa": lambda x: np.frexp(x)[0], "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
             "Scaled": lambda m, e: np.ldexp(m, e.astype(np.int64)),
         }  # fmt: skip

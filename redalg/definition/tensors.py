@@ -23,7 +23,7 @@ class Torch(Library):
         self.functions = {
             **{name: getattr(torch, operator.torch) for name, operator in OPERATORS.items()},
             "sign": lambda x: torch.where(torch.isnan(x), x, torch.sign(x)), "sqrt": torch.sqrt, "pow": torch.pow,
-            "IsNaN": torch.isnan,
+            "IsNaN": torch.isnan, "Infinite": lambda x: torch.where(torch.isinf(x), torch.sign(x), 0),
             "Mantissa": lambda x: torch.where(torch.isfinite(x), torch.frexp(x)[0], x),
             "Exponent": lambda x: torch.where(torch.isfinite(x), torch.frexp(x)[1], 0),
             "Scaled": lambda m, e: torch.ldexp(torch.ldexp(m, e // 2), e - e // 2),

@@ -20,7 +20,7 @@ from sympy.core.relational import Relational
 
 from redalg.expression import Cast, Element, Extent, Label, Let, Reduce, RunningCast, Value, Where
 from redalg.expression.contents import values_of
-from redalg.monoids.functions import Powered, Scaled
+from redalg.monoids.functions import Infinite, Powered, Scaled
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
 EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
@@ -222,7 +222,10 @@ def _reduce(writer: Writer, expr: Reduce) -> tuple[str, int]:
 
 
 def _relation(writer: Writer, expr: Relational) -> tuple[str, int]:
-    return f"{writer.write(expr.lhs)} {writer.comparisons[expr.rel_op]} {writer.write(expr.rhs)}", SUM
+    left, right = expr.args
+    if isinstance(left, Infinite) and right != 0:
+        left, right = left.args[0], right * S.Infinity
+    return f"{writer.write(left)} {writer.comparisons[expr.rel_op]} {writer.write(right)}", SUM
 
 
 def _connective(writer: Writer, expr: Basic) -> tuple[str, int]:

@@ -15,8 +15,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sympy import And, Expr, Gt, Lt, S
+from sympy import Expr, S
 
+from redalg.decompose.separate.plain import is_finite
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
@@ -61,7 +62,7 @@ def fixable(pivot: Pivot, form: FusedForm) -> bool:
 def finite_first_element(pivot: Pivot, axis: Axis) -> Expr:
     """u at element 0; 0 if it is not finite."""
     first: Expr = pivot.base.xreplace({axis: S.Zero})
-    return Where(And(Gt(first, S.NegativeInfinity), Lt(first, S.Infinity)), first, S.Zero)
+    return Where(is_finite(first), first, S.Zero)
 
 
 def _hold_pivot(pivot: Pivot, at: Mapping[Expr, Expr]) -> Pivot:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from sympy import Expr, Function, Integer, Pow, Rational, S
+from sympy import Eq, Expr, Function, Integer, Pow, Rational, S
 from sympy import Piecewise as _Piecewise
 from sympy.logic.boolalg import Boolean
 
@@ -81,6 +81,28 @@ class IsNaN(Function):
     @classmethod
     def eval(cls, x: Expr) -> Expr | None:
         return S.One if x is S.NaN else S.Zero if x.is_number else None
+
+
+@final
+class Infinite(Function):
+    """1 where the argument is ∞, −1 where it is −∞, else 0 (SymPy itself takes −|x| = −∞ for true)."""
+
+    is_integer = True
+
+    @classmethod
+    def eval(cls, x: Expr) -> Expr | None:
+        known = {S.Infinity: S.One, S.NegativeInfinity: S.NegativeOne}
+        return known.get(x, S.Zero) if x.is_number or x.is_finite else None
+
+
+def is_least(x: Expr) -> Boolean:
+    """The condition that x is −∞."""
+    return Eq(Infinite(x), S.NegativeOne)
+
+
+def is_greatest(x: Expr) -> Boolean:
+    """The condition that x is ∞."""
+    return Eq(Infinite(x), S.One)
 
 
 def binary_exponent(x: Rational) -> int:

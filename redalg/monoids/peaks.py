@@ -9,19 +9,18 @@ numbers that all have a factor e^d it is w·e^(u + d).
 
 from __future__ import annotations
 
-from sympy import And, Eq, Expr, Max, Ne, Not, Or, S, exp
+from sympy import And, Eq, Expr, Max, Not, Or, S, exp
 from sympy.logic.boolalg import Boolean
 
-from redalg.monoids.functions import IsNaN, pick
+from redalg.monoids.functions import Infinite, IsNaN, is_greatest, is_least, pick
 from redalg.monoids.monoid import Component, Monoid, Parts
 from redalg.monoids.selection import NOWHERE, comes_before
 
 
 def lift_weighted(w: Expr, u: Expr, _n: Expr) -> Parts:
     """(w, u) ↦ itself, of no weight (0, −∞); an exponent that is not finite is in the weight."""
-    above, below = u > S.NegativeInfinity, u < S.Infinity
-    none = Or(Eq(w, 0), Eq(u, S.NegativeInfinity))
-    return pick(And(above, below), w, w * exp(u)), pick(none, S.NegativeInfinity, pick(below, u, S.Zero))
+    finite, none = And(Eq(Infinite(u), 0), Eq(IsNaN(u), 0)), Or(Eq(w, 0), is_least(u))
+    return pick(finite, w, w * exp(u)), pick(none, S.NegativeInfinity, pick(finite, u, S.Zero))
 
 
 def combine_peaks(a: Parts, b: Parts) -> Parts:
@@ -42,8 +41,8 @@ def is_above(a: Parts, b: Parts) -> Boolean:
     m = Max(u, t)
     value, other = w * exp(u - m), v * exp(t - m)
     above = value >= other if S.NaN not in (value, other) else S.false
-    plain = And(Ne(w, S.NegativeInfinity), Or(Eq(w, S.Infinity), above))
-    return Or(Eq(v, S.NegativeInfinity), And(Eq(w, 0), Eq(v, 0)), plain)
+    plain = And(Not(is_least(w)), Or(is_greatest(w), above))
+    return Or(is_least(v), And(Eq(w, 0), Eq(v, 0)), plain)
 
 
 def first_larger(a: Parts, b: Parts) -> Parts:

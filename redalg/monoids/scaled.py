@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from sympy import Abs, Eq, Expr, Max, Rational, S, exp, log
 
-from redalg.monoids.functions import Exponent, Lost, Mantissa, Scaled, pick
+from redalg.monoids.functions import Exponent, Lost, Mantissa, Scaled, is_least, pick
 from redalg.monoids.monoid import Component, Monoid, Parts
 
 HALF = Rational(1, 2)
@@ -51,19 +51,19 @@ def corrected_sum(s: Expr, c: Expr) -> Parts:
 
 def one_exponential(x: Expr, _n: Expr) -> Parts:
     """x ↦ (x, 1): e^x = 1·e^x; and −∞ is the identity."""
-    return x, pick(Eq(x, S.NegativeInfinity), S.Zero, S.One)
+    return x, pick(is_least(x), S.Zero, S.One)
 
 
 def combine_logsumexp(a: Parts, b: Parts) -> Parts:
     """a ⊕ b of logsumexp."""
     m = Max(a[0], b[0])
-    parts = [pick(Eq(one[0], S.NegativeInfinity), S.Zero, one[1] * exp(one[0] - m)) for one in (a, b)]
+    parts = [pick(is_least(one[0]), S.Zero, one[1] * exp(one[0] - m)) for one in (a, b)]
     return m, parts[0] + parts[1]
 
 
 def logsumexp_value(m: Expr, l: Expr) -> Parts:
     """(m, l) ↦ m + log l: −∞ over no element."""
-    return (pick(Eq(m, S.NegativeInfinity), S.NegativeInfinity, m + log(l)),)
+    return (pick(is_least(m), S.NegativeInfinity, m + log(l)),)
 
 
 SCALED_PRODUCT = Monoid(

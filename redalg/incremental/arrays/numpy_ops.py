@@ -31,7 +31,7 @@ class NumpyOps(ArrayOps):
             **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
             "sqrt": np.sqrt, "pow": np.power, "where": np.where,
             "Scaled": self.ldexp, "Mantissa": lambda x: self.frexp(x)[0], "Exponent": lambda x: self.frexp(x)[1],
-            "IsNaN": np.isnan, "Lost": self.addition_error,
+            "IsNaN": np.isnan, "Infinite": lambda x: np.where(np.isinf(x), np.sign(x), 0), "Lost": self.addition_error,
         }  # fmt: skip
 
     def quiet(self) -> AbstractContextManager[Any]:

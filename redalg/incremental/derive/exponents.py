@@ -12,9 +12,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 
-from sympy import Abs, Add, Eq, Expr, Gt, Lt, Max, Mul, Ne, S, exp, log
+from sympy import Abs, Add, Expr, Gt, Lt, Max, Mul, Ne, S, exp, log
 
 from redalg.expression import Axis, Element, Scalar, Value, Where
+from redalg.monoids.functions import is_least
 
 
 def split_rate(u: Expr, others: Iterable[Expr]) -> tuple[Expr, Expr]:
@@ -96,7 +97,7 @@ def largest_of(exponents: Iterable[Expr]) -> Expr:
     largest = Max(*distinct)
     if any(one.is_number for one in distinct):
         return largest
-    return Where(Eq(largest, S.NegativeInfinity), S.Zero, largest)
+    return Where(is_least(largest), S.Zero, largest)
 
 
 def power_of_scales(exponents: Iterable[Expr]) -> Expr | None:

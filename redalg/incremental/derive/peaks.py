@@ -9,12 +9,13 @@ Exact, and as accurate as the definition: u* is an element's own exponent, and u
 
 from __future__ import annotations
 
-from sympy import Add, And, Eq, Expr, Mul, Not, S, Tuple, exp, expand_mul
+from sympy import Add, And, Expr, Mul, Not, S, Tuple, exp, expand_mul
 
 from redalg.decompose.extrema.extremal import Slot
 from redalg.decompose.separate.plain import is_number
 from redalg.expression import Value, Where
 from redalg.expression.contents import elements_of, is_indicator, values_of
+from redalg.monoids.functions import is_least
 
 Pair = tuple[Expr, Expr]
 """A weight and an exponent."""
@@ -96,7 +97,7 @@ def _spread(node: Mul) -> Expr:
 def _peak_power(weight: Value, exponent: Value, v: Expr, power: Expr) -> Expr:
     """(w·e^u)^k·e^v; 0 if v is −∞, or if u is −∞ and v is any number; without elements w^k."""
     known = is_number(v) if values_of(v) else S.true
-    least = Eq(weight, S.NegativeInfinity)
-    factor = Where(And(Eq(exponent, S.NegativeInfinity), known), S.Zero, exp(power * exponent + v))
+    least = is_least(weight)
+    factor = Where(And(is_least(exponent), known), S.Zero, exp(power * exponent + v))
     whole = weight**power * Where(least, S.One, factor)
-    return Where(And(Eq(v, S.NegativeInfinity), Not(least)), S.Zero, whole) if values_of(v) else whole
+    return Where(And(is_least(v), Not(least)), S.Zero, whole) if values_of(v) else whole

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Mul, Ne, Not, Or, S, exp, floor, sympify
+from sympy import Add, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Max, Min, Mod, Mul, Ne, Not, Or, S, exp, floor, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
@@ -101,6 +101,8 @@ class Space:
         if isinstance(node, Eq) and type(node.lhs).__name__ == "IsNaN":  # 1 or 0 where monoids are written
             met = IsNaN(self.read(node.lhs.args[0]))
             return met if node.rhs == 1 else Not(met)
+        if isinstance(node, Eq | Ne) and type(node.lhs).__name__ == "Infinite":
+            return self._infinite(node)
         if not node.args:
             return node
         if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
@@ -120,6 +122,12 @@ class Space:
             branch_reads = [read if branch is S.One else S.Zero for branch in branches]
             read = Where(self.read(condition), *branch_reads)
         return read
+
+    def _infinite(self, node: Eq | Ne) -> Boolean:
+        """The read of a test of which infinity an expression is: 1, −1, or 0 of any other number."""
+        read, kinds = self.read(node.lhs.args[0]), {1: (S.Infinity,), -1: (S.NegativeInfinity,)}
+        met = Or(*(Is(read, one) for one in kinds.get(int(node.rhs), (S.Infinity, S.NegativeInfinity))))
+        return met if isinstance(node, Eq) == (node.rhs != 0) else Not(met)
 
     def _element(self, node: Element) -> Load:
         if node in self.staged:
@@ -185,6 +193,8 @@ class Space:
     def rest_of_tile(self, together: int = 1) -> Expr:
         """The number of elements of the tile that exist, or of whole groups of so many."""
         streamed = self.plan.binding.streamed
+        if self.inside() is S.true:
+            return Integer(self.plan.block_streamed // together)
         rest = self.problem.sizes[streamed.name] - self.start[streamed][0]
         return Max(0, Min(self.plan.block_streamed // together, floor(rest / together)))
 

@@ -23,6 +23,7 @@ class TorchOps(ArrayOps):
             "sign": _sign, "sqrt": torch.sqrt, "pow": torch.pow, "where": torch.where,
             "Scaled": self.ldexp, "Mantissa": lambda x: self.frexp(x)[0],
             "Exponent": lambda x: self.frexp(x)[1], "IsNaN": torch.isnan, "Lost": self.addition_error,
+            "Infinite": lambda x: torch.where(torch.isinf(x), torch.sign(x), 0),
         }  # fmt: skip
 
     def arange(self, start: int, stop: int) -> Any:
