@@ -2,6 +2,7 @@
 
     Σ where(c, f, 0)   → where(some c, Σ where(c, f, 0), 0)            some: c holds of an element
     Σ where(c, f, g)   → Σ where(c, f, 0) + Σ where(c, 0, g)           where f or g holds d or a parameter
+    Σ where(c, f, 0)·g → as it stands, c free of x                     its factor where(c, f, 0) of Σ g hides f alone
     Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
     where(a ∧ b, f, g) → where(a, where(b, f, g), g)                   a of d, b of x
     where(a ∨ b, f, g) → where(a, f, where(b, f, g))
@@ -45,9 +46,11 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
         return
     condition, *branches = late[0].args
     beside = Mul(*(one for one in factors if one is not late[0]))
+    hides_all = beside is S.One or bool(separator.side(condition) & X)
     for place, branch in enumerate(branches):
         for inner, part in _of_addend(branch, separator) if branch is not S.Zero else ():
-            yield _together(some, inner, _at(place, condition, S.One)), beside * _at(place, condition, part)
+            own = _at(place, condition, S.One) if hides_all else S.One
+            yield _together(some, inner, own), beside * _at(place, condition, part)
 
 
 def _together(*indicators: Expr) -> Expr:
