@@ -28,7 +28,7 @@ from redalg.incremental.derive.cancel import Canceller
 from redalg.incremental.derive.centre import Centred
 from redalg.incremental.derive.chains import Chains
 from redalg.incremental.derive.crossings import crossings, without_centres
-from redalg.incremental.derive.doubtful import where_finite
+from redalg.incremental.derive.doubtful import keep_rows, where_finite
 from redalg.incremental.derive.exponents import as_shares, gather_exponent, largest_of, power_of_scales, with_exponents
 from redalg.incremental.derive.grades import Grades
 from redalg.incremental.derive.lines import Lines
@@ -115,7 +115,8 @@ class Resolver:
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
                     scale = laurent.multiply(self.grades.of(grade), self.grades.scales(self.pool.degrees(k)))
-                    terms.append(laurent.multiply(product(outer, row), scale))
+                    term = laurent.multiply(product(outer, row), scale)
+                    terms.append(term if known else keep_rows(d, term, self.placement))
         return terms
 
     def _row(self, number: int, shifts: dict[int, Polynomial], powers: dict[Monomial, Polynomial]) -> Polynomial:
