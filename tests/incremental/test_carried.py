@@ -299,7 +299,7 @@ def piece(tensors: dict[str, Any], first: int, last: int) -> dict[str, Any]:
 
 def outputs_only(made: ra.Fused, tensors: dict[str, Any]) -> dict[str, Any]:
     """The tensors without those that the state alone is made of."""
-    from redalg.runtime.bind.finish import finished_exprs
+    from redalg.runtime.bind.places import finished_exprs
 
     names = {one.name for expr in finished_exprs(made.form) for one in expr.atoms(ra.Element)}
     return {name: one for name, one in tensors.items() if name in names}

@@ -6,12 +6,9 @@ from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
-from sympy import Expr
-
-from redalg.decompose.cascade import Producer
 from redalg.errors import InputError
 from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, values_of
+from redalg.expression.contents import elements_of
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FusedForm
@@ -19,7 +16,7 @@ from redalg.runtime.bind.arrays import assemble_chunks, output_dtype
 from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
 from redalg.runtime.bind.inputs import check_choice, library_name, without_gradients
 from redalg.runtime.bind.options import check_places, global_starts
-from redalg.runtime.bind.places import computed_axes
+from redalg.runtime.bind.places import computed_axes, finished_exprs, finished_producers
 from redalg.runtime.bind.state import State, check_piece_indices, check_state, reduced_names, unpack, unpacked_scope
 
 
@@ -111,23 +108,6 @@ def results_by_block(
         sizes = {str(axis.name): scope.length(axis) for axis in form.cascade.axes()} | dict(piece)
         for part in pieces(executor.reduced, scope, block_lengths(form, sizes)):
             yield part, of(scope.over(part), carries=True)
-
-
-def finished_exprs(form: FusedForm) -> list[Expr]:
-    """The expressions that `finish` evaluates: outputs, assignments, and the producers that stand in them."""
-    of_producers = (expr for one in finished_producers(form) for expr in one.cascade.expressions())
-    return [*assigned_exprs(form), *of_producers]
-
-
-def assigned_exprs(form: FusedForm) -> list[Expr]:
-    """The expressions of outputs and of assignments."""
-    return [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
-
-
-def finished_producers(form: FusedForm) -> list[Producer]:
-    """The producers that stand in outputs and assignments."""
-    values = {value for expr in assigned_exprs(form) for value in values_of(expr)}
-    return [one for one in form.cascade.producers if one.value in values]
 
 
 def piece_sizes(form: FusedForm, state: State, inputs: Mapping[str, Any]) -> dict[str, int]:

@@ -17,7 +17,7 @@ from sympy import Expr
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
-from redalg.decompose.cascade import Cascade
+from redalg.decompose.cascade import Cascade, Producer
 from redalg.expression import Axis, Element, Reduce, Value
 from redalg.expression.contents import REMEMBERED, elements_of, values_of
 from redalg.incremental.form import FusedForm
@@ -73,6 +73,23 @@ def leaf_exprs(form: FusedForm) -> Iterator[Basic]:
     yield from produced_exprs(form.cascade)
 
 
+def finished_exprs(form: FusedForm) -> list[Expr]:
+    """The expressions that `finish` evaluates: outputs, assignments, and the producers that stand in them."""
+    of_producers = (expr for one in finished_producers(form) for expr in one.cascade.expressions())
+    return [*assigned_exprs(form), *of_producers]
+
+
+def finished_producers(form: FusedForm) -> list[Producer]:
+    """The producers that stand in outputs and assignments."""
+    values = {value for expr in assigned_exprs(form) for value in values_of(expr)}
+    return [one for one in form.cascade.producers if one.value in values]
+
+
+def assigned_exprs(form: FusedForm) -> list[Expr]:
+    """The expressions of outputs and of assignments."""
+    return [one.expr for one in form.outputs] + [one.expr for one in form.assignments]
+
+
 def produced_exprs(cascade: Cascade) -> Iterator[Basic]:
     """The expressions of a cascade's producers."""
     for producer in cascade.producers:
@@ -93,8 +110,8 @@ def places_matter(form: FusedForm) -> bool:
     return any(one.has_place_component and used & set(one.integers) for one in form.structures)
 
 
-def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> tuple[Element, Element] | None:
-    """Two elements of one tensor, if its piece along a reduced axis serves the first and not the second; else None."""
+def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> Iterator[tuple[Element, Element]]:
+    """Yield two elements of one tensor, of which its piece along a reduced axis serves the first, not the second."""
     found: dict[tuple[str, int], Element] = {}
     elements = sorted({one for expr in exprs for one in elements_of(expr)}, key=str)
     for element in elements:
@@ -103,8 +120,7 @@ def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> tupl
         for place, index in enumerate(element.indices):
             other = found.get((element.name, place))
             if other is not None and index_at(other, place) != index:
-                return (other, element) if index not in reduced or str(other) > str(element) else (element, other)
-    return None
+                yield (other, element) if index not in reduced or str(other) > str(element) else (element, other)
 
 
 def index_at(element: Element, place: int) -> Expr:

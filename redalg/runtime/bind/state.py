@@ -15,6 +15,7 @@ from sympy.core.basic import Basic
 
 from redalg.errors import BackendError, InputError
 from redalg.expression import Axis
+from redalg.expression.contents import elements_of
 from redalg.expression.dtypes import is_emulated
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
@@ -30,6 +31,7 @@ from redalg.runtime.bind.places import (
     Boxes,
     axes_by_place,
     computed_axes,
+    finished_exprs,
     is_nothing,
     join_boxes,
     leaf_exprs,
@@ -87,7 +89,7 @@ class State:
 def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
     start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
-    check_piece_indices(leaf_exprs(form), form, "leaf")
+    check_piece_indices(leaf_exprs(form), form, "leaf", beside=finished_exprs(form))
     inputs = without_gradients(inputs)
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
     if lone:
@@ -113,9 +115,17 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -
     )
 
 
-def check_piece_indices(exprs: Iterable[Basic], form: FusedForm, method: str) -> None:
-    """Refuse a tensor under two indices if a piece of it serves the one and not the other."""
-    both = under_two_indices(exprs, form.cascade.reduced_axes)
+def check_piece_indices(
+    exprs: Iterable[Basic], form: FusedForm, method: str, beside: Iterable[Basic] = ()
+) -> None:  # fmt: skip
+    """Refuse a tensor under two indices if a piece of it serves the one and not the other, which `exprs` read.
+
+    The first may stand in the expressions `beside` them.
+    """
+    exprs = tuple(exprs)
+    read = {one for expr in exprs for one in elements_of(expr)}
+    pairs = under_two_indices((*exprs, *beside), form.cascade.reduced_axes)
+    both = next((pair for pair in pairs if pair[1] in read), None)
     if both is None:
         return
     cut, whole = both
