@@ -243,6 +243,19 @@ def opens(kind: type[Basic] | tuple[type[Basic], ...], heads: type[Expr] | tuple
     return any(isinstance(one, kind) and isinstance(one.args[0], heads) for one in nodes_of(term))
 
 
+SUMMANDS, MULTIPLE = 4, 8
+"""Summands of an angle, and the largest whole multiple in it, that the addition theorems open: terms double by each."""
+
+
+def opens_angles(term: Expr) -> bool:
+    """Tell if the addition theorems of trigonometric and hyperbolic functions open a term into not too many others."""
+    kinds = (TrigonometricFunction, HyperbolicFunction)
+    angles = [Add.make_args(one.args[0]) for one in nodes_of(term) if isinstance(one, kinds)]
+    multiples = [abs(one.as_coeff_Mul()[0]) for angle in angles for one in angle]
+    short = all(len(angle) <= SUMMANDS for angle in angles) and all(k <= MULTIPLE for k in multiples if k.is_Integer)
+    return short and opens(kinds, (Add, Mul), term)
+
+
 Rewrite = tuple[Callable[[Expr], bool], Callable[[Expr], Expr]]
 """A test if a rewrite may change a term, and the rewrite."""
 REWRITES: tuple[Rewrite, ...] = (
@@ -250,7 +263,7 @@ REWRITES: tuple[Rewrite, ...] = (
     (lambda term: any(isinstance(one, KINKS) for one in nodes_of(term)), without_kinks),
     (lambda _: True, factor_term),
     (lambda term: opens(log, (Mul, Pow), term), expand_log),
-    (lambda term: opens((TrigonometricFunction, HyperbolicFunction), (Add, Mul), term), expand_trig),
+    (opens_angles, expand_trig),
 )
 """SymPy's own, cheap ones first, and those above. They serve to find a separation, and never what is run."""
 REWRITING_LIMIT = 100
