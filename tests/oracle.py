@@ -7,6 +7,7 @@ each value it carries a first-order bound on the error that arithmetic of unit r
     |a + b|   e_a + e_b + |a + b|             Σ     Σ e + Σ |terms|
     |a · b|   |a| e_b + |b| e_a + |a b|       exp   exp(a) · (e_a + |a| + 1)     |a|: a pivot is subtracted from it
     |a / b|   (e_a + |a/b| e_b) / |b| + |a/b| max   the largest e
+    a^k       k·(|a| + u·e_a)^(k−1) · e_a
     u(x) + v(d), and its powers: as if expanded about a pivot anywhere in the data, which one pass has to do
 
 so that a tolerance is a small multiple of u times this bound: never a number chosen to make a test pass.
@@ -52,6 +53,7 @@ from redalg.expression import Axis, Element, Extent, Let, Reduce, Scalar, Where
 Pair = tuple[np.ndarray, np.ndarray]
 RELATIONS = {"<": np.less, "<=": np.less_equal, ">": np.greater, ">=": np.greater_equal, "==": np.equal}
 RELATIONS["!="] = np.not_equal
+ROUNDOFF = np.finfo(np.float64).eps
 IDENTITY = {"sum": 0.0, "prod": 1.0, "max": -np.inf, "min": np.inf, "any": 0.0, "all": 1.0}
 
 
@@ -174,8 +176,13 @@ class Oracle:
         value = np.where((base < 0) & (exponent != np.floor(exponent)), np.nan, base**exponent)  # (−∞)^½ is no number
         if node.exp.is_Integer and node.exp > 1:  # expanded about a pivot inside the data
             reach = np.abs(base) + self.spread(node.base, base)
-            return value, finite(exponent * reach ** (exponent - 1) * (bound + reach))
-        return value, finite(np.abs(exponent * base ** (exponent - 1)) * bound) + 3 * finite(np.abs(value))
+            error = bound + reach  # squared too, where base and pivot are 0 and only rounding is left of them
+            return value, finite(exponent * (reach + ROUNDOFF * error) ** (exponent - 1) * error)
+        error = finite(np.abs(exponent * base ** (exponent - 1)) * bound)
+        if node.exp.is_positive:  # of a base that is 0 but for its rounding, the root is that of the rounding
+            near = np.abs(base) <= ROUNDOFF * bound
+            error = np.where(near, (np.abs(base) + ROUNDOFF * bound) ** exponent / ROUNDOFF, error)
+        return value, error + 3 * finite(np.abs(value))
 
     def vanishes(self, node: Expr) -> np.ndarray:
         """Where an exponent has a term −∞."""

@@ -1,0 +1,76 @@
+"""What random cascades found: each once, beside the definition."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sympy import Abs, Expr, Rational, exp, tanh
+
+import redalg as ra
+from redalg.errors import InputError
+
+b, n = ra.axes("b n")
+x = ra.tensor("x[b,n]")
+DATA = torch.randn(3, 10, generator=torch.Generator().manual_seed(0))
+W = ra.tensor("w[b,n]")
+TOTAL = ra.sum(W, n)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+@pytest.mark.parametrize("expr", [
+    ra.reduce("logsumexp", -Abs(x), axis=n),
+    ra.reduce("logsumexp", -(x**2), axis=n),
+    ra.max(exp(-(x**2) / 2) * exp(TOTAL), n),
+    ra.min(W * exp(-Abs(x)) * exp(TOTAL), n),
+    ra.max(exp(x) * exp(-Abs(TOTAL)), n),
+    ra.max(exp(exp(x)) * exp(TOTAL), n),
+    ra.argmax(exp(-Abs(x)) * exp(TOTAL), n),
+], ids=str)  # fmt: skip
+def test_an_exponent_of_known_sign_is_no_infinity(expr: Expr, backend: str) -> None:
+    """SymPy takes −|x| = −∞ for true, and −|x| > −∞ too."""
+    data = {"x": torch.linspace(-2, 3, 14).reshape(2, 7), "w": torch.linspace(-1, 1, 14).reshape(2, 7).cos() / 5}
+    data["x"][1, 3] = -torch.inf
+    form = ra.fuse(expr, axes="b")
+    given = {name: data[name] for name in form.cascade.inputs()}
+    found, wanted = (torch.as_tensor(one).double() for one in (form(**given, backend=backend), form.reference(**given)))
+    torch.testing.assert_close(found, wanted, rtol=2e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_a_choice_beside_a_factor_hides_its_own_branch_alone(backend: str) -> None:
+    t = ra.tensor("t[b]")
+    form = ra.fuse(ra.sum(x * ra.where(t > 0, TOTAL, 0), n), axes="b")
+    data = {"x": torch.ones(3, 4), "w": torch.ones(3, 4), "t": torch.tensor([1.0, -1.0, -1.0])}
+    data["x"][1, 2] = data["w"][2, 0] = torch.nan
+    np.testing.assert_array_equal(torch.as_tensor(form(**data, backend=backend)), [16, np.nan, 0])
+    np.testing.assert_array_equal(form.reference(**data), [16, np.nan, 0])
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_what_cancels_in_an_exponent_shows_where_it_is_not_finite(backend: str) -> None:
+    t = ra.tensor("t[b]")
+    form = ra.fuse(ra.sum(exp(t + x - ra.max(t + x, n)), n), axes="b")
+    data = {"x": torch.zeros(4, 3), "t": torch.tensor([0.5, torch.nan, torch.inf, -torch.inf])}
+    np.testing.assert_array_equal(torch.as_tensor(form(**data, backend=backend)), [3, np.nan, 0, 0])
+    np.testing.assert_array_equal(form.reference(**data), [3, np.nan, 0, 0])
+
+
+def test_a_piece_is_refused_that_another_index_reads_as_a_whole() -> None:
+    i = ra.tensor("i[n]")
+    form = ra.fuse(ra.where(ra.min(ra.Tensor("x")[b, i], n) < 1, x, 0), axes="b n")
+    with pytest.raises(InputError, match=r"`x` stands under two indices, `x\[b, n\]` and `x\[b, i\[n\]\]`"):
+        form.leaf({"x": DATA[:, :5], "i": torch.zeros(5, dtype=torch.int64)}, start={"n": 0})
+
+
+def test_a_verdict_comes_though_an_angle_has_many_summands() -> None:
+    """The addition theorem of tanh writes 2^23 products for an angle of 24 summands."""
+    angle = sum(Rational(1, power) * x**power for power in range(1, 24)) + TOTAL
+    assert not isinstance(ra.analyze({"out": (ra.sum(tanh(angle) * W, n), "b")}), ra.Fused)
+
+
+def test_a_factor_that_cancels_at_no_pivot_lends_its_axes() -> None:
+    """The state holds Σ (1/x − c)·x, which varies with the rows of x, though x/x does not."""
+    form, data = ra.fuse(ra.sum((n.extent + 1 / x) * x, n), axes="b"), np.arange(1.0, 11).reshape(2, 5)
+    pieces = [form.leaf({"x": data[:, first:stop]}, start={"n": first}) for first, stop in ((0, 2), (2, 5))]
+    np.testing.assert_allclose(form.finish(form.merge(*pieces)), form.reference(x=data))
