@@ -1,7 +1,7 @@
 """Small kernels of every kind under compute-sanitizer: `python -m tests.sanitize [--tools memcheck …] [--out folder]`.
 
     warm    one process compiles every kernel into the cache on disk, several at once
-    tool    one process under the tool finds them there and launches each once; between the launches it says where it is
+    tool    processes under the tool find them there and launch each once; between the launches they say where they are
     table   kinds x tools: errors that the tool reported between a kind's marks, and whether the results are right
 
 Inputs are drawn on the CPU and results are compared there, without PyTorch's caching allocator: every kernel that the
@@ -244,11 +244,12 @@ def launch(one: Small, device: str, chip: str) -> str:
     return "right" if error <= bound else f"wrong by {error:.1e}"
 
 
-def launches(device: str, chip: str, listed: Sequence[Small]) -> None:
-    """What runs under the tool: every launch between two marks, its kernel found on disk beforehand."""
-    for one in listed:
+def launches(device: str, chip: str, listed: Sequence[Small], share: slice) -> None:
+    """What runs under the tool: a share of the launches between two marks each, kernels found on disk beforehand."""
+    own = [*enumerate(listed)][share]
+    for _, one in own:
         warm(one, chip)
-    for place, one in enumerate(listed):
+    for place, one in own:
         say(f"{BEGIN}{place}")
         say(f"{DONE}{place} {launch(one, device, chip)}")
 
@@ -286,6 +287,14 @@ def read(text: str, number: int) -> tuple[list[Outcome], int, int]:
         elif PROBLEM.search(line) and here is not None:
             made[here] = replace(made[here], errors=made[here].errors + 1)
     return made, outside, total
+
+
+def read_all(texts: Sequence[str], number: int) -> tuple[list[Outcome], int, int]:
+    """What `read` finds in the texts of processes that share the launches; the total is −1 where one gave none."""
+    outcomes, outside, totals = zip(*(read(text, number) for text in texts), strict=True)
+    together = [Outcome(sum(one.errors for one in shared), "".join(one.result for one in shared))
+                for shared in zip(*outcomes, strict=True)]  # fmt: skip
+    return together, sum(outside), -1 if min(totals) < 0 else sum(totals)
 
 
 def sanitizer() -> str | None:
@@ -343,11 +352,12 @@ def main() -> int:
     parser.add_argument("--dry", action="store_true", help="launch without a tool")
     parser.add_argument("--seconds", type=int, default=270, help="after which a tool is stopped")
     parser.add_argument("--out", type=Path, help="the folder that sanitize.json and the tools' words are written into")
-    parser.add_argument("--launch", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--workers", type=int, default=1, help="how many processes under a tool share the launches")
+    parser.add_argument("--launch", type=int, metavar="FIRST", help=argparse.SUPPRESS)
     options = parser.parse_args()
     device = "cuda" if torch.cuda.is_available() else "cpu"
-    if options.launch:
-        launches(device, target(), smalls(options.kinds))
+    if options.launch is not None:
+        launches(device, target(), smalls(options.kinds), slice(options.launch, None, options.workers))
         return 0
     tool = sanitizer()
     if not options.dry and (device == "cpu" or tool is None):
@@ -364,13 +374,17 @@ def checked(tools: Sequence[str | None], tool: str | None, options: argparse.Nam
     with ThreadPoolExecutor(1 if target() == "c" else os.cpu_count()) as pool:
         for line in filter(None, pool.map(lambda one: warm(one, target()), listed)):
             console.print(f"not compiled: {line}", markup=False)
-    own = [sys.executable, "-m", "tests.sanitize", "--launch", *(["--kinds", *options.kinds] if options.kinds else [])]
+    kinds = ["--kinds", *options.kinds] if options.kinds else []
+    own = [sys.executable, "-m", "tests.sanitize", "--workers", str(options.workers), *kinds, "--launch"]
     runs, wrong, words = dict[str, list[Outcome]](), list[str](), dict[str, str]()
     for name in tools:
         shown = name or "no tool"
         command = own if name is None else [str(tool), "--tool", name, *OPTIONS[name], "--print-limit", "1000", *own]
-        words[shown] = run(command, options.seconds)
-        runs[shown], outside, total = read(words[shown], len(listed))
+        commands = [[*command, str(first)] for first in range(options.workers)]
+        with ThreadPoolExecutor(options.workers) as pool:
+            texts = list(pool.map(lambda one: run(one, options.seconds), commands))
+        words[shown] = "".join(texts)
+        runs[shown], outside, total = read_all(texts, len(listed))
         wrong += problems(listed, shown, runs[shown])
         if name is not None and total != 0:
             said = f"{total} in all" if total > 0 else "no summary: " + words[shown][-300:]

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests import sanitize
-from tests.sanitize import BEGIN, DONE, Outcome, read, smalls
+from tests.sanitize import BEGIN, DONE, Outcome, read, read_all, smalls
 
 MEMCHECK = f"""
 ========= COMPUTE-SANITIZER
@@ -57,3 +57,9 @@ def test_a_line_says_that_nothing_was_checked(
     monkeypatch.setattr("sys.argv", ["sanitize"])
     assert sanitize.main() == 0
     assert "nothing was checked" in capsys.readouterr().out
+
+
+def test_processes_that_share_the_launches_are_read_together() -> None:
+    first, second = CLEAN, f"{BEGIN}1\n{DONE}1 right\n========= ERROR SUMMARY: 0 errors\n"
+    assert read_all([first, second], 2) == ([Outcome(0, "right"), Outcome(0, "right")], 0, 0)
+    assert read_all([MEMCHECK, "stopped after 3 s"], 3)[1:] == (0, -1)
