@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from benchmarks.accuracy import attended
 from benchmarks.accuracy.case import Case, Outputs
-from benchmarks.families import FAMILIES, chains, mla, moe, pairs, quant, rows, statistics
+from benchmarks.families import FAMILIES, chains, mla, moe, pairs, quant, rows, semirings, statistics
 from benchmarks.families import attention as definition
 from benchmarks.family import Family, Row, Tensors, picks
 
@@ -31,6 +31,7 @@ RAGGED: dict[str, tuple[Row, ...]] = {
     "inertia": (statistics.inertia_row("ragged", 77, 10007),),
     "rows": tuple(rows.row(operation, 777, 3001, "bfloat16") for operation in rows.PEERS),
     "pairs": tuple(pairs.row(operation, 777, 3001) for operation in pairs.PEERS),
+    "semirings": tuple(semirings.row(operation, 77, 777, 301) for operation in semirings.PEERS),
 }
 DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
     "logsumexp": lambda x: torch.logsumexp(x, 1),
@@ -245,17 +246,18 @@ def products(of: Of) -> Iterator[Case]:
 
 
 def pairwise(of: Of) -> Iterator[Case]:
-    """Sums over pairs of points."""
-    kept = picks(of.row.sizes["i"], ROWS)
+    """Sums over pairs of points, and products over other semirings."""
+    kept, peers = picks(of.row.sizes["i"], ROWS), pairs.PEERS | semirings.PEERS
 
     def reference(tensors: Tensors) -> Outputs:
         part = tensors | {"x": tensors["x"][kept]}
-        return {"out": pairs.PEERS[of.row.use](**{name: one.double() for name, one in part.items()})}
+        return {"out": peers[of.row.use](**{name: one.double() for name, one in part.items()})}
 
     def far(tensors: Tensors, _: torch.Generator) -> Tensors:
-        return tensors | {name: tensors[name] + 1e3 for name in ("x", "y")}
+        return tensors | {name: tensors[name] + 1e3 for name in places}
 
-    for kind, change in {"normal": same, "far from zero": far, "strided": turned("x", "y")}.items():
+    places = [name for name in ("x", "y", "z") if name in of.row.shapes]
+    for kind, change in {"normal": same, "far from zero": far, "strided": turned(*places)}.items():
         yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]})
 
 
@@ -267,5 +269,5 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "quant": quantized,
     "rows": normalised,
     "chains": products,
-    "pairs": pairwise,
+    **dict.fromkeys(("pairs", "semirings"), pairwise),
 }

@@ -8,13 +8,14 @@ from benchmarks.families.moe import Moe
 from benchmarks.families.pairs import Pairs
 from benchmarks.families.quant import Quant
 from benchmarks.families.rows import Rows
+from benchmarks.families.semirings import Semirings
 from benchmarks.families.statistics import Inertia, Variance
 from benchmarks.families.uses import USES
 from benchmarks.family import Family
 
 ALL: tuple[Family, ...] = (
-    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Pairs(), Chains(), SMALL, USES,
+    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Pairs(), Semirings(), Chains(), SMALL, USES,
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
-UNFITTED = frozenset({"pairs"})
+UNFITTED = frozenset({"pairs", "semirings"})
 """Families that the cost model's training data do not hold."""

@@ -113,6 +113,11 @@ def pack_axes(binding: Binding, packing: Packing) -> Binding:
     return replace(binding, row=packing.row, grid=rest, packing=packing)
 
 
+def with_column(binding: Binding, axis: Axis) -> Binding:
+    """Return the binding with an axis of the grid as the columns of a tile."""
+    return replace(binding, column=axis, grid=tuple(one for one in binding.grid if one != axis))
+
+
 def refuse(form: FusedForm) -> None:
     """Refuse a product of more than two factors, which the tile program does not hold yet; the error names it."""
     for accumulator in form.accumulators:

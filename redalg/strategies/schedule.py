@@ -23,7 +23,7 @@ from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, final
 
 from redalg.errors import PlanError
-from redalg.strategies.binding import Binding
+from redalg.strategies.binding import Binding, with_column
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import (
     Grid,
@@ -233,7 +233,17 @@ def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedu
             f"{f' or {binding.row}' if binding.row is not None else ''} so far. Use Lanes({binding.streamed}, "
             f"{lanes.width})."
         )
+    if lanes is not None and lanes.axis == str(binding.row) and binding.column is None:
+        binding = _with_second_rows(schedule, binding)
     return replace(schedule, roles=binding, limits=device)
+
+
+def _with_second_rows(schedule: Schedule, binding: Binding) -> Binding:
+    """The binding with a second axis of rows as columns, if every lane takes in elements for several of its rows."""
+    tiled = {level.axis for level in schedule.levels if isinstance(level, Grid) and level.tile > 1}
+    others = [axis for axis in binding.grid if axis.name in tiled]
+    outside = [type(level) for level in schedule.levels if isinstance(level, Loop | Lanes)] != [Loop, Lanes]
+    return binding if outside or len(others) != 1 else with_column(binding, others[0])
 
 
 def numbers_of(schedule: Schedule) -> Plan:

@@ -29,7 +29,10 @@ class Assembly:
         self.plan, self.names, self.compute = plan, names, compute
         self.buffers: dict[str, Buffer] = {}
         self.tiles: dict[Basic, str] = {}
-        self.lane = (I,) if plan.is_serial else (J, I) if plan.along_rows else (I, J)
+        self.wide = (E_, I) if plan.is_serial else (I, E_)
+        self.row = self.wide if plan.is_serial and plan.binding.column is not None else (I,)
+        self.lane = self.row if plan.is_serial else (J, I) if plan.along_rows else (I, J)
+        self.tile = (I,) if plan.is_serial else (I, J)
         self.extents = {I: plan.block_row, J: plan.block_streamed, E_: plan.block_column}
 
     def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:
@@ -75,6 +78,8 @@ class Assembly:
 
         In registers such a buffer has the layout of the tile that it was reduced from; a product's result has another.
         """
+        if self.plan.is_serial:  # no lane reads what another holds
+            return expr
         reads = sorted((one for one in expr.atoms(Load) if self.is_fragment(one.name)), key=str)
         moved: dict[Expr, Expr] = {}
         for read in reads:

@@ -59,7 +59,12 @@ class Epilogue:
         return self.body
 
     def _output(self, output: FormOutput, read: Expr) -> None:
-        if self.space.plan.binding.column in output.axes:
+        if self.space.plan.binding.column in output.axes and self.space.plan.is_serial:
+            inside = And(self.space.rows_inside(), self.space.columns_inside())
+            store = Store(self.space.output_name(output.name), self._place(output), read, inside)
+            place = tuple((one, self.assembly.extents[one]) for one in self.assembly.row)
+            self.body.append(Parallel(place, (store,)))
+        elif self.space.plan.binding.column in output.axes:
             self._wide(output, read)
         else:
             guard = And(self.space.rows_inside(), self.space.first_columns())

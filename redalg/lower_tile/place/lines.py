@@ -75,6 +75,7 @@ class Placer:
         self.named: dict[Expr, Load] = {}
         self.pending: dict[Expr, Pending] = {}
         self.ends: dict[Value, tuple[Expr, Load]] = {}
+        self.slots: dict[Value, Load] = {}
         counted = {slot: name for slot, name in (data.nan if data else {}).items() if slot in program.results}
         self.nan = {program.results[slot]: name for slot, name in counted.items()}
         self.buffers: set[Expr] = set()
@@ -85,6 +86,7 @@ class Placer:
         given = {load for read in self.values.values() for load in read.atoms(Load)}
         ends = [(self.program.results[slot], *numeric_factor(read)) for slot, read in slots.items()]
         self.ends = {value: (number, buffer) for value, number, buffer in ends if buffer not in given}
+        self.slots = {value: buffer for value, _, buffer in ends}
         joins = self._joins({value: buffer for value, _, buffer in ends})
         for let in self.program.lets:
             if isinstance(let, Fold) and self.space.plan.binding.streamed not in let.over:
@@ -166,7 +168,8 @@ class Placer:
         reader = next(one for one in after if isinstance(one, Assign))  # the producer that the fold is part of
         to = self.data.onto.get(reader.value)
         name = reader.value.name if reader.expr == let.value else f"{reader.value.name}_{let.value.name}"
-        target = self._value(to) if to else self.assembly.new(name, I, J, note=f"{let.folding.kind} over {let.over[0]}")
+        note = f"{let.folding.kind} over {let.over[0]}"
+        target = self._value(to) if to else self.assembly.new(name, *self.assembly.tile, note=note)
         space = self.space.with_values({value: self._value(value) for value in let.reads})
         inner = Inner(let, buffer_of(target), clear=to is None, part=self.data.part)
         inner.build(space, self.data.operands, self.body)
@@ -199,7 +202,7 @@ class Placer:
 
     def _count_nan_of_lanes(self, let: Assign, reads: list[Expr]) -> None:
         """Count the NaN that the extremum of every lane meets."""
-        [element] = (read for value, read in zip(let.expr.args, reads, strict=True) if value in self.lines)
+        [element] = (read for read in reads if not read.has(self.slots[let.value]))
         counted = self.nan[let.value]
         self.body.append(self.assembly.stores((counted, counted + Where(IsNaN(element), S.One, S.Zero))))
 
@@ -296,7 +299,7 @@ class Placer:
 
     def _new(self, name: str, expr: Expr) -> Load:
         """A new buffer for an expression, over the indices that it reads."""
-        indices = self.assembly.lane if expr.has(J) else (I, E_) if expr.has(E_) else (I,)
+        indices = self.assembly.lane if expr.has(J) else self.assembly.wide if expr.has(E_) else (I,)
         if indices == (I, E_) and all(E_ in one.indices and I not in one.indices for one in expr.atoms(Load)):
             indices = (E_,)
         return self.assembly.new(buffer_name(name), *indices)

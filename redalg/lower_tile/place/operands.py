@@ -111,6 +111,22 @@ class Operands:
         target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
         return name
 
+    def load_turned(
+        self, space: Space, element: Element, axes: tuple[Axis, Axis], indices: tuple[Symbol, Symbol],
+        body: list[Statement],
+    ) -> str:  # fmt: skip
+        """A tile of an input in shared memory whose dimensions lie in another order than its tensor's."""
+        shape, problem = [space.start[axis][1] for axis in axes], space.problem
+        note = ", ".join(map(str, axes))
+        name = self.assembly.buffer(f"{element.name}_tile", "shared", shape, problem.dtypes[element.name], note)
+        read = space.read(element)
+        for axis in axes:
+            if space.is_ragged(axis):
+                read = Where(space.at[axis] < problem.sizes[axis.name], read, S.Zero)
+        target = self.place(space.plan.binding.streamed, free_axes(element), body)
+        target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
+        return name
+
     def tile_in(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
         """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""
         key = Load(f"operand {dtype}", read)

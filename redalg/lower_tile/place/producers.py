@@ -17,7 +17,7 @@ from sympy import Expr, Integer, Mul, S, Symbol, expand_mul
 
 from redalg.decompose.cascade import Producer
 from redalg.expression import Axis, Element, Value, Where
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.combine.let import Fold
 from redalg.incremental.factors import group_factors
@@ -29,6 +29,9 @@ from redalg.lower_tile.place.space import I, J, Space, U
 from redalg.monoids import MONOIDS
 from redalg.strategies.rules.products import HOLDS
 from redalg.strategies.rules.tiles import round_up
+
+STEPS = 4
+"""Elements of an inner axis that a thread's loop takes at once: four numbers of a row are one load."""
 
 
 @final
@@ -72,7 +75,8 @@ class Inner:
     def _tile(self, space: Space, operands: Operands, body: list[Statement]) -> None:
         """Fold a tile: a product of two factors as a contraction, any other term one element after the other."""
         term = Mul(*self.fold.folding.factors)
-        sides = row_and_stream_factors(space, term) if self.fold.folding.kind == "sum" else None
+        is_product = self.fold.folding.kind == "sum" and not space.plan.is_serial
+        sides = row_and_stream_factors(space, term) if is_product else None
         if sides is None:
             self._serial(term, space, operands, body)
         else:
@@ -95,14 +99,30 @@ class Inner:
 
     def _serial(self, term: Expr, space: Space, operands: Operands, body: list[Statement]) -> None:
         """Append target[i, j] := [target[i, j]] ⊕_u term, one u after the other."""
-        inner, before = operands.stage(space, term, body), Load(self.target, I, J)
+        inner, before = operands.stage(space, term, body), Load(self.target, *operands.assembly.tile)
         after = MONOIDS[self.fold.folding.kind].combine(before, inner.read(term))
         if space.is_ragged(self.axis):
             after = Where(inner.at[self.axis] < space.problem.sizes[self.axis.name], after, before)
         if self.clear:
             body.append(Fill(self.target, self.fold.folding.identity))
         step = operands.assembly.stores((before, after))
-        body.append(Loop(U, Integer(space.start[self.axis][1]), 0, (step,), pipelined=False))
+        unrolled = STEPS if space.plan.is_serial else 1
+        body.append(Loop(U, Integer(space.start[self.axis][1]), 0, (step,), pipelined=False, unrolled=unrolled))
+
+
+def stage_sides(form: FusedForm, space: Space, operands: Operands, body: list[Statement]) -> Space:
+    """The space with the tiles of all that producers read; in those of rows, neighbouring lanes read neighbours."""
+    row = space.plan.binding.row
+    for producer in form.cascade.producers:
+        axis = producer.cascade.axis
+        inner, staged = along(space, axis, S.Zero, inner_length(space, axis)), {}
+        for element in sorted(elements_of(producer.definition), key=str):
+            part = inner.region(element)
+            if row is not None and part is not None and part[1] == (row, axis):
+                staged[element] = (operands.load_turned(inner, element, (axis, row), (U, I), body), (axis, row))
+        space = space.with_staged(staged)
+        space = space.with_staged(operands.stage(inner.with_staged(staged), producer.definition, body).staged)
+    return space
 
 
 def addable_producers(form: FusedForm, space: Space) -> dict[Value, Value]:
@@ -144,7 +164,10 @@ def only_added(value: Value, to: Value, form: FusedForm) -> bool:
 
 def inner_length(space: Space, axis: Axis) -> int:
     """The length of a producer's axis in a tile: all of it, padded to what matrix instructions take, or a part."""
-    whole = round_up(space.problem.sizes[axis.name], 16)
+    size = space.problem.sizes[axis.name]
+    if space.plan.is_serial:
+        return size
+    whole = round_up(size, 16)
     return min(space.plan.block_inner or whole, whole)
 
 

@@ -12,6 +12,7 @@ a term over rows and streamed elements, of tensors of which none has both axes, 
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from sympy import Expr, Integer, S
@@ -25,13 +26,17 @@ from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame
 from redalg.lower_tile.place.lines import Placer
+from redalg.lower_tile.place.producers import stage_sides
 from redalg.lower_tile.place.slots import Slots, allocate
-from redalg.lower_tile.place.space import I, J, Space, U
+from redalg.lower_tile.place.space import J, Space, U
 from redalg.lower_tile.place.step import Step, element_terms
 from redalg.strategies.plan import Plan
 
-TOGETHER = 4
-"""Elements of a tile whose terms are computed side by side: a thread waits for none of them alone."""
+PRODUCED = 8
+"""Elements of a tile whose producers' values a thread computes together: what it reads of its rows serves all."""
+TOGETHER, TOGETHER_WITH_COLUMNS = 4, 8
+"""Elements of a tile whose terms are computed side by side: a thread waits for none of them alone, and rescales sums
+once for all. Of rows of several columns, what it reads of these is one load for four."""
 
 
 def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[Slots, list[Statement]]:
@@ -40,24 +45,62 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     before, whole = list[Statement](), place.span
     step = Step(form, assembly, place.space, before)
     step.stage(form.cascade.domain, *element_terms(form), least=1)
+    step.space = stage_sides(form, step.space, step.operands, step.body)
     loads, step.body = step.body, []
-    step.scale(slots)
+    if not form.cascade.producers:
+        step.scale(slots)
+    together = together_of(assembly.plan)
     loops, start, in_groups = list[Statement](), S.Zero, has_groups(form)
-    if in_groups:
-        number = step.space.rest_of_tile(TOGETHER)
+    if form.cascade.producers:
+        loops.append(produced_groups(step, slots))
+    elif in_groups:
+        number = step.space.rest_of_tile(together)
         loops.append(groups(step, slots, number))
-        start = TOGETHER * number
-    if not (in_groups and divides_tiles(step.space)):
+        start = together * number
+    if not form.cascade.producers and not (in_groups and divides_tiles(step.space)):
         stop, elements = step.space.rest_of_tile(), one_by_one(step, slots)
-        loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=TOGETHER))
+        loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=together))
     loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *loops))
     return slots, [*whole.bound, *before, *body, loop]
 
 
-def one_by_one(step: Step, slots: Slots) -> tuple[Statement, ...]:
-    """The statements that take one element into the states."""
+def produced_groups(step: Step, slots: Slots) -> Loop:
+    """The loop over groups of elements: the producers' values of all side by side, then one element after another."""
+    single, number = step.space, Integer(step.space.plan.block_streamed // PRODUCED)
+    places = [at_group(single, PRODUCED, Integer(member)) for member in range(PRODUCED)]
+    produced, elements = list[list[Statement]](), list[Statement]()
+    for member, place in enumerate(places):
+        step.space, step.body = place, []
+        step.produce()
+        produced.append(step.body)
+        places[member] = step.space
+    step.scale(slots)
+    for step.space in places:
+        elements += one_by_one(step, slots, ends=step.ends)
+    step.space = single
+    return Loop(J, number, 0, (*side_by_side(produced), *elements), pipelined=False)
+
+
+def side_by_side(bodies: Sequence[Sequence[Statement]]) -> Iterator[Statement]:
+    """Yield the statements of several bodies that differ in what they store; loops of all are one."""
+    for statements in zip(*bodies, strict=True):
+        first = statements[0]
+        if isinstance(first, Loop):
+            inside = [one.body for one in statements if isinstance(one, Loop)]
+            yield replace(first, body=tuple(side_by_side(inside)))
+        else:
+            yield from statements
+
+
+def at_group(space: Space, size: int, member: Expr) -> Space:
+    """The place of a member of group j of the streamed elements."""
+    return replace(space, at={axis: at.xreplace({J: size * J + member}) for axis, at in space.at.items()})
+
+
+def one_by_one(step: Step, slots: Slots, *, ends: bool = False) -> tuple[Statement, ...]:
+    """The statements that take one element into the states (`ends`: which may lie beyond the end of the axis)."""
     state, step.body = slots.reads(), []
-    program = programs(step.form).of(lane_program, ends=False, full=False, steps=1).only(state)
+    program = programs(step.form).of(lane_program, ends=ends, full=False, steps=1).only(state)
     step.run(program, slots, tag_slots(state, FIRST), state)
     return tuple(step.body)
 
@@ -67,20 +110,27 @@ def has_groups(form: FusedForm) -> bool:
     return any(one.weight for one in form.accumulators) and not form.structures and not form.slot_pivots
 
 
+def together_of(plan: Plan) -> int:
+    """The number of a tile's elements that are taken side by side."""
+    return TOGETHER if plan.binding.column is None else TOGETHER_WITH_COLUMNS
+
+
 def divides_tiles(space: Space) -> bool:
     """Tell if every tile holds whole groups of elements."""
     size = space.problem.sizes[space.plan.binding.streamed.name]
-    return isinstance(size, int) and size % TOGETHER == space.plan.block_streamed % TOGETHER == 0
+    together = together_of(space.plan)
+    return isinstance(size, int) and size % together == space.plan.block_streamed % together == 0
 
 
 def groups(step: Step, slots: Slots, number: Expr) -> Loop:
     """The loop over groups of elements: their extrema, the sums about these, and then every element's terms."""
     form, assembly, state, single = step.form, step.assembly, slots.reads(), step.space
+    together = together_of(assembly.plan)
     sums = {one.value: state[one.value] for one in form.accumulators}
     extrema = {one.value: slots.loads[one.value] for one in form.extrema}
-    ahead = {value: assembly.new(f"{load.name}_ahead", I) for value, load in extrema.items()}
+    ahead = {value: assembly.new(f"{load.name}_ahead", *load.indices) for value, load in extrema.items()}
     reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
-    step.space = replace(single, at={axis: at.xreplace({J: TOGETHER * J + U}) for axis, at in single.at.items()})
+    step.space = at_group(single, together, U)
     written, step.body = programs(form), []
     search = written.of(lane_program, ends=False, full=False, steps=1).only(reads)
     step.run(search, slots, tag_slots(reads, FIRST), reads)
@@ -91,12 +141,22 @@ def groups(step: Step, slots: Slots, number: Expr) -> Loop:
     moves = Placer(written.of(move_program).only(sums), assembly, single, values).build(sums)
     body = (
         assembly.stores(*((ahead[value], load) for value, load in extrema.items())),
-        Loop(U, Integer(TOGETHER), 0, searches, pipelined=False, unrolled=TOGETHER),
+        Loop(U, Integer(together), 0, searches, pipelined=False, unrolled=together),
         *moves,
         assembly.stores(*((load, ahead[value]) for value, load in extrema.items())),
-        Loop(U, Integer(TOGETHER), 0, additions, pipelined=False, unrolled=TOGETHER),
+        Loop(U, Integer(together), 0, additions, pipelined=False, unrolled=together),
     )
     return Loop(J, number, 0, body, pipelined=False)
+
+
+def has_both(form: FusedForm, plan: Plan) -> bool:
+    """Tell if a form has producers and its tile two axes of rows."""
+    return bool(form.cascade.producers) and plan.binding.column is not None
+
+
+def has_no_groups(form: FusedForm, plan: Plan) -> bool:
+    """Tell if a form has producers and the plan tiles that are no whole groups of elements."""
+    return bool(form.cascade.producers) and plan.block_streamed % PRODUCED != 0
 
 
 def check_serial(form: FusedForm, plan: Plan) -> None:
@@ -104,7 +164,8 @@ def check_serial(form: FusedForm, plan: Plan) -> None:
     if not plan.is_serial:
         return
     for why, is_so in (
-        ("has products over other axes", bool(form.cascade.producers)),
+        ("has products over other axes beside rows of several columns", has_both(form, plan)),
+        (f"has products over other axes, of {PRODUCED} elements at a time", has_no_groups(form, plan)),
         ("ranks the elements that it selects", bool(form.places)),
         ("has a pivot that an element does not find", not form.is_serial),
     ):

@@ -76,7 +76,11 @@ def allocate(
     A state of states (not `of_data`) counts no NaN.
     """
     slots, body = Slots(ranked=tuple(ranked_structures(form, assembly.plan))), list[Statement]()
-    own, suffix, tail = (assembly.lane, "_lanes", ", by lane") if lanes else ((I,), "", "")
+    suffix, tail = ("_lanes", ", by lane") if lanes else ("", "")
+
+    def own(value: Value) -> tuple[Symbol, ...]:
+        is_wide = assembly.plan.binding.column in value.indices
+        return assembly.lane if lanes else assembly.row if is_wide else (I,)
 
     def add(load: Load, value: Value, empty: Expr) -> None:
         slots.loads[value] = load
@@ -84,24 +88,26 @@ def allocate(
 
     for extremum in form.extrema:
         name, note = f"{extremum.value.name}{suffix}", f"{extremum.monoid} {extremum.term}{tail}"
-        add(assembly.new(name, *own, note=note), extremum.value, extremum.monoid.identity)
+        add(assembly.new(name, *own(extremum.value), note=note), extremum.value, extremum.monoid.identity)
         if of_data and stands_alone(extremum, form):
-            slots.nan[extremum.value] = assembly.new(f"{extremum.value.name}_nan", *own, note=f"NaN met{tail}")
+            counter = f"{extremum.value.name}_nan"
+            slots.nan[extremum.value] = assembly.new(counter, *own(extremum.value), note=f"NaN met{tail}")
             body.append(Fill(slots.nan[extremum.value].name, S.Zero))
     for structure in slots.ranked:
         for value, load in best_loads(structure, assembly, problem).items():
             add(load, value, NO_ELEMENT)
     for pivot in form.slot_pivots:
         name, note = f"{pivot.value.name}{suffix}", f"pivot of {pivot.base}{tail}"
-        add(assembly.new(name, *own, note=note), pivot.value, S.NegativeInfinity)
+        add(assembly.new(name, *own(pivot.value), note=note), pivot.value, S.NegativeInfinity)
     for accumulator in form.accumulators:
         name, note = f"{accumulator.value.name}{suffix}", f"sum {accumulator.term}{tail}"
-        indices = own if lanes else indices_of(accumulator, assembly)
+        by_lane = lanes or assembly.plan.is_serial
+        indices = own(accumulator.value) if by_lane else indices_of(accumulator, assembly)
         add(assembly.new(name, *indices, note=note), accumulator.value, S.Zero)
     for structure in (one for one in form.structures if one not in slots.ranked):
         for value, identity in zip(structure.values, identities(structure), strict=True):
             dtype = integer_dtype(value, structure)
-            add(assembly.new(f"{value.name}{suffix}", *own, dtype=dtype), value, identity)
+            add(assembly.new(f"{value.name}{suffix}", *own(value), dtype=dtype), value, identity)
     return slots, body
 
 

@@ -112,8 +112,8 @@ class Step:
         return self.body
 
     def stage(self, *exprs: Basic, least: int = 2) -> None:
-        """Load the tiles of at least so many axes that expressions read, if the form has no producers."""
-        for expr in exprs if not self.form.cascade.producers else ():
+        """Load the tiles of at least so many axes that expressions read, if no producer fills shared memory."""
+        for expr in exprs if not self.form.cascade.producers or self.space.plan.is_serial else ():
             self.space = self.operands.stage(self.space, expr, self.body, least)
 
 

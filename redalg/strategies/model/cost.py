@@ -188,8 +188,9 @@ class Kernel:
 
     @cached_property
     def cells(self) -> int:
-        """The rows of a tile times its streamed elements."""
-        return self.plan.block_row * self.plan.block_streamed
+        """The rows of a tile times its streamed elements, and its columns if every row keeps a state of each."""
+        columns = self.plan.block_column if self.plan.is_serial else 1
+        return self.plan.block_row * self.plan.block_streamed * columns
 
     @cached_property
     def step_us(self) -> dict[str, float]:
@@ -270,7 +271,7 @@ class Kernel:
         columns = plan.block_column if plan.binding.contracted else 0
         numbers = plan.block_row * columns * self.work.wide + (1.5 * self.cells if plan.multiplies else 0)
         if plan.is_serial:
-            numbers += plan.block_row * (self.work.slots + len(self.work.reads))
+            numbers += plan.block_row * plan.block_column * (self.work.slots + len(self.work.reads))
         elif plan.level == "thread":
             numbers += self.cells * self.work.slots
         elif not plan.multiplies:

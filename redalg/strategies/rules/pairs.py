@@ -1,6 +1,8 @@
-"""Schedules of pairwise terms: of rows and streamed elements, from tensors of which none has both axes.
+"""Schedules of pairwise terms: of elements of different tensors, from tensors of which none has both.
 
-    F(x[i], y[j])     a thread keeps rows i in registers; the block's threads read one y[j] of a tile after another
+    F(x[i], y[j])           a thread keeps rows i in registers; all threads read one y[j] of a tile after another
+    F(Σ_d f(x[i,d], y[j,d]))   several y[j] side by side, so that what is read of x[i, d] serves all of them
+    F(x[c, k], y[k, i])     k streamed: a thread keeps rows i of several columns c; an x[c, k] serves all rows
 
 A tile is read once for all rows of a block, so that such terms cost their arithmetic. Rows of a block: several for each
 thread, so that what is computed for one waits for none, if blocks then still fill the GPU.
@@ -10,10 +12,16 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from itertools import product
+from math import prod
 
-from redalg.expression.contents import free_axes
+from sympy import Expr
+
+from redalg.expression import Axis
+from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.dtypes import DTYPES
+from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
-from redalg.strategies.binding import Binding
+from redalg.strategies.binding import Binding, with_column
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
@@ -25,35 +33,96 @@ THREADS, TILE, SHORT_TILE, LONG = 128, 256, 64, 4096
 """Threads of a block; elements of a tile, of a shorter one for axes below `LONG` elements (LANES.md, N-body)."""
 ROWS = (4, 2, 1)
 """Rows of a thread."""
-FEW_SLOTS = 8
-"""Slots of a row of which a thread holds four."""
+WIDE = ((256, 16), (128, 16), (128, 8), (128, 4), (128, 2))
+"""(rows, columns) of a block whose threads keep rows of several columns (H100: sums, maxima, sums of exponentials)."""
+WIDE_TILES = (32, 16, 64)
+"""Elements of its tiles; the rules take the first."""
+STATES = 32
+"""Slots of all rows of a thread, at most."""
+ROW_BYTES = 1 << 16
+"""Shared memory for what producers read of a block's rows, at most."""
 FULL = 4
 """Blocks on each multiprocessor that keep it busy."""
 
 
-def is_pairwise(form: FusedForm, problem: Problem, binding: Binding) -> bool:
-    """Tell if terms pair rows with streamed elements of other tensors, and rows fill the threads of a block."""
+def pairwise_binding(form: FusedForm, problem: Problem, binding: Binding) -> Binding | None:
+    """The binding of terms of elements of different tensors; None if terms are others, or rows too few for a block."""
     if binding.row is None or binding.column is not None or binding.packing is not None or not form.is_serial:
-        return False
-    if form.cascade.producers or form.places or any(output.carries for output in form.outputs):
-        return False
+        return None
+    if form.places or any(output.carries for output in form.outputs):
+        return None
+    if form.cascade.producers:
+        return binding if has_short_differences(form, problem, binding) else None
     axes = [free_axes(element) for element in form.cascade.elements()]
     streamed = [one for one in axes if binding.streamed in one]
-    apart = bool(streamed) and not any(binding.row in one for one in streamed)
-    has_rows = any(binding.row in one for one in axes)
-    return apart and has_rows and problem.sizes[binding.row.name] >= THREADS
+    if not streamed or problem.sizes[binding.row.name] < THREADS:
+        return None
+    if not any(binding.row in one for one in streamed):
+        return binding if any(binding.row in one for one in axes) else None
+    column = next((axis for axis in binding.grid if _are_apart(axis, binding.row, streamed)), None)
+    wide = column is not None and all({column, binding.row} <= set(output.axes) for output in form.outputs)
+    return with_column(binding, column) if column is not None and wide and problem.sizes[column.name] > 1 else None
+
+
+def has_short_differences(form: FusedForm, problem: Problem, binding: Binding) -> bool:
+    """Tell if producers reduce a term of rows and streamed elements, which is no product, over a short axis.
+
+    A block then holds all of the axis for its rows, and a thread computes several producers' values side by side.
+    """
+    if binding.contracted or binding.row is None or problem.sizes[binding.row.name] < THREADS:
+        return False
+    pair = {binding.row, binding.streamed}
+    terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
+    axes = [free_axes(element) for term in terms for element in elements_of(term)]
+    return (
+        all(binding.streamed in one.axes and not one.cascade.producers for one in form.cascade.producers)
+        and all(row_bytes(problem, axis) * THREADS <= ROW_BYTES for axis in binding.inner)
+        and not any(pair <= one for one in axes)
+        and any(binding.row in one for one in axes)
+        and not any(_is_product(term, binding.streamed) for term in terms)
+    )
+
+
+def row_bytes(problem: Problem, inner: Axis) -> int:
+    """The bytes of a row's inputs along a producer's axis."""
+    return max(DTYPES[problem.compute].bytes, 4) * problem.sizes[inner.name]
+
+
+def _is_product(term: Expr, streamed: Axis) -> bool:
+    """Tell if a term is a product of a factor with the streamed axis and one without."""
+    return sorted(streamed in free_axes(one) for one in group_factors(term, ())) == [False, True]
+
+
+def _are_apart(axis: Axis, row: Axis, streamed: list[frozenset[Axis]]) -> bool:
+    """Tell if streamed elements have an axis, others the rows, and none has both."""
+    return any(axis in one for one in streamed) and not any({axis, row} <= one for one in streamed)
 
 
 def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of pairwise terms: as many rows a thread as leave every multiprocessor its blocks."""
     length = max(1, problem.sizes[binding.streamed.name])
-    tile = TILE if length >= LONG else SHORT_TILE
-    choices = [rows for rows in ROWS if rows * len(form.slots) <= ROWS[0] * FEW_SLOTS] or [1]
-    for rows in choices:
-        grid = blocks(binding, problem, rows * THREADS, 1)
-        if grid * serial_segments(device, length, tile, grid) >= FULL * device.multiprocessors:
+    tile = WIDE_TILES[0] if binding.column is not None else TILE if length >= LONG else SHORT_TILE
+    full = FULL if binding.column is None else FULL // 2
+    slots = len(form.slots)
+    choices = [*block_tiles(binding, problem)]
+    if form.cascade.producers:
+        tile = SHORT_TILE
+        whole = sum(row_bytes(problem, axis) for axis in binding.inner)
+        choices = [one for one in choices if whole * one[0] <= ROW_BYTES] or choices[-1:]
+    for rows, columns in [one for one in choices if prod(one) * slots <= STATES * THREADS] or choices[-1:]:
+        grid = blocks(binding, problem, rows, columns)
+        if grid * serial_segments(device, binding, length, tile, grid) >= full * device.multiprocessors:
             break
-    return serial_schedule(device, binding, (rows, tile, THREADS), serial_stages(form, problem))
+    return serial_schedule(device, binding, (rows, columns, tile, THREADS), serial_stages(form, problem))
+
+
+def block_tiles(binding: Binding, problem: Problem) -> Iterator[tuple[int, int]]:
+    """Yield (rows, columns) of a block, of which less than half is beyond the ends of their axes; the smallest last."""
+    if binding.row is None or binding.column is None:
+        yield from ((rows * THREADS, 1) for rows in ROWS)
+        return
+    most = 2 * problem.sizes[binding.row.name], 2 * problem.sizes[binding.column.name]
+    yield from (one for one in WIDE if one == WIDE[-1] or (one[0] < most[0] and one[1] < most[1]))
 
 
 def serial_stages(form: FusedForm, problem: Problem) -> int:
@@ -61,15 +130,19 @@ def serial_stages(form: FusedForm, problem: Problem) -> int:
     return 1 if trims(form, problem) else 2
 
 
-def serial_schedule(device: DeviceSpec, binding: Binding, numbers: tuple[int, int, int], stages: int) -> Schedule:
-    """The schedule of (rows of a thread, elements of a tile, threads), whose loads run ahead in so many stages."""
-    rows, tile, threads = numbers
+def serial_schedule(device: DeviceSpec, binding: Binding, numbers: tuple[int, int, int, int], stages: int) -> Schedule:
+    """The schedule of (rows of a block, its columns, elements of a tile, threads), with so many stages of loads."""
+    rows, columns, tile, threads = numbers
     if binding.row is None:
         raise AssertionError("pairwise terms without rows")
     loops = lane_levels(Loop(binding.streamed.name, tile, stages), Lanes(binding.row.name, threads), "block")
-    return Schedule.of_levels((*grid_levels(binding, rows * threads, 1), *loops), binding, device)
+    return Schedule.of_levels((*grid_levels(binding, rows, columns), *loops), binding, device)
 
 
-def serial_tiles() -> Iterator[tuple[int, int, int]]:
-    """Yield (rows of a thread, elements of a tile, threads) of the search."""
-    yield from product(ROWS, (TILE, SHORT_TILE), (THREADS, 2 * THREADS))
+def serial_tiles(binding: Binding) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (rows of a block, its columns, elements of a tile, threads) of the search."""
+    if binding.column is not None:
+        yield from ((rows, columns, tile, THREADS) for (rows, columns), tile in product(WIDE, WIDE_TILES))
+        return
+    for rows, tile, threads in product(ROWS, (TILE, SHORT_TILE), (THREADS, 2 * THREADS)):
+        yield rows * threads, 1, tile, threads

@@ -49,9 +49,12 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
 
 LEAST_SEGMENT, RESIDENT = 4096, 4
 """Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
-TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, SERIAL_BLOCKS = 4, 2, 64, 8
-"""Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most; blocks of pairs on a
-multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16)."""
+TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS = 4, 2, 64
+"""Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most."""
+SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
+"""Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
+a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
+in 2 parts take 1.12, k-means in 2 parts 1.05)."""
 LEAST_BYTES = 1 << 16
 """Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
 
@@ -60,7 +63,7 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     """The number of parts of a row, if its lanes need nothing of each other until its end."""
     length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
     if plan.is_serial:
-        return serial_segments(plan.device, length, plan.block_streamed, grid)
+        return serial_segments(plan.device, plan.binding, length, plan.block_streamed, grid)
     if plan.along_rows:  # every tile is short, and a part needs few of them
         return power_within(min(2 * chips // grid, length // (TILES_OF_COLUMNS * plan.block_streamed), MOST_PARTS))
     if grid > chips:
@@ -72,9 +75,11 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     return power_within(min(RESIDENT * chips // grid, most, MOST_PARTS))
 
 
-def serial_segments(device: DeviceSpec, length: int, tile: int, grid: int) -> int:
+def serial_segments(device: DeviceSpec, binding: Binding, length: int, tile: int, grid: int) -> int:
     """The number of parts of an axis that threads stream one element after another: several blocks hide its waits."""
-    wanted = -(-SERIAL_BLOCKS * device.multiprocessors // grid)
+    alone = binding.column is None and not binding.inner
+    resident = SERIAL_BLOCKS if alone else FEW_SERIAL_BLOCKS
+    wanted = -(-resident * device.multiprocessors // grid)
     return power_within(min(power_of_two(wanted), length // (TILES_OF_PAIRS * tile), MOST_PARTS))
 
 

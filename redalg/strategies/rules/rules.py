@@ -23,7 +23,7 @@ from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import Lanes, Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
-from redalg.strategies.rules.pairs import is_pairwise, pairs_rule
+from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
 from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, trims
@@ -42,7 +42,8 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     binding = bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.all_sizes(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
-    rule = contraction_rule if multiplies else rows_rule
+    in_pairs = device.target != "c" and pairwise_binding(form, problem, binding) is not None
+    rule = contraction_rule if multiplies and not in_pairs else rows_rule
     schedule = with_parts(rule(form, problem, device, binding), form, problem)
     numbers_of(schedule).verify()
     return schedule
@@ -273,8 +274,8 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return row_schedule(device, binding, (min(4, rows), min(128, round_up(length, 1))), 1, level)
     if form.places:
         return ranked_rule(problem, device, binding)
-    if is_pairwise(form, problem, binding):
-        return pairs_rule(form, problem, device, binding)
+    if (pairwise := pairwise_binding(form, problem, binding)) is not None:
+        return pairs_rule(form, problem, device, pairwise)
     if lies_in_columns(form, problem, binding):
         return columns_rule(form, problem, device, binding)
     if form.structures:

@@ -40,7 +40,7 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
-from redalg.strategies.rules.pairs import is_pairwise, serial_schedule, serial_stages, serial_tiles
+from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
 from redalg.strategies.rules.rules import choose, has_aligned_rows, lies_in_columns, tensor_cores, vector
 from redalg.strategies.rules.tiles import round_up, trims
@@ -207,7 +207,7 @@ class Space:
     @property
     def multiplies(self) -> bool:
         """True if any tile is a matrix product."""
-        return bool(self.binding.contracted or self.form.cascade.producers)
+        return bool(self.binding.contracted or self.form.cascade.producers) and self.pairwise is None
 
     def admits(self, schedule: Schedule) -> bool:
         """Tell if a schedule, of other sizes perhaps, is one of this space: the same rules, applied to one."""
@@ -221,9 +221,9 @@ class Space:
         if not self.multiplies:
             tile = (plan.level, plan.block_row, plan.block_streamed)
             length = max(1, self.extent(self.binding.streamed))
-            if self.is_pairwise:
-                rows = plan.block_row // plan.threads
-                return plan.is_serial and (rows, plan.block_streamed, plan.threads) in serial_tiles()
+            if self.pairwise is not None:
+                numbers = plan.block_row, plan.block_column, plan.block_streamed, plan.threads
+                return plan.is_serial and numbers in serial_tiles(self.pairwise)
             if self.in_columns:
                 return plan.along_rows and tile[1:] in column_tiles(plan.threads)
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
@@ -234,7 +234,7 @@ class Space:
 
     def schedule_of_levels(self, levels: tuple[Level, ...]) -> Schedule:
         """The schedule of levels that make one."""
-        return Schedule.of_levels(levels, self.binding, self.device)
+        return Schedule.of_levels(levels, self.pairwise or self.binding, self.device)
 
     def tile_schedules(self, merges: Collection[str] = MERGES) -> Iterator[Schedule]:
         """Yield schedules of every tile, with every number of parts."""
@@ -315,9 +315,9 @@ class Space:
         return suits_warps(plan, self.form) and fits_registers(plan, self.form)
 
     @cached_property
-    def is_pairwise(self) -> bool:
-        """True if terms pair rows with streamed elements of other tensors."""
-        return is_pairwise(self.form, self.problem, self.binding)
+    def pairwise(self) -> Binding | None:
+        """The binding of pairwise terms on a GPU; None if terms are others."""
+        return None if self.device.target == "c" else pairwise_binding(self.form, self.problem, self.binding)
 
     @cached_property
     def in_columns(self) -> bool:
@@ -330,10 +330,10 @@ class Space:
             return
         length = max(1, self.extent(self.binding.streamed))
         wide, streamed = vector(self.problem), self.binding.streamed.name
-        if self.is_pairwise:
+        if self.pairwise is not None:
             stages = serial_stages(self.form, self.problem)
-            for numbers in serial_tiles():
-                levels = serial_schedule(self.device, self.binding, numbers, stages).levels
+            for numbers in serial_tiles(self.pairwise):
+                levels = serial_schedule(self.device, self.pairwise, numbers, stages).levels
                 yield levels[:-2], levels[-2:]
             return
         if self.in_columns:
