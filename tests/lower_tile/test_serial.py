@@ -257,7 +257,6 @@ def test_a_schedule_is_kept_in_files() -> None:
 @pytest.mark.parametrize(
     ("expr", "why"),
     [
-        (ra.sum(exp(-ra.sum((X[i, D] - Y[j, D]) ** 2, D)) * w, j), "products over other axes"),
         (ra.sum((P - ra.sum(P * R, j) / ra.sum(R * R, j) * R) ** 2, j), "a pivot that an element does not find"),
         (ra.topk(SQUARE, j, M)[0], "ranks the elements"),
     ],

@@ -139,6 +139,13 @@ def test_every_schedule_that_is_listed_builds() -> None:
     assert numbers_of(form.lower("H200", **given, plan=listed[-1]).plan).is_serial
 
 
+def test_producers_are_for_one_axis_of_rows() -> None:
+    form = ra.fuse(ra.min(ra.sum(Abs(ra.tensor("g[b,i,d]") - C), d), j), axes="b i")
+    plan = Schedule(Grid("b", 2), Grid("i", 8), Loop("j", 16), Lanes("i", 1))
+    with pytest.raises(PlanError, match="beside rows of several columns"):
+        form.lower("c", {"b": 4, "i": 8, "j": 16, "d": 5}, "float32", plan=plan)
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", FORMS)
 @pytest.mark.parametrize("size", [(300, 101, 64), (1000, 777, 17), (129, 64, 128)])

@@ -377,6 +377,7 @@ BOUNDED = "tests/incremental/test_bounded_weights.py::test_a_weight_of_known_sig
 WIDER = f"{FORMS}::test_stages_and_sums_keep_their_meaning_under_any_plan"
 WHOLE = "tests/incremental/test_whole.py::test_any_spelling_keeps_its_digits"
 RATIOS = "tests/incremental/test_ratios.py::test_what_a_ratio_exceeds_1_by_keeps_its_digits"
+FOUND = "tests/surface/test_found_by_fuzz.py"
 ELSEWHERE = {
     "⊕_n ⊕_c f(n, c)": "tests/incremental/test_coalesce.py::test_the_program_equals_the_definition",
     "x[b, ⌊p / |c|⌋, p mod |c|]": "tests/incremental/test_coalesce.py::test_axes_side_by_side_are_one_dimension",
@@ -389,8 +390,7 @@ ELSEWHERE = {
     "Σ_k f(x, p), p = ⊕_m g(y)": WIDER,
     "Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …": WIDER,
     "Σ_k s·r, s and r computed": WIDER,
-    "out = Σ_j f(d[j]), d reduced": WIDER,
-    "out[k] = f(x[k], Σ_j d[j])": WIDER,
+    **dict.fromkeys(("out = Σ_j f(d[j]), d reduced", "out[k] = f(x[k], Σ_j d[j])"), WIDER),
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/runtime/test_scaled.py::test_it_is_the_product",
     "Σ_i f(x[i,k], s), s[i] = Σ_j g": f"{FORMS}::test_what_every_row_would_reduce_again_is_made_ahead",
     "x[i, j] = f(g); y[i, j] = h(g)": "tests/lower_tile/test_subexpressions.py::test_a_name_in_a_loop_changes_nothing",
@@ -401,10 +401,10 @@ ELSEWHERE = {
     **dict.fromkeys(("Σ_j f(Σ_d g(x[i, d], y[j, d]))", "out[i, e] = Σ_j f(x[i, e], y[j])"), VECTORS),
     "out = exp(q·m)·a, a = Σ exp(q·(u − m))·f, m = max u": BOUNDED,
     **dict.fromkeys(("Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k f(q,k)·g(k,e)", "out, out' of one loop"), WIDER),
-    "t·(E[u]^q·Π f^p)^k": WHOLE,
-    "f·(Q/n − S²/n²)": WHOLE,
-    "n·Q/S² − 1": RATIOS,
-    "log Q − 2·log S": RATIOS,
+    **dict.fromkeys(("t·(E[u]^q·Π f^p)^k", "f·(Q/n − S²/n²)"), WHOLE),
+    **dict.fromkeys(("n·Q/S² − 1", "log Q − 2·log S"), RATIOS),
+    "Σ where(c, f, 0)·g": f"{FOUND}::test_a_choice_beside_a_factor_hides_its_own_branch_alone",
+    "Σ exp(t + s − max(t + s))": f"{FOUND}::test_what_cancels_in_an_exponent_shows_where_it_is_not_finite",
 }
 
 

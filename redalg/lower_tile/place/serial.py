@@ -6,6 +6,11 @@ Sums that are rescaled with a running maximum take several elements at a time, s
 
     for four elements of the tile: m'[i] = max(m'[i], u(i, j));  state[i] about m'[i];  for each: state[i] += term(i, j)
 
+Two axes of rows, e and i, have a state for each pair: what is read of x[e, j] serves all i, and y[j, i] all e.
+Producers s(i, j) = ⊕_u f(x[i, u], y[j, u]) are computed for a group of elements first:
+
+    for eight elements of the tile: s_0[i], …, s_7[i] by one loop over u;  for each: state[i] = combine(state[i], …)
+
 Nothing is merged, and all threads read one element of the tile at a time, which is a broadcast from shared memory. So
 a term over rows and streamed elements, of tensors of which none has both axes, costs its arithmetic alone.
 """
