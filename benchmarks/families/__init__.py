@@ -5,16 +5,16 @@ from benchmarks.families.chains import Chains
 from benchmarks.families.mha import MHA
 from benchmarks.families.mla import Mla
 from benchmarks.families.moe import Moe
-from benchmarks.families.pairs import Pairs
+from benchmarks.families.pairs import PAIRS
 from benchmarks.families.quant import Quant
 from benchmarks.families.rows import Rows
-from benchmarks.families.semirings import Semirings
+from benchmarks.families.semirings import SEMIRINGS
 from benchmarks.families.statistics import Inertia, Variance
 from benchmarks.families.uses import USES
 from benchmarks.family import Family
 
 ALL: tuple[Family, ...] = (
-    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), Pairs(), Semirings(), Chains(), SMALL, USES,
+    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Chains(), SMALL, USES,
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
 UNFITTED = frozenset({"pairs", "semirings"})

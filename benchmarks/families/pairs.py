@@ -3,9 +3,10 @@
 A row is named after its operation, which is its use, its targets and its sources: `forces-20000x20000`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from functools import cache
-from typing import Any, final
+from typing import Any
 
 import torch
 from sympy import Expr, Rational, exp
@@ -83,27 +84,48 @@ def derived(operation: str) -> Any:
     return ra.fuse(expr, axes=axes)
 
 
-@final
-class Pairs(Family):
-    """Operations on all pairs of targets and sources."""
+@dataclass(frozen=True)
+class OfPairs(Family):
+    """Operations whose definition stores a number for every pair: their results are checked at some rows of x.
 
-    name, title = "pairs", "sums over pairs of points in space beside eager PyTorch and torch.compile"
+    Attributes:
+        name, title: as of a family.
+        sizes, small: operation -> the sizes of its rows on a GPU; those on a CPU.
+        row_of: the row of an operation and its sizes.
+        derived: operation -> the operation, derived.
+        written: operation -> the operation in PyTorch.
+        checked: how many rows are checked.
+    """
+
+    name: str
+    title: str
+    sizes: Mapping[str, tuple[tuple[int, ...], ...]]
+    small: tuple[tuple[int, ...], ...]
+    row_of: Callable[..., Row]
+    derived: Callable[[str], Any]
+    written: Mapping[str, Callable[..., torch.Tensor]]
+    checked: int
 
     def rows(self, device: torch.device) -> tuple[Row, ...]:
-        small = device.type != "cuda"
-        return tuple(row(use, *size) for use, sizes in SIZES.items() for size in (SMALL if small else sizes))
+        on_gpu = device.type == "cuda"
+        return tuple(self.row_of(use, *size) for use, sizes in self.sizes.items()
+                     for size in (sizes if on_gpu else self.small))  # fmt: skip
 
     def fused(self, row: Row) -> Any:
-        return derived(row.use)
+        return self.derived(row.use)
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        return eager_and_compiled(PEERS[row.use], device)
+        return eager_and_compiled(self.written[row.use], device)
 
     def tolerance(self, row: Row) -> float:
         return TOLERANCE
 
     def error(self, row: Row, out: Any, inputs: Tensors) -> float:
-        """The error at some targets: the definition stores a number for every pair."""
-        [result], chosen = outputs(out), picks(row.sizes["i"], CHECKED)
+        """The error at some rows."""
+        [result], chosen = outputs(out), picks(row.sizes["i"], self.checked)
         reference = self.fused(row).reference(**{**inputs, "x": inputs["x"][chosen]})
         return relative_error(result[chosen], reference)
+
+
+PAIRS = OfPairs("pairs", "sums over pairs of points in space beside eager PyTorch and torch.compile", SIZES, SMALL, row,
+                derived, PEERS, CHECKED)  # fmt: skip

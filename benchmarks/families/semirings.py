@@ -5,13 +5,14 @@ A row is named after its operation, its rows, its columns and what it sums over:
 
 from collections.abc import Callable
 from functools import cache
-from typing import Any, final
+from typing import Any
 
 import torch
 from sympy import Abs, Expr
 
 import redalg as ra
-from benchmarks.family import Contestant, Family, Row, Tensors, eager_and_compiled, outputs, picks, relative_error
+from benchmarks.families.pairs import OfPairs
+from benchmarks.family import Row
 
 SIZES = {
     "log_product": ((512, 1024, 1024), (4096, 512, 512)),
@@ -19,8 +20,8 @@ SIZES = {
     "distances": ((2048, 2048, 256),),
 }
 SMALL = ((30, 130, 70),)
-TOLERANCE, CHECKED = 5e-6, 64
-"""Of relative errors; rows whose results are checked."""
+CHECKED = 64
+"""Rows whose results are checked."""
 i, j, k = ra.axes("i j k")
 x, y, z = ra.tensors("x[i,k] y[k,j] z[j,k]")
 EXPRESSIONS: dict[str, Expr] = {
@@ -49,27 +50,5 @@ def row(operation: str, rows: int, columns: int, length: int) -> Row:
                dict.fromkeys(shapes, "float32"), out_bytes=4 * rows * columns, use=operation)  # fmt: skip
 
 
-@final
-class Semirings(Family):
-    """Products of matrices over other semirings."""
-
-    name, title = "semirings", "products over other semirings beside eager PyTorch and torch.compile"
-
-    def rows(self, device: torch.device) -> tuple[Row, ...]:
-        small = device.type != "cuda"
-        return tuple(row(use, *size) for use, sizes in SIZES.items() for size in (SMALL if small else sizes))
-
-    def fused(self, row: Row) -> Any:
-        return derived(row.use)
-
-    def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        return eager_and_compiled(PEERS[row.use], device)
-
-    def tolerance(self, row: Row) -> float:
-        return TOLERANCE
-
-    def error(self, row: Row, out: Any, inputs: Tensors) -> float:
-        """The error at some rows: the definition stores a number for every product."""
-        [result], chosen = outputs(out), picks(row.sizes["i"], CHECKED)
-        reference = self.fused(row).reference(**{**inputs, "x": inputs["x"][chosen]})
-        return relative_error(result[chosen], reference)
+TITLE = "products over other semirings beside eager PyTorch and torch.compile"
+SEMIRINGS = OfPairs("semirings", TITLE, SIZES, SMALL, row, derived, PEERS, CHECKED)

@@ -104,11 +104,7 @@ class Operands:
         shape = shape if len(shape) == len(indices) else [space.plan.block_row, *shape]
         name = self.assembly.buffer("operand", "shared", shape, dtype)
         read = inner.read(expr) if live is S.true else Where(inner.read(live), inner.read(expr), S.Zero)
-        for axis in axes:
-            if space.is_ragged(axis):
-                read = Where(inner.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
-        target = self.place(space.plan.binding.streamed, free_axes(expr), body)
-        target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
+        self._fill(name, space, read, (axes, indices), self.place(space.plan.binding.streamed, free_axes(expr), body))
         return name
 
     def load_turned(
@@ -119,13 +115,21 @@ class Operands:
         shape, problem = [space.start[axis][1] for axis in axes], space.problem
         note = ", ".join(map(str, axes))
         name = self.assembly.buffer(f"{element.name}_tile", "shared", shape, problem.dtypes[element.name], note)
-        read = space.read(element)
+        target = self.place(space.plan.binding.streamed, free_axes(element), body)
+        self._fill(name, space, space.read(element), (axes, indices), target)
+        return name
+
+    def _fill(
+        self, name: str, space: Space, read: Expr, place: tuple[tuple[Axis, ...], tuple[Symbol, ...]],
+        target: list[Statement],
+    ) -> None:  # fmt: skip
+        """Append tile := read, at the place (axes, indices); 0 beyond the ends of the axes."""
+        axes, indices = place
         for axis in axes:
             if space.is_ragged(axis):
-                read = Where(space.at[axis] < problem.sizes[axis.name], read, S.Zero)
-        target = self.place(space.plan.binding.streamed, free_axes(element), body)
-        target.append(Parallel(tuple(zip(indices, shape, strict=True)), (Store(name, indices, read),)))
-        return name
+                read = Where(space.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
+        extents = tuple(zip(indices, self.assembly.shape(name), strict=True))
+        target.append(Parallel(extents, (Store(name, indices, read),)))
 
     def tile_in(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
         """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""

@@ -52,21 +52,23 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     step.stage(form.cascade.domain, *element_terms(form), least=1)
     step.space = stage_sides(form, step.space, step.operands, step.body)
     loads, step.body = step.body, []
-    if not form.cascade.producers:
-        step.scale(slots)
-    together = together_of(assembly.plan)
-    loops, start, in_groups = list[Statement](), S.Zero, has_groups(form)
-    if form.cascade.producers:
-        loops.append(produced_groups(step, slots))
-    elif in_groups:
+    loops = [produced_groups(step, slots)] if form.cascade.producers else element_loops(step, slots)
+    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *loops))
+    return slots, [*whole.bound, *before, *body, loop]
+
+
+def element_loops(step: Step, slots: Slots) -> list[Loop]:
+    """The loops over a tile's elements: over groups, if sums are rescaled, then over those that no group holds."""
+    step.scale(slots)
+    together, loops, start = together_of(step.space.plan), list[Loop](), S.Zero
+    if in_groups := has_groups(step.form):
         number = step.space.rest_of_tile(together)
         loops.append(groups(step, slots, number))
         start = together * number
-    if not form.cascade.producers and not (in_groups and divides_tiles(step.space)):
+    if not (in_groups and divides_tiles(step.space)):
         stop, elements = step.space.rest_of_tile(), one_by_one(step, slots)
         loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=together))
-    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *loops))
-    return slots, [*whole.bound, *before, *body, loop]
+    return loops
 
 
 def produced_groups(step: Step, slots: Slots) -> Loop:

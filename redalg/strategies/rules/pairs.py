@@ -45,11 +45,14 @@ FULL = 4
 """Blocks on each multiprocessor that keep it busy."""
 
 
-def pairwise_binding(form: FusedForm, problem: Problem, binding: Binding) -> Binding | None:
-    """The binding of terms of elements of different tensors; None if terms are others, or rows too few for a block."""
+def pairwise_binding(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Binding | None:
+    """The binding of terms of elements of different tensors; None if terms are others, or rows too few for a block.
+
+    On the C target there is none, since a thread has no others beside it.
+    """
     if binding.row is None or binding.column is not None or binding.packing is not None or not form.is_serial:
         return None
-    if form.places or any(output.carries for output in form.outputs):
+    if device.target == "c" or form.places or any(output.carries for output in form.outputs):
         return None
     if form.cascade.producers:
         return binding if has_short_differences(form, problem, binding) else None

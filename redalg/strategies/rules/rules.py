@@ -42,9 +42,9 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     binding = bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.all_sizes(problem.sizes))
     multiplies = binding.contracted or form.cascade.producers
-    in_pairs = device.target != "c" and pairwise_binding(form, problem, binding) is not None
-    rule = contraction_rule if multiplies and not in_pairs else rows_rule
-    schedule = with_parts(rule(form, problem, device, binding), form, problem)
+    pairwise = pairwise_binding(form, problem, device, binding)
+    rule = pairs_rule if pairwise is not None else contraction_rule if multiplies else rows_rule
+    schedule = with_parts(rule(form, problem, device, pairwise or binding), form, problem)
     numbers_of(schedule).verify()
     return schedule
 
@@ -274,8 +274,6 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return row_schedule(device, binding, (min(4, rows), min(128, round_up(length, 1))), 1, level)
     if form.places:
         return ranked_rule(problem, device, binding)
-    if (pairwise := pairwise_binding(form, problem, binding)) is not None:
-        return pairs_rule(form, problem, device, pairwise)
     if lies_in_columns(form, problem, binding):
         return columns_rule(form, problem, device, binding)
     if form.structures:

@@ -316,8 +316,8 @@ class Space:
 
     @cached_property
     def pairwise(self) -> Binding | None:
-        """The binding of pairwise terms on a GPU; None if terms are others."""
-        return None if self.device.target == "c" else pairwise_binding(self.form, self.problem, self.binding)
+        """The binding of pairwise terms; None if terms are others."""
+        return pairwise_binding(self.form, self.problem, self.device, self.binding)
 
     @cached_property
     def in_columns(self) -> bool:
