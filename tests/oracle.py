@@ -17,6 +17,7 @@ of a sum with a term −∞ is 0; under a sum it hides what varies along its axe
 0 is 0."""
 
 from collections.abc import Callable, Mapping
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -141,6 +142,23 @@ class Oracle:
             ranges = ranges + high - low
         return ranges
 
+    def reach(self, node: Basic) -> np.ndarray:
+        """The size of the terms of a polynomial in sums u(x) + v(d), each of these taken about a pivot in the data."""
+        if isinstance(node, Pow) and node.exp.is_Integer and node.exp > 0 and self.is_mixed(node.base):
+            return self.reach(node.base) ** int(node.exp)
+        if isinstance(node, Mul) and self.is_mixed(node):
+            return np.abs(self.product([one for one in node.args if not self.is_mixed(one)])[0]) * prod(
+                self.reach(one) for one in node.args if self.is_mixed(one))  # fmt: skip
+        if isinstance(node, Add) and any(isinstance(one, Mul | Pow) and self.is_mixed(one) for one in node.args):
+            return sum((self.reach(one) for one in node.args), np.zeros(1))
+        value, _ = self(node)
+        return np.abs(value) + self.spread(node, value)
+
+    def is_mixed(self, node: Basic) -> bool:
+        """Whether an expression holds both a reduction and elements along its axis."""
+        bound = {axis for one in node.atoms(Reduce) for axis in one.bound}
+        return bool(bound & node.free_symbols)
+
     def mul(self, node: Mul) -> Pair:
         masks = [one for one in node.args if is_mask(one)]
         varying = [one for one in node.args if one not in masks and self.varies(one)]
@@ -175,7 +193,7 @@ class Oracle:
         exponent, _ = self(node.exp)
         value = np.where((base < 0) & (exponent != np.floor(exponent)), np.nan, base**exponent)  # (−∞)^½ is no number
         if node.exp.is_Integer and node.exp > 1:  # expanded about a pivot inside the data
-            reach = np.abs(base) + self.spread(node.base, base)
+            reach = self.reach(node.base)
             error = bound + reach  # squared too, where base and pivot are 0 and only rounding is left of them
             return value, finite(exponent * (reach + ROUNDOFF * error) ** (exponent - 1) * error)
         error = finite(np.abs(exponent * base ** (exponent - 1)) * bound)

@@ -101,8 +101,8 @@ def report(executions: Executions) -> Iterator[str]:
     made = executions.document()
     yield f"{made['executions']} executions of {made['cascades']} cascades; left aside: {made['left_aside']}"
     yield f"findings: {made['findings'] or 'none'}"
-    shown = Counter[tuple[str, str]]()
-    for finding in executions.findings:
+    shown, cases = Counter[tuple[str, str]](), {(one.kind, one.data): one for one in reversed(executions.findings)}
+    for finding in reversed(cases.values()):  # one way of each set of data
         about = finding.kind, pattern(finding.said) if finding.kind == "raw error" else finding.data.kind
         shown[about] += 1
         if shown[about] <= SHOWN:

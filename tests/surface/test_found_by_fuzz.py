@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Expr, Rational, exp, tanh
+from sympy import Abs, Expr, Rational, cosh, exp, sinh, tanh
 
 import redalg as ra
 from redalg.errors import InputError
@@ -74,3 +74,24 @@ def test_a_factor_that_cancels_at_no_pivot_lends_its_axes() -> None:
     form, data = ra.fuse(ra.sum((n.extent + 1 / x) * x, n), axes="b"), np.arange(1.0, 11).reshape(2, 5)
     pieces = [form.leaf({"x": data[:, first:stop]}, start={"n": first}) for first, stop in ((0, 2), (2, 5))]
     np.testing.assert_allclose(form.finish(form.merge(*pieces)), form.reference(x=data))
+
+
+@pytest.mark.parametrize("offset", [-10, 0, 10])
+@pytest.mark.parametrize("generator", [cosh, sinh], ids=str)
+def test_a_variance_of_two_exponentials_keeps_its_digits(generator: type[Expr], offset: int) -> None:
+    """Both are kept whole, though their product is 1 and varies along no axis."""
+    values = generator(x - ra.max(W, n))
+    form = ra.fuse(ra.sum((values - ra.sum(values, n) / n.extent) ** 2, n), axes="b")
+    data = {"x": DATA * 1e-3 + offset, "w": torch.ones(3, 10)}
+    wanted = torch.as_tensor(form.reference(**{name: one.double() for name, one in data.items()}))
+    torch.testing.assert_close(torch.as_tensor(form(**data)).double(), wanted, rtol=1e-3, atol=0)
+    equal = {"x": torch.full((3, 10), 0.3, dtype=torch.float64), "w": torch.ones(3, 10, dtype=torch.float64)}
+    assert torch.as_tensor(form(**equal)).abs().max() < 1e-30
+
+
+def test_what_stands_beside_a_number_of_elements_is_not_centred() -> None:
+    """A pivot shared with Σ v·w would lose what the outlier of w, where v is 0, has shifted."""
+    v = ra.tensor("v[n]")
+    form = ra.fuse(ra.sum(v * W * ra.sum(n.extent + W, n), n), axes="b")
+    data = {"w": np.array([[1.0, 1e12], [3.0, 2.0]]), "v": np.array([0.1, 0.0])}
+    np.testing.assert_allclose(form(**data), form.reference(**data), rtol=1e-15)

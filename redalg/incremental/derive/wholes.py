@@ -121,7 +121,7 @@ class Support:
 
     def axes(self, monomial: Monomial) -> AbstractSet[Axis]:
         """The axes along which a monomial varies."""
-        return free_axes(self.atoms.expr(monomial))
+        return {axis for atom, _ in monomial for axis in free_axes(self.atoms.list[atom].base)}
 
     @cached_property
     def quotients(self) -> tuple[Monomial, ...]:
