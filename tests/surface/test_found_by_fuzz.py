@@ -89,9 +89,22 @@ def test_a_variance_of_two_exponentials_keeps_its_digits(generator: type[Expr], 
     assert torch.as_tensor(form(**equal)).abs().max() < 1e-30
 
 
-def test_what_stands_beside_a_number_of_elements_is_not_centred() -> None:
+@pytest.mark.parametrize("beside", [n.extent, ra.sum(x, n)], ids=["a number of elements", "a sum"])
+def test_a_sum_without_weights_is_not_centred(beside: Expr) -> None:
     """A pivot shared with Σ v·w would lose what the outlier of w, where v is 0, has shifted."""
     v = ra.tensor("v[n]")
-    form = ra.fuse(ra.sum(v * W * ra.sum(n.extent + W, n), n), axes="b")
-    data = {"w": np.array([[1.0, 1e12], [3.0, 2.0]]), "v": np.array([0.1, 0.0])}
-    np.testing.assert_allclose(form(**data), form.reference(**data), rtol=1e-15)
+    form = ra.fuse(ra.sum(v * W * ra.sum(beside + W, n), n), axes="b")
+    data = {"w": np.array([[1.0, 1e12], [3.0, 2.0]]), "v": np.array([0.1, 0.0]), "x": np.array([[1.0, 2], [3, 4]])}
+    given = {name: data[name] for name in form.cascade.inputs()}
+    np.testing.assert_allclose(form(**given), form.reference(**given), rtol=1e-15)
+
+
+def test_two_wholes_lend_their_axes() -> None:
+    """exp(u)·(exp(−u) − slope·exp(u)) varies with the rows of a condition, though the product of both does not."""
+    c = ra.tensor("c[n]")
+    form = ra.fuse(ra.sum(cosh(ra.max(c, n) + ra.where(b < 1, c, 0)) ** 2, n), axes="b")
+    data, sizes = np.linspace(-1, 1, 5), {"b": 3, "n": 5}
+    pieces = [
+        form.leaf({"c": data[first:stop]}, start={"n": first}, extents={"b": 3}) for first, stop in ((0, 2), (2, 5))
+    ]
+    np.testing.assert_allclose(form.finish(form.merge(*pieces)), form.reference(c=data, sizes=sizes))

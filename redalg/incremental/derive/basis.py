@@ -196,7 +196,8 @@ class Pool:
         """The axes of a basis function, with those of the domain that it is summed over."""
         function = self.functions[number]
         exprs = [self.atoms.list[atom].base for atom, _ in function.grade] + [*map(self.atoms.expr, function.vector)]
-        moved = {atom for monomial in function.vector for atom, _ in monomial if atom in self.pivoted}
+        moving = {*self.pivoted, *self.wholes, *(y for y, _ in self.slopes)}
+        moved = {atom for monomial in function.vector for atom, _ in monomial if atom in moving}
         exprs += [self.atoms.list[atom].base for atom in moved]  # w·(1/w − c) varies with w, though w·(1/w) does not
         return {axis for one in (domain, *exprs) for axis in free_axes(one)}
 

@@ -75,7 +75,7 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
         own = list(_user_centres(separation, separator))
         for place, (atom, v) in enumerate([*own, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
-            needed = atom not in centres and not _adds_counts(polynomial, v, separator)
+            needed = atom not in centres and not _is_unweighted(polynomial)
             other = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if needed else None
             most = len(polynomial) if centres and place < len(own) else len(polynomial) - 1
             if other is not None and not _written_reciprocals(v, polynomial) and place >= len(own):
@@ -193,10 +193,9 @@ def is_count(expr: Expr, separator: Separator) -> bool:
     return separator.facts.get(expr, ("", None))[1] is S.One
 
 
-def _adds_counts(polynomial: Polynomial, v: Polynomial, separator: Separator) -> bool:
-    """Tell if a term is X − v, v a number of elements: data is no nearer to v than to 0, and no pivot helps."""
-    plain = all(sum(power for _, power in x) <= 1 for x, _ in polynomial)
-    return plain and all(is_count(separator.atoms.list[number].base, separator) for _, d in v for number, _ in d)
+def _is_unweighted(polynomial: Polynomial) -> bool:
+    """Tell if a term is Σ a·X + v: Σ X and the number of elements give its sum, and a pivot saves no digit of it."""
+    return all(not x or (len(x) == 1 and x[0][1] == 1) for x, _ in polynomial)
 
 
 def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:
