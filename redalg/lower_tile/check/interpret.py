@@ -40,6 +40,7 @@ from redalg.lower_tile.ir.program import (
     sizes_in,
 )
 from redalg.lower_tile.ir.scalars import (
+    Fma,
     Is,
     IsFinite,
     IsNaN,
@@ -50,6 +51,8 @@ from redalg.lower_tile.ir.scalars import (
     Ranked,
     RankedIndex,
     RankedValue,
+    Rate,
+    Rounded,
     ScaledExp,
     Wide,
     terms_in_order,
@@ -373,9 +376,19 @@ def ordered_value(order: Any) -> Any:
     return np.where(order == np.iinfo(np.int64).min, -np.inf, values)
 
 
+def multiply_add(a: Any, k: Any, c: Any) -> Any:
+    """a·k + c, rounded once."""
+    return (np.multiply(a, k, dtype=np.longdouble) + c).astype(np.result_type(a))
+
+
+def rate(c: Any, k: Any, power: Any) -> Any:
+    """k; the power of 2 where |c·k| ≥ 2^27."""
+    return np.where(np.abs(c) < 2.0**27 / np.abs(k), k, power).astype(np.result_type(c))
+
+
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
 OWN: dict[type, Any] = {
-    Is: np.equal,
+    Is: np.equal, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
     Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,
     OrderedValue: ordered_value,
 }  # fmt: skip

@@ -2,6 +2,9 @@
 
 Load(buffer, index*)             an element; a bound number, without indices
 ScaledExp(u, c, q)               exp(q·(u − c))
+Fma(a, k, c)                     a·k + c, rounded once
+Rounded(c, k)                    c·k, rounded before anything is added to it
+Rate(c, k, r)                    k, by which a pivot c is multiplied; r where |c·k| is beyond 2^27
 Kept(e), Wide(e)                 a difference or quotient as one number; an expression in float64, rounded once
 IsFinite(e), IsNaN(e), Is(e, c)  conditions; the last is e = c
 Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
@@ -17,6 +20,8 @@ from typing import Any, final
 from sympy import Expr, sympify
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
+
+LOG2_E = 1.4426950408889634
 
 
 @final
@@ -77,6 +82,33 @@ class ScaledExp(Expr):
     def _sympystr(self, printer: Any) -> str:
         u, c, q = map(printer._print, self.args)
         return f"exp({q} * ({u} - {c}))"
+
+
+@final
+class Fma(Expr):
+    """a·k + c, rounded once: the product neither rounds nor overflows."""
+
+    is_extended_real = True
+    is_commutative = True
+    is_number = False  # whatever it is of: SymPy would evaluate it
+
+
+@final
+class Rounded(Expr):
+    """c·k as a rounded number, which no compiler joins with a sum that it stands in."""
+
+    is_extended_real = True
+    is_commutative = True
+    is_number = False  # whatever it is of: SymPy would evaluate it
+
+
+@final
+class Rate(Expr):
+    """k; where |c·k| ≥ 2^27 the power of 2 r: its product with c is exact."""
+
+    is_extended_real = True
+    is_commutative = True
+    is_number = False  # whatever it is of: SymPy would evaluate it
 
 
 @final

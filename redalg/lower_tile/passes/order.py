@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.exponents import add_exponents_once
 from redalg.lower_tile.passes.factors import share_factors
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.join import fuse_row_loops
@@ -67,6 +68,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(await_before_empty_loops)),
     Pass("single trips", "for t < 1: A", "A at t = 0", "where a loop takes one step",
          _of_kernels(_without_single_steps)),
+    Pass("exponents", "exp(q·(u − c))", "p = k·c; 2^(k·u − p)", "where u has more indices than c, |q|·log₂e ≤ 1",
+         add_exponents_once),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("factors", "s += a·b·x; t += a·b·y", "s += x·(a·b); t += y·(a·b)", "where both read the same a and b",

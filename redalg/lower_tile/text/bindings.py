@@ -115,6 +115,23 @@ def constant(value):
     return T.{compute}(value)
 """
 
+ONCE_C = """\
+
+
+def multiply_add(a, k, c):  # a * k + c, rounded once: a product of float32 is exact in float64
+    return T.cast(T.cast(a, "float64") * T.cast(k, "float64") + T.cast(c, "float64"), "{compute}")
+
+
+def rounded_product(c, k):  # which no compiler joins with a sum
+    return T.cast(T.cast(c, "float64") * T.cast(k, "float64"), "{compute}")
+"""
+
+ONCE_CUDA = """\
+
+
+multiply_add, rounded_product = T.ieee_fmaf, T.ieee_mul  # a * k + c, rounded once; and a product that no sum joins
+"""
+
 CORES_ADD = """\
 
 
@@ -262,12 +279,13 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 class Used:
     """The parts of a header that a text uses, beyond those that every header has.
 
-    These are literals bound by bits, roundings, `multiply`, `add_transposed`, `spread`, functions that take numbers
-    apart into mantissa and exponent, `arrive`, and reads at computed places. `exact`: a stage beside the loop's is not
-    for tensor cores, and its arithmetic may not be fast.
+    These are literals bound by bits, arithmetic that is rounded once, roundings, `multiply`, `add_transposed`,
+    `spread`, functions that take numbers apart into mantissa and exponent, `arrive`, and reads at computed places.
+    `exact`: a stage beside the loop's is not for tensor cores, and its arithmetic may not be fast.
     """
 
     constants: bool = False
+    once: bool = False
     rounds: tuple[str, ...] = ()
     multiply: bool = False
     add: bool = False
@@ -309,7 +327,8 @@ def base(plan: Plan, compute: str, used: Used) -> str:
     words = {"flags": NO_MASKED_GATHERS * used.gathers, "compute": compute, "threads": plan.threads,
              "warps": plan.warps, "policy": POLICY[plan.warps]}  # fmt: skip
     if plan.device.target == "c":
-        parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants]
+        parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants,
+                 ONCE_C * used.once]  # fmt: skip
         return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)
     configs = ['"tl.enable_fast_math": True'] * (plan.tensor_cores and not used.exact)
     configs += ['"tl.disable_warp_specialized": True'] * (not plan.warp_specialized)
@@ -325,7 +344,8 @@ def base(plan: Plan, compute: str, used: Used) -> str:
         )
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
     rounds = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
-    return head + "".join(part.format(**words) for part in (*parts, CONSTANT_CUDA * used.constants)) + "".join(rounds)
+    parts = [*parts, CONSTANT_CUDA * used.constants, ONCE_CUDA * used.once]
+    return head + "".join(part.format(**words) for part in parts) + "".join(rounds)
 
 
 def round_c(dtype: str, compute: str) -> str:

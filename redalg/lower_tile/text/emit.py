@@ -32,7 +32,7 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, Used, binding, stage_binding, stage_suffix
-from redalg.lower_tile.text.expr_printer import Printer, dtypes_of
+from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
 from redalg.strategies.plan import Plan
 from redalg.strategies.varying import GRID_LIMIT
@@ -60,7 +60,8 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     function = wrap_lines(_Emitter(program).function())
     rounds = tuple(dtype for dtype in DTYPES if is_emulated(dtype) and f"{dtype}(" in function)
     used = Used(
-        constants="constant(" in function or (bool(rounds) and target == "c"),
+        constants="constant(" in function or " rate(" in function or (bool(rounds) and target == "c"),
+        once=any(f"{one}(" in function for one in ROUNDED_ONCE.values()),
         rounds=rounds,
         multiply="multiply(" in function,
         add="add_transposed(" in function,
@@ -169,8 +170,15 @@ def is_infinite(x):
 
 """.lstrip()
 
+RATE = """
+def rate(c, k, power):  # k; where |c * k| is beyond 2^27 a power of 2 near it, by which the product is exact
+    return T.if_then_else(T.max(c, -c) < 2.0**27 / abs(k), constant(k), power)
+
+
+""".lstrip()
+
 HELPERS = {"ranked(": RANKED, "ordered(": ORDERED, "modulo(": MODULO, "powered(": POWERED, "is_finite(": IS_FINITE,
-           "is_infinite(": IS_INFINITE}  # fmt: skip
+           "is_infinite(": IS_INFINITE, " rate(": RATE}  # fmt: skip
 """Functions of the kernel's text, by the call that needs them."""
 
 COMPILE = '''

@@ -1,6 +1,7 @@
 """Scalar expressions as TileLang text.
 
 exp(q·(u − c))   T.exp2((u - c) * (q·log2 e))       the difference first: its rounding is relative to the difference
+a·k + c          multiply_add(a, k, c)              rounded once; rounded_product(c, k) joins no sum
 |x|              T.max(x, -x)                       T.abs does not exist on the C target
 isfinite(x)      is_finite(x)                       a function of the text: T.isfinite does not exist there either
 a + b + eps      what is read first, in order, then numbers: (b − a) + eps keeps its digits
@@ -47,6 +48,8 @@ from redalg.expression.operators import operator_of
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, nested_statements
 from redalg.lower_tile.ir.scalars import (
+    LOG2_E,
+    Fma,
     Is,
     IsFinite,
     IsNaN,
@@ -57,13 +60,16 @@ from redalg.lower_tile.ir.scalars import (
     Ranked,
     RankedIndex,
     RankedValue,
+    Rate,
+    Rounded,
     ScaledExp,
     Wide,
     terms_in_order,
 )
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
-LOG2_E = 1.4426950408889634
+ROUNDED_ONCE: dict[type, str] = {Fma: "multiply_add", Rounded: "rounded_product"}
+"""The functions of the header that no compiler joins with what stands beside them, or takes apart."""
 SHORT = (2, 4)
 """Numbers that are not divided by: their reciprocals are short."""
 
@@ -231,12 +237,12 @@ class Printer:
             return made if self.compute == "float64" else f'T.cast({made}, "{self.compute}")'
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
-        if isinstance(node, Add):
-            return self._sum(node)
+        if isinstance(node, Fma | Rounded | Rate):
+            return self._rounded_once(node)
         if isinstance(node, Mul):
             return self._product(node.args)
-        if isinstance(node, Pow):
-            return self._power(node)
+        if isinstance(node, Add | Pow):
+            return self._sum(node) if isinstance(node, Add) else self._power(node)
         return self._function(node)
 
     def _of_parts(self, m: Expr, e: Expr = S.Zero, h: Expr = S.One, n: Expr = S.Zero, *, name: str) -> str:
@@ -244,6 +250,13 @@ class Printer:
         times = self.integer(n) if self.is_integer(n) else self.number(n)
         args = {"mantissa": (), "scaled": (self.integer(e),), "powered": (self.integer(e), self.number(h), times)}[name]
         return f"{name}({', '.join((self.number(m), *args))})"
+
+    def _rounded_once(self, node: Fma | Rounded | Rate) -> str:
+        """A call of the header's arithmetic that is rounded once; `rate` takes Python's numbers."""
+        if isinstance(node, Rate):
+            c, *numbers = node.args
+            return f"rate({self.number(c)}, {', '.join(repr(float(one)) for one in numbers)})"
+        return f"{ROUNDED_ONCE[type(node)]}({', '.join(map(self.number, node.args))})"
 
     def load(self, node: Load) -> str:
         """A read of a buffer or parameter."""

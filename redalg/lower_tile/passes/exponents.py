@@ -1,0 +1,201 @@
+"""Write the exponentials of a loop over tiles with one multiply-add each.
+
+for t:  c = max(c, u);  r = exp(q·(c_old − c));  s = r·s + Σ exp(q·(u − c))
+    →
+for t:  c = max(c, u);  p = k·c;  r = 2^(k·c_old − p);  s = r·s + Σ 2^(k·u − p)        k = q·log₂e
+s = s·2^(p − k·c)
+
+In the loop all weights are about p, the rounded k·c, and so are the sums, which are about c again when it ends: the
+state is the same. The exponent k·u − p is rounded once, as k·(u − c) was. What p is off k·c by stands in every weight
+of a row: 2^±4 at most where |p| < 2^27. Beyond that a unit in the last place of u is 8 or more in the exponent, and a
+power of 2 serves for k (`Rate`): it moves u by less than such a unit, and p is exact. So a row of the least float32
+stays uniform. Where |k| < 2: then no such power is above 1, and p does not overflow.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from math import copysign, floor, log2
+from typing import final
+
+from sympy import Add, Expr, Float, Mul, Pow, Symbol
+from sympy.core.basic import Basic
+
+from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.program import (
+    Kernel,
+    Loop,
+    Parallel,
+    Statement,
+    Store,
+    TileProgram,
+    expressions,
+    map_statement,
+    nested_statements,
+)
+from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Load, Rate, Rounded, ScaledExp
+from redalg.lower_tile.passes.hoist import program_names
+from redalg.strategies.plan import Plan
+
+MOST = 2.0
+"""The size that k stays below."""
+
+
+def add_exponents_once(program: TileProgram, plan: Plan) -> TileProgram:
+    """The program in whose loops the exponentials of a tile are powers of 2 of one multiply-add each."""
+    if program.compute != "float32" or not any((one.plan or plan).multiplies for one in program.kernels):
+        return program
+    names = program_names(program)
+    return replace(program, kernels=tuple(_Exponents(kernel, names).kernel() for kernel in program.kernels))
+
+
+@final
+@dataclass(frozen=True)
+class Weights:
+    """The weights of a loop about one pivot.
+
+    Attributes:
+        store: what stores the pivot c, a number of the row.
+        q: the factor of the exponent.
+        rescale: the buffer of exp(q·(c_old − c)).
+        sums: the buffers that the loop multiplies by it, each as it is read.
+    """
+
+    store: Store
+    q: Expr
+    rescale: Load
+    sums: tuple[Load, ...]
+
+    @property
+    def c(self) -> Load:
+        """The pivot."""
+        return Load(self.store.target, *self.store.indices)
+
+    @property
+    def k(self) -> float:
+        """q·log₂e."""
+        return float(self.q) * LOG2_E
+
+
+def weights_of(loop: Loop) -> Iterator[Weights]:
+    """Yield the weights of a loop whose exponents may be rounded once."""
+    inner = nested_statements(loop.body)
+    stores = [store for one in inner if isinstance(one, Parallel) for store in one.body]
+    nodes = {node for one in inner for expr in expressions(one) for node in expr.atoms(ScaledExp)}
+    for store in stores:
+        c = Load(store.target, *store.indices)
+        about = [node for node in nodes if node.args[1] == c]
+        tiles = [node for node in about if variables(c) and variables(c) < variables(node.args[0])]
+        rescales = [one for one in stores if one.expr in about and one.expr not in tiles]
+        rates = {node.args[2] for node in about}
+        if len(rescales) != 1 or len(rates) != 1 or {*tiles, rescales[0].expr} != {*about} or not tiles:
+            continue
+        [q], rescale = rates, Load(rescales[0].target, *rescales[0].indices)
+        sums = rescaled_sums(rescale, stores)
+        if sums and q.is_number and 0 < abs(q * LOG2_E) < MOST and not variables(c) - variables(store.expr):
+            yield Weights(store, q, rescale, sums)
+
+
+def rescaled_sums(rescale: Load, stores: Iterable[Store]) -> tuple[Load, ...]:
+    """The sums s that stores s = r·s + … multiply by r; none if r is read in any other way."""
+    sums = list[Load]()
+    for store in stores:
+        before = Load(store.target, *store.indices)
+        terms = [term for term in Add.make_args(store.expr) if term.has(rescale)]
+        if any(term.has(rescale) for term in (store.guard, *store.indices)) or len(terms) > 1:
+            return ()
+        if terms:
+            factors = Mul.make_args(terms[0])
+            if before not in factors or rescale not in factors or Mul(*factors).coeff(rescale).has(rescale):
+                return ()
+            sums.append(before)
+    return tuple(sums)
+
+
+def variables(expr: Basic) -> set[Symbol]:
+    """The indices of what an expression reads."""
+    return {symbol for load in expr.atoms(Load) for place in load.indices for symbol in place.free_symbols}
+
+
+def rate_of(c: Expr, k: float) -> Rate:
+    """The rate of a pivot, with the largest power of 2 that is above neither k nor 1."""
+    power = 2.0 ** min(0, floor(log2(abs(k))))
+    return Rate(c, Float(k), Float(copysign(power, k)))
+
+
+@final
+class _Exponents:
+    """Rewrites the loops of one kernel."""
+
+    def __init__(self, kernel: Kernel, names: Names) -> None:
+        self.before, self.names = kernel, names
+        self.buffers = {one.name: one for one in kernel.buffers}
+
+    def kernel(self) -> Kernel:
+        """The kernel with the buffers of rows that its loops need."""
+        body = self._body(self.before.body)
+        return replace(self.before, buffers=tuple(self.buffers.values()), body=body)
+
+    def _body(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
+        statements = list[Statement]()
+        for statement in body:
+            if not isinstance(statement, Loop):
+                statements.append(statement)
+                continue
+            loop, after = replace(statement, body=self._body(statement.body)), list[Statement]()
+            for weights in weights_of(statement):
+                loop, ends = self._rounded_once(loop, weights)
+                after += ends
+            statements += [loop, *after]
+        return tuple(statements)
+
+    def _rounded_once(self, loop: Loop, weights: Weights) -> tuple[Loop, list[Statement]]:
+        """A loop with one weight's exponents rounded once, and the statements that follow it."""
+        c, k = weights.c, weights.k
+        rate, exponent, off = (self._buffer(c, part) for part in ("rate", "exponent", "correction"))
+
+        def power(node: Basic) -> Basic:
+            if not node.has(ScaledExp):
+                return node
+            if isinstance(node, ScaledExp) and node.args[1] == c:
+                u = node.args[0]
+                of_row = variables(u) <= variables(c)
+                return Pow(2, Rounded(u, rate_of(u, k)) - exponent if of_row else Fma(u, rate, -exponent))
+            return node.func(*map(power, node.args))
+
+        def with_exponent(statement: Statement) -> Statement:
+            if isinstance(statement, Loop):
+                return replace(statement, body=tuple(map(with_exponent, statement.body)))
+            if not isinstance(statement, Parallel) or weights.store not in statement.body:
+                return statement
+            made = (
+                Store(rate.name, rate.indices, rate_of(c, k)),
+                Store(exponent.name, exponent.indices, Rounded(c, rate)),
+            )
+            place = statement.body.index(weights.store) + 1
+            return replace(statement, body=(*statement.body[:place], *made, *statement.body[place:]))
+
+        safe = weights.store.expr  # the rows' buffers are not filled if the loop takes no step
+        about = Fma(safe, rate_of(safe, k), -Rounded(safe, rate_of(safe, k)))
+        back = (self._stores(*((one, one * off) for one in sums)) for sums in by_indices(weights.sums))
+        body = tuple(map_statement(with_exponent(one), power) for one in loop.body)
+        return replace(loop, body=body), [self._stores((off, Pow(2, -about))), *back]
+
+    def _buffer(self, c: Load, part: str) -> Load:
+        name = self.names.fresh(f"{c.name.removesuffix('_safe')}_{part}")
+        self.buffers[name] = replace(self.buffers[c.name], name=name, note="")
+        return Load(name, *c.indices)
+
+    def _stores(self, *stores: tuple[Load, Expr]) -> Parallel:
+        shape = self.buffers[stores[0][0].name].shape
+        place = tuple(zip(stores[0][0].indices, shape, strict=True))
+        return Parallel(place, tuple(Store(load.name, load.indices, expr) for load, expr in stores))
+
+
+def by_indices(loads: Iterable[Load]) -> Iterator[list[Load]]:
+    """Yield the reads that have the same indices together."""
+    groups = dict[tuple[Expr, ...], list[Load]]()
+    for load in loads:
+        groups.setdefault(load.indices, []).append(load)
+    yield from groups.values()

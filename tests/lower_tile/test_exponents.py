@@ -1,0 +1,80 @@
+"""Exponentials of a tile as powers of 2 of one multiply-add: where they are, and that no digit is lost by them."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+from sympy import Expr, Rational, exp, oo
+
+import redalg as ra
+from redalg.strategies.schedule import with_choices
+
+b, i, j, d, e = ra.axes("b i j d e")
+Q, K, V = ra.tensors("q[i,d] k[j,d] v[j,e]")
+SIZES = {"i": 24, "j": 192, "d": 16, "e": 16}
+
+
+def weighted_mean(scale: Expr, mask: Expr | None = None) -> ra.Fused:
+    scores = ra.sum(Q * K, d) * scale
+    scores = scores if mask is None else ra.where(mask, scores, -oo)
+    weights = exp(scores - ra.max(scores, j))
+    return ra.fuse({"out": (ra.sum(weights / ra.sum(weights, j) * V, j), "i e"),
+                    "lse": (ra.reduce("logsumexp", scores, axis=j), "i")})  # fmt: skip
+
+
+@pytest.mark.parametrize("target", ["c", "sm_80", "sm_90a"])
+def test_a_row_has_one_exponent_and_an_element_one_multiply_add(target: str) -> None:
+    text = weighted_mean(Rational(1, 4)).source(target, sizes=SIZES)
+    assert "max_0_rate[i] = rate(max_0_safe[i], 0.36067376022224085, 0.25)" in text
+    assert "max_0_exponent[i] = rounded_product(max_0_safe[i], max_0_rate[i])" in text
+    assert "T.exp2(multiply_add(" in text
+    assert "max_0_correction[i] = T.exp2(-multiply_add(" in text
+    assert text.count("T.exp2(") == 3
+
+
+@pytest.mark.parametrize("scale", [2, ra.scalars("s", positive=True)], ids=str)
+def test_a_product_that_may_overflow_is_left(scale: Expr) -> None:
+    """k = 2·log₂e is 2.9: times the least float32 it is infinite, and u − c is not."""
+    scores = ra.sum(Q * K, d)
+    form = ra.fuse(ra.sum(exp(scale * (scores - ra.max(scores, j))) * V, j), axes="i e")
+    assert "multiply_add(" not in form.source("sm_90a", sizes=SIZES)
+
+
+@pytest.mark.parametrize("scale", [Rational(1, 8), Rational(1, 4), 1, Rational(-1, 3)], ids=str)
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("size", [1.0, 1e4, 1e36])
+@pytest.mark.parametrize("offset", [0.0, -1e4, 1e4])
+def test_large_logits_keep_their_digits(size: float, offset: float, segments: int, scale: Expr) -> None:
+    """The pivot of a weight is what a rescale and a merge take it for, though k·c is rounded at 1e4 to 1e-3."""
+    generator = torch.Generator().manual_seed(0)
+    query, keys = (torch.randn(n, 16, generator=generator) for n in (24, 192))
+    keys = keys * size
+    query[:, 0], keys[:, 0] = (1.0, offset) if size < 1e30 else (query[:, 0], keys[:, 0])
+    data = {"q": query, "k": keys, "v": torch.randn(192, 16, generator=generator)}
+    form = weighted_mean(scale)
+    plan = with_choices(form.lower("c", sizes=SIZES, dtypes="float32").plan, segments=segments, block_streamed=16)
+    found = form(**data, backend="tilelang", plan=plan)
+    wanted = form.reference(**{name: one.double() for name, one in data.items()})
+    scores = data["q"] @ data["k"].T * float(scale)
+    unfused = torch.softmax(scores, 1) @ data["v"], torch.logsumexp(scores, 1)
+    for got, want, plain in zip(*(map(np.float64, one) for one in (found, wanted, unfused)), strict=True):
+        assert np.abs(got - want).max() <= 8 * np.abs(plain - want).max() + 1e-6 * np.abs(want).max()
+
+
+@pytest.mark.parametrize("scale", [Rational(1, 3), 1])
+@pytest.mark.parametrize("fill", [-torch.inf, torch.finfo(torch.float32).min, torch.finfo(torch.bfloat16).min, -1e9])
+def test_rows_without_weight_are_as_defined(fill: float, scale: Expr) -> None:
+    """A row of −∞ has no mean; one of the least number, or of one that absorbs the scores, is uniform."""
+    bias = ra.tensor("m[i,j]")
+    scores = ra.sum(Q * K, d) / 4 + bias
+    weights = exp((scores - ra.max(scores, j)) * scale)
+    form = ra.fuse(ra.sum(weights / ra.sum(weights, j) * V, j), axes="i e")
+    generator = torch.Generator().manual_seed(0)
+    data = {name: torch.randn(n, 16, generator=generator) for name, n in (("q", 24), ("k", 192), ("v", 192))}
+    data["m"] = torch.zeros(24, 192)
+    data["m"][3], data["m"][5, 40:] = fill, fill
+    assert "multiply_add(" in form.source("c", sizes=SIZES, dtypes="float32")
+    found = form(**data, backend="tilelang")
+    wanted = torch.softmax((data["q"] @ data["k"].T / 4 + data["m"]).double() * float(scale), 1) @ data["v"].double()
+    torch.testing.assert_close(torch.as_tensor(found).double(), wanted, rtol=2e-5, atol=2e-6, equal_nan=True)
