@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sympy import Expr, S
+from sympy import Expr, Integer, Max, Min, S
 
 from redalg.decompose.separate.plain import is_finite
 from redalg.expression import Axis, Value, Where
@@ -34,7 +34,7 @@ def fix_pivots(form: FusedForm, column: Axis | None) -> FusedForm:
     right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
     along = [one for one in form.pivots if column in one.value.indices or one.value in right]
     pivots = [one for one in along if column is not None and fixable(one, form)]
-    return hold_pivots(form, {one.value: finite_first_element(one, form.cascade.axis) for one in pivots})
+    return hold_pivots(form, {one.value: finite_element(one, form.cascade.axis) for one in pivots})
 
 
 def hold_pivots(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
@@ -59,10 +59,24 @@ def fixable(pivot: Pivot, form: FusedForm) -> bool:
     return plain and not found_from and pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.TILE_LOCAL)
 
 
-def finite_first_element(pivot: Pivot, axis: Axis) -> Expr:
-    """u at element 0; 0 if it is not finite."""
-    first: Expr = pivot.base.xreplace({axis: S.Zero})
-    return Where(is_finite(first), first, S.Zero)
+def finite_element(pivot: Pivot, axis: Axis, place: int = 0) -> Expr:
+    """u at an element; 0 if it is not finite."""
+    u: Expr = pivot.base.xreplace({axis: Integer(place)})
+    return Where(is_finite(u), u, S.Zero)
+
+
+def fix_among_three(form: FusedForm, length: int | None) -> FusedForm:
+    """Fix every shift pivot at the median of three elements: the first, that in the middle, and the last.
+
+    One outlier, or a trend, leaves it among the rest. If the length of the axis is not known (None), at the first.
+    """
+    axis, pivots = form.cascade.axis, [one for one in form.slot_pivots if fixable(one, form)]
+    places = (0, 0, 0) if length is None else (0, length // 2, max(length - 1, 0))
+    at: dict[Expr, Expr] = {}
+    for pivot in pivots:
+        first, middle, last = (finite_element(pivot, axis, place) for place in places)
+        at[pivot.value] = Max(Min(first, middle), Min(Max(first, middle), last))
+    return hold_pivots(form, at)
 
 
 def _hold_pivot(pivot: Pivot, at: Mapping[Expr, Expr]) -> Pivot:

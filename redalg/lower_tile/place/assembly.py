@@ -20,6 +20,9 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.space import E_, I, J
 from redalg.strategies.plan import Plan
 
+LONGEST_NOTE = 300
+"""Letters of what is said of a buffer, at most."""
+
 
 @final
 class Assembly:
@@ -38,6 +41,7 @@ class Assembly:
     def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:
         """Allocate a buffer."""
         name = self.names.fresh(wanted)
+        note = note if len(note) <= LONGEST_NOTE else f"{note[: LONGEST_NOTE - 1]}…"
         self.buffers[name] = Buffer(name, scope, tuple(shape), dtype or self.compute, note)
         return name
 

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 from redalg.errors import PlanError
 from redalg.incremental.arrange.order import REWRITES_IN_KERNELS, rewrite_stages
+from redalg.incremental.fix_pivots import fix_among_three
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import smem_bytes
@@ -77,6 +78,8 @@ def kernels_of(
     check_selections(form, plan)
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
+    if plan.is_serial and plan.binding.contracted:  # a thread that moved its pivots would move all its columns
+        form = fix_among_three(form, None if plan.binding.streamed.name in problem.varying else length)
     stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
     job = Job(stage.loop, plan, problem, dtypes, also=also)
     lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment

@@ -71,10 +71,13 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     at: dict[Axis, Expr] = {}
     start: dict[Axis, tuple[Expr, int]] = {}
     if binding.row is not None:
-        block = index(names.fresh(f"{binding.row.name}_block"))
-        grid.append((block, tiles_of(sizes[binding.row.name], plan.block_row)))
-        at[binding.row] = block * plan.block_row + I
-        start[binding.row] = (block * plan.block_row, plan.block_row)
+        ahead: Expr = S.Zero
+        if not (plan.is_serial and binding.contracted and plan.block_row >= sizes[binding.row.name]):
+            block = index(names.fresh(f"{binding.row.name}_block"))
+            grid.append((block, tiles_of(sizes[binding.row.name], plan.block_row)))
+            ahead = block * plan.block_row
+        at[binding.row] = ahead + I
+        start[binding.row] = (ahead, plan.block_row)
     if binding.column is not None:
         first: Expr = S.Zero
         if plan.block_column < sizes[binding.column.name]:

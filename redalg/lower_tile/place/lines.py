@@ -111,7 +111,7 @@ class Placer:
             return expr if self._needs_no_buffer(expr) else self._buffer(let.value, S.One, expr)
         splits = isinstance(let.expr, Max | Min | Where) or let.value in self.bases  # of an exponential
         number, rest = positive_factor(expr) if splits else (S.One, expr)
-        if isinstance(rest, Load) and rest in self.buffers:
+        if isinstance(rest, Load) and (rest in self.buffers or rest in self.space.known.values()):
             return number * rest
         return number * self._buffer(let.value, number, rest)
 

@@ -30,6 +30,7 @@ from redalg.lower_tile.ir.program import Loop, Statement
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame
+from redalg.lower_tile.place.invariants import stage_factors, stage_invariants
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.producers import stage_sides
 from redalg.lower_tile.place.slots import Slots, allocate
@@ -48,9 +49,15 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     """The empty states, the rows' own inputs in registers, and the loop over tiles."""
     slots, body = allocate(form, assembly, place.space.problem)
     before, whole = list[Statement](), place.span
-    step = Step(form, assembly, place.space, before)
-    step.stage(form.cascade.domain, *element_terms(form), least=1)
+    space = place.space
+    if assembly.plan.binding.column is not None:
+        space = stage_invariants(element_terms(form), space, assembly, before)
+    step = Step(form, assembly, space, before)
+    known = dict.fromkeys(space.known, S.Zero)
+    step.stage(form.cascade.domain, *(term.xreplace(known) for term in element_terms(form)), least=1)
     step.space = stage_sides(form, step.space, step.operands, step.body)
+    if assembly.plan.binding.column is not None:
+        step.space = stage_factors(form, step.space, assembly, step.body)
     loads, step.body = step.body, []
     loops = [produced_groups(step, slots)] if form.cascade.producers else element_loops(step, slots)
     loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *loops))

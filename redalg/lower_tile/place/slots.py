@@ -79,8 +79,10 @@ def allocate(
     suffix, tail = ("_lanes", ", by lane") if lanes else ("", "")
 
     def own(value: Value) -> tuple[Symbol, ...]:
-        is_wide = assembly.plan.binding.column in value.indices
-        return assembly.lane if lanes else assembly.row if is_wide else (I,)
+        binding = assembly.plan.binding
+        if lanes or binding.column not in value.indices:
+            return assembly.lane if lanes else (I,)
+        return assembly.row if binding.row in value.indices or not assembly.plan.is_serial else (E_,)
 
     def add(load: Load, value: Value, empty: Expr) -> None:
         slots.loads[value] = load

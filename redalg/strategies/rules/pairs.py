@@ -3,6 +3,7 @@
     F(x[i], y[j])           a thread keeps rows i in registers; all threads read one y[j] of a tile after another
     F(Σ_d f(x[i,d], y[j,d]))   several y[j] side by side, so that what is read of x[i, d] serves all of them
     F(x[c, k], y[k, i])     k streamed: a thread keeps rows i of several columns c; an x[c, k] serves all rows
+    Σ_n f(x[n, a])·g(y[n, b])   n long, a and b short (a matrix of covariances): so are products on CUDA cores, in parts
 
 A tile is read once for all rows of a block, so that such terms cost their arithmetic. Rows of a block: several for each
 thread, so that what is computed for one waits for none, if blocks then still fill the GPU.
@@ -20,6 +21,7 @@ from redalg.expression import Axis
 from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.factors import group_factors
+from redalg.incremental.fix_pivots import fixable
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, with_column
 from redalg.strategies.device import DeviceSpec
@@ -35,6 +37,8 @@ ROWS = (4, 2, 1)
 """Rows of a thread."""
 WIDE = ((256, 16), (128, 16), (128, 8), (128, 4), (128, 2))
 """(rows, columns) of a block whose threads keep rows of several columns (H100: sums, maxima, sums of exponentials)."""
+TALL_TILE, TALL_THREADS = (64, 64), 64
+"""(rows, columns) of a block of a product over a long axis, and its threads (H100, 1e6 x 64: 0.93 of 128 threads)."""
 WIDE_TILES = (32, 16, 64)
 """Elements of its tiles; the rules take the first."""
 STATES = 32
@@ -50,6 +54,8 @@ def pairwise_binding(form: FusedForm, problem: Problem, device: DeviceSpec, bind
 
     On the C target there is none, since a thread has no others beside it.
     """
+    if is_tall(form, problem, device, binding):
+        return binding
     if binding.row is None or binding.column is not None or binding.packing is not None or not form.is_serial:
         return None
     if device.target == "c" or form.places or any(output.carries for output in form.outputs):
@@ -65,6 +71,29 @@ def pairwise_binding(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     column = next((axis for axis in binding.grid if _are_apart(axis, binding.row, streamed)), None)
     wide = column is not None and all({column, binding.row} <= set(output.axes) for output in form.outputs)
     return with_column(binding, column) if column is not None and wide and problem.sizes[column.name] > 1 else None
+
+
+def is_tall(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
+    """Tell if a form is sums of float32 products over a long axis, of too few rows and columns to fill the GPU."""
+    row, column, streamed = binding.row, binding.column, binding.streamed
+    if not binding.contracted or row is None or column is None or binding.packing is not None or not form.is_serial:
+        return False
+    others = form.cascade.producers or form.extrema or form.structures or any(one.carries for one in form.outputs)
+    if others or device.target == "c" or problem.compute != "float32" or problem.precision == "tf32":
+        return False
+    factors = [factor for one in form.accumulators if len(one.factors) > 1 for factor in one.factors]
+    read = {problem.dtypes[element.name] for factor in factors for element in elements_of(factor)}
+    axes = [free_axes(factor) for factor in factors]
+    few = blocks(binding, problem, *TALL_TILE) * 2 <= device.multiprocessors
+    return (
+        read == {"float32"}
+        and few
+        and min(problem.sizes[row.name], problem.sizes[column.name]) * 2 > TALL_TILE[0]
+        and problem.sizes[streamed.name] >= LONG
+        and streamed.name not in problem.varying
+        and all(fixable(pivot, form) for pivot in form.slot_pivots)
+        and all(streamed in one and not {row, column} <= one for one in axes)
+    )
 
 
 def has_short_differences(form: FusedForm, problem: Problem, binding: Binding) -> bool:
@@ -104,6 +133,8 @@ def _are_apart(axis: Axis, row: Axis, streamed: list[frozenset[Axis]]) -> bool:
 def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of pairwise terms: as many rows a thread as leave every multiprocessor its blocks."""
     length = max(1, problem.sizes[binding.streamed.name])
+    if binding.contracted:
+        return serial_schedule(device, binding, (*TALL_TILE, WIDE_TILES[0], TALL_THREADS), serial_stages(form, problem))
     tile = WIDE_TILES[0] if binding.column is not None else TILE if length >= LONG else SHORT_TILE
     full = FULL if binding.column is None else FULL // 2
     slots = len(form.slots)
@@ -144,6 +175,9 @@ def serial_schedule(device: DeviceSpec, binding: Binding, numbers: tuple[int, in
 
 def serial_tiles(binding: Binding) -> Iterator[tuple[int, int, int, int]]:
     """Yield (rows of a block, its columns, elements of a tile, threads) of the search."""
+    if binding.contracted:
+        yield from ((*TALL_TILE, tile, threads) for tile, threads in product(WIDE_TILES, (TALL_THREADS, THREADS)))
+        return
     if binding.column is not None:
         yield from ((rows, columns, tile, THREADS) for (rows, columns), tile in product(WIDE, WIDE_TILES))
         return

@@ -49,8 +49,8 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
 
 LEAST_SEGMENT, RESIDENT = 4096, 4
 """Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
-TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS = 4, 2, 64
-"""Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most."""
+TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, MOST_PARTS_OF_PRODUCTS = 4, 2, 64, 512
+"""Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most, and of products in threads."""
 SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
 """Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
 a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
@@ -79,8 +79,9 @@ def serial_segments(device: DeviceSpec, binding: Binding, length: int, tile: int
     """The number of parts of an axis that threads stream one element after another: several blocks hide its waits."""
     alone = binding.column is None and not binding.inner
     resident = SERIAL_BLOCKS if alone else FEW_SERIAL_BLOCKS
+    most = MOST_PARTS_OF_PRODUCTS if binding.contracted else MOST_PARTS
     wanted = -(-resident * device.multiprocessors // grid)
-    return power_within(min(power_of_two(wanted), length // (TILES_OF_PAIRS * tile), MOST_PARTS))
+    return power_within(min(power_of_two(wanted), length // (TILES_OF_PAIRS * tile), most))
 
 
 def segments(plan: Plan, problem: Problem) -> int:
