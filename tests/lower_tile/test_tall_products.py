@@ -65,10 +65,11 @@ def schedule(rows: int, columns: int, tile: int, parts: int, threads: int = 1) -
 
 
 def check(form: ra.Fused, found: Any, tensors: dict[str, np.ndarray], allowed: float = 3e-5) -> None:
+    """Compare with the definition, beside the products of standard deviations, which are about 1 or more."""
     made = results(form, found)
     wanted = results(form, form.reference(**{name: one.astype(np.float64) for name, one in tensors.items()}))
     for key, exact in wanted.items():
-        np.testing.assert_allclose(made[key], exact, rtol=allowed, atol=allowed * np.abs(exact).max(initial=1e-3))
+        np.testing.assert_allclose(made[key], exact, rtol=allowed, atol=allowed * np.abs(exact).max(initial=1))
 
 
 @pytest.mark.parametrize("name", FORMS)
@@ -162,4 +163,4 @@ def test_on_a_gpu(name: str, size: tuple[int, int, int]) -> None:
     tensors = drawn(form, size, 0, 5)
     found = form(**{key: torch.from_numpy(one).cuda() for key, one in tensors.items()}, backend="tilelang")
     found = found.cpu() if isinstance(found, torch.Tensor) else type(found)(*(one.cpu() for one in found))
-    check(form, found, tensors)
+    check(form, found, tensors, 1e-5)

@@ -44,7 +44,9 @@ from redalg.lower_tile.place.space import E_, PLACE, I, Space
 from redalg.lower_tile.place.step import merge_states
 from redalg.strategies.varying import tiles_of
 
-PART, CHUNK = index("part"), index("chunk")
+PART, CHUNK, GROUP = index("part"), index("chunk"), index("group")
+MOST_IN_TURN = 64
+"""Parts that are merged one after another; of more, groups are merged first."""
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
@@ -178,15 +180,26 @@ def merge_kernel(job: Job, names: Names, parts: Parts) -> Kernel:
 
 
 def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
-    """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it."""
+    """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it.
+
+    Of many parts, groups are merged first, and then their states: a long sum of states would round at every part.
+    """
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     slots = replace(slots, scale=parts.slots.scale)
-    places = {value: (name, parts.place(value, space, PART)) for value, name in parts.names.items()}
-    part, loop = part_of(places, slots, job, assembly)
-    loop += merge_step(assembly, space, slots, part, job.form)
-    together = min(PARTS_TOGETHER, job.plan.segments)
-    stop = Integer(job.plan.segments)
-    body.append(Loop(PART, stop, 0, tuple(loop), pipelined=False, unrolled=together))
+    segments = job.plan.segments
+    size = segments if segments <= MOST_IN_TURN else 1 << (segments.bit_length() // 2)
+    number = PART if size == segments else GROUP * size + PART
+    places = {value: (name, parts.place(value, space, number)) for value, name in parts.names.items()}
+    own, reset = (slots, []) if size == segments else allocate(job.form, assembly, job.problem, of_data=False)
+    own = replace(own, scale=parts.slots.scale)
+    part, loop = part_of(places, own, job, assembly)
+    loop += merge_step(assembly, space, own, part, job.form)
+    merged = Loop(PART, Integer(size), 0, tuple(loop), pipelined=False, unrolled=min(PARTS_TOGETHER, size))
+    if size == segments:
+        body.append(merged)
+    else:
+        groups = (*reset, merged, *merge_step(assembly, space, slots, own, job.form))
+        body.append(Loop(GROUP, Integer(segments // size), 0, groups, pipelined=False))
     for value, name in parts.wholes.items():
         body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space, assembly))
     if not all(one.carries for one in job.form.outputs):
