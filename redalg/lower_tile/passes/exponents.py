@@ -2,7 +2,8 @@
 
 for t:  c = max(c, u);  r = exp(q·(c_old − c));  s = r·s + Σ exp(q·(u − c))
     →
-for t:  c = max(c, u);  p = k·c;  r = 2^(k·c_old − p);  s = r·s + Σ 2^(k·u − p)        k = q·log₂e
+p = −∞
+for t:  c = max(c, u);  r = 2^(p − k·c);  p = k·c;  s = r·s + Σ 2^(k·u − p)           k = q·log₂e
 s = s·2^(p − k·c)
 
 In the loop all weights are about p, the rounded k·c, and so are the sums, which are about c again when it ends: the
@@ -19,11 +20,13 @@ from dataclasses import dataclass, replace
 from math import copysign, floor, log2
 from typing import final
 
-from sympy import Add, Expr, Float, Mul, Pow, Symbol
+from sympy import Add, Expr, Float, Mul, Pow, S, Symbol
 from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
+    Copy,
+    Fill,
     Kernel,
     Loop,
     Parallel,
@@ -59,12 +62,14 @@ class Weights:
         store: what stores the pivot c, a number of the row.
         q: the factor of the exponent.
         rescale: the buffer of exp(q·(c_old − c)).
+        before: the buffers of c_old.
         sums: the buffers that the loop multiplies by it, each as it is read.
     """
 
     store: Store
     q: Expr
     rescale: Load
+    before: frozenset[str]
     sums: tuple[Load, ...]
 
     @property
@@ -94,7 +99,8 @@ def weights_of(loop: Loop) -> Iterator[Weights]:
         [q], rescale = rates, Load(rescales[0].target, *rescales[0].indices)
         sums = rescaled_sums(rescale, stores)
         if sums and q.is_number and 0 < abs(q * LOG2_E) < MOST and not variables(c) - variables(store.expr):
-            yield Weights(store, q, rescale, sums)
+            before = frozenset(load.name for load in rescales[0].expr.args[0].atoms(Load))
+            yield Weights(store, q, rescale, before, sums)
 
 
 def rescaled_sums(rescale: Load, stores: Iterable[Store]) -> tuple[Load, ...]:
@@ -145,15 +151,17 @@ class _Exponents:
                 continue
             loop, after = replace(statement, body=self._body(statement.body)), list[Statement]()
             for weights in weights_of(statement):
-                loop, ends = self._rounded_once(loop, weights)
+                begin, loop, ends = self._rounded_once(loop, weights)
+                statements.append(begin)
                 after += ends
             statements += [loop, *after]
         return tuple(statements)
 
-    def _rounded_once(self, loop: Loop, weights: Weights) -> tuple[Loop, list[Statement]]:
-        """A loop with one weight's exponents rounded once, and the statements that follow it."""
+    def _rounded_once(self, loop: Loop, weights: Weights) -> tuple[Fill, Loop, list[Statement]]:
+        """A loop with one weight's exponents rounded once, what precedes it, and the statements that follow it."""
         c, k = weights.c, weights.k
-        rate, exponent, off = (self._buffer(c, part) for part in ("rate", "exponent", "correction"))
+        parts = ("rate", "exponent", "exponent_old", "correction")
+        rate, exponent, before, off = (self._buffer(c, part) for part in parts)
 
         def power(node: Basic) -> Basic:
             if not node.has(ScaledExp):
@@ -161,7 +169,7 @@ class _Exponents:
             if isinstance(node, ScaledExp) and node.args[1] == c:
                 u = node.args[0]
                 of_row = variables(u) <= variables(c)
-                return Pow(2, Rounded(u, rate_of(u, k)) - exponent if of_row else Fma(u, rate, -exponent))
+                return Pow(2, before - exponent if of_row else Fma(u, rate, -exponent))
             return node.func(*map(power, node.args))
 
         def with_exponent(statement: Statement) -> Statement:
@@ -169,10 +177,8 @@ class _Exponents:
                 return replace(statement, body=tuple(map(with_exponent, statement.body)))
             if not isinstance(statement, Parallel) or weights.store not in statement.body:
                 return statement
-            made = (
-                Store(rate.name, rate.indices, rate_of(c, k)),
-                Store(exponent.name, exponent.indices, Rounded(c, rate)),
-            )
+            own = ((before, exponent), (rate, rate_of(c, k)), (exponent, Rounded(c, rate)))
+            made = (Store(load.name, load.indices, expr, weights.store.guard) for load, expr in own)
             place = statement.body.index(weights.store) + 1
             return replace(statement, body=(*statement.body[:place], *made, *statement.body[place:]))
 
@@ -180,7 +186,9 @@ class _Exponents:
         about = Fma(safe, rate_of(safe, k), -Rounded(safe, rate_of(safe, k)))
         back = (self._stores(*((one, one * off) for one in sums)) for sums in by_indices(weights.sums))
         body = tuple(map_statement(with_exponent(one), power) for one in loop.body)
-        return replace(loop, body=body), [self._stores((off, Pow(2, -about))), *back]
+        body = without_copies(body, weights.before)
+        ends: list[Statement] = [self._stores((off, Pow(2, -about))), *back]
+        return Fill(exponent.name, S.NegativeInfinity), replace(loop, body=body), ends
 
     def _buffer(self, c: Load, part: str) -> Load:
         name = self.names.fresh(f"{c.name.removesuffix('_safe')}_{part}")
@@ -191,6 +199,12 @@ class _Exponents:
         shape = self.buffers[stores[0][0].name].shape
         place = tuple(zip(stores[0][0].indices, shape, strict=True))
         return Parallel(place, tuple(Store(load.name, load.indices, expr) for load, expr in stores))
+
+
+def without_copies(body: tuple[Statement, ...], targets: frozenset[str]) -> tuple[Statement, ...]:
+    """The statements of a loop without copies to buffers of rows that no expression reads any more."""
+    read = {load.name for one in body for expr in expressions(one) for load in expr.atoms(Load)}
+    return tuple(one for one in body if not isinstance(one, Copy) or one.target not in targets - read)
 
 
 def by_indices(loads: Iterable[Load]) -> Iterator[list[Load]]:
