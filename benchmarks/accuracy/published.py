@@ -12,7 +12,7 @@ from torch.nn import functional
 
 from benchmarks.accuracy import attended
 from benchmarks.accuracy.case import Case, Outputs
-from benchmarks.families import FAMILIES, chains, mla, moe, pairs, quant, rows, semirings, statistics
+from benchmarks.families import FAMILIES, chains, covariances, mla, moe, pairs, quant, rows, semirings, statistics
 from benchmarks.families import attention as definition
 from benchmarks.family import Family, Row, Tensors, picks
 
@@ -31,6 +31,7 @@ RAGGED: dict[str, tuple[Row, ...]] = {
     "inertia": (statistics.inertia_row("ragged", 77, 10007),),
     "rows": tuple(rows.row(operation, 777, 3001, "bfloat16") for operation in rows.PEERS),
     "pairs": tuple(pairs.row(operation, 777, 3001) for operation in pairs.PEERS),
+    "covariances": tuple(covariances.row(operation, 10007, 77) for operation in covariances.PEERS),
     "semirings": tuple(semirings.row(operation, 77, 777, 301) for operation in semirings.PEERS),
 }
 DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
@@ -261,6 +262,24 @@ def pairwise(of: Of) -> Iterator[Case]:
         yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]})
 
 
+def second_moments(of: Of) -> Iterator[Case]:
+    """Matrices of second moments: of plain data, of data far from 0, and of data with one outlier."""
+
+    def reference(tensors: Tensors) -> Outputs:
+        return {"out": covariances.PEERS[of.row.use](**{name: one.double() for name, one in tensors.items()})}
+
+    def far(tensors: Tensors, _: torch.Generator) -> Tensors:
+        return tensors | {"x": tensors["x"] + 1e3}
+
+    def outlier(tensors: Tensors, _: torch.Generator) -> Tensors:
+        x = tensors["x"].clone()
+        x[0] = 1e4
+        return tensors | {"x": x}
+
+    for kind, change in {"normal": same, "far from zero": far, "one outlier": outlier}.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out})
+
+
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("mha", "attention_small", "uses"), attention),
     **dict.fromkeys(("variance", "inertia"), moments),
@@ -270,4 +289,5 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "rows": normalised,
     "chains": products,
     **dict.fromkeys(("pairs", "semirings"), pairwise),
+    "covariances": second_moments,
 }

@@ -2,6 +2,7 @@
 
 from benchmarks.families.attention_small import SMALL
 from benchmarks.families.chains import Chains
+from benchmarks.families.covariances import Covariances
 from benchmarks.families.mha import MHA
 from benchmarks.families.mla import Mla
 from benchmarks.families.moe import Moe
@@ -14,8 +15,8 @@ from benchmarks.families.uses import USES
 from benchmarks.family import Family
 
 ALL: tuple[Family, ...] = (
-    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Chains(), SMALL, USES,
+    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Covariances(), Chains(), SMALL, USES,
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
-UNFITTED = frozenset({"pairs", "semirings"})
+UNFITTED = frozenset({"pairs", "semirings", "covariances"})
 """Families that the cost model's training data do not hold."""

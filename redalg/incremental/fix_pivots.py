@@ -15,10 +15,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sympy import Expr, Integer, Max, Min, S
+from sympy import Add, Expr, Integer, Max, Min, S
 
 from redalg.decompose.separate.plain import is_finite
-from redalg.expression import Axis, Value, Where
+from redalg.expression import Axis, Let, Value, Where
 from redalg.expression.contents import values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_output
@@ -34,7 +34,7 @@ def fix_pivots(form: FusedForm, column: Axis | None) -> FusedForm:
     right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
     along = [one for one in form.pivots if column in one.value.indices or one.value in right]
     pivots = [one for one in along if column is not None and fixable(one, form)]
-    return hold_pivots(form, {one.value: finite_element(one, form.cascade.axis) for one in pivots})
+    return hold_pivots(form, {one.value: finite_element(one.base, form.cascade.axis) for one in pivots})
 
 
 def hold_pivots(form: FusedForm, at: Mapping[Expr, Expr]) -> FusedForm:
@@ -59,24 +59,32 @@ def fixable(pivot: Pivot, form: FusedForm) -> bool:
     return plain and not found_from and pivot.policy in (PivotPolicy.BLOCK_MEAN, PivotPolicy.TILE_LOCAL)
 
 
-def finite_element(pivot: Pivot, axis: Axis, place: int = 0) -> Expr:
+def finite_element(u: Expr, axis: Axis, place: int = 0) -> Expr:
     """u at an element; 0 if it is not finite."""
-    u: Expr = pivot.base.xreplace({axis: Integer(place)})
-    return Where(is_finite(u), u, S.Zero)
+    at_place: Expr = u.xreplace({axis: Integer(place)})
+    return Where(is_finite(at_place), at_place, S.Zero)
 
 
-def fix_among_three(form: FusedForm, length: int | None) -> FusedForm:
-    """Fix every shift pivot at the median of three elements: the first, that in the middle, and the last.
+def fix_among_nine(form: FusedForm, length: int | None) -> FusedForm:
+    """Fix every shift pivot at the mean of three medians of three elements, spread over the axis.
 
-    One outlier, or a trend, leaves it among the rest. If the length of the axis is not known (None), at the first.
+    No outlier, and no trend, draws it away. So are those that were fixed at the first element, if they shift elements.
+    If the length of the axis is not known (None), nothing more is fixed than that.
     """
     axis, pivots = form.cascade.axis, [one for one in form.slot_pivots if fixable(one, form)]
-    places = (0, 0, 0) if length is None else (0, length // 2, max(length - 1, 0))
-    at: dict[Expr, Expr] = {}
-    for pivot in pivots:
-        first, middle, last = (finite_element(pivot, axis, place) for place in places)
-        at[pivot.value] = Max(Min(first, middle), Min(Max(first, middle), last))
-    return hold_pivots(form, at)
+    if length is None:
+        return hold_pivots(form, {one.value: finite_element(one.base, axis) for one in pivots})
+    at: dict[Expr, Expr] = {one.value: among_nine(one.base, axis, length) for one in pivots}
+    streamed = sorted((one for one in form.cascade.elements() if axis in one.indices), key=str)
+    return hold_pivots(form, at | {finite_element(one, axis): among_nine(one, axis, length) for one in streamed})
+
+
+def among_nine(u: Expr, axis: Axis, length: int) -> Expr:
+    """The mean of the medians of u at elements 0, 3, 6 of eight steps along an axis, at 1, 4, 7 and at 2, 5, 8."""
+    last = max(length - 1, 0)
+    values = [finite_element(u, axis, last * step // 8) for step in range(9)]
+    medians = (Max(Min(a, b), Min(Max(a, b), c)) for a, b, c in zip(values[:3], values[3:6], values[6:], strict=True))
+    return Let("centre", Add(*(median / 3 for median in medians)))
 
 
 def _hold_pivot(pivot: Pivot, at: Mapping[Expr, Expr]) -> Pivot:

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 from redalg.errors import PlanError
 from redalg.incremental.arrange.order import REWRITES_IN_KERNELS, rewrite_stages
-from redalg.incremental.fix_pivots import fix_among_three
+from redalg.incremental.fix_pivots import fix_among_nine
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import smem_bytes
@@ -79,7 +79,7 @@ def kernels_of(
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
     if plan.is_serial and plan.binding.contracted:  # a thread that moved its pivots would move all its columns
-        form = fix_among_three(form, None if plan.binding.streamed.name in problem.varying else length)
+        form = fix_among_nine(form, None if plan.binding.streamed.name in problem.varying else length)
     stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
     job = Job(stage.loop, plan, problem, dtypes, also=also)
     lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment

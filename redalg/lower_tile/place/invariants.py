@@ -12,7 +12,7 @@ from dataclasses import replace
 from sympy import Expr
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Element
+from redalg.expression import Element, Let
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Statement
@@ -27,7 +27,8 @@ def stage_invariants(terms: Iterable[Expr], space: Space, assembly: Assembly, be
         for node in invariants(term, space):
             if node not in known:
                 index = I if binding.row in free_axes(node) else E_
-                load = assembly.new("of_row" if index == I else "of_column", index, scope="shared")
+                name = node.name if isinstance(node, Let) else "of_row" if index == I else "of_column"
+                load = assembly.new(name, index, scope="shared")
                 before.append(assembly.stores((load, space.read(node))))
                 known[node] = load
     return replace(space, known=known)
@@ -41,7 +42,8 @@ def invariants(term: Expr, space: Space) -> Iterator[Expr]:
             continue
         axes = free_axes(part) & {binding.row, binding.column, binding.streamed}
         alone = len(axes) == 1 and binding.streamed not in axes and not values_of(part)
-        if alone and isinstance(part, Expr) and elements_of(part) and part.args[1:]:
+        named = any(isinstance(arg, Let) for arg in part.args)  # its name says what it is
+        if alone and isinstance(part, Expr) and elements_of(part) and part.args[1:] and not named:
             yield part
         else:
             yield from invariants(part, space)
