@@ -14,6 +14,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Element, Let
 from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.dtypes import is_float
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.place.assembly import Assembly
@@ -36,14 +37,15 @@ def stage_invariants(terms: Iterable[Expr], space: Space, assembly: Assembly, be
 
 def invariants(term: Expr, space: Space) -> Iterator[Expr]:
     """Yield the largest parts of a term that are computed of inputs, and vary along rows or columns alone."""
-    binding = space.plan.binding
+    binding, dtypes = space.plan.binding, space.problem.dtypes
     for part in term.args:
         if not isinstance(part, Expr | Boolean) or isinstance(part, Element):
             continue
         axes = free_axes(part) & {binding.row, binding.column, binding.streamed}
         alone = len(axes) == 1 and binding.streamed not in axes and not values_of(part)
         named = any(isinstance(arg, Let) for arg in part.args)  # its name says what it is
-        if alone and isinstance(part, Expr) and elements_of(part) and part.args[1:] and not named:
+        numbers = [is_float(dtypes[element.name]) for element in elements_of(part)]
+        if alone and isinstance(part, Expr) and numbers and all(numbers) and part.args[1:] and not named:
             yield part
         else:
             yield from invariants(part, space)

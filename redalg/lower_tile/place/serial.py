@@ -50,13 +50,13 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     slots, body = allocate(form, assembly, place.space.problem)
     before, whole = list[Statement](), place.span
     space = place.space
-    if assembly.plan.binding.column is not None:
+    if assembly.plan.binding.contracted:
         space = stage_invariants(element_terms(form), space, assembly, before)
     step = Step(form, assembly, space, before)
     known = dict.fromkeys(space.known, S.Zero)
     step.stage(form.cascade.domain, *(term.xreplace(known) for term in element_terms(form)), least=1)
     step.space = stage_sides(form, step.space, step.operands, step.body)
-    if assembly.plan.binding.column is not None:
+    if assembly.plan.binding.contracted:
         step.space = stage_factors(form, step.space, assembly, step.body)
     loads, step.body = step.body, []
     loops = [produced_groups(step, slots)] if form.cascade.producers else element_loops(step, slots)
