@@ -96,7 +96,17 @@ def test_the_c_target_runs_them(name: str) -> None:
     check(form, found, {key: one.numpy() for key, one in tensors.items()})
 
 
-@pytest.mark.parametrize("kind", ["offset", "trend", "outlier", "not finite first", "equal"])
+@pytest.mark.parametrize("merge", ["kernel", "launch"])
+def test_many_parts_are_merged_in_groups(merge: str) -> None:
+    """A sum of 150 parts one after another would round 150 times; of the last group some are left."""
+    form, tensors = FORMS["of two tensors"], drawn(FORMS["of two tensors"], (8, 4, 600), 0, 5)
+    plan = Schedule(Grid("a", 4), Grid("b", 4), Parts("n", 150, merge=merge), Loop("n", 4), Lanes("a", 1))
+    given = {key: torch.from_numpy(one) for key, one in tensors.items()}
+    assert "for group in T.serial(" in form.source("c", **known(form, 8, 4, 600), plan=plan)
+    check(form, form(**given, backend="tilelang", plan=plan), tensors)
+
+
+@pytest.mark.parametrize("kind", ["offset", "trend", "outlier", "two outliers", "equal"])
 def test_a_pivot_lies_among_the_data(kind: str) -> None:
     """The mean of three medians of three elements: neither an outlier nor a trend draws it away."""
     form = FORMS["of two tensors"]
@@ -108,9 +118,8 @@ def test_a_pivot_lies_among_the_data(kind: str) -> None:
         x += np.arange(900, dtype=np.float32)[:, None] * 100
     elif kind == "outlier":
         x[0] = y[0] = 1e4
-    elif kind == "not finite first":
-        x += 1e5
-        x[0] = 1e5
+    elif kind == "two outliers":
+        x[[0, -1]] = y[[0, -1]] = 1e4
     else:
         x[:], y[:] = 1e4, 3.3
     found = form(**{key: torch.from_numpy(one) for key, one in tensors.items()}, backend="tilelang",

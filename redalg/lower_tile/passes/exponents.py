@@ -113,7 +113,7 @@ def rescaled_sums(rescale: Load, stores: Iterable[Store]) -> tuple[Load, ...]:
             return ()
         if terms:
             factors = Mul.make_args(terms[0])
-            if before not in factors or rescale not in factors or Mul(*factors).coeff(rescale).has(rescale):
+            if before not in factors or [factor for factor in factors if factor.has(rescale)] != [rescale]:
                 return ()
             sums.append(before)
     return tuple(sums)
@@ -150,7 +150,7 @@ class _Exponents:
                 statements.append(statement)
                 continue
             loop, after = replace(statement, body=self._body(statement.body)), list[Statement]()
-            for weights in weights_of(statement):
+            for weights in weights_of(loop):
                 begin, loop, ends = self._rounded_once(loop, weights)
                 statements.append(begin)
                 after += ends

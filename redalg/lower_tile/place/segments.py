@@ -50,6 +50,9 @@ MOST_IN_TURN = 64
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
+Places = Mapping[Value, tuple[str, tuple[Expr, ...]]]
+"""Slot -> its workspace, and its place in it."""
+
 
 @final
 @dataclass(frozen=True)
@@ -83,6 +86,10 @@ class Parts:
         """The place of a slot's part in its workspace."""
         own = self.own(value)
         return (part, *([own[0]] if own else []), *state_place(value, self.slots, space))
+
+    def places(self, space: Space, part: Expr) -> Places:
+        """The workspace of every slot, and the place of a part in it."""
+        return {value: (name, self.place(value, space, part)) for value, name in self.names.items()}
 
 
 def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
@@ -187,24 +194,29 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     slots = replace(slots, scale=parts.slots.scale)
     segments = job.plan.segments
-    size = segments if segments <= MOST_IN_TURN else 1 << (segments.bit_length() // 2)
-    number = PART if size == segments else GROUP * size + PART
-    places = {value: (name, parts.place(value, space, number)) for value, name in parts.names.items()}
-    own, reset = (slots, []) if size == segments else allocate(job.form, assembly, job.problem, of_data=False)
-    own = replace(own, scale=parts.slots.scale)
-    part, loop = part_of(places, own, job, assembly)
-    loop += merge_step(assembly, space, own, part, job.form)
-    merged = Loop(PART, Integer(size), 0, tuple(loop), pipelined=False, unrolled=min(PARTS_TOGETHER, size))
-    if size == segments:
-        body.append(merged)
+    if segments <= MOST_IN_TURN:
+        body.append(merge_in_turn(job, space, assembly, slots, parts.places(space, PART), count=Integer(segments)))
     else:
-        groups = (*reset, merged, *merge_step(assembly, space, slots, own, job.form))
-        body.append(Loop(GROUP, Integer(segments // size), 0, groups, pipelined=False))
+        size = 1 << (segments.bit_length() // 2)
+        group, empty = allocate(job.form, assembly, job.problem, of_data=False)
+        group = replace(group, scale=parts.slots.scale)
+        count = Integer(size) if segments % size == 0 else Min(size, segments - GROUP * size)
+        merged = merge_in_turn(job, space, assembly, group, parts.places(space, GROUP * size + PART), count=count)
+        groups = (*empty, merged, *merge_step(assembly, space, slots, group, job.form))
+        body.append(Loop(GROUP, Integer(-(-segments // size)), 0, groups, pipelined=False))
     for value, name in parts.wholes.items():
         body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space, assembly))
     if not all(one.carries for one in job.form.outputs):
         body += Epilogue(job.form, assembly, slots, space, job.dtypes).build()
     return body
+
+
+def merge_in_turn(job: Job, space: Space, assembly: Assembly, slots: Slots, places: Places, *, count: Expr) -> Loop:
+    """The loop that merges so many parts into a state; `places` tells where part number `PART` of it lies."""
+    part, loop = part_of(places, slots, job, assembly)
+    loop += merge_step(assembly, space, slots, part, job.form)
+    together = min(PARTS_TOGETHER, job.plan.segments)
+    return Loop(PART, count, 0, tuple(loop), pipelined=False, unrolled=together)
 
 
 # ---- in the same launch ----------------------------------------------------------------------------------------------
@@ -256,9 +268,7 @@ def by_the_last(job: Job, place: Frame, assembly: Assembly, counter: Parameter, 
     return Last(counter.name, at_tile, job.plan.segments, flag, body)
 
 
-def part_of(
-    places: Mapping[Value, tuple[str, tuple[Expr, ...]]], slots: Slots, job: Job, assembly: Assembly
-) -> tuple[Slots, list[Statement]]:
+def part_of(places: Places, slots: Slots, job: Job, assembly: Assembly) -> tuple[Slots, list[Statement]]:
     """Read a part's slots from their places in workspaces into buffers as those of the slots."""
     part, body = Slots(scale=slots.scale, ranked=slots.ranked), list[Statement]()
     for value, (workspace, where) in places.items():

@@ -79,10 +79,11 @@ def allocate(
     suffix, tail = ("_lanes", ", by lane") if lanes else ("", "")
 
     def own(value: Value) -> tuple[Symbol, ...]:
-        binding = assembly.plan.binding
-        if lanes or binding.column not in value.indices:
+        plan, axes = assembly.plan, value.indices
+        if lanes or plan.binding.column not in axes:
             return assembly.lane if lanes else (I,)
-        return assembly.row if binding.row in value.indices or not assembly.plan.is_serial else (E_,)
+        alone = plan.is_serial and plan.binding.contracted and plan.binding.row not in axes
+        return (E_,) if alone else assembly.row
 
     def add(load: Load, value: Value, empty: Expr) -> None:
         slots.loads[value] = load

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from sympy import And, Eq
+from sympy import And, Eq, Ne
 from sympy.core.relational import Relational
 
 from redalg.expression.contents import free_axes
@@ -100,5 +100,9 @@ def trims(form: FusedForm, problem: Problem) -> bool:
 def skips_ahead(form: FusedForm) -> bool:
     """Tell if the domain bounds the loop from below (a window, say), or by what is not linear in its axis."""
     axis = form.cascade.axis
-    bounds = [one for one in And.make_args(form.cascade.domain) if isinstance(one, Relational) and one.has(axis)]
-    return any(one.func is Eq or not (one.gts - one.lts).expand().coeff(axis).is_negative for one in bounds)
+    conditions = [one for one in And.make_args(form.cascade.domain) if isinstance(one, Relational) and one.has(axis)]
+    return any(
+        isinstance(one, Eq) or not (one.gts - one.lts).expand().coeff(axis).is_negative
+        for one in conditions
+        if not isinstance(one, Ne)  # which leaves out elements here and there
+    )
