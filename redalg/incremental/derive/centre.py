@@ -70,13 +70,12 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
     """The centred form of one reduction's polynomial; without `lines`, none is centred on other generators."""
     polynomial, centres = separation.polynomial, dict[int, Polynomial]()
     again = True
-    while again:
+    while again and not _is_unweighted(polynomial):
         again = False
         own = list(_user_centres(separation, separator))
         for place, (atom, v) in enumerate([*own, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
-            needed = atom not in centres and not _is_unweighted(polynomial)
-            other = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if needed else None
+            other = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
             most = len(polynomial) if centres and place < len(own) else len(polynomial) - 1
             if other is not None and not _written_reciprocals(v, polynomial) and place >= len(own):
                 other = other if not separation.guarded and is_cleared(other, atom, v) else None

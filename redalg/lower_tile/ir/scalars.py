@@ -67,13 +67,17 @@ def terms_in_order(terms: tuple[Expr, ...]) -> list[Expr]:
     return sorted(added, key=lambda one: not isinstance(one, Load)) + order[len(added) :] if len(added) > 2 else order
 
 
-@final
-class ScaledExp(Expr):
-    """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which keeps the digits."""
+class Opaque(Expr):
+    """A real number as one node, which SymPy neither evaluates nor takes apart, whatever it is of."""
 
     is_extended_real = True
     is_commutative = True
-    is_number = False  # whatever it is of: SymPy would evaluate it
+    is_number = False
+
+
+@final
+class ScaledExp(Opaque):
+    """exp(q·(u − c)) as one node: SymPy must not distribute q over the difference, which keeps the digits."""
 
     def __new__(cls, u: Any, c: Any, q: Any) -> ScaledExp:
         made: ScaledExp = Expr.__new__(cls, sympify(u), sympify(c), sympify(q))
@@ -85,39 +89,23 @@ class ScaledExp(Expr):
 
 
 @final
-class Fma(Expr):
+class Fma(Opaque):
     """a·k + c, rounded once: the product neither rounds nor overflows."""
 
-    is_extended_real = True
-    is_commutative = True
-    is_number = False  # whatever it is of: SymPy would evaluate it
-
 
 @final
-class Rounded(Expr):
+class Rounded(Opaque):
     """c·k as a rounded number, which no compiler joins with a sum that it stands in."""
 
-    is_extended_real = True
-    is_commutative = True
-    is_number = False  # whatever it is of: SymPy would evaluate it
-
 
 @final
-class Rate(Expr):
+class Rate(Opaque):
     """k; where |c·k| ≥ 2^27 the power of 2 r: its product with c is exact."""
 
-    is_extended_real = True
-    is_commutative = True
-    is_number = False  # whatever it is of: SymPy would evaluate it
-
 
 @final
-class Kept(Expr):
+class Kept(Opaque):
     """u − c or u/c as one node: SymPy must add nothing to it first, and not take its powers apart."""
-
-    is_extended_real = True
-    is_commutative = True
-    is_number = False  # whatever it is of: SymPy would evaluate it
 
     def __new__(cls, inner: Any) -> Kept:
         made: Kept = Expr.__new__(cls, sympify(inner))
@@ -128,12 +116,8 @@ class Kept(Expr):
 
 
 @final
-class Wide(Expr):
+class Wide(Opaque):
     """An expression of buffers, computed in float64 and rounded once."""
-
-    is_extended_real = True
-    is_commutative = True
-    is_number = False  # whatever it is of: SymPy would evaluate it
 
 
 @final

@@ -70,22 +70,17 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     binding, grid = plan.binding, list[tuple[Symbol, Any]]()
     at: dict[Axis, Expr] = {}
     start: dict[Axis, tuple[Expr, int]] = {}
-    if binding.row is not None:
-        ahead: Expr = S.Zero
-        if not (plan.is_serial and binding.contracted and plan.block_row >= sizes[binding.row.name]):
-            block = index(names.fresh(f"{binding.row.name}_block"))
-            grid.append((block, tiles_of(sizes[binding.row.name], plan.block_row)))
-            ahead = block * plan.block_row
-        at[binding.row] = ahead + I
-        start[binding.row] = (ahead, plan.block_row)
-    if binding.column is not None:
-        first: Expr = S.Zero
-        if plan.block_column < sizes[binding.column.name]:
-            block = index(names.fresh(f"{binding.column.name}_block"))
-            grid.append((block, tiles_of(sizes[binding.column.name], plan.block_column)))
-            first = block * plan.block_column
-        at[binding.column] = first + E_
-        start[binding.column] = (first, plan.block_column)
+    cut_rows = not (plan.is_serial and binding.contracted)  # else only if a block does not hold them all
+    rows, columns = (binding.row, plan.block_row, I, cut_rows), (binding.column, plan.block_column, E_, False)
+    for axis, length, place, cut in (rows, columns):
+        if axis is None:
+            continue
+        begin: Expr = S.Zero
+        if cut or length < sizes[axis.name]:
+            block = index(names.fresh(f"{axis.name}_block"))
+            grid.append((block, tiles_of(sizes[axis.name], length)))
+            begin = block * length
+        at[axis], start[axis] = begin + place, (begin, length)
     if segmented:
         grid.append((SEGMENT, plan.segments))
     for axis in reversed(binding.grid):
