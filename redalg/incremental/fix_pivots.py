@@ -68,8 +68,8 @@ def finite_element(u: Expr, axis: Axis, place: int = 0) -> Expr:
 def fix_among_nine(form: FusedForm, length: int | None) -> FusedForm:
     """Fix every shift pivot at the mean of three medians of three elements, spread over the axis.
 
-    No outlier, and no trend, draws it away. So are those that were fixed at the first element, if they shift elements.
-    If the length of the axis is not known (None), nothing more is fixed than that.
+    One outlier, or a trend, hardly moves such a pivot. A pivot that stands at the first element moves there too. If the
+    length of the axis is not known (None), the first element serves.
     """
     axis, pivots = form.cascade.axis, [one for one in form.slot_pivots if fixable(one, form)]
     if length is None:
