@@ -102,7 +102,7 @@ def skips_ahead(form: FusedForm) -> bool:
     axis = form.cascade.axis
     conditions = [one for one in And.make_args(form.cascade.domain) if isinstance(one, Relational) and one.has(axis)]
     return any(
-        isinstance(one, Eq) or not (one.gts - one.lts).expand().coeff(axis).is_negative
-        for one in conditions
-        if not isinstance(one, Ne)  # which leaves out elements here and there
+        isinstance(each, Eq) or not (each.gts - each.lts).expand().coeff(axis).is_negative
+        for each in conditions
+        if not isinstance(each, Ne)  # which leaves out elements here and there
     )
