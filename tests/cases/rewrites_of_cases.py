@@ -67,13 +67,13 @@ SIDES = (
 )  # fmt: skip
 """Those in a term."""
 PROPERTIES: dict[str, Callable[[], None]] = {
-    "sum_at_max(φ(u, d), w·h)": lambda: as_defined(*RISING, compares=True),
+    "sum_at_max(φ(u, d), w·h)": lambda: as_defined(*RISING),
     "f(x, Σ1)": lambda: as_defined(*BY_TOTAL),
     "f(x, sign u)": lambda: as_defined(*decided.BY_SIGN, *OF_DATA),
     "f(i mod k, d)": lambda: as_defined(*BY_PLACE),
     "f(x, max u)": lambda: as_defined(*BY_NUMBER),
     "k·max(a, b) − k·max(−a, −b)": lambda: as_defined(*NEGATED),
-    "c·d^q + r, c·log d + r": lambda: as_defined(*COMPARED, compares=True),
+    "c·d^q + r, c·log d + r": lambda: as_defined(*COMPARED),
     "f + g": lambda: as_defined(*SIDES),
     "Σ F·a + Σ G·b": lambda: as_defined(*MERGED),
     "→ Σ (a·F + b·G)": lambda: as_defined(*WEIGHED),

@@ -84,7 +84,7 @@ def chosen_by_d() -> None:
 
 
 def attained() -> None:
-    as_defined(*ATTAINED, compares=True)
+    as_defined(*ATTAINED)
     as_defined(*PLACED)
 
 
@@ -93,8 +93,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "Π where(c, g·h, f·k)": lambda: as_defined(*OF_SEVERAL),
     "⊕ where(c, f, g)": chosen_by_d,
     "Σ where(k·u + c = k·max u + c, w, z), Σ where(u − max u = 0, w, z)": attained,
-    "Σ where(u > v, w, z)": lambda: as_defined(*BELOW, compares=True),
-    "Σ max(u, v)·w": lambda: as_defined(*CLIPPED, compares=True),
+    "Σ where(u > v, w, z)": lambda: as_defined(*BELOW),
+    "Σ max(u, v)·w": lambda: as_defined(*CLIPPED),
     "any_l (k·u = k·max u), any_l (u − max u = 0)": lambda: as_defined(*TRUTHS),
     "any_l where(c, p, q)": lambda: as_defined(*BY_D),
     "|h·w|": lambda: as_defined(*UNSIGNED, *BOUNDS),

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Expr, Rational, cosh, exp, sinh, tanh
+from sympy import Abs, Expr, Rational, cosh, exp, oo, sinh, sqrt, tanh
 
 import redalg as ra
 from redalg.errors import InputError
@@ -108,3 +108,48 @@ def test_two_wholes_lend_their_axes() -> None:
         form.leaf({"c": data[first:stop]}, start={"n": first}, extents={"b": 3}) for first, stop in ((0, 2), (2, 5))
     ]
     np.testing.assert_allclose(form.finish(form.merge(*pieces)), form.reference(c=data, sizes=sizes))
+
+
+LARGEST, LEAST = ra.max(x, n), ra.min(x, n)
+SECOND = ra.max(ra.where(x < LARGEST, x, -oo), n)
+BY_COMPARISON = {
+    "=": ra.sum(ra.where(ra.eq(x, LARGEST), W, 0), n), "≠": ra.sum(ra.where(ra.ne(x, LARGEST), W, 3), n),
+    "<": ra.sum(ra.where(x < LARGEST, 1, 0), n), "≥": ra.sum(ra.where(x >= LARGEST, W * TOTAL, 2 * W), n),
+    "≤ min": ra.sum(ra.where(x <= LEAST, W, 1), n), "second": ra.sum(ra.where(x > SECOND, W, 2 * W), n),
+    "extremum": ra.max(ra.where(x < LARGEST, W, -W), n), "least of some": ra.min(ra.where(x >= LARGEST, W, oo), n),
+    "always": ra.sum(ra.where(Abs(x) <= sqrt(ra.sum(x**2, n)), W, 2), n),
+    "never": ra.sum(ra.where(x > LARGEST, W, 2 * W), n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+@pytest.mark.parametrize("expr", BY_COMPARISON.values(), ids=BY_COMPARISON.keys())
+def test_a_comparison_with_nan_takes_its_branch(expr: Expr, backend: str) -> None:
+    """No comparison with a NaN holds but ≠: the maximum is NaN, and the result is a number."""
+    given = {"x": DATA.clone(), "w": DATA.flip(1).clone()}
+    given["x"][1, 3] = torch.nan
+    form = ra.fuse(expr, axes="b")
+    data = {name: given[name] for name in form.cascade.inputs()}
+    wanted = torch.as_tensor(form.reference(**{name: one.double() for name, one in data.items()})).double()
+    assert wanted.isfinite()[[0, 2]].all()
+    assert wanted.isfinite()[1] or "min_" in str(form)  # of no element that attains it, the least is ∞
+    torch.testing.assert_close(torch.as_tensor(form(**data, backend=backend)).double(), wanted, rtol=1e-6, atol=1e-6)
+    pieces = [form.leaf({name: one[:, first:stop] for name, one in data.items()}) for first, stop in ((0, 4), (4, 10))]
+    torch.testing.assert_close(torch.as_tensor(form.finish(form.merge(*pieces))).double(), wanted, rtol=1e-6, atol=1e-6)
+
+
+@pytest.mark.parametrize("expr", [
+    ra.sum(x - ra.mean(x, n), n), ra.sum(W * (x - ra.sum(W * x, n) / TOTAL), n),
+    ra.sum((x - ra.mean(x, n)) / TOTAL, n), ra.sum(LARGEST * ra.where(x < LARGEST, W, 0), n),
+    ra.sum(ra.sum(x, n) * ra.where(W < ra.max(W, n), W, 0), n), ra.sum(x * ra.where(W < ra.max(W, n), W, 0), n),
+    ra.sum(x * ra.where(ra.ne(n, ra.argmax(W, n)), W, 0), n),
+], ids=str)  # fmt: skip
+def test_a_nan_stays_where_what_held_it_cancels(expr: Expr) -> None:
+    """A sum that is 0 of numbers, and a factor beside a mask that is not 1 and 0."""
+    data = {"x": DATA.double().numpy().copy(), "w": np.ones((3, 10))}
+    data["x"][1, 3] = np.nan
+    form = ra.fuse(expr, axes="b")
+    given = {name: data[name] for name in form.cascade.inputs()}
+    got, wanted = form(**given), form.reference(**given)
+    assert np.isnan(wanted).tolist() == [False, True, False]
+    np.testing.assert_allclose(got, wanted, atol=1e-14)

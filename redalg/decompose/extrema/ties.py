@@ -16,7 +16,8 @@
 
 Exact, ties included: the state holds the maximum, the sum of w over the elements that attain it, and the sum of w over
 those that do not. The last is never found by subtraction (nor is Σ (w − d), which stays as it is). w and z are of x
-alone. If u holds a NaN, the values at or below a maximum are NaN; argmax takes the first NaN for the largest.
+alone. If u holds a NaN, so do its extrema, and no comparison with them but ≠ is true: the sum is Σ z then (of ≠ Σ w),
+and that of max(u, v) and sign(u − max u) is NaN. argmax takes the first NaN for the largest.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.separate.plain import is_finite
 from redalg.expression import UNDEFINED, Axis, Value, Where
-from redalg.expression.contents import free_axes, of_kind, sympy_text, values_of
+from redalg.expression.contents import free_axes, is_indicator, of_kind, sympy_text, values_of
 
 EXTREMA, PLACES, SECONDS = ("max", "min"), ("argmax", "argmin"), ("max_below_max", "min_below_max")
 Part: TypeAlias = tuple[Expr, str, Tuple, Expr | None]
@@ -47,13 +48,14 @@ class Selector:
     """The meaning of a condition on an element: its u is the largest, or (not `at`) is not.
 
     `place` is the argmax of u if a single element is meant, the first of the largest. `but` is a condition of x: a
-    largest element that fails it counts among the others.
+    largest element that fails it counts among the others. `extremum` is what u is compared with, if not by its place.
     """
 
     u: Expr
     at: bool
     place: Expr | None = None
     but: Boolean = S.true
+    extremum: Expr | None = None
 
     def part(self, plus: str, branch: int, w: Expr) -> tuple[str, Tuple]:
         """The monoid of ⊕ w over the elements that take a branch, and its operands."""
@@ -69,35 +71,73 @@ class Selector:
 
 
 @final
+@dataclass(frozen=True)
+class Choice:
+    """A mask by a selector: a term for each branch, and, if the extremum may be NaN, the term of all elements then."""
+
+    selector: Selector
+    branches: tuple[Expr, Expr]
+    unordered: Expr | None = None
+
+
+@final
+@dataclass(frozen=True)
+class MaskSum:
+    """The sums that make up the sum of a mask.
+
+    If `extremum` is NaN, the sum is that of `unordered` instead; it is None where the parts themselves are right then.
+    The sum is multiplied by `factor`, of d alone: this may be NaN, even if the mask lets no element through.
+    """
+
+    parts: list[Part]
+    extremum: Expr | None = None
+    unordered: Expr = S.Zero
+    factor: Expr = S.One
+
+
+@final
 class Attained:
     """The finder of what attains an extremum in a term, given the reductions before it and the reduced axes."""
 
     def __init__(self, reductions: Iterable[Reduction], axes: AbstractSet[Axis]) -> None:
         self.axes, self.reductions = axes, {one.value: one for one in reductions}
 
-    def sums(self, term: Expr) -> tuple[list[Part], Expr] | None:
+    def sums(self, term: Expr) -> tuple[list[MaskSum], Expr] | None:
         """The sums that make up a sum of this term, and the term of the rest; or None."""
         if self.reductions.keys().isdisjoint(values_of(term)) or not term.has(Where, sign, Max, Min):
             return None
-        parts, rest = list[Part](), list[Expr]()
+        sums, rest = list[MaskSum](), list[Expr]()
         for addend in Add.make_args(term):
             own = self._of_factors(Mul.make_args(addend))
-            parts += own or []
-            rest += [] if own else [addend]
-        return (parts, Add(*rest)) if parts else None
+            if own is None or not (own.parts or own.extremum):
+                rest.append(addend)
+            else:
+                sums.append(own)
+        return (sums, Add(*rest)) if sums else None
 
-    def extremum(self, kind: str, term: Expr, identity: Expr) -> tuple[Selector, list[tuple[str, Tuple]]] | None:
-        """The selector, and the reductions whose max or min is that of this term; or None."""
-        form = self._open_mask(term) if isinstance(term, Where) else None
-        if form is None or any(map(self._holds_d, form[1])):
+    def case(self, term: Expr) -> Where | None:
+        """The second largest in a term, as it is of elements that may be NaN: where(max u is a number, v, −∞)."""
+
+        def is_second(node: Where) -> bool:
+            reduction = self.reductions.get(node.args[1])
+            return reduction is not None and reduction.monoid.name in SECONDS
+
+        cases = [node for node in of_kind(Where, term) if is_second(node) and not free_axes(node.condition) & self.axes]
+        return min(cases, key=sympy_text, default=None)
+
+    def extremum(self, kind: str, term: Expr, identity: Expr) -> tuple[Choice, list[tuple[str, Tuple]]] | None:
+        """The choice in a term, and the reductions whose max or min is that of the term; or None."""
+        choice = self._open_mask(term) if isinstance(term, Where) else None
+        if choice is None or any(map(self._holds_d, choice.branches)):
             return None
-        selector, branches = form
-        return selector, [selector.part(kind, branch, w) for branch, w in enumerate(branches) if w != identity]
+        part = choice.selector.part
+        return choice, [part(kind, branch, w) for branch, w in enumerate(choice.branches) if w != identity]
 
-    def _open_mask(self, node: Where, *, meets: bool = False) -> tuple[Selector, tuple[Expr, Expr]] | None:
-        """The selector in the condition of a mask, and the branches, which take in the rest of the condition; or None.
+    def _open_mask(self, node: Where, *, meets: bool = False) -> Choice | None:
+        """The choice that a mask makes by a selector in its condition, whose rest goes into the branches; or None.
 
-        If the branches meet, as those of max(u, d) do at u = d, it does not matter which of two equal ones is taken.
+        If the branches meet, as those of max(u, d) do at u = d, it does not matter which of two equal ones is taken,
+        and the value is NaN where u or d is.
         """
         condition, a, b = node.args
         parts = condition.args if isinstance(condition, And | Or) else (condition,)
@@ -109,39 +149,54 @@ class Attained:
         if rest:
             inner = Where(condition.func(*rest), a, b)
             a, b = (inner, b) if isinstance(condition, And) else (a, inner)
-        if selector.but is S.true or meets:
-            return selector, (a, b)
-        return selector, (Where(selector.but, a, b), b) if selector.at else (a, Where(selector.but, b, a))
+        if meets:
+            return Choice(selector, (a, b))
+        unordered = None if selector.extremum is None else a if isinstance(comparison, Ne) else b
+        if selector.but is S.true:
+            branches = a, b
+        else:
+            branches = (Where(selector.but, a, b), b) if selector.at else (a, Where(selector.but, b, a))
+        return Choice(selector, branches, unordered)
 
-    def _of_factors(self, factors: tuple[Expr, ...]) -> list[Part] | None:
+    def _of_factors(self, factors: tuple[Expr, ...]) -> MaskSum | None:
         for factor in factors:
             beside = Mul(*(other for other in factors if other is not factor))
-            choice = as_choice(factor)
-            if (
-                isinstance(choice, Where)
-                and (opened := self._open_mask(choice, meets=choice is not factor)) is not None
-            ):
-                return self._of_branches(opened[0], beside, opened[1])
+            mask = as_choice(factor)
+            choice = self._open_mask(mask, meets=mask is not factor) if isinstance(mask, Where) else None
+            if choice is not None:
+                return self._of_choice(choice, beside, hides=is_indicator(mask) or mask is not factor)
             below = _deviation(factor.args[0], self.reductions) if isinstance(factor, sign) else None
             if below is not None and not self._holds_d(beside):
                 u, way = below
                 at = Where(is_finite(u), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
                 parts = ((way, "sum_below_max", beside), (S.One, "sum_at_max", beside * at))
-                return [(h, kind, Tuple(u, w), None) for h, kind, w in parts]
+                return MaskSum([(h, kind, Tuple(u, w), None) for h, kind, w in parts])
         return None
 
-    def _of_branches(self, selector: Selector, beside: Expr, branches: Iterable[Expr]) -> list[Part] | None:
-        parts = list[Part]()
-        for number, branch in enumerate(branches):
-            kind, operands = selector.part("sum", number, beside * branch)
+    def _of_choice(self, choice: Choice, beside: Expr, *, hides: bool) -> MaskSum | None:
+        """The sums of a mask times what stands beside it; a mask of 1 and 0 hides this where it is 0."""
+        parts, selector = list[Part](), choice.selector
+        outside = None if hides else self._split(beside)
+        if not (hides or outside):
+            return None
+        [(factor, rest)] = outside or [(S.One, beside)]
+
+        def times_rest(branch: Expr) -> Expr:
+            hidden = S.Zero if hides or rest.is_number else Where(is_finite(rest), S.Zero, UNDEFINED)
+            return hidden if branch is S.Zero else rest * branch
+
+        for number, branch in enumerate(map(times_rest, choice.branches)):
+            kind, operands = selector.part("sum", number, branch)
             if kind == "at_argmax" and not of_kind(Where, operands):
                 parts += [] if branch is S.Zero else [(S.One, kind, operands, selector.place)]
                 continue
-            split = self._split(beside * branch)
+            split = self._split(branch)
             if split is None:
                 return None
             parts += ((h, *selector.part("sum", number, g), selector.place) for h, g in split)
-        return parts
+        if choice.unordered is None:
+            return MaskSum(parts, factor=factor)
+        return MaskSum(parts, selector.extremum, times_rest(choice.unordered), factor)
 
     def _split(self, expr: Expr) -> list[tuple[Expr, Expr]] | None:
         """The pair (h, g) of h·g, h of d alone and g free of d; no pair for 0, and None if there is no such product."""
@@ -212,9 +267,10 @@ def _of_extremum(condition: Relational, reduction: Reduction) -> Selector | None
         largest = reduction.monoid.name == "max"
         way = reduction.term if largest else -reduction.term
         if relation in (Eq, Ge if largest else Le):
-            return Selector(way, True, but=is_finite(reduction.term) if parted else S.true)
+            return Selector(way, True, None, is_finite(reduction.term) if parted else S.true, reduction.value)
         if relation in (Ne, Lt if largest else Gt):
-            return Selector(way, False, but=is_finite(reduction.term) if parted and relation is Ne else S.true)
+            but = is_finite(reduction.term) if parted and relation is Ne else S.true
+            return Selector(way, False, None, but, reduction.value)
     if reduction.monoid.name in SECONDS:
         way, u = reduction.term.args
         largest = reduction.monoid.name == "max_below_max"

@@ -11,6 +11,7 @@ Rewrites, each exact:
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from math import prod
 from typing import Any
 
@@ -246,3 +247,37 @@ def _collect_powers(node: Any, unknown: list[Extent], total: Expr | None) -> Exp
         return None
     least = min(exponents, key=abs)
     return Pow(total, least) * node * Mul(*(Pow(one, -least) for one in unknown))
+
+
+# ---- in which order --------------------------------------------------------------------------------------------------
+
+
+def total_order(free: AbstractSet[Axis], expr: Expr) -> tuple[Axis, ...]:
+    """The one order of `free` that the tensors' index orders fix, or an error that writes the call to make."""
+    after: dict[Axis, set[Axis]] = {}
+    for element in elements_of(expr):
+        plain = [index for index in element.indices if isinstance(index, Axis)]
+        for place, axis in enumerate(plain):
+            after.setdefault(axis, set()).update(plain[place + 1 :])
+    left, order = set(free), list[Axis]()
+    while left:
+        first = [one for one in axes_by_name(left) if not any(one in _reach(other, after) for other in left - {one})]
+        if len(first) != 1:
+            call = " ".join(map(str, [*order, *axes_by_name(left)]))
+            raise ExpressionError(
+                "the tensors' index orders do not fix one order of the output axes "
+                f'{{{", ".join(map(str, axes_by_name(free)))}}}. Say it, for instance axes="{call}".'
+            )
+        order.append(first[0])
+        left.remove(first[0])
+    return tuple(order)
+
+
+def _reach(axis: Axis, after: Mapping[Axis, set[Axis]]) -> set[Axis]:
+    seen, todo = set[Axis](), [axis]
+    while todo:
+        for later in after.get(todo.pop(), ()):
+            if later not in seen:
+                seen.add(later)
+                todo.append(later)
+    return seen

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from typing import Any, final
 
 from sympy import Add, Dummy, Eq, Expr, Mul, S, Tuple, exp
@@ -22,7 +21,7 @@ from sympy.core.basic import Basic
 from redalg.decompose.cascade import Cascade, Output, Producer, Reduction
 from redalg.decompose.domain import with_domain
 from redalg.decompose.extrema.extremal import LATTICE
-from redalg.decompose.extrema.ties import Attained, Part
+from redalg.decompose.extrema.ties import Attained, MaskSum, Part
 from redalg.decompose.parse.axes import (
     axis_list,
     join_nested_sums,
@@ -31,12 +30,14 @@ from redalg.decompose.parse.axes import (
     same_names,
     streams,
     total_extent,
+    total_order,
     with_totals,
 )
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
+from redalg.decompose.separate.plain import is_number
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of, values_of
+from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
 
@@ -262,20 +263,40 @@ class _Builder:
     def _reduce_attaining(self, kind: str, term: Expr, hint: str | None) -> Expr | None:
         """A sum, max or min over the elements that attain an extremum, or do not; only a single part takes the name."""
         attained = Attained(self.reductions, self.together)
+        if (case := attained.case(term)) is not None:
+            yes, no = (term.xreplace({case: one}) for one in case.args[1:])
+            of_second = self._reduce_attaining(kind, yes, hint)
+            return None if of_second is None else Where(case.condition, of_second, self._reduction(kind, no))
         if kind == "sum" and (sums := attained.sums(term)) is not None:
             parts, rest = sums
-            alone = hint if len(parts) == 1 and rest is S.Zero and parts[0][0] is S.One else None
-            terms = [self._times(part, alone) for part in parts]
-            if rest is not S.Zero:
-                terms.append(self._exchange_sums("sum", rest) or self._add("sum", rest, None))
-            return Add(*terms)
+            alone = hint if len(parts) == 1 and rest is S.Zero else None
+            terms = [self._mask_sum(one, alone) for one in parts]
+            return Add(*terms, self._reduction(kind, rest))
         identity = monoid(kind).identity if kind in LATTICE else S.Zero
         if kind not in LATTICE or (extremum := attained.extremum(kind, term, identity)) is None:
             return None
-        selector, needed = extremum
+        choice, needed = extremum
         alone = hint if len(needed) == 1 else None
-        values = [selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
-        return extremum_as_written(LATTICE[kind], values) if values else None
+        values = [choice.selector.of_some(what, self._add(what, one, alone), identity) for what, one in needed]
+        whole = extremum_as_written(LATTICE[kind], values) if values else identity
+        if choice.unordered is None:
+            return whole
+        return Where(is_number(choice.selector.extremum), whole, self._reduction(kind, choice.unordered))
+
+    def _mask_sum(self, sums: MaskSum, hint: str | None) -> Expr:
+        """The sum of a mask by an extremum; only a single part takes the name."""
+        alone = hint if len(sums.parts) == 1 and sums.parts[0][0] is S.One else None
+        total = Add(*(self._times(part, alone) for part in sums.parts))
+        if sums.extremum is not None:
+            total = Where(is_number(sums.extremum), total, self._reduction("sum", sums.unordered))
+        if sums.factor.is_number:
+            return sums.factor * total
+        return Where(Eq(self._count(), 0), S.Zero, sums.factor * total)
+
+    def _reduction(self, kind: str, term: Expr) -> Expr:
+        """A sum, max or min of a term that no name was asked for; the identity of the identity."""
+        identity = monoid(kind).identity
+        return identity if term == identity else self._exchange_sums(kind, term) or self._add(kind, term, None)
 
     def _times(self, part: Part, hint: str | None) -> Expr:
         """h·(the sum over the elements that attain an extremum, or do not); 0 if there are none, whatever h is."""
@@ -407,34 +428,3 @@ def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple
             f'Its free axes are {{{", ".join(map(str, axes_by_name(free)))}}}: write axes="{call}".'
         )
     return Output(name, expr, axes, carries=bool(free & set(reduced)))
-
-
-def total_order(free: AbstractSet[Axis], expr: Expr) -> tuple[Axis, ...]:
-    """The one order of `free` that the tensors' index orders fix, or an error that writes the call to make."""
-    after: dict[Axis, set[Axis]] = {}
-    for element in elements_of(expr):
-        plain = [index for index in element.indices if isinstance(index, Axis)]
-        for place, axis in enumerate(plain):
-            after.setdefault(axis, set()).update(plain[place + 1 :])
-    left, order = set(free), list[Axis]()
-    while left:
-        first = [one for one in axes_by_name(left) if not any(one in _reach(other, after) for other in left - {one})]
-        if len(first) != 1:
-            call = " ".join(map(str, [*order, *axes_by_name(left)]))
-            raise ExpressionError(
-                "the tensors' index orders do not fix one order of the output axes "
-                f'{{{", ".join(map(str, axes_by_name(free)))}}}. Say it, for instance axes="{call}".'
-            )
-        order.append(first[0])
-        left.remove(first[0])
-    return tuple(order)
-
-
-def _reach(axis: Axis, after: Mapping[Axis, set[Axis]]) -> set[Axis]:
-    seen, todo = set[Axis](), [axis]
-    while todo:
-        for later in after.get(todo.pop(), ()):
-            if later not in seen:
-                seen.add(later)
-                todo.append(later)
-    return seen

@@ -15,7 +15,7 @@ The sign of u − d comes from what d is (`signs`). What is left has kinks or ju
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from sympy import Add, And, Eq, Expr, Max, Min, Not, Or, S, sign
 from sympy.core.basic import Basic
@@ -28,7 +28,7 @@ from redalg.decompose.separate.plain import is_number
 from redalg.decompose.separate.separating import Separating
 from redalg.decompose.separate.signs import UP, absolute, has_sign_of_numerator, sign_of
 from redalg.decompose.separate.theorems import CLIPS, JUMP, KINK, THRESHOLD, D, NotSeparable, X
-from redalg.expression import UNDEFINED, Value, Where
+from redalg.expression import Value, Where
 from redalg.expression.contents import elements_of, sympy_text, values_of
 
 RELATIONS = {">": (True, False), "<": (True, True), ">=": (False, False), "<=": (False, True),
@@ -110,7 +110,10 @@ def where_rule(separator: Separating, node: Expr) -> Polynomial:
     if separator.side(condition) != X | D:
         return laurent.add(_under(separator, condition, a), _under(separator, condition, b, otherwise=True))
     if (truth := relation_truth(separator, condition)) is not None:
-        return laurent.multiply(separator.separate(a if truth[0] else b), _truth_of_numbers(separator, S.One, truth[1]))
+        if not truth[0]:
+            return separator.separate(b)
+        numbers = _are_numbers(truth[1])
+        return laurent.add(_under(separator, numbers, a), _under(separator, numbers, b, otherwise=True))
     holds, fails = indicator_terms(separator, condition), negation(separator, condition)
     first = laurent.multiply(holds, separator.separate(a)) if holds else {}
     return laurent.add(first, laurent.multiply(fails, separator.separate(b))) if fails else first
@@ -177,7 +180,9 @@ def negation(separator: Separating, condition: Boolean) -> Polynomial:
 def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polynomial:
     """[a rel b], or that it fails, if the sign of a − b is known or if a − b = g·h."""
     if (truth := relation_truth(separator, node)) is not None:
-        return _truth_of_numbers(separator, S.One if truth[0] != fails else S.Zero, truth[1])
+        if truth[0]:
+            return (negation if fails else indicator_terms)(separator, _are_numbers(truth[1]))
+        return laurent.ONE if fails else {}
     strict, flipped = RELATIONS[node.rel_op]
     difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
     g, h = separator.rank_one(node, difference, THRESHOLD, certain=True)
@@ -213,7 +218,6 @@ def relation_truth(separator: Separating, condition: Boolean) -> tuple[bool, fro
     return not strict, values_of(difference) & separator.facts.keys()
 
 
-def _truth_of_numbers(separator: Separating, truth: Expr, values: frozenset[Value]) -> Polynomial:
-    """A truth that holds of numbers: an extremum is NaN if an element is, and no comparison holds of NaN."""
-    numbers = And(*map(is_number, sorted(values, key=sympy_text)))
-    return separator.pure(Where(numbers, truth, UNDEFINED))
+def _are_numbers(values: Iterable[Value]) -> Boolean:
+    """The condition under which what the facts say of values is true: an extremum is NaN if an element is."""
+    return And(*map(is_number, sorted(values, key=sympy_text)))

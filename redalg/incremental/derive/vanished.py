@@ -116,10 +116,9 @@ def _operands(term: Expr) -> Iterator[tuple[Value, bool]]:
         factors = Mul.make_args(part)
         for factor in factors if not any(map(is_indicator, factors)) else ():
             base = factor.args[0] if isinstance(factor, Pow) else factor
-            alone = all(one is factor or one.is_number for one in factors)
             if isinstance(factor, Pow) and factor.exp.is_negative:
                 yield from ((base, True) for _ in range(isinstance(base, Value)))
-            elif isinstance(base, Value) and alone:
+            elif isinstance(base, Value):
                 yield base, False
             elif isinstance(base, Max | Min | Abs | Add):
                 yield from (one for arg in base.args for one in _operands(arg) if not one[1])
