@@ -141,7 +141,7 @@ def test_a_comparison_with_nan_takes_its_branch(expr: Expr, backend: str) -> Non
 @pytest.mark.parametrize("expr", [
     ra.sum(x - ra.mean(x, n), n), ra.sum(W * (x - ra.sum(W * x, n) / TOTAL), n),
     ra.sum((x - ra.mean(x, n)) / TOTAL, n), ra.sum(LARGEST * ra.where(x < LARGEST, W, 0), n),
-    ra.sum(ra.sum(x, n) * ra.where(W < ra.max(W, n), W, 0), n), ra.sum(x * ra.where(W < ra.max(W, n), W, 0), n),
+    ra.sum(ra.sum(x, n) * ra.where(ra.max(W, n) > W, W, 0), n), ra.sum(x * ra.where(ra.max(W, n) > W, W, 0), n),
     ra.sum(x * ra.where(ra.ne(n, ra.argmax(W, n)), W, 0), n),
 ], ids=str)  # fmt: skip
 def test_a_nan_stays_where_what_held_it_cancels(expr: Expr) -> None:
