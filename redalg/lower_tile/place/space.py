@@ -15,6 +15,7 @@ from redalg.expression.infinite import infinite_terms
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Region, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load
+from redalg.lower_tile.place.expressions import divides
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.varying import tiles_of
 
@@ -94,7 +95,8 @@ class Space:
             return Load(kernel_name(node.name))
         if isinstance(node, Let):
             read = self.read(node.expr)
-            return Kept(read) if node.expr.has(Value) and node.expr.has(Element) else read
+            kept = node.expr.has(Value) and (node.expr.has(Element) or divides(node.expr))
+            return Kept(read) if kept else read
         if isinstance(node, RunningCast):
             g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
             return Cast(g * h, node.dtype) / h
