@@ -8,11 +8,11 @@ import torch
 from sympy import Expr, Rational, exp, oo
 
 import redalg as ra
-from redalg.strategies.schedule import with_choices
+from redalg.strategies.schedule import AnySchedule, with_choices
 
 b, i, j, d, e = ra.axes("b i j d e")
 Q, K, V = ra.tensors("q[i,d] k[j,d] v[j,e]")
-SIZES = {"i": 24, "j": 192, "d": 16, "e": 16}
+SIZES = {"i": 24, "j": 600, "d": 16, "e": 16}
 
 
 def weighted_mean(scale: Expr, mask: Expr | None = None) -> ra.Fused:
@@ -23,9 +23,15 @@ def weighted_mean(scale: Expr, mask: Expr | None = None) -> ra.Fused:
                     "lse": (ra.reduce("logsumexp", scores, axis=j), "i")})  # fmt: skip
 
 
+def wide(form: ra.Fused, target: str, **choices: int) -> AnySchedule:
+    """The rules' plan, with tiles of 128 elements."""
+    return with_choices(form.lower(target, sizes=SIZES, dtypes="float32").plan, block_streamed=128, **choices)
+
+
 @pytest.mark.parametrize("target", ["c", "sm_80", "sm_90a"])
 def test_a_row_has_one_exponent_and_an_element_one_multiply_add(target: str) -> None:
-    text = weighted_mean(Rational(1, 4)).source(target, sizes=SIZES)
+    form = weighted_mean(Rational(1, 4))
+    text = form.source(target, sizes=SIZES, plan=wide(form, target, segments=1))
     assert "max_0_rate[i] = rate(max_0_safe[i], 0.36067376022224085, 0.25)" in text
     assert "max_0_exponent[i] = rounded_product(max_0_safe[i], max_0_rate[i])" in text
     assert "T.exp2(multiply_add(" in text
@@ -38,7 +44,13 @@ def test_a_product_that_may_overflow_is_left(scale: Expr) -> None:
     """k = 2·log₂e is 2.9: times the least float32 it is infinite, and u − c is not."""
     scores = ra.sum(Q * K, d)
     form = ra.fuse(ra.sum(exp(scale * (scores - ra.max(scores, j))) * V, j), axes="i e")
-    assert "multiply_add(" not in form.source("sm_90a", sizes=SIZES)
+    assert "multiply_add(" not in form.source("sm_90a", sizes=SIZES, plan=wide(form, "sm_90a"))
+
+
+def test_a_narrow_tile_saves_less_than_a_row_costs() -> None:
+    form = weighted_mean(Rational(1, 4))
+    plan = with_choices(wide(form, "sm_90a"), block_streamed=64)
+    assert "multiply_add(" not in form.source("sm_90a", sizes=SIZES, plan=plan)
 
 
 @pytest.mark.parametrize("scale", [Rational(1, 8), Rational(1, 4), 1, Rational(-1, 3)], ids=str)
@@ -48,13 +60,12 @@ def test_a_product_that_may_overflow_is_left(scale: Expr) -> None:
 def test_large_logits_keep_their_digits(size: float, offset: float, segments: int, scale: Expr) -> None:
     """The pivot of a weight is what a rescale and a merge take it for, though k·c is rounded at 1e4 to 1e-3."""
     generator = torch.Generator().manual_seed(0)
-    query, keys = (torch.randn(n, 16, generator=generator) for n in (24, 192))
+    query, keys = (torch.randn(n, 16, generator=generator) for n in (24, 600))
     keys = keys * size
     query[:, 0], keys[:, 0] = (1.0, offset) if size < 1e30 else (query[:, 0], keys[:, 0])
-    data = {"q": query, "k": keys, "v": torch.randn(192, 16, generator=generator)}
+    data = {"q": query, "k": keys, "v": torch.randn(600, 16, generator=generator)}
     form = weighted_mean(scale)
-    plan = with_choices(form.lower("c", sizes=SIZES, dtypes="float32").plan, segments=segments, block_streamed=16)
-    found = form(**data, backend="tilelang", plan=plan)
+    found = form(**data, backend="tilelang", plan=wide(form, "c", segments=segments))
     wanted = form.reference(**{name: one.double() for name, one in data.items()})
     scores = data["q"] @ data["k"].T * float(scale)
     unfused = torch.softmax(scores, 1) @ data["v"], torch.logsumexp(scores, 1)
@@ -71,10 +82,11 @@ def test_rows_without_weight_are_as_defined(fill: float, scale: Expr) -> None:
     weights = exp((scores - ra.max(scores, j)) * scale)
     form = ra.fuse(ra.sum(weights / ra.sum(weights, j) * V, j), axes="i e")
     generator = torch.Generator().manual_seed(0)
-    data = {name: torch.randn(n, 16, generator=generator) for name, n in (("q", 24), ("k", 192), ("v", 192))}
-    data["m"] = torch.zeros(24, 192)
+    data = {name: torch.randn(n, 16, generator=generator) for name, n in (("q", 24), ("k", 600), ("v", 600))}
+    data["m"] = torch.zeros(24, 600)
     data["m"][3], data["m"][5, 40:] = fill, fill
-    assert "multiply_add(" in form.source("c", sizes=SIZES, dtypes="float32")
-    found = form(**data, backend="tilelang")
+    plan = wide(form, "c")
+    assert "multiply_add(" in form.source("c", sizes=SIZES, dtypes="float32", plan=plan)
+    found = form(**data, backend="tilelang", plan=plan)
     wanted = torch.softmax((data["q"] @ data["k"].T / 4 + data["m"]).double() * float(scale), 1) @ data["v"].double()
     torch.testing.assert_close(torch.as_tensor(found).double(), wanted, rtol=2e-5, atol=2e-6, equal_nan=True)

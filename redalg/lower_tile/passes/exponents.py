@@ -43,11 +43,14 @@ from redalg.strategies.plan import Plan
 
 MOST = 2.0
 """The size that k stays below."""
+WIDE = 128
+"""The least number of elements of a tile's row: those of fewer save less than what the row itself costs."""
 
 
 def add_exponents_once(program: TileProgram, plan: Plan) -> TileProgram:
     """The program in whose loops the exponentials of a tile are powers of 2 of one multiply-add each."""
-    if program.compute != "float32" or not any((one.plan or plan).multiplies for one in program.kernels):
+    plans = [kernel.plan or plan for kernel in program.kernels]
+    if program.compute != "float32" or not any(one.multiplies and one.block_streamed >= WIDE for one in plans):
         return program
     names = program_names(program)
     return replace(program, kernels=tuple(_Exponents(kernel, names).kernel() for kernel in program.kernels))
