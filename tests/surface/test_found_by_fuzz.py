@@ -153,3 +153,12 @@ def test_a_nan_stays_where_what_held_it_cancels(expr: Expr) -> None:
     got, wanted = form(**given), form.reference(**given)
     assert np.isnan(wanted).tolist() == [False, True, False]
     np.testing.assert_allclose(got, wanted, atol=1e-14)
+
+
+def test_a_row_that_counts_no_element_hides_its_exponents() -> None:
+    """exp(γ·(w + max x)) stands under a mask of its row; γ·w + γ·max x is the same exponent, and cancels nothing."""
+    t, gamma = ra.tensor("t[b]"), ra.scalars("gamma", positive=True)
+    form = ra.fuse(n.extent * ra.sum(ra.where(t > 0, exp(gamma * (W + LARGEST)), 0), n), axes="b")
+    data = {"t": np.array([1.0, -1]), "x": np.array([[1, 2], [np.nan, 3]]), "w": np.ones((2, 2))}
+    np.testing.assert_allclose(form(**data, gamma=2.0), form.reference(**data, gamma=2.0))
+    assert form(**data, gamma=2.0)[1] == 0
