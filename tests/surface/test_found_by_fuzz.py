@@ -162,3 +162,12 @@ def test_a_row_that_counts_no_element_hides_its_exponents() -> None:
     data = {"t": np.array([1.0, -1]), "x": np.array([[1, 2], [np.nan, 3]]), "w": np.ones((2, 2))}
     np.testing.assert_allclose(form(**data, gamma=2.0), form.reference(**data, gamma=2.0))
     assert form(**data, gamma=2.0)[1] == 0
+
+
+@pytest.mark.parametrize("condition", [b < 1, n < 1], ids=str)
+def test_a_masked_exponential_may_be_zero(condition: Expr) -> None:
+    """Taken as the exponential of a masked exponent, it was above 0 for SymPy."""
+    masked = ra.where(condition, exp(x), 0)
+    form = ra.fuse(ra.sum(ra.where(ra.sum(exp(x), n) * masked > 0, -0.5, 1), n), axes="b")
+    data = DATA.double().numpy()
+    np.testing.assert_array_equal(form(x=data), form.reference(x=data))

@@ -12,7 +12,7 @@ from sympy import Add, Expr, Max, Mul, S, exp
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
-from redalg.expression.contents import elements_of
+from redalg.expression.contents import elements_of, of_kind
 
 
 def as_exponential(node: Expr) -> tuple[Expr, Expr] | None:
@@ -37,6 +37,30 @@ def _of_mask(node: Where) -> tuple[Expr, Expr] | None:
 
 def _choose(condition: Boolean, place: int, branch: Expr, other: Expr) -> Expr:
     return Where(condition, branch, other) if place == 0 else Where(condition, other, branch)
+
+
+def with_zeros(expr: Expr) -> Expr:
+    """The way back: exponentials are 0 where a mask hides them, since SymPy takes every exp(u) > 0 for true.
+
+    >>> from sympy import oo
+    >>> from redalg.expression import axes, tensor
+    >>> x, n = tensor("x[n]"), axes("n")
+    >>> with_zeros(2 * exp(Where(n < 1, x, -oo)))
+    2*where(n < 1, exp(x), 0)
+    """
+    return expr.xreplace({node: _with_zeros(node) for node in of_kind(exp, expr)})
+
+
+def _with_zeros(node: exp) -> Expr:
+    value = S.One
+    for term in Add.make_args(node.args[0]):
+        q, mask = term.as_coeff_Mul()
+        if isinstance(mask, Where) and S.NegativeInfinity in mask.args and q.is_positive:
+            place = 0 if mask.args[2] is S.NegativeInfinity else 1
+            value = _choose(mask.args[0], place, value * exp(q * mask.args[1 + place]), S.Zero)
+        else:
+            value *= exp(term)
+    return value
 
 
 def _of_sum(node: Expr) -> tuple[Expr, Expr] | None:

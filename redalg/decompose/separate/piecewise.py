@@ -23,6 +23,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.separate import laurent
+from redalg.decompose.separate.exponentials import with_zeros
 from redalg.decompose.separate.laurent import Polynomial
 from redalg.decompose.separate.plain import is_number
 from redalg.decompose.separate.separating import Separating
@@ -185,7 +186,7 @@ def _relation(separator: Separating, node: Relational, *, fails: bool) -> Polyno
         return laurent.ONE if fails else {}
     strict, flipped = RELATIONS[node.rel_op]
     difference = (node.lhs - node.rhs) * (-1 if flipped else 1)
-    g, h = separator.rank_one(node, difference, THRESHOLD, certain=True)
+    g, h = map(with_zeros, separator.rank_one(node, difference, THRESHOLD, certain=True))
     if node.rel_op in ("==", "!="):
         unequal = [(Not(Eq(g, 0)), Not(Eq(h, 0)))]
         return _products(separator, unequal, fails=fails == (node.rel_op == "!="))
