@@ -42,6 +42,7 @@ from redalg.lower_tile.place.expressions import (
 from redalg.lower_tile.place.joins import Joins
 from redalg.lower_tile.place.producers import Inner
 from redalg.lower_tile.place.selection import take_best, tile_elements
+from redalg.lower_tile.place.sets import join_best
 from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, keep_nan
 from redalg.lower_tile.place.uses import needs_of, read_by_quotients, uses_of
 
@@ -233,7 +234,7 @@ class Placer:
         if self._is_ranked(let.structure):
             before, after = ([self.values[value] for value in side if value in self.values]
                              for side in (let.first, let.second))  # fmt: skip
-            self.body += take_best(let.structure, self.assembly, self.space.problem, before, after)
+            self.body += join_best(let.structure, self.assembly, self.space.problem, before, after)
         else:
             is_element = any(value not in self.values for value in let.second)
             before, after = ([self._value(value) for value in side] for side in (let.first, let.second))

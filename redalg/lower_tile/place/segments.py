@@ -38,6 +38,7 @@ from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
 from redalg.lower_tile.place.joins import integer_dtype
 from redalg.lower_tile.place.selection import ranked_structures, row_width
+from redalg.lower_tile.place.sets import with_sets
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
 from redalg.lower_tile.place.slots import Slots, allocate, best_loads, stands_alone
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
@@ -195,15 +196,17 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     slots = replace(slots, scale=parts.slots.scale)
     segments = job.plan.segments
     if segments <= MOST_IN_TURN:
-        body.append(merge_in_turn(job, space, assembly, slots, parts.places(space, PART), count=Integer(segments)))
+        loop = merge_in_turn(job, space, assembly, slots, parts.places(space, PART), count=Integer(segments))
     else:
         size = 1 << (segments.bit_length() // 2)
         group, empty = allocate(job.form, assembly, job.problem, of_data=False)
         group = replace(group, scale=parts.slots.scale)
         count = Integer(size) if segments % size == 0 else Min(size, segments - GROUP * size)
         merged = merge_in_turn(job, space, assembly, group, parts.places(space, GROUP * size + PART), count=count)
-        groups = (*empty, merged, *merge_step(assembly, space, slots, group, job.form))
-        body.append(Loop(GROUP, Integer(-(-segments // size)), 0, groups, pipelined=False))
+        merged_group = with_sets(job, assembly, group.loads, empty, [merged])
+        groups = (*merged_group, *merge_step(assembly, space, slots, group, job.form))
+        loop = Loop(GROUP, Integer(-(-segments // size)), 0, groups, pipelined=False)
+    body = with_sets(job, assembly, slots.loads, body, [loop])
     for value, name in parts.wholes.items():
         body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space, assembly))
     if not all(one.carries for one in job.form.outputs):

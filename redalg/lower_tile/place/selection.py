@@ -115,23 +115,36 @@ def select_best(
     single = not row_width(structure, problem)
     if single and not in_two(problem):
         return [ReduceTile("max", tile[0], best[0], clear=False)]
-    body, sources = list[Statement](), [tile]
-    top = buffers(assembly, (assembly.plan.block_row,), problem, "top")
-    if not alone and not single:
-        sources.append(best_buffers(structure, assembly, problem, "old"))
-        body += [Copy(*pair) for pair in zip(best, sources[1], strict=True)]
-    rounds = largest([source[0] for source in sources], top[0])
-    here = tuple(Load(name, I) for name in top)
-    if in_two(problem):
-        among = [among_equal(assembly, source, here[0], rounds) for source in sources]
-        rounds += largest(among, top[1])
     if single:
-        return [*body, *rounds, keep_larger(assembly, best, here)]
+        rounds, here = take_top([tile], assembly, problem)
+        return [*rounds, keep_larger(assembly, best, here)]
+    if alone:
+        return [take_in_turn(structure, assembly, problem, best, [tile])]
+    old = best_buffers(structure, assembly, problem, "old")
+    copies = [Copy(*pair) for pair in zip(best, old, strict=True)]
+    return [*copies, take_in_turn(structure, assembly, problem, best, [tile, old])]
+
+
+def take_in_turn(
+    structure: Structure, assembly: Assembly, problem: Problem, best: Best, sources: Sequence[Best]
+) -> Loop:
+    """best := the best elements of all sources, one a round and in order; a source loses what is taken."""
+    rounds, here = take_top(sources, assembly, problem)
     rounds += [fill_buffer(assembly, name, Where(Eq(PLACE, NTH), element, Load(name, I, PLACE)))
                for name, element in zip(best, here, strict=True)]  # fmt: skip
     rounds += [remove_best(assembly, source, here) for source in sources]
-    body.append(Loop(NTH, Integer(places(structure, problem)), 0, tuple(rounds), pipelined=False))
-    return body
+    return Loop(NTH, Integer(places(structure, problem)), 0, tuple(rounds), pipelined=False)
+
+
+def take_top(sources: Sequence[Best], assembly: Assembly, problem: Problem) -> tuple[list[Statement], tuple[Load, ...]]:
+    """The statements that find the best element of all sources, and where it lies then."""
+    top = buffers(assembly, (assembly.plan.block_row,), problem, "top")
+    here = tuple(Load(name, I) for name in top)
+    rounds = largest([source[0] for source in sources], top[0])
+    if in_two(problem):
+        among = [among_equal(assembly, source, here[0], rounds) for source in sources]
+        rounds += largest(among, top[1])
+    return rounds, here
 
 
 def keep_larger(assembly: Assembly, best: Best, other: Sequence[Expr]) -> Parallel:

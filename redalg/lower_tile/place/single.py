@@ -10,7 +10,7 @@ from dataclasses import replace
 from sympy import S
 
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Fill, Kernel, Parameter, Statement, index
+from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries
@@ -18,6 +18,7 @@ from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
 from redalg.lower_tile.place.serial import stream_serially
+from redalg.lower_tile.place.sets import with_sets, without_fills
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.step import Step
@@ -64,10 +65,11 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
     before: list[Statement] = []
     step = Step(job.form, assembly, place.space, before, job.sums)
     if job.plan.level == "row":  # the tile is the state
-        state = {slots.loads[value].name for value in slots.numbers}
-        body = [one for one in body if not (isinstance(one, Fill) and one.buffer in state)]
+        body = without_fills(body, {slots.loads[value].name for value in slots.numbers})
     taken_in = tuple(step.build(slots))
     if job.plan.level == "row":
         return slots, [*before, *body, *taken_in], step.space
     loop = over_tiles(TILE, (whole.start, whole.stop), job.plan.stages, taken_in)
-    return slots, [*whole.bound, *before, *body, loop], step.space
+    if step.is_alone:
+        return slots, [*whole.bound, *before, *body, loop], step.space
+    return slots, [*whole.bound, *before, *with_sets(job, assembly, slots.loads, body, [loop])], step.space
