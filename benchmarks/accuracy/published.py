@@ -12,7 +12,19 @@ from torch.nn import functional
 
 from benchmarks.accuracy import attended
 from benchmarks.accuracy.case import Case, Outputs
-from benchmarks.families import FAMILIES, chains, covariances, mla, moe, pairs, quant, rows, semirings, statistics
+from benchmarks.families import (
+    FAMILIES,
+    chains,
+    covariances,
+    mla,
+    moe,
+    pairs,
+    quant,
+    rows,
+    selection,
+    semirings,
+    statistics,
+)
 from benchmarks.families import attention as definition
 from benchmarks.family import Family, Row, Tensors, picks
 
@@ -32,6 +44,7 @@ RAGGED: dict[str, tuple[Row, ...]] = {
     "rows": tuple(rows.row(operation, 777, 3001, "bfloat16") for operation in rows.PEERS),
     "pairs": tuple(pairs.row(operation, 777, 3001) for operation in pairs.PEERS),
     "covariances": tuple(covariances.row(operation, 10007, 77) for operation in covariances.PEERS),
+    "selection": (selection.row(7, 777, 3001, "bfloat16"),),
     "semirings": tuple(semirings.row(operation, 77, 777, 301) for operation in semirings.PEERS),
 }
 DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
@@ -280,6 +293,22 @@ def second_moments(of: Of) -> Iterator[Case]:
         yield of.case(kind, change, reference, lambda out, _: {"out": out})
 
 
+def selected(of: Of) -> Iterator[Case]:
+    """The best of rows: of plain data, of data that rises, and of data with many equal elements."""
+
+    def reference(tensors: Tensors) -> Outputs:
+        return {"values": torch.topk(tensors["x"].double(), of.row.use, 1).values}
+
+    def rising(tensors: Tensors, _: torch.Generator) -> Tensors:
+        return {"x": tensors["x"].sort(1).values}
+
+    def equal(tensors: Tensors, _: torch.Generator) -> Tensors:
+        return {"x": tensors["x"].round()}
+
+    for kind, change in {"normal": same, "rising": rising, "many equal": equal}.items():
+        yield of.case(kind, change, reference, lambda out, _: {"values": out[0]})
+
+
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("mha", "attention_small", "uses"), attention),
     **dict.fromkeys(("variance", "inertia"), moments),
@@ -290,4 +319,5 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "chains": products,
     **dict.fromkeys(("pairs", "semirings"), pairwise),
     "covariances": second_moments,
+    "selection": selected,
 }

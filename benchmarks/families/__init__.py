@@ -9,14 +9,16 @@ from benchmarks.families.moe import Moe
 from benchmarks.families.pairs import PAIRS
 from benchmarks.families.quant import Quant
 from benchmarks.families.rows import Rows
+from benchmarks.families.selection import Selection
 from benchmarks.families.semirings import SEMIRINGS
 from benchmarks.families.statistics import Inertia, Variance
 from benchmarks.families.uses import USES
 from benchmarks.family import Family
 
 ALL: tuple[Family, ...] = (
-    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Covariances(), Chains(), SMALL, USES,
+    MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Covariances(), Selection(),
+    Chains(), SMALL, USES,
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
-UNFITTED = frozenset({"pairs", "semirings", "covariances"})
+UNFITTED = frozenset({"pairs", "semirings", "covariances", "selection"})
 """Families that the cost model's training data do not hold."""

@@ -44,7 +44,7 @@ def is_set(structure: Structure, plan: Plan, problem: Problem) -> bool:
 def with_sets(
     job: Job, assembly: Assembly, loads: Mapping[Value, Load], empty: Iterable[Statement], loop: Iterable[Statement]
 ) -> list[Statement]:
-    """What makes a state empty, and a loop that joins others to it: its sets are filled before, and sorted after."""
+    """The empty state and a loop that joins others to it: its sets are filled before, and sorted after."""
     ranked = [(one, loads[one.values[0]]) for one in ranked_structures(job.form, assembly.plan)]
     sets = [(one, best) for one, best in ranked if is_set(one, assembly.plan, job.problem)]
     names = {best.name for _, best in sets}

@@ -18,7 +18,7 @@ def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedul
     plan = numbers_of(schedule)
     if (count := splits(plan, form, problem)) > 1:
         return schedule.having(*(Parts(axis.name, count) for axis in plan.binding.inner))
-    if (count := segments(plan, problem)) == 1:
+    if (count := segments(plan, problem, selects=bool(form.places))) == 1:
         return schedule
     axis = plan.binding.streamed.name
     rows = rows_at_once(plan, problem)
@@ -84,9 +84,9 @@ def serial_segments(device: DeviceSpec, binding: Binding, length: int, tile: int
     return power_within(min(power_of_two(wanted), length // (TILES_OF_PAIRS * tile), most))
 
 
-def segments(plan: Plan, problem: Problem) -> int:
+def segments(plan: Plan, problem: Problem, *, selects: bool = False) -> int:
     """The number of parts of the streamed axis: enough that the grid fills the chip. Each has at least four tiles (two
-    if there are many, one if a tile is a loop itself)."""
+    if there are many, one if a tile is a loop itself). A block that selects waits, and two of them hide it."""
     if plan.device.target == "c" or plan.level == "row":
         return 1
     grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
@@ -98,7 +98,7 @@ def segments(plan: Plan, problem: Problem) -> int:
     tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
     if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
         tiles = plan.device.multiprocessors
-    return power_within(min(plan.device.multiprocessors // grid, tiles, MOST_PARTS))
+    return power_within(min((1 + selects) * plan.device.multiprocessors // grid, tiles, MOST_PARTS))
 
 
 SPREAD = 128

@@ -1,0 +1,89 @@
+"""The best elements as a set, to which a loop joins tiles and states: what is kept is what sorting gives, in order."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+import redalg as ra
+from redalg.strategies.schedule import AnySchedule, with_choices
+
+b, n = ra.axes("b n")
+x, y = ra.tensors("x[b,n] y[b,n]")
+ROWS, LENGTH = 3, 700
+
+
+def best(k: int) -> ra.Fused:
+    values, places = ra.topk(x, n, ra.axis("k", size=k))
+    return ra.fuse({"values": (values, "b k"), "places": (places, "b k")})
+
+
+def one_row(form: ra.Fused, **choices: int) -> AnySchedule:
+    """A plan whose blocks have one row each."""
+    plan = form.lower("c", sizes={"b": ROWS, "n": LENGTH}, dtypes="float32").plan
+    return with_choices(plan, block_row=1, block_streamed=64, **choices)
+
+
+def data(kind: str) -> torch.Tensor:
+    plain = torch.randn(ROWS, LENGTH, generator=torch.Generator().manual_seed(0))
+    if kind == "rising":
+        return plain.sort(1).values
+    if kind == "falling":
+        return plain.sort(1, descending=True).values
+    if kind == "ties":
+        return plain.round()
+    if kind == "equal":
+        return torch.zeros(ROWS, LENGTH)
+    plain[0, 5::7], plain[1, 3], plain[1, 650], plain[2, 9], plain[2, 10:] = (
+        -torch.inf,
+        torch.nan,
+        torch.nan,
+        torch.inf,
+        -torch.inf,
+    )
+    return plain
+
+
+@pytest.mark.parametrize("segments", [1, 3, 10])
+@pytest.mark.parametrize("kind", ["plain", "rising", "falling", "ties", "equal"])
+@pytest.mark.parametrize("k", [1, 2, 5, 16, 33])
+def test_the_best_are_those_of_the_definition(k: int, kind: str, segments: int) -> None:
+    form, given = best(k), {"x": data(kind)}
+    found = form(**given, backend="tilelang", plan=one_row(form, segments=segments))
+    for got, wanted in zip(found, form.reference(**given), strict=True):
+        torch.testing.assert_close(
+            torch.as_tensor(got).double(), torch.as_tensor(wanted).double(), rtol=0, atol=0, equal_nan=True
+        )
+
+
+@pytest.mark.parametrize("segments", [1, 3])
+@pytest.mark.parametrize("length", [0, 1, 50])
+def test_places_without_an_element_are_none(length: int, segments: int) -> None:
+    """Of fewer elements than places: what the set was filled with does not come out."""
+    form, given = best(60), {"x": data("ties")[:, :length]}
+    plan = with_choices(one_row(form, segments=segments), block_streamed=16)
+    found = form(**given, backend="tilelang", plan=plan)
+    for got, wanted in zip(found, form.reference(**given), strict=True):
+        torch.testing.assert_close(torch.as_tensor(got).double(), torch.as_tensor(wanted).double(), rtol=0, atol=0)
+    assert (torch.as_tensor(found[1])[:, length:] == -1).all()
+
+
+def test_two_selections_and_a_sum_stand_side_by_side() -> None:
+    largest, _ = ra.topk(x, n, ra.axis("k", size=3))
+    least, where = ra.topk(-y, n, ra.axis("l", size=17))
+    form = ra.fuse(
+        {"largest": (largest, "b k"), "least": (least, "b l"), "where": (where, "b l"), "sum": (ra.sum(x * y, n), "b")}
+    )
+    given = {"x": data("ties"), "y": data("plain").flip(1).nan_to_num(0, 1, -1)}
+    found = form(**given, backend="tilelang", plan=one_row(form, segments=3))
+    for got, wanted in zip(found[:3], form.reference(**given)[:3], strict=True):
+        torch.testing.assert_close(torch.as_tensor(got).double(), torch.as_tensor(wanted).double(), rtol=0, atol=0)
+
+
+def test_a_tile_takes_as_many_rounds_as_it_has_elements_for_the_set() -> None:
+    form = best(64)
+    text = form.source("sm_90a", sizes={"b": 1024, "n": 50257}, dtypes="float32")
+    assert "for nth in T.serial(T.min(64, number_above[0])):" in text
+    assert "Lanes(n, 32)" in text
+    few = form.source("sm_90a", sizes={"b": 4, "n": 1_000_000}, dtypes="float32")
+    assert few.count("T.serial(T.min(64, ") == 2  # of tiles, and of parts
