@@ -87,3 +87,20 @@ def test_a_tile_takes_as_many_rounds_as_it_has_elements_for_the_set() -> None:
     assert "Lanes(n, 32)" in text
     few = form.source("sm_90a", sizes={"b": 4, "n": 1_000_000}, dtypes="float32")
     assert few.count("T.serial(T.min(64, ") == 2  # of tiles, and of parts
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+@pytest.mark.parametrize("kind", ["plain", "rising", "equal"])
+@pytest.mark.parametrize(
+    ("rows", "length", "k"), [(5, 3001, 7), (700, 5003, 33), (2, 200_000, 64), (1100, 3000, 300), (600, 2049, 1)]
+)
+def test_on_a_gpu(rows: int, length: int, k: int, kind: str, dtype: torch.dtype) -> None:
+    x = torch.randn(rows, length, device="cuda", generator=torch.Generator("cuda").manual_seed(0))
+    x = x.sort(1).values if kind == "rising" else x.round() if kind == "equal" else x
+    x[:, 5], x[0, 7] = torch.inf, torch.nan
+    x = x.to(dtype)
+    values, places = best(k)(x=x, backend="tilelang")
+    wanted, order = torch.sort(x, dim=1, descending=True, stable=True)
+    assert torch.equal(values.nan_to_num(9e9), wanted[:, :k].to(values.dtype).nan_to_num(9e9))
+    assert torch.equal(places, order[:, :k])
