@@ -41,6 +41,7 @@ WAYS: dict[str, dict[str, Any]] = {
     "as the rules say": {},
     "in parts": {"segments": 3, "block_streamed": 16, "warp_specialized": False},
     "blocks that stay": {"persistent": 1, "warp_specialized": False},
+    "in wide tiles": {"block_streamed": 128},
 }
 PACKAGE = "redalg.lower_tile.passes"
 CALLED_ELSEWHERE = {"run_passes", "over_tiles", "without_single_steps"}

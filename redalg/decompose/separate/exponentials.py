@@ -46,7 +46,7 @@ def with_zeros(expr: Expr) -> Expr:
     >>> from redalg.expression import axes, tensor
     >>> x, n = tensor("x[n]"), axes("n")
     >>> with_zeros(2 * exp(Where(n < 1, x, -oo)))
-    2*where(n < 1, exp(x), 0)
+    2*where(n < 1, exp(x[n]), 0)
     """
     return expr.xreplace({node: _with_zeros(node) for node in of_kind(exp, expr)})
 
