@@ -171,3 +171,20 @@ def test_a_masked_exponential_may_be_zero(condition: Expr) -> None:
     form = ra.fuse(ra.sum(ra.where(ra.sum(exp(x), n) * masked > 0, -0.5, 1), n), axes="b")
     data = DATA.double().numpy()
     np.testing.assert_array_equal(form(x=data), form.reference(x=data))
+
+
+@pytest.mark.parametrize("beside", [ra.sum(x * W, n), ra.sum(x**2 * W**3, n), -ra.sum(x**2, n)], ids=str)
+def test_no_element_lies_near_a_sum_of_another_sign_or_power(beside: Expr) -> None:
+    """x + Σ x·w was summed about −Σ x·w, which one outlier shifts far from every x for a while."""
+    v = ra.tensor("v[b,n]")
+    form = ra.fuse(ra.sum((x + beside) * v, n), axes="b")
+    data = {
+        "x": np.array([[1e9, 0.3, -0.7]]),
+        "w": np.array([[1.0, -1e9 / 0.3, 2.0]]),
+        "v": np.array([[0.5, 2.0, 3.0]]),
+    }
+    data = {name: data[name] for name in form.cascade.inputs()}
+    sizes = np.abs(form.reference(**{name: np.abs(one) for name, one in data.items()}))
+    pieces = [form.leaf({name: one[:, k : k + 1] for name, one in data.items()}) for k in range(3)]
+    for got in (form(**data), form.finish(form.merge(form.merge(pieces[0], pieces[1]), pieces[2]))):
+        assert np.abs(got - form.reference(**data)).max() <= 8e-16 * sizes.max()

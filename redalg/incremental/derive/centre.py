@@ -18,14 +18,14 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Expr, S
+from sympy import Dummy, Expr, S
 
 from redalg.decompose.separate import laurent
-from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio, fraction
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.whole import rewrite_wholes
 from redalg.decompose.verdict.verdict import Separation
-from redalg.expression import Element
+from redalg.expression import Element, Where
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 
@@ -74,6 +74,8 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
         again = False
         own = list(_user_centres(separation, separator))
         for place, (atom, v) in enumerate([*own, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
+            if _is_no_mean(v, separator.atoms.list[atom].base, separator):
+                continue
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
             other = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
             most = len(polynomial) if centres and place < len(own) else len(polynomial) - 1
@@ -195,6 +197,27 @@ def is_count(expr: Expr, separator: Separator) -> bool:
 def _is_unweighted(polynomial: Polynomial) -> bool:
     """Tell if a term is Σ a·X + v: Σ X and the number of elements give its sum, and a pivot saves no digit of it."""
     return all(not x or (len(x) == 1 and x[0][1] == 1) for x, _ in polynomial)
+
+
+def _is_no_mean(v: Polynomial, base: Expr, separator: Separator) -> bool:
+    """Tell if v is a multiple of a sum near which no element lies: of other powers than X, or of the other sign.
+
+    Σ w·X is a mean of X if the weights add up to 1. Σ w·X² and −Σ w·X are not, and a pivot there would follow them far
+    from the elements: the digits of X are lost where an outlier makes such a sum large for a while.
+    """
+    if len(v) != 1:
+        return False
+    [((x, d), c)] = v.items()
+    if x or len(d) != 1 or d[0][1] != 1:
+        return False
+    kind, term = separator.facts.get(separator.atoms.list[d[0][0]].base, ("", None))
+    if kind != "sum" or term is None or term.has(Where):
+        return False
+    generator = Dummy()
+    written = term.xreplace({base: generator})
+    slope = written.diff(generator).expand()
+    linear = not slope.has(generator) and not elements_of(slope) & elements_of(base)
+    return not linear or bool((slope.as_coeff_Mul()[0] * fraction(c)).is_nonpositive)
 
 
 def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:
