@@ -74,7 +74,8 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
         again = False
         own = list(_user_centres(separation, separator))
         for place, (atom, v) in enumerate([*own, *_tschirnhaus(polynomial, separation, separator, lines=lines)]):
-            if _is_no_mean(v, separator.atoms.list[atom].base, separator):
+            linear = all(dict(x).get(atom, 0) <= 1 for x, _ in polynomial)
+            if linear and _is_no_mean(v, separator.atoms.list[atom].base, separator):
                 continue
             generator = separator.atoms.polynomial(separator.atoms.list[atom])
             other = laurent.substitute(polynomial, atom, laurent.add(generator, v)) if atom not in centres else None
