@@ -188,3 +188,25 @@ def test_no_element_lies_near_a_sum_of_another_sign_or_power(beside: Expr) -> No
     pieces = [form.leaf({name: one[:, k : k + 1] for name, one in data.items()}) for k in range(3)]
     for got in (form(**data), form.finish(form.merge(form.merge(pieces[0], pieces[1]), pieces[2]))):
         assert np.abs(got - form.reference(**data)).max() <= 8e-16 * sizes.max()
+
+
+RATIO = ra.sum(W * x, n) / TOTAL
+RESIDUALS = {
+    "of least squares": ra.sum((exp(W) - x * ra.sum(exp(W) * x, n) / ra.sum(x**2, n)) ** 2, n),
+    "about means": ra.sum((exp(W) - ra.mean(exp(W), n) - (x - ra.mean(x, n)) * RATIO) ** 2, n),
+    "of a ratio": ra.sum((exp(W) + W * RATIO) ** 2, n), "on an exponential": ra.sum((x - exp(W) * RATIO) ** 2, n),
+    "of both": ra.sum((exp(W) - exp(x) * RATIO) ** 2, n), "weighted": ra.sum((exp(W) - x * RATIO) ** 2 * x, n),
+    "scaled by a maximum": ra.sum((exp(W - ra.max(W, n)) - x * RATIO) ** 2, n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+@pytest.mark.parametrize("expr", RESIDUALS.values(), ids=RESIDUALS.keys())
+def test_the_slope_of_an_exponential_is_scaled_as_it_is(expr: Expr, backend: str) -> None:
+    """exp(w) is scaled by its maximum before it is shifted; so is its slope, that of a regression too."""
+    form = ra.fuse(expr, axes="b")
+    data = {"x": DATA.double(), "w": DATA.flip(1).double() + 2}
+    pieces = [form.leaf({name: one[:, first:stop] for name, one in data.items()}) for first, stop in ((0, 4), (4, 10))]
+    wanted = torch.as_tensor(form.reference(**data))
+    for got in (form(**data, backend=backend), form.finish(form.merge(*pieces))):
+        torch.testing.assert_close(torch.as_tensor(got), wanted, rtol=1e-10, atol=0)

@@ -80,10 +80,13 @@ class Lines:
                 b,
                 Value(Label(f"delta_{name}_{beta.name}"), *beta.indices),
                 centred.slope_divisor(y),
-                self.scales({atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes})
-                if {x, y} & self.pool.wholes.keys()
-                else None,
+                self.scale(y, x),
             )
+
+    def scale(self, y: int, x: int) -> Polynomial | None:
+        """E_x/E_y of a slope of y on x, if any of these is whole, and so scaled by E before it is shifted."""
+        wholes = {atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes}
+        return self.scales(wholes) if wholes else None
 
     def at(self, key: int, slope: Polynomial) -> Line | None:
         """The line of that slope, None if it is a regression's."""

@@ -234,6 +234,8 @@ class Resolver:
             if not line.below:
                 self.deltas.setdefault(key, []).append(line.turn)
             return self.lines.turn(line)
+        if (scale := self.lines.scale(y, x)) is not None:
+            slope = laurent.multiply(slope, scale)
         apart = slope_difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
         self.deltas.setdefault(key, []).append(turn := self._name_displacement(separation, centred, pivot, apart))
         return turn

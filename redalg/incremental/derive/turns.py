@@ -42,11 +42,12 @@ def _length(poly: Polynomial, canceller: Canceller) -> int:
 
 def slope_difference(slope: Polynomial, beta: Polynomial, canceller: Canceller) -> Expr:
     """N/D − β of one slope, which is a regression's."""
-    below, meaning, under = divisor(slope), canceller.meaning, laurent.ONE
+    meaning, under, atoms = canceller.meaning, laurent.ONE, canceller.separator.atoms.list
+    below = tuple((number, q) for number, q in divisor(slope) if not atoms[number].exponential)
     above = canceller.substitute(laurent.multiply(slope, {((), below): 1}), meaning)
     for number, q in below:
         if q.denominator == 1:
-            base = canceller.polynomial(canceller.separator.atoms.list[number].base)
+            base = canceller.polynomial(atoms[number].base)
             under = laurent.multiply(under, laurent.raise_to(canceller.substitute(base, meaning), int(q)))
     rest = laurent.add(above, laurent.scale(laurent.multiply(under, beta), -1))
     to_expr = canceller.separator.atoms.polynomial_expr
