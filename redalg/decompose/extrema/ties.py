@@ -116,7 +116,7 @@ class Attained:
         return (sums, Add(*rest)) if sums else None
 
     def case(self, term: Expr) -> Where | None:
-        """The second largest in a term, as it is of elements that may be NaN: where(max u is a number, v, −∞)."""
+        """Find where(max u is a number, v, −∞) in a term, v the second largest of u; or None."""
 
         def is_second(node: Where) -> bool:
             reduction = self.reductions.get(node.args[1])
@@ -182,8 +182,8 @@ class Attained:
         [(factor, rest)] = outside or [(S.One, beside)]
 
         def times_rest(branch: Expr) -> Expr:
-            hidden = S.Zero if hides or rest.is_number else Where(is_finite(rest), S.Zero, UNDEFINED)
-            return hidden if branch is S.Zero else rest * branch
+            zero = S.Zero if hides or rest.is_number else Where(is_finite(rest), S.Zero, UNDEFINED)
+            return zero if branch is S.Zero else rest * branch
 
         for number, branch in enumerate(map(times_rest, choice.branches)):
             kind, operands = selector.part("sum", number, branch)
@@ -267,10 +267,11 @@ def _of_extremum(condition: Relational, reduction: Reduction) -> Selector | None
         largest = reduction.monoid.name == "max"
         way = reduction.term if largest else -reduction.term
         if relation in (Eq, Ge if largest else Le):
-            return Selector(way, True, None, is_finite(reduction.term) if parted else S.true, reduction.value)
+            but = is_finite(reduction.term) if parted else S.true
+            return Selector(way, True, but=but, extremum=reduction.value)
         if relation in (Ne, Lt if largest else Gt):
             but = is_finite(reduction.term) if parted and relation is Ne else S.true
-            return Selector(way, False, None, but, reduction.value)
+            return Selector(way, False, but=but, extremum=reduction.value)
     if reduction.monoid.name in SECONDS:
         way, u = reduction.term.args
         largest = reduction.monoid.name == "max_below_max"

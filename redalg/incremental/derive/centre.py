@@ -215,8 +215,7 @@ def _is_no_mean(v: Polynomial, base: Expr, separator: Separator) -> bool:
     if kind != "sum" or term is None or term.has(Where):
         return False
     generator = Dummy()
-    written = term.xreplace({base: generator})
-    slope = written.diff(generator).expand()
+    slope = term.xreplace({base: generator}).diff(generator).expand()
     linear = not slope.has(generator) and not elements_of(slope) & elements_of(base)
     return not linear or bool((slope.as_coeff_Mul()[0] * fraction(c)).is_nonpositive)
 

@@ -88,6 +88,11 @@ class Lines:
         wholes = {atom: q for atom, q in ((x, 1), (y, -1)) if atom in self.pool.wholes}
         return self.scales(wholes) if wholes else None
 
+    def to_scale(self, slope: Polynomial, y: int, x: int) -> Polynomial:
+        """A slope of y on x, times E_x/E_y."""
+        scale = self.scale(y, x)
+        return slope if scale is None else laurent.multiply(slope, scale)
+
     def at(self, key: int, slope: Polynomial) -> Line | None:
         """The line of that slope, None if it is a regression's."""
         return next((one for one in self.lines if (one.key, one.slope) == (key, slope)), None)

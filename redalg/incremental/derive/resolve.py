@@ -216,11 +216,11 @@ class Resolver:
     def _turn(self, separation: Separation, centred: Centred, key: int, turns: dict[int, Expr]) -> Expr:
         """b(d) − β, the slope of y on x less the pivot's; along a chain, less Σ b·τ of the slopes between too."""
         y, x = self.pool.slopes[key - FIRST_SLOPE]
-        pivot = self.placement.pivots[key]
-        slope = centred.slopes(y).get(x)
+        pivot, slope = self.placement.pivots[key], centred.slopes(y).get(x)
+        beta = self._symbol_polynomial(pivot.value)
         between = {along: self.pool.slopes[by - FIRST_SLOPE][1] for by, along in self.pool.links(key)}
         if self.pool.is_chained(y) and {x, *between.values()} & centred.slopes(y).keys():
-            terms = [slope or {}, laurent.scale(self._symbol_polynomial(pivot.value), -1)]
+            terms = [slope or {}, laurent.scale(beta, -1)]
             for along, z in between.items():
                 b = laurent.scale(centred.slopes(y).get(z, {}), -1)
                 terms.append(laurent.multiply(b, self._symbol_polynomial(turns[along])))
@@ -234,9 +234,7 @@ class Resolver:
             if not line.below:
                 self.deltas.setdefault(key, []).append(line.turn)
             return self.lines.turn(line)
-        if (scale := self.lines.scale(y, x)) is not None:
-            slope = laurent.multiply(slope, scale)
-        apart = slope_difference(slope, self._symbol_polynomial(pivot.value), self.canceller)
+        apart = slope_difference(self.lines.to_scale(slope, y, x), beta, self.canceller)
         self.deltas.setdefault(key, []).append(turn := self._name_displacement(separation, centred, pivot, apart))
         return turn
 

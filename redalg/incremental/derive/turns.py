@@ -43,7 +43,7 @@ def _length(poly: Polynomial, canceller: Canceller) -> int:
 def slope_difference(slope: Polynomial, beta: Polynomial, canceller: Canceller) -> Expr:
     """N/D − β of one slope, which is a regression's."""
     meaning, under, atoms = canceller.meaning, laurent.ONE, canceller.separator.atoms.list
-    below = tuple((number, q) for number, q in divisor(slope) if not atoms[number].exponential)
+    below = tuple((number, q) for number, q in divisor(slope) if not atoms[number].exponential)  # they stay above
     above = canceller.substitute(laurent.multiply(slope, {((), below): 1}), meaning)
     for number, q in below:
         if q.denominator == 1:

@@ -85,8 +85,8 @@ def sort_set(structure: Structure, assembly: Assembly, problem: Problem, best: L
     """best := its elements in order, and no element at the places that are left."""
     [old] = best_buffers(structure, assembly, problem, "old")
     element = Where(Eq(best, NO_ELEMENT + PLACE), NO_ELEMENT, best)
-    emptied = assembly.stores((Load(old, I, PLACE), element), (best, NO_ELEMENT))
-    return [emptied, take_in_turn(structure, assembly, problem, (best.name,), [(old,)])]
+    move = assembly.stores((Load(old, I, PLACE), element), (best, NO_ELEMENT))
+    return [move, take_in_turn(structure, assembly, problem, (best.name,), [(old,)])]
 
 
 def without_fills(body: Iterable[Statement], buffers: Collection[str]) -> list[Statement]:
