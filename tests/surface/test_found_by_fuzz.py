@@ -210,3 +210,14 @@ def test_the_slope_of_an_exponential_is_scaled_as_it_is(expr: Expr, backend: str
     wanted = torch.as_tensor(form.reference(**data))
     for got in (form(**data, backend=backend), form.finish(form.merge(*pieces))):
         torch.testing.assert_close(torch.as_tensor(got), wanted, rtol=1e-10, atol=0)
+
+
+@pytest.mark.parametrize("far", [-oo, -1e4, 0, 300])
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_exponentials_about_a_centre_of_other_data_keep_their_range(backend: str, far: Expr | float) -> None:
+    """δ = d/e^m − c overflows where all x are small; sums of (e^x − d)² do not."""
+    form = ra.fuse(ra.sum((exp(x) - ra.mean(tanh(W), n)) ** 2, n) + sqrt(ra.var(exp(x), n)), axes="b")
+    data = {"x": DATA.double() + float(far), "w": DATA.flip(0).double()}
+    found, wanted = torch.as_tensor(form(**data, backend=backend)), torch.as_tensor(form.reference(**data))
+    assert wanted.isfinite().all()
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0)

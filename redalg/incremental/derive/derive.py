@@ -165,7 +165,7 @@ def form_attempt(decomposition: Decomposition, centred: dict[str, Centred], pool
         form, outputs=form_outputs(form, resolver), assignments=mark_nonnegative_sums(form, resolver, decomposition)
     )
     useful = frozenset(atom for atom in pool.auxiliary if placement.pivots[atom].value in resolver.canceller.vanished)
-    return Attempt(form, useful, frozenset(resolver.bounded))
+    return Attempt(form, useful, frozenset(resolver.scaled.bounded))
 
 
 def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
@@ -334,7 +334,7 @@ def mark_nonnegative_sums(form: FusedForm, resolver: Resolver, decomposition: De
     sums = {separation.reduction.value for separation in decomposition.separations
             if separation.reduction.monoid.name == "sum"
             and is_nonnegative(separation.reduction.term, facts)}  # fmt: skip
-    safe = {value: v for value, (_, v) in resolver.exponents.items()}
+    safe = {value: v for value, (_, v) in resolver.scaled.exponents.items()}
     sums |= {v for value, v in safe.items() if value in sums}
     assignments = sums_kept(resolver.assignments, form, facts, safe)
     return tuple(replace(one, nonnegative=True) if one.value in sums else one for one in assignments)

@@ -9,10 +9,11 @@ written without a maximum, never computes e^s, and exp(s − m) with its own m h
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import final
 
-from sympy import Add, And, Eq, Expr, Mul, Or, Pow, Rational, S, exp, log
+from sympy import Add, Eq, Expr, Or, Rational, S, exp
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -29,13 +30,14 @@ from redalg.incremental.derive.centre import Centred
 from redalg.incremental.derive.chains import Chains
 from redalg.incremental.derive.crossings import crossings, without_centres
 from redalg.incremental.derive.doubtful import keep_rows, where_finite
-from redalg.incremental.derive.exponents import as_shares, gather_exponent, largest_of, power_of_scales, with_exponents
+from redalg.incremental.derive.exponents import gather_exponent
 from redalg.incremental.derive.grades import Grades
 from redalg.incremental.derive.lines import Lines
 from redalg.incremental.derive.placement import Placement
-from redalg.incremental.derive.scales import is_root
+from redalg.incremental.derive.scaled import ScaledValues
 from redalg.incremental.derive.some import guard, somewhere, value_axes
 from redalg.incremental.derive.turns import over_divisor, slope_difference, whole_slope
+from redalg.incremental.derive.units import Unit, unit_of
 from redalg.incremental.form import Assignment, Pivot
 
 EXPANSION_LIMIT = 24
@@ -54,13 +56,10 @@ class Resolver:
         self.lines = Lines(placement.decomposition.separator, pool, placement.pivots, centred, self.grades.scales)
         self.assignments: list[Assignment] = []
         self.resolved = set[Value]()
-        self.exponents: dict[Value, tuple[Expr, Value]] = {}
+        self.scaled = ScaledValues(placement, self._named_value, composite=bool(pool.composite), level=level)
         self.maxima = self.grades.derived_maxima()
         self.known = dict(self.maxima)
-        self.guards: dict[Expr, Boolean] = {}  # value -> where any element counts, elsewhere it is 0
         self.deltas: dict[int, list[Expr]] = {}
-        self.bounded = set[Value]()  # values of at most 1 in size
-        self.level = level
         shifting = [one for key, one in placement.pivots.items() if one.has_slot or key in pool.auxiliary]
         self.canceller = Canceller(placement.decomposition.separator, self.known, shifting, placement.extrema,
                                    self._substitute, with_exponent=self._with_exponent)  # fmt: skip
@@ -80,19 +79,24 @@ class Resolver:
         turns = dict[int, Expr]()
         for key in sorted(filter(self.pool.slope, self.pool.keys), key=lambda one: len(self.pool.links(one))):
             turns[key] = self._turn(separation, centred, key, turns)
-        shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in self.pool.pivoted} | turns
+        units = self._units(centred, turns)
+        pivoted = [atom for atom in self.pool.pivoted if atom not in units]
+        shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in pivoted} | turns
         moves = {atom: self._symbol_polynomial(delta) for atom, delta in shifts.items()}
+        moves |= {atom: self._in_unit(unit.displacement, unit, -1) for atom, unit in units.items()}
         if self.pool.keys and not centred.guarded:  # without pivots that shift there is nothing to cancel
             exact = {key: self._symbol_polynomial(turns[key]) if key in turns else
-                     self._exact_displacement(centred, key, turns) for key in shifts}  # fmt: skip
+                     self._exact_displacement(centred, key, turns) for key in moves}  # fmt: skip
             powers = self.pool.powers(centred.polynomial)
             with suppress(laurent.TooLongError):
                 if laurent.are_short(powers, exact):
                     self.known[self._number(value)] = laurent.add(*self._terms(centred.polynomial, exact, self.known))
         meetings = crossings(centred, moves, self.placement.pivots, self._symbol_polynomial)
-        parts = ((somewhere(indicator, self.placement, self.pool, self.accumulators), self._terms(part, moves, {}))
-                 for indicator, part in centred.parts)  # fmt: skip
-        self._assign(value, [(some, without_centres(terms, meetings)) for some, terms in parts])
+        parts = list[tuple[Boolean, list[Polynomial]]]()
+        for indicator, part in centred.parts:
+            some = somewhere(indicator, self.placement, self.pool, self.accumulators)
+            parts.append((some, without_centres(self._terms(part, moves, {}, units), meetings)))
+        self._assign(value, parts)
         self._keep_zero_scales(value, centred)
 
     def _keep_zero_scales(self, value: Value, centred: Centred) -> None:
@@ -104,8 +108,9 @@ class Resolver:
             self.assignments[index] = Assignment(value, expr)
 
     def _terms(
-        self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial]
-    ) -> list[Polynomial]:
+        self, polynomial: Polynomial, shifts: dict[int, Polynomial], known: dict[int, Polynomial],
+        units: Mapping[int, Unit] | None = None,
+    ) -> list[Polynomial]:  # fmt: skip
         """The terms of d_i as polynomials of d, one for each function of the basis that it uses."""
         terms, powers, product = [], dict[Monomial, Polynomial](), laurent.short_product if known else laurent.multiply
         for d, column in laurent.columns(polynomial).items():
@@ -114,7 +119,7 @@ class Resolver:
             for grade, vector in self.pool.by_grade(column).items():
                 for k, c in self.pool.coordinates(grade, vector).items():
                     row = laurent.scale(self._row(k, shifts, powers), c)
-                    scale = laurent.multiply(self.grades.of(grade), self.grades.scales(self.pool.degrees(k)))
+                    scale = laurent.multiply(self.grades.of(grade), self._scales(self.pool.degrees(k), units or {}))
                     term = laurent.multiply(product(outer, row), scale)
                     terms.append(term if known else keep_rows(d, term, self.placement))
         return terms
@@ -133,22 +138,54 @@ class Resolver:
 
     def _displacement(self, separation: Separation, centred: Centred, atom: int, turns: dict[int, Expr]) -> Expr:
         """δ = v(d) − c under a name of its own, never expanded where it is used."""
-        exact = self._exact_displacement(centred, atom, turns)
         pivot = self.placement.pivots[atom]
         if atom not in centred.centres:
             return -pivot.value
-        inside = {value for _, d in exact for number, _ in d for value in values_of(self._atom(number).base)}
-        cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
-        atoms = self.placement.decomposition.separator.atoms
-        shift = self._substitute(laurent.multiply(centred.shift(atom), self.grades.scales({atom: -1})), self.maxima)
-        raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
-        raw = self.safe(raw) if pivot.scales else raw
-        expr = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
+        expr, exact = self._displacement_expr(centred, atom, turns)
         if isinstance(delta := self._name_displacement(separation, centred, pivot, expr), Value):
             self.known.setdefault(self._number(delta), exact)
         if centred.slopes(atom):
             self.deltas.setdefault(atom, []).append(delta)
         return delta
+
+    def _displacement_expr(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> tuple[Expr, Polynomial]:
+        """δ as it is computed, and as a polynomial with every value written out."""
+        exact, pivot = self._exact_displacement(centred, atom, turns), self.placement.pivots[atom]
+        inside = {value for _, d in exact for number, _ in d for value in values_of(self._atom(number).base)}
+        cancelled = not inside & ({pivot.value} | (self.canceller.pivots if pivot.slopes else frozenset()))
+        atoms = self.placement.decomposition.separator.atoms
+        shift = self._substitute(laurent.multiply(centred.shift(atom), self.grades.scales({atom: -1})), self.maxima)
+        raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
+        raw = self.scaled.safe(raw) if pivot.scales else raw
+        return atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw, exact
+
+    def _units(self, centred: Centred, turns: dict[int, Expr]) -> dict[int, Unit]:
+        """The units of generators about centres that do not cancel their scale, by their atoms."""
+        units = dict[int, Unit]()
+        for atom in self.pool.pivoted:
+            pivot = self.placement.pivots[atom]
+            on_line = pivot.slopes or centred.slopes(atom)
+            exponential = pivot.scales and pivot.magnitude is None
+            if on_line or not exponential or atom not in centred.centres:
+                continue
+            if self._displacement_expr(centred, atom, turns)[0].has(exp):
+                centre = self._graded_terms(self._substitute(centred.shift(atom), self.maxima))
+                units[atom] = unit_of(pivot, centre, self._named_value)
+        return units
+
+    def _in_unit(self, expr: Expr, unit: Unit, k: Ratio) -> Polynomial:
+        """w^k·expr."""
+        share = ((), ((self._number(unit.share), k),))
+        return laurent.multiply(self._symbol_polynomial(expr), {share: 1})
+
+    def _scales(self, degrees: Mapping[int, Ratio], units: Mapping[int, Unit]) -> Polynomial:
+        """What the slots of a degree in every scaled generator leave out."""
+        plain = {atom: k for atom, k in degrees.items() if atom not in units}
+        factors = [self.grades.scales(plain)]
+        for atom in sorted(degrees.keys() & units.keys()):
+            unit, k = units[atom], degrees[atom]
+            factors.append(self._in_unit(exp(unit.exponent * fraction(k)), unit, k))
+        return laurent.multiply_all(factors)
 
     def _name_displacement(self, separation: Separation, centred: Centred, pivot: Pivot, expr: Expr) -> Expr:
         """A displacement as a value, unless it is a number."""
@@ -293,12 +330,12 @@ class Resolver:
             self._assign_plain(value, total)
             return
         safe = Value(Label(f"{value.name}_scaled"), *value.indices)
-        self.exponents[value] = (exponents[0], safe)
+        self.scaled.exponents[value] = (exponents[0], safe)
         self._assign_plain(safe, total)
         somewhere = Or(*(some for some, _ in graded))
-        self.assignments.append(Assignment(value, guard(somewhere, self._times(exponents[0], safe))))
+        self.assignments.append(Assignment(value, guard(somewhere, self.scaled.times(exponents[0], safe))))
         if somewhere is not S.true:
-            self.guards[value] = somewhere
+            self.scaled.guards[value] = somewhere
 
     def _assign_plain(self, value: Value, expr: Expr) -> None:
         if expr != value:
@@ -322,16 +359,16 @@ class Resolver:
         """exp(λ)·v under a name, so that other values may cancel its λ."""
         self._assign_offsets(v)
         pair = gather_exponent(expand_products(exponent)), self._named_value("difference", v)
-        if same := next((value for value, other in self.exponents.items() if other == pair), None):
+        if same := next((value for value, other in self.scaled.exponents.items() if other == pair), None):
             return same
-        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.exponents)}", value_axes(v, exponent))
-        self.exponents[value] = pair
-        self.assignments.append(Assignment(value, self._times(*pair)))
+        value = self.placement.symbol(f"{pair[1].name}_times_{len(self.scaled.exponents)}", value_axes(v, exponent))
+        self.scaled.exponents[value] = pair
+        self.assignments.append(Assignment(value, self.scaled.times(*pair)))
         return value
 
     def output_expr(self, expr: Expr) -> Expr:
         """An output's expression: pivots and exponents cancelled as far as they go."""
-        return self.safe(self.cancel(expr))
+        return self.scaled.safe(self.cancel(expr))
 
     def _graded_terms(self, poly: Polynomial) -> list[tuple[Expr, Expr]]:
         out = []
@@ -342,87 +379,15 @@ class Resolver:
                 if atom.exponential:
                     exponents.append(atom.base * power)
                     continue
-                scale, safe = self.exponents.get(atom.base, (None, S.One))
-                scale, safe = self.split_exponent(atom.power(q)) if scale is None else (scale * power, safe**power)
+                scale, safe = self.scaled.exponents.get(atom.base, (None, S.One))
+                scale, safe = (
+                    self.scaled.split_exponent(atom.power(q)) if scale is None else (scale * power, safe**power)
+                )
                 exponents.append(scale)
                 factor *= safe
             exponent = gather_exponent(expand_products(Add(*exponents)))
             out.append((exponent, factor * where_finite(exponents, exponent, self.placement)))
         return out
-
-    def split_exponent(self, expr: Expr, *, divided: bool = False) -> tuple[Expr, Expr]:
-        """An expression of values as (λ, v) with expr = exp(λ)·v; `divided` if it may leave the range without harm."""
-        if expr in self.exponents:
-            return self.exponents[expr]
-        of_x = self.carries(expr)
-        if not any(value in self.exponents for value in values_of(expr)) and not (of_x and expr.has(exp)):
-            return S.Zero, expr
-        if isinstance(expr, exp) and of_x:
-            return self.safe(expr.args[0]), S.One
-        if isinstance(expr, Mul):
-            divided = divided or any(isinstance(arg, Pow) and is_root(arg.exp) for arg in expr.args)
-            parts = [self.split_exponent(arg, divided=divided) for arg in expr.args]
-            exponent = self._exponent(*(scale for scale, _ in parts))
-            finite = where_finite((scale for scale, _ in parts), exponent, self.placement)
-            return exponent, Mul(*(v for _, v in parts), finite)
-        if isinstance(expr, Pow) and expr.exp.is_Rational:
-            scale, v = self.split_exponent(expr.base, divided=divided or is_root(expr.exp))
-            return self._exponent(scale * expr.exp), v**expr.exp
-        if isinstance(expr, log):
-            scale, v = self.split_exponent(expr.args[0], divided=True)
-            inverse = v.is_Pow and v.exp is S.NegativeOne
-            return S.Zero, scale - log(v.base) if inverse else scale + log(v)
-        if isinstance(expr, Add):
-            parts = [self.split_exponent(arg, divided=divided) for arg in expr.args]
-            if len({scale for scale, _ in parts}) == 1:
-                return parts[0][0], Add(*(v for _, v in parts))
-            power = power_of_scales(scale for scale, _ in parts)
-            beside = divided and (self.level or all(scale is not S.Zero for scale, _ in parts))
-            if power is not None and not of_x and (power <= 1 or beside):
-                return self._about_size(parts, power)
-            if divided and not of_x:
-                return self._about_largest([with_exponents(*part) for part in parts])
-        return S.Zero, expr.func(*(self.safe(arg) for arg in expr.args))
-
-    def _about_largest(self, parts: list[tuple[Expr, Expr]]) -> tuple[Expr, Expr]:
-        """Σ exp(λ)·v of pairs (λ, v) as one such pair, whose λ is the largest, under a name of its own."""
-        largest = largest_of(scale for scale, _ in parts)
-        top = self._named_value("scale", largest)
-        return top, Add(*(exp(scale - top) * v for scale, v in parts))
-
-    def _about_size(self, parts: list[tuple[Expr, Expr]], power: Expr) -> tuple[Expr, Expr]:
-        """Σ m^k·v of pairs (k·log m, v); beyond a power of 1, its terms are shares of the largest."""
-        if power <= 1:
-            return S.Zero, Add(*(exp(scale) * v for scale, v in parts))
-        unit, total = as_shares(parts, power, self._named_value, self.bounded)
-        return power * log(unit), total
-
-    def safe(self, expr: Expr) -> Expr:
-        """The expression with exponents cancelled as far as they go."""
-        if expr in self.guards:
-            return expr
-        scale, v = self.split_exponent(expr)
-        if scale is S.Zero:
-            return v
-        guards = [self.guards[one] for one in Mul.make_args(expr) if one in self.guards]
-        if guards:  # an exponent of no element may be anything
-            return Where(And(*guards), exp(scale), S.One) * v
-        return self._times(scale, v)
-
-    def _times(self, scale: Expr, v: Expr) -> Expr:
-        """exp(λ)·v; exp(k·m)·v as exp(m)·(…·(exp(m)·v)), named: v may be tiny if scaled and shifted."""
-        k, m = scale.as_content_primitive()
-        if not (k.is_Integer and self.pool.composite) or self.carries(v):
-            return exp(scale) * v
-        for _ in range(int(k) - 1):
-            v = self._named_value("part", exp(m) * v)
-        return exp(m) * v
-
-    def _exponent(self, *scales: Expr) -> Expr:
-        """The sum of exponents: terms of d alone are expanded to cancel, terms with x stay as they were written."""
-        terms = [term for scale in scales for term in Add.make_args(scale)]
-        of_d = expand_products(Add(*(term for term in terms if not self.carries(term))))
-        return Add(*(term for term in terms if self.carries(term)), gather_exponent(of_d))
 
     def side(self, expr: Expr) -> int:
         """The sides, x or d, that an expression depends on (`separate`)."""
