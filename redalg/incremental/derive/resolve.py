@@ -179,7 +179,7 @@ class Resolver:
         return laurent.multiply(self._symbol_polynomial(expr), {share: 1})
 
     def _scales(self, degrees: Mapping[int, Ratio], units: Mapping[int, Unit]) -> Polynomial:
-        """What the slots of a degree in every scaled generator leave out."""
+        """The factor that slots of these degrees in the scaled generators leave out."""
         plain = {atom: k for atom, k in degrees.items() if atom not in units}
         factors = [self.grades.scales(plain)]
         for atom in sorted(degrees.keys() & units.keys()):

@@ -19,7 +19,7 @@ from redalg.incremental.form import Pivot
 @final
 @dataclass(frozen=True)
 class Unit:
-    """What a reduction measures a generator in.
+    """The unit in which a reduction measures a generator.
 
     Attributes:
         exponent: M.
