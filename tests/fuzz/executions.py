@@ -1,9 +1,9 @@
 """Results of random cascades, run in several ways on hostile data, and judged by code that the engine does not share.
 
 A result is right where the definition is finite if it lies within the running error bound of `tests/oracle.py`, or is
-no further off than 20 times the same expression evaluated unfused in float64 (`reference`); elsewhere if it is not
-finite either. Nothing is asked where the definition itself stands on an edge (a condition or a choice that rounding
-decides), or where float64 cannot hold what 80 bits can.
+no further off than 20 times the same expression evaluated unfused in float64 (`reference`), or than the condition that
+`finish` gives beside it allows; elsewhere if it is not finite either. Nothing is asked where the definition itself
+stands on an edge (a condition or a choice that rounding decides), or where float64 cannot hold what 80 bits can.
 """
 
 from __future__ import annotations
@@ -229,9 +229,28 @@ def judged(
             said = wrong(got[name], *want[name], plain[name])
             if said is not None and (judge.out_of_range or data.kind == "row masked"):
                 tally.aside("a ratio over nothing" if data.kind == "row masked" else "out of range")
+            elif said is not None and said[0] in ("wrong", "digits") and announced(fused, data, name, got, want):
+                tally.aside("digits lost, as `finish(…, condition=True)` says")
             elif said is not None:
                 yield Finding(outputs, data, way, said[0], f"{name} {said[1]}")
                 break
+
+
+def announced(
+    fused: ra.Fused, data: Data, name: str, got: Mapping[str, Any], want: Mapping[str, tuple[Any, Any]]
+) -> bool:
+    """Whether a result is no further off than the condition that the engine gives beside it allows."""
+    given, sizes = data.given(fused)
+    try:
+        with np.errstate(all="ignore"):
+            state = fused.leaf(given, extents=sizes)
+            results = fused.finish(state, given, condition=True)
+    except RedalgError:
+        return False
+    kappa = named(results[1])[name]
+    with np.errstate(all="ignore"):
+        off, largest = np.abs(got[name] - want[name][0]), np.maximum(np.abs(got[name]), np.abs(want[name][0]))
+        return bool(((off == 0) | (off <= ROOM * EPS * kappa * largest)).all())
 
 
 def wrong(got: np.ndarray, want: np.ndarray, bound: np.ndarray, plain: np.ndarray) -> tuple[str, str] | None:

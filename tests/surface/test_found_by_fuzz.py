@@ -221,3 +221,43 @@ def test_exponentials_about_a_centre_of_other_data_keep_their_range(backend: str
     found, wanted = torch.as_tensor(form(**data, backend=backend)), torch.as_tensor(form.reference(**data))
     assert wanted.isfinite().all()
     torch.testing.assert_close(found, wanted, rtol=1e-12, atol=0)
+
+
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_a_line_turns_when_what_it_lies_on_is_centred_after_it(length: int) -> None:
+    """y³ was centred on c·w, and c·w then on w: the first line stood where it had been, and 2e-6 became 18.5."""
+    c, y = ra.tensor("c[n]"), ra.tensor("y[b,n]")
+    form = ra.fuse(ra.sum(((c - ra.sum(1, n)) * W + y**3) ** 3, n), axes="b")
+    data = {"w": DATA[:, :length], "y": DATA[:, -length:], "c": DATA[0, 3 : 3 + length]}
+    torch.testing.assert_close(form(**data), form.reference(**data).float(), rtol=1e-4, atol=1e-4)
+
+
+def test_no_exponential_lies_on_a_line_that_it_does_not_scale() -> None:
+    form = ra.fuse(ra.sum((W * ra.sum(1, n) + exp(-x / 2)) ** 2, n), axes="b")
+    data = {"x": DATA.double() + 1e8, "w": DATA.double()}
+    torch.testing.assert_close(form(**data), form.reference(**data), rtol=1e-12, atol=0)
+
+
+BRANCHES = {
+    "count": ra.sum(1, n), "constant": ra.max(2, n), "sum": ra.sum(x, n), "beside x": x * ra.sum(x, n),
+    "plus x": x + ra.max(x, n),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("branch", BRANCHES.values(), ids=BRANCHES)
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_a_mask_of_no_weight_hides_nothing_beside_it(backend: str, branch: Expr) -> None:
+    """where(c, 2, 0)·w is NaN where w is; so is where(c, Σ x, 0)·w, of which Σ x stands outside the sum."""
+    form = ra.fuse(ra.sum(W * ra.where(x > 0, branch, 0), n), axes="b")
+    data = {"x": torch.tensor([[1.0, -1, 3], [1, -1, 3]]), "w": torch.tensor([[1, torch.nan, 2], [1, 1, 2]])}
+    found, wanted = torch.as_tensor(form(**data, backend=backend)), torch.as_tensor(form.reference(**data)).float()
+    assert wanted[0].isnan()
+    torch.testing.assert_close(found, wanted, equal_nan=True)
+
+
+@pytest.mark.parametrize("kind", ["min", "max"])
+def test_an_extremum_of_masked_values_times_a_sum_that_is_none(kind: str) -> None:
+    form = ra.fuse(ra.reduce(kind, TOTAL * ra.where(x > 9, x, 0), axis=n), axes="b")
+    data = {"x": torch.ones(2, 3), "w": torch.tensor([[1.0, torch.nan, 2], [1, 1, 2]])}
+    np.testing.assert_array_equal(torch.as_tensor(form(**data)), [np.nan, 0])
+    np.testing.assert_array_equal(form.reference(**data), [np.nan, 0])

@@ -51,14 +51,14 @@ from redalg.decompose.samples.conditions import CORNERS, count_strict_extrema, i
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, trend_of
 from redalg.decompose.separate.laurent import Polynomial
-from redalg.decompose.separate.plain import is_number
+from redalg.decompose.separate.plain import is_finite, is_number
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.signs import UP, sign_of
 from redalg.decompose.separate.span import Span
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.errors import Text
-from redalg.expression import Where
-from redalg.expression.contents import elements_of, of_kind, values_of
+from redalg.expression import UNDEFINED, Where
+from redalg.expression.contents import elements_of, is_indicator, of_kind, values_of
 from redalg.expression.expanded import addends_of, expansion
 from redalg.expression.rebuild import extremum_as_written, replace_nodes, with_args
 from redalg.monoids import monoid
@@ -165,13 +165,20 @@ class Finder:
             return node
         rest = node.func(*(arg for arg in node.args if arg is not inner[0]))
         if isinstance(choice, Where):
-            condition, a, b = choice.args
-            return Where(condition, node.func(rest, a), node.func(rest, b))
+            condition, *branches = choice.args
+            plain = node.is_Add or is_indicator(choice)
+            return Where(condition, *(self._nothing_times(rest) if branch is S.Zero and not plain else
+                                      node.func(rest, branch) for branch in branches))  # fmt: skip
         falling = node.is_Mul and rest.is_extended_nonpositive
         if not (node.is_Add or falling or rest.is_extended_nonnegative):
             return node
         outer = choice.func if not falling else Min if isinstance(choice, Max) else Max
         return extremum_as_written(outer, [node.func(rest, arg) for arg in choice.args])
+
+    def _nothing_times(self, rest: Expr) -> Expr:
+        """0·d, which is NaN where d is not finite; 0 of what varies along the axis too."""
+        of_d = Mul(*(one for one in Mul.make_args(rest) if self.separator.side(one) == D))
+        return S.Zero if of_d.is_number else Where(is_finite(of_d), S.Zero, UNDEFINED)
 
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args

@@ -3,6 +3,7 @@
     Σ where(c, f, 0)   → where(some c, Σ where(c, f, 0), 0)            some: c holds of an element
     Σ where(c, f, g)   → Σ where(c, f, 0) + Σ where(c, 0, g)           where f or g holds d or a parameter
     Σ where(c, f, 0)·g → as it stands, c free of x                     its factor where(c, f, 0) of Σ g hides f alone
+                       → … + Σ where(c, 0, 0·g), c of x                unless f is 1: g is visible, NaN·0 is NaN
     Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
     where(a ∧ b, f, g) → where(a, where(b, f, g), g)                   a of d, b of x
     where(a ∨ b, f, g) → where(a, f, where(b, f, g))
@@ -16,12 +17,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Add, And, Expr, Mul, Or, S
+from sympy import Add, And, Expr, Mul, Or, S, exp
 
 from redalg.decompose.separate.laurent import Polynomial
+from redalg.decompose.separate.plain import is_finite
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
-from redalg.expression import Element, Scalar, Value, Where
+from redalg.expression import UNDEFINED, Element, Scalar, Value, Where
 from redalg.expression.contents import is_indicator, nodes_of
 
 MIXED = X | D
@@ -51,6 +53,17 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
         for inner, part in _of_addend(branch, separator) if branch is not S.Zero else ():
             own = _at(place, condition, S.One) if hides_all else S.One
             yield _together(some, inner, own), beside * _at(place, condition, part)
+    if hides_all and S.Zero in branches:
+        yield some, _at(branches.index(S.Zero), condition, _nothing_times(beside, separator))
+
+
+def _nothing_times(beside: Expr, separator: Separator) -> Expr:
+    """0·g where a mask of no weight stands beside g: NaN where a factor of x is not finite, unless another hides it."""
+    of_x = [one for one in Mul.make_args(beside) if separator.side(one) == X]
+    if beside is S.One or any(is_indicator(one) or isinstance(one, exp) for one in of_x):
+        return S.Zero
+    rest = Mul(*of_x)
+    return S.Zero if rest.is_number else Where(is_finite(rest), S.Zero, UNDEFINED)
 
 
 def _together(*indicators: Expr) -> Expr:

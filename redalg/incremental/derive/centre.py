@@ -14,7 +14,7 @@ A slope may be any function of d, as that of a regression, N/D, or the ratio tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import final
 
@@ -84,10 +84,16 @@ def centre(separation: Separation, separator: Separator, *, lines: bool = True) 
                 other = other if not separation.guarded and is_cleared(other, atom, v) else None
             if other is not None and len(other) <= most:
                 polynomial, again = other, True
+                centres = {one: _centre_line(line, atom, laurent.add(generator, v)) for one, line in centres.items()}
                 centres[atom] = v
                 break
     return Centred(polynomial, centres, tuple(
         (some, _centre_part(part, centres, separator)) for some, part in separation.guarded))  # fmt: skip
+
+
+def _centre_line(line: Polynomial, atom: int, centred: Polynomial) -> Polynomial:
+    """A line v(d) + Σ b_j·X'_j, of which one X'_j is centred after it: it turns about that centre."""
+    return line if atom not in laurent.atoms_of(line) else laurent.substitute(line, atom, centred) or {}
 
 
 def _centre_part(polynomial: Polynomial, centres: dict[int, Polynomial], separator: Separator) -> Polynomial:
@@ -141,22 +147,37 @@ def _slopes_of(v: Polynomial, atom: int, separation: Separation, separator: Sepa
     """Tell if v is a line in other generators, with slopes that the state gives.
 
     A state holds no tensors, so that v may hold no parameter. An exponential's reciprocal may overflow, except beside
-    the scales of whole generators. And v varies along no axis that the generator lacks.
+    the scales of whole generators. And v varies along no axis that the generator lacks. A slope of an exponential is
+    that of a regression: divided by the exponential's scale, any other may overflow.
     """
     atoms = separator.atoms
     linear = all(len(x) <= 1 and all(q == 1 and not atoms.list[number].exponential for number, q in x) for x, _ in v)
     of_d = [atoms.list[number] for _, d in v for number, _ in d]
-    scaled = any(whole.exponentials for whole in separation.wholes if whole.atom in {atom, *laurent.atoms_of(v)})
+    exponentials = {whole.atom for whole in separation.wholes if whole.exponentials}
+    if atom in exponentials and not _scales_with(v, atom, exponentials, separator):
+        return False
+    scaled = bool(exponentials & {atom, *laurent.atoms_of(v)})
     of_slots = all((scaled or not one.exponential) and of_state(one.base, separator) for one in of_d)
     return linear and of_slots and free_axes(atoms.polynomial_expr(v)) <= free_axes(atoms.list[atom].base)
 
 
-def is_regression(slope: Polynomial, both: frozenset[Element], separator: Separator) -> bool:
+def _scales_with(v: Polynomial, atom: int, exponentials: Set[int], separator: Separator) -> bool:
+    """Tell if a line of an exponential lies on others alone, or with the slope of its regression."""
+    own = elements_of(separator.atoms.list[atom].base)
+    slopes = ((x[0][0], d, c) for (x, d), c in v.items() if x)
+    return all(
+        other in exponentials
+        or is_regression({((), d): c}, own | elements_of(separator.atoms.list[other].base), separator)
+        for other, d, c in slopes
+    )
+
+
+def is_regression(slope: Polynomial, both: Set[Element], separator: Separator) -> bool:
     """Tell if a slope is made of ratios N/D in whole powers, N a sum whose term holds both generators' elements."""
     return all(_is_ratio(d, both, separator) for _, d in slope)
 
 
-def _is_ratio(d: Monomial, both: frozenset[Element], separator: Separator) -> bool:
+def _is_ratio(d: Monomial, both: Set[Element], separator: Separator) -> bool:
     bases = [(separator.atoms.list[number].base, q) for number, q in d]
     if any(q.denominator != 1 for _, q in bases):
         return False
