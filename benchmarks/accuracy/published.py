@@ -15,7 +15,9 @@ from benchmarks.accuracy.case import Case, Outputs
 from benchmarks.families import (
     FAMILIES,
     chains,
+    columns,
     covariances,
+    losses,
     mla,
     moe,
     pairs,
@@ -26,7 +28,7 @@ from benchmarks.families import (
     statistics,
 )
 from benchmarks.families import attention as definition
-from benchmarks.family import Family, Row, Tensors, picks
+from benchmarks.family import Family, Row, Tensors, outputs, picks
 
 ROWS, BATCHES = 64, 4
 """Of how many rows, and of how many batches, the reference is taken."""
@@ -45,6 +47,11 @@ RAGGED: dict[str, tuple[Row, ...]] = {
     "pairs": tuple(pairs.row(operation, 777, 3001) for operation in pairs.PEERS),
     "covariances": tuple(covariances.row(operation, 10007, 77) for operation in covariances.PEERS),
     "selection": (selection.row(7, 777, 3001, "bfloat16"),),
+    "columns": (
+        columns.row("variance-columns", (777, 301), "float32"),
+        columns.row("batch-statistics", (7, 33, 301), "float16"),
+    ),
+    "losses": (losses.row("cross_entropy", 77, 3001, 200, "bfloat16"),),
     "semirings": tuple(semirings.row(operation, 77, 777, 301) for operation in semirings.PEERS),
 }
 DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
@@ -309,6 +316,36 @@ def selected(of: Of) -> Iterator[Case]:
         yield of.case(kind, change, reference, lambda out, _: {"values": out[0]})
 
 
+def of_columns(of: Of) -> Iterator[Case]:
+    """Statistics along first and middle axes."""
+    far = 1e3 if of.row.dtypes["x"] == "float32" else 8.0
+    names = ("out",) if of.row.use.startswith(("logsumexp", "skewness")) else ("mean", "var")
+
+    def named(results: tuple[torch.Tensor, ...]) -> Outputs:
+        return dict(zip(names, results, strict=True))
+
+    def reference(tensors: Tensors) -> Outputs:
+        return named(columns.formula(of.row.use)(tensors["x"].double()))
+
+    for kind, change in {"normal": same, "far from zero": shifted("x", far), "strided": turned("x")}.items():
+        yield of.case(kind, change, reference, lambda out, _: named(outputs(out)))
+
+
+def vocabulary(of: Of) -> Iterator[Case]:
+    """Losses of the scores of a vocabulary."""
+    kept = picks(of.row.sizes["i"], ROWS)
+
+    def reference(tensors: Tensors) -> Outputs:
+        scores = tensors["h"][kept].double() @ tensors["w"].double().mT
+        return {"out": losses.PEERS[of.row.use](scores, tensors["target"][kept])}
+
+    def scores(tensors: Tensors) -> float:
+        return float((tensors["h"][kept].float() @ tensors["w"].float().mT).abs().max())
+
+    for kind, change in {"normal": same, "huge logits": scaled("h", by=100.0), "strided": turned("h", "w")}.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]}, scores=scores)
+
+
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("mha", "attention_small", "uses"), attention),
     **dict.fromkeys(("variance", "inertia"), moments),
@@ -320,4 +357,6 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("pairs", "semirings"), pairwise),
     "covariances": second_moments,
     "selection": selected,
+    "columns": of_columns,
+    "losses": vocabulary,
 }

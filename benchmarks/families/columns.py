@@ -45,23 +45,29 @@ REDUCED = {"columns": (0,), "statistics": (0, 2), "middle": (1,)}
 """The dimensions that are reduced, by the last word of a use."""
 
 
-def skewness(x: torch.Tensor, along: tuple[int, ...]) -> torch.Tensor:
+def skewness(x: torch.Tensor, along: tuple[int, ...]) -> tuple[torch.Tensor]:
     """The third moment about the mean, over that of the second to 3/2."""
     away = x - x.mean(along, keepdim=True)
-    return away.pow(3).mean(along) / away.square().mean(along).pow(1.5)
+    return (away.pow(3).mean(along) / away.square().mean(along).pow(1.5),)
 
 
 def statistics(x: torch.Tensor, along: tuple[int, ...]) -> tuple[torch.Tensor, torch.Tensor]:
-    """Mean and variance, in float32."""
-    variance, mean = torch.var_mean(x.float(), along, correction=0)
-    return mean.to(x.dtype), variance.to(x.dtype)
+    """Mean and variance."""
+    variance, mean = torch.var_mean(x, along, correction=0)
+    return mean, variance
 
 
-FORMULAS: dict[str, Callable[..., Any]] = {
+FORMULAS: dict[str, Callable[..., tuple[torch.Tensor, ...]]] = {
     "variance": statistics, "batch": statistics, "skewness": skewness,
-    "logsumexp": lambda x, along: torch.logsumexp(x.float(), along),
+    "logsumexp": lambda x, along: (torch.logsumexp(x, along),),
 }  # fmt: skip
-"""PyTorch's formulas, by the first word of a use."""
+"""PyTorch's formulas, by the first word of a use; of x in float32 or wider."""
+
+
+def formula(use: str) -> Callable[[torch.Tensor], tuple[torch.Tensor, ...]]:
+    """PyTorch's formula of a use."""
+    first, *_, last = use.split("-")
+    return lambda x: FORMULAS[first](x, REDUCED[last])
 
 
 def row(use: str, shape: tuple[int, ...], dtype: str) -> Row:
@@ -93,9 +99,9 @@ class Columns(Family):
         return derived(row.use)
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        first, *_, last = row.use.split("-")
-        formula, along = FORMULAS[first], REDUCED[last]
-        return eager_and_compiled(lambda x: formula(x, along), device)
+        wide, dtype = formula(row.use), getattr(torch, row.dtypes["x"])
+        dtype = torch.float32 if row.use.startswith("logsumexp") else dtype
+        return eager_and_compiled(lambda x: tuple(one.to(dtype) for one in wide(x.float())), device)
 
     def tolerance(self, row: Row) -> float:
         return TOLERANCE[row.dtypes["x"]]

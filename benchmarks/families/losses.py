@@ -39,23 +39,19 @@ DEFINITIONS: dict[str, Callable[[], Expr]] = {
 
 
 def cross_entropy(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """PyTorch's, of scores in float32."""
-    return functional.cross_entropy(scores.float(), target, reduction="none")
-
-
-def with_z(scores: torch.Tensor, target: torch.Tensor) -> torch.Tensor:
-    """With the square of the normaliser's logarithm."""
-    return cross_entropy(scores, target) + Z * torch.logsumexp(scores.float(), 1).square()
+    """PyTorch's."""
+    return functional.cross_entropy(scores, target, reduction="none")
 
 
 PEERS: dict[str, Callable[[torch.Tensor, torch.Tensor], torch.Tensor]] = {
     "cross_entropy": cross_entropy,
-    "z_loss": with_z,
-    "softcap": lambda scores, target: cross_entropy(CAP * torch.tanh(scores.float() / CAP), target),
+    "z_loss": lambda scores, target: cross_entropy(scores, target) + Z * torch.logsumexp(scores, 1).square(),
+    "softcap": lambda scores, target: cross_entropy(CAP * torch.tanh(scores / CAP), target),
     "smoothed": lambda scores, target: functional.cross_entropy(
-        scores.float(), target, reduction="none", label_smoothing=SMOOTHING
+        scores, target, reduction="none", label_smoothing=SMOOTHING
     ),
 }
+"""PyTorch's losses, of scores in float32 or wider."""
 
 
 def row(use: str, tokens: int, words: int, width: int, dtype: str) -> Row:
@@ -89,7 +85,7 @@ class Losses(Family):
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
         loss = PEERS[row.use]
-        return eager_and_compiled(lambda h, w, target: loss(h @ w.mT, target), device)
+        return eager_and_compiled(lambda h, w, target: loss((h @ w.mT).float(), target), device)
 
     def tolerance(self, row: Row) -> float:
         return TOLERANCE[row.dtypes["h"]]
