@@ -47,16 +47,15 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
     )
 
 
-LEAST_SEGMENT, RESIDENT = 4096, 4
-"""Elements of a segment that are worth a block of their own and a part to merge; blocks beside each other on an SM."""
+LEAST_SEGMENT, RESIDENT, LANES, BUSY = 4096, 4, 128, 0.8
+"""Elements of a segment that are worth a block of their own and a part to merge; blocks of so many lanes beside each
+other on an SM; and the part of the time in which blocks of columns keep the SMs busy that is enough."""
 TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, MOST_PARTS_OF_PRODUCTS = 4, 2, 64, 512
 """Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most, and of products in threads."""
 SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
 """Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
 a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
 in 2 parts take 1.12, k-means in 2 parts 1.05)."""
-LEAST_BYTES = 1 << 16
-"""Bytes of such a segment, if every multiprocessor has a block already and two or four would keep it busier."""
 
 
 def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
@@ -65,14 +64,18 @@ def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
     if plan.is_serial:
         return serial_segments(plan.device, plan.binding, length, plan.block_streamed, grid)
     if plan.along_rows:  # every tile is short, and a part needs few of them
-        return power_within(min(2 * chips // grid, length // (TILES_OF_COLUMNS * plan.block_streamed), MOST_PARTS))
-    if grid > chips:
-        return 1
-    most = length // LEAST_SEGMENT
+        most = min(length // (TILES_OF_COLUMNS * plan.block_streamed), MOST_PARTS)
+        return power_within(min(busy_parts(grid, chips), most))
     if 2 * grid > chips:
-        elements = sum(prod(shape) for shape in problem.shapes.values() if len(shape) > 1)
-        most = elements * 4 // (grid * LEAST_BYTES)
-    return power_within(min(RESIDENT * chips // grid, most, MOST_PARTS))
+        return 1
+    return power_within(min(RESIDENT * chips * LANES // (grid * plan.threads), length // LEAST_SEGMENT, MOST_PARTS))
+
+
+def busy_parts(grid: int, chips: int) -> int:
+    """The fewest parts with which blocks keep the multiprocessors busy; many parts make many short loops."""
+    counts = [power_within(max(1, chips // grid)) << power for power in range(3)]
+    fill = {count: grid * count / (chips * -(-grid * count // chips)) for count in counts}
+    return next((count for count in counts if fill[count] >= BUSY), max(counts, key=lambda count: fill[count]))
 
 
 def serial_segments(device: DeviceSpec, binding: Binding, length: int, tile: int, grid: int) -> int:

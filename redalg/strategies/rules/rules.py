@@ -24,7 +24,7 @@ from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import Lanes, Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
-from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, with_parts
+from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, power_within, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, skips_ahead, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
@@ -104,6 +104,9 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
     if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
         stages, special = INNER_STAGES if cores else stages, False
+        length = problem.sizes[binding.streamed.name]
+        if cores and device.wgmma and columns <= NARROW and rows >= SCORES_TILE[0] and length >= LONG_LOOP:
+            (row, streamed, stages, threads), cut = SCORES_TILE, INNER // 2
     operands = "shared" if facts.wide else "registers"
     unit = TensorCores(threads, operands) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
@@ -148,6 +151,9 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
 
 WIDE = 256
 """Widest operand of which a warpgroup's rows fit in registers."""
+NARROW, SCORES_TILE = 16, (128, 192, 4, 256)
+"""Columns of sums that weigh no values, and the tile (rows, streamed, stages, threads) of long scores that such sums
+take: more would leave no registers for them (H100: losses of 4096 x 32000 x 2048 take 0.84 of the time of 256 wide)."""
 INNER, INNER_STAGES = 128, 3
 """The tile of an inner axis that is cut, and its stages (the fastest of 64 and 128 elements, and of 2 to 4 stages)."""
 
@@ -298,7 +304,25 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return on_chip(device, binding, length, rows, vector(problem))
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
     threads = 128 if len(form.slots) <= FEW_SLOTS and not any(one.carries for one in form.outputs) else 256
+    if level == "thread" and fixed_length:
+        threads = max(threads, lanes_of_row(form, problem, device, binding))
     return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
+
+
+LANES_IN_FLIGHT, LOADS_OF_LANE, LANES_OF_PARTS = 1024, 8, 256
+"""Lanes of a multiprocessor whose 16-byte loads keep the memory busy, loads that a lane makes at least, and the lanes
+of a part of a row (H100: variances of 256 x 200704 in float16 take 0.64 of the time of 128 lanes a row, logsumexps of
+511 x 50257 0.64, variances of 132 x 1e6 in 1024 lanes 0.99 of the time of 512 in two parts)."""
+
+
+def lanes_of_row(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> int:
+    """The lanes that share a row: the more, the fewer rows there are to fill the chip with."""
+    grid, wide = blocks(binding, problem, 1, 1), vector(problem)
+    if 2 * grid <= device.multiprocessors:
+        return LANES_OF_PARTS
+    registers = 1024 if len(form.slots) * wide <= LANE_REGISTERS // 3 else 512
+    loads = problem.sizes[binding.streamed.name] // (LOADS_OF_LANE * wide)
+    return power_within(min(LANES_IN_FLIGHT * device.multiprocessors // grid, loads, registers))
 
 
 COLUMNS_OF_TILE, COLUMNS_OF_NARROW_TILE = 64, 32
@@ -328,7 +352,7 @@ def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     elif grid * MOST_PARTS >= chips:
         columns, threads, each = COLUMNS_OF_TILE, 512, 4
     else:
-        columns, threads, each = COLUMNS_OF_NARROW_TILE, 1024, 2
+        columns, threads, each = COLUMNS_OF_NARROW_TILE, 1024, 4
     threads = threads if len(form.slots) <= 2 * FEW_SLOTS else 256
     return row_schedule(device, binding, (columns, threads // columns * each), threads, "thread", along=binding.row)
 
