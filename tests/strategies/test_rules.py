@@ -1,0 +1,80 @@
+"""The rules' schedules follow the numbers of rows and columns that there are to fill a chip with."""
+
+from __future__ import annotations
+
+import pytest
+from sympy import Eq
+
+import redalg as ra
+from redalg import library
+from redalg.strategies.levels import Lanes, Level, Loop, Parts
+from redalg.strategies.schedule import Schedule
+
+b, n, c, i, v, d = ra.axes("b n c i v d")
+ROWS = ra.fuse(ra.var(ra.tensor("x[b,n]"), n), axes="b")
+COLUMNS = ra.fuse(ra.var(ra.tensor("x[n,c]"), n), axes="c")
+CHIPS = 132
+
+
+def by_rules(fused: ra.Fused, sizes: dict[str, int], dtypes: str | dict[str, str]) -> Schedule:
+    """The rules' schedule on an H100."""
+    dtypes = dict.fromkeys(fused.cascade.inputs(), dtypes) if isinstance(dtypes, str) else dtypes
+    from redalg.runtime.lowering import space_for
+
+    return space_for(fused.passes.last, "H100", sizes, dtypes).rules_schedule
+
+
+def level(schedule: Schedule, kind: type[Level]) -> Level | None:
+    return next((one for one in schedule.levels if isinstance(one, kind)), None)
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float16"])
+@pytest.mark.parametrize("rows", [67, 100, 132, 256, 511, 1024, 5000])
+def test_lanes_fill_the_chip(rows: int, dtype: str) -> None:
+    """Between 512 and 1024 lanes on every multiprocessor, or as many as rows of 128 lanes make."""
+    schedule = by_rules(ROWS, {"b": rows, "n": 1_000_000}, dtype)
+    lanes = level(schedule, Lanes)
+    assert isinstance(lanes, Lanes)
+    assert level(schedule, Parts) is None
+    assert 128 <= lanes.width <= 1024
+    assert lanes.width == 128 or 256 * CHIPS <= lanes.width * rows <= 1024 * CHIPS
+
+
+def test_a_lane_of_a_short_row_makes_several_loads() -> None:
+    lanes = level(by_rules(ROWS, {"b": 128, "n": 8192}, "float32"), Lanes)
+    assert isinstance(lanes, Lanes)
+    assert 8 * 4 * lanes.width <= 8192
+
+
+@pytest.mark.parametrize("rows", [1, 7, 16, 64])
+def test_few_rows_are_cut_into_parts(rows: int) -> None:
+    schedule = by_rules(ROWS, {"b": rows, "n": 4_000_000}, "float32")
+    parts, lanes = level(schedule, Parts), level(schedule, Lanes)
+    assert isinstance(parts, Parts)
+    assert isinstance(lanes, Lanes)
+    assert parts.count == 64 or 256 * CHIPS <= rows * parts.count * lanes.width <= 1024 * CHIPS
+
+
+@pytest.mark.parametrize("columns", [64, 640, 1024, 4096, 5120])
+def test_columns_take_the_fewest_parts_that_keep_the_chip_busy(columns: int) -> None:
+    parts = level(by_rules(COLUMNS, {"n": 65536, "c": columns}, "float32"), Parts)
+    count = parts.count if isinstance(parts, Parts) else 1
+    blocks = columns // 64 * count
+    assert count == 64 or blocks / (CHIPS * -(-blocks // CHIPS)) >= 0.6
+
+
+@pytest.mark.parametrize(("length", "dtype", "tile"), [
+    (50257, "float32", 32768), (32768, "bfloat16", 32768), (50257, "bfloat16", 2048), (50257, "float64", 512),
+])  # fmt: skip
+def test_long_rows_that_are_read_again_are_taken_in_long_tiles(length: int, dtype: str, tile: int) -> None:
+    loop = level(by_rules(library.softmax(), {"b": 511, "n": length}, dtype), Loop)
+    assert isinstance(loop, Loop)
+    assert loop.tile == tile
+
+
+def test_scores_that_weigh_nothing_leave_registers_free() -> None:
+    scores = ra.sum(ra.tensor("h[i,d]") * ra.tensor("w[v,d]"), d)
+    loss = ra.fuse(ra.logsumexp(scores, v) - ra.sum(ra.where(Eq(v, ra.tensor("t[i]")), scores, 0), v), axes="i")
+    dtypes = {"h": "bfloat16", "w": "bfloat16", "t": "int64"}
+    schedule = by_rules(loss, {"i": 4096, "v": 32000, "d": 2048}, dtypes)
+    assert [one.tile for one in schedule.levels if isinstance(one, Loop)] == [192, 64]
