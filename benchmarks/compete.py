@@ -15,7 +15,8 @@ from benchmarks.family import Contestant, Family, Row, Tensors
 from benchmarks.timing import Timing, input_sets, measure
 from redalg.errors import RedalgError
 from redalg.runtime.call.sizes import lower
-from redalg.runtime.lowering import choose_unfused_for, lower_passes
+from redalg.runtime.lowering import choose_library_for, lower_passes
+from redalg.runtime.unfused.unfused import Unfused
 
 OWN = "redalg"
 DOCSTRING = re.compile(r'^(?:"""|\'\'\').*?(?:"""|\'\'\')', re.DOTALL | re.MULTILINE)
@@ -89,11 +90,11 @@ def source_sha256(family: Family, row: Row, target: str) -> str | None:
     """
     fused = family.fused(row)
     try:
-        plain = lower_passes(fused.passes, target, row.sizes, row.dtypes, choose_unfused_for, shapes=row.shapes)[-1]
+        plain = lower_passes(fused.passes, target, row.sizes, row.dtypes, choose_library_for, shapes=row.shapes)[-1]
         text = str(lower_passes(fused.passes, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
     except RedalgError:
         return None
-    text = text if plain is None else plain.text
+    text = plain.text if isinstance(plain, Unfused) else text if plain is None else f"{text}\n{str(plain.plan)!r}"
     return hashlib.sha256(program_text(text).encode()).hexdigest()
 
 

@@ -87,9 +87,9 @@ if TYPE_CHECKING:
         TensorCores,
         Whole,
     )
-    from redalg.strategies.schedule import Definition, Schedule
+    from redalg.strategies.schedule import Definition, LibraryProduct, Schedule
 else:
-    LATER = {"Schedule": "schedule", "Definition": "schedule"} | dict.fromkeys(
+    LATER = {"Schedule": "schedule", "Definition": "schedule", "LibraryProduct": "schedule"} | dict.fromkeys(
         ("Grid", "Lanes", "Loop", "Pad", "Parts", "Persistent", "ScalarCores", "TensorCores", "Whole"), "levels"
     )
 
@@ -110,11 +110,11 @@ __version__ = VERSION
 
 __all__ = [
     "Approximate", "Axis", "BackendError", "Definition", "Element", "Exact", "ExpressionError", "Fused", "Grid",
-    "InputError", "Lanes", "LawViolation", "Loop", "NotFusible", "OperationError", "Pad", "Parts", "Persistent",
-    "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores", "Schedule", "Tensor", "TensorCores", "Undecided",
-    "Whole", "affine", "all", "analyze", "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum",
-    "cosine_similarity", "covariance", "entropy", "eq", "first", "fuse", "last", "layer_norm", "let", "log_softmax",
-    "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize",
-    "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax", "std", "sum", "sum_at_max", "tensor",
-    "tensors", "topk", "var", "where",
+    "InputError", "Lanes", "LawViolation", "LibraryProduct", "Loop", "NotFusible", "OperationError", "Pad", "Parts",
+    "Persistent", "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores", "Schedule", "Tensor",
+    "TensorCores", "Undecided", "Whole", "affine", "all", "analyze", "any", "argmax", "argmin", "axes", "axis",
+    "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy", "eq", "first", "fuse", "last",
+    "layer_norm", "let", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean",
+    "min", "ne", "norm", "normalize", "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax", "std",
+    "sum", "sum_at_max", "tensor", "tensors", "topk", "var", "where",
 ]  # fmt: skip

@@ -89,19 +89,21 @@ class Fused:
     # ---- run ---------------------------------------------------------------------------------------------------------
 
     def __call__(self, /, *positional: Any, backend: str | None = None, plan: AnySchedule | None = None,
-                 empty: str = "nan", precision: str = "ieee", sizes: Sizes | None = None, check: bool = False,
-                 **tensors: Any) -> Any:  # fmt: skip
+                 empty: str = "nan", precision: str = "ieee", memory: int | None = None, sizes: Sizes | None = None,
+                 check: bool = False, **tensors: Any) -> Any:  # fmt: skip
         """Run on tensors (torch on one device, or NumPy), given by keyword.
 
         Args:
             positional: tensors in the order of `inputs=`.
             backend: `"tilelang"` (default on CUDA; on the CPU through TileLang's C target), `"torch"` (default on the
                 CPU: block by block, bounded memory) or `"numpy"` (the interpreter).
-            plan: a `Schedule` for the tilelang backend, or one that `plans` lists; None chooses one.
+            plan: for the tilelang backend a `Schedule`, a `LibraryProduct` or one that `plans` lists; None chooses.
             empty: what a ratio over no elements is, `"nan"` (as the definition) or `"zero"`.
             precision: `"ieee"`, `"tf32"` to allow TF32 in float32 contractions on CUDA, or `"wide"`: as `"ieee"`, and a
                 kernel scales what a root or a ratio takes, so that a standard deviation of 1e25 is in range; it takes
                 up to 5 times as long. The other backends always do.
+            memory: the most bytes that a plan with PyTorch's operations may store in between; None for as many as the
+                inputs and outputs have, or 8 times as many for the unfused form. Kernels store states alone.
             sizes: extents of axes that no tensor carries, by axis or by its name.
             check: check data-dependent indices on CUDA too, and the signs that tensors were declared to have.
             tensors: arrays by name; integer and boolean ones only where they index or mask.
@@ -113,7 +115,7 @@ class Fused:
         from redalg.runtime.call.dispatch import call
 
         inputs = self._pass_inputs(self._bind(positional, tensors))
-        options = {"empty": empty, "precision": precision, "plan": plan, "check": check}
+        options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
         return self._outputs(call(self.passes, inputs, backend, named_sizes(sizes or {}), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
@@ -321,7 +323,8 @@ class Fused:
               **options: Any) -> Candidates:  # fmt: skip
         """The plans that a call could have, best first by predicted time (of the last of several passes).
 
-        They are kernels; and, where it is as accurate, the unfused form as operations of PyTorch.
+        They are kernels; and, where it is as accurate, the unfused form as operations of PyTorch, or a product by it
+        before a kernel.
 
         Args:
             sizes, dtypes, options: as those of `source`.
@@ -354,7 +357,7 @@ class Fused:
         return self._lower_passes("plan", plan_taken, device, sizes, dtypes, **options)[-1]
 
     def tune(self, /, *positional: Any, budget_s: float = 35.0, seed: int = 0, progress: bool = True,
-             empty: str = "nan", precision: str = "ieee", sizes: Sizes | None = None,
+             empty: str = "nan", precision: str = "ieee", memory: int | None = None, sizes: Sizes | None = None,
              **tensors: Any) -> Tuned:  # fmt: skip
         """Measure plans on these tensors, and remember the fastest for calls like this one, in other processes too.
 
@@ -362,7 +365,7 @@ class Fused:
             budget_s: seconds that it may take; at least one plan is measured.
             seed: of the search (MCFuser, SC '24, Algorithm 1).
             progress: whether to show a bar on a terminal (stderr).
-            positional, empty, precision, sizes, tensors: as those of a call.
+            positional, empty, precision, memory, sizes, tensors: as those of a call.
 
         Returns:
             The table of every plan that was tried: predicted and measured time, or why it failed; `.best`, `.wall_s`.
@@ -373,7 +376,7 @@ class Fused:
         from redalg.runtime.tune.tuner import Tuning, tune
 
         inputs = self._pass_inputs(self._bind(positional, tensors))
-        how = Tuning(budget_s, seed, progress, empty, precision)
+        how = Tuning(budget_s, seed, progress, empty, precision, memory)
         return tune(self.passes, inputs, named_sizes(sizes or {}, "tune"), how)
 
     def _lower_passes(self, caller: str, each: Callable[..., Result], target: str, /, sizes: Any, dtypes: Any,

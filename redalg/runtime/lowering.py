@@ -20,10 +20,20 @@ from redalg.lower_tile.place.parameters import problem_of_stage
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
-from redalg.runtime.bind.inputs import check_choice, promote_dtypes
+from redalg.runtime.bind.inputs import check_choice, check_memory, promote_dtypes
 from redalg.runtime.known.tuned import tuned_schedules
 from redalg.runtime.lowered import Lowered
-from redalg.runtime.unfused.unfused import Unfused, admit_unfused, obstacle, offer_unfused
+from redalg.runtime.unfused.product import (
+    ProductPass,
+    beats_kernel,
+    part_problem,
+    product_pass,
+    product_refusal,
+    require_product,
+    rows_of_part,
+    shapes_of_part,
+)
+from redalg.runtime.unfused.unfused import Unfused, admit_unfused, moved_bytes, obstacle, offer_unfused
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import Plan, Problem
@@ -32,6 +42,7 @@ from redalg.strategies.schedule import (
     TUNED,
     AnySchedule,
     Definition,
+    LibraryProduct,
     Schedule,
     for_form,
     numbers_of,
@@ -44,6 +55,8 @@ from redalg.strategies.varying import check_varying, with_symbols
 from redalg.unfused.standalone import Example, check_script
 
 Result = TypeVar("Result")
+ByLibrary = Unfused | ProductPass
+"""What a call may leave to PyTorch."""
 REPLACEABLE = (*TUNED, "model")
 """Origins of schedules that give way to the rules' if they have no program, or none that fits."""
 
@@ -53,9 +66,10 @@ def plans_for(
 ) -> list[Schedule]:
     """The schedules to try for the stages of a form: the given one, or the tuned, the model's and the rules'."""
     plan = checked_plan(plan, target)
-    if isinstance(plan, Definition):
+    if plan is not None and not isinstance(plan, Schedule):
         raise PlanError(
-            f"the plan `{plan}` has no kernel: it is PyTorch's operations. Pass it to a call, or leave plan= out."
+            f"the plan `{plan}` has no kernel of its own: it takes PyTorch's operations. Pass it to a call, or leave "
+            "plan= out."
         )
     if plan is not None:
         schedule = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
@@ -72,47 +86,78 @@ def checked_plan(plan: AnySchedule | Plan | None, target: str) -> AnySchedule | 
     if isinstance(plan, Plan):
         warn_of_flat_names("`plan=` with a flat plan in place")
         plan = schedule_of(plan)
-    if plan is not None and not isinstance(plan, Schedule | Definition):
+    if plan is not None and not isinstance(plan, AnySchedule):
         raise InputError(
             f"plan= should be a `Schedule`, not a {type(plan).__name__}. Take one from `fused.plan(…)` or "
             "`fused.plans(…)`, or write `ra.Schedule(…)`."
         )
-    limits = plan.limits if isinstance(plan, Schedule) else None if plan is None else plan.device
+    limits = plan.device if isinstance(plan, Definition) else None if plan is None else plan.limits
     chip = None if limits is None else limits.target
     if chip is not None and chip != device_for(target).target:
         raise PlanError(f"the plan is for {chip}, and the kernel for {target}. Make a plan for {target}.")
     return plan
 
 
-def choose_unfused(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Unfused | None:
-    """The unfused form if a call takes it, None if it takes a kernel.
+def choose_library(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> ByLibrary | None:
+    """The part of a call that is left to PyTorch: the whole definition, or a product before its pass; None if none is.
 
-    A call takes it if the plan asks for it (`PlanError` if it is not admitted), or if it is the fastest remembered at
-    these sizes. If nothing is remembered, a call takes it if the model promises more gain than the model errs by.
+    A call takes either if the plan asks for it (`PlanError` if it is not admitted), or if it is the fastest remembered
+    at these sizes. If nothing is remembered, a call takes it if the model promises more gain than the model errs by.
     """
     plan = checked_plan(plan, target)
-    if isinstance(plan, Schedule) or (plan is None and obstacle(form, problem, device_for(target))):
+    kept = bool(obstacle(form, problem, device_for(target)))  # the cheap part: most forms have neither
+    if isinstance(plan, Schedule) or (plan is None and kept and product_refusal(form, problem)):
         return None
     space = Space(*plannable(form, problem), target)
+    if isinstance(plan, LibraryProduct):
+        return admit_product(form, space, plan.rows).by("given")
     if plan is not None:
         return admit_unfused(form, space).by("given")
     tuned = next(tuned_schedules(form, space), None)
     if isinstance(tuned, Schedule):
         return None
+    if isinstance(tuned, LibraryProduct):
+        product = offer_product(form, space, tuned.rows)
+        return None if product is None else product.by(tuned.origin, tuned.predicted_us)
     unfused = offer_unfused(form, space)
     if unfused is not None and tuned is not None:
         return unfused.by(tuned.origin, tuned.predicted_us)
-    return unfused if unfused is not None and space.loses_to(unfused.prediction.time_us) else None
+    if unfused is not None and space.loses_to(unfused.prediction.time_us):
+        return unfused
+    product = offer_product(form, space)
+    return product if product is not None and beats_kernel(product, space) else None
 
 
-def choose_unfused_for(
+def choose_library_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
     plan: AnySchedule | None = None, varying: Collection[str] = (), **options: Any,
-) -> Unfused | None:  # fmt: skip
-    """The unfused form if a call of these sizes takes it, None if it takes a kernel."""
+) -> ByLibrary | None:  # fmt: skip
+    """The part of a call of these sizes that is left to PyTorch; None if it takes a kernel."""
     if varying:
         return None
-    return choose_unfused(form, target, problem_of(form, target, sizes, dtypes, **options), plan)
+    return choose_library(form, target, problem_of(form, target, sizes, dtypes, **options), plan)
+
+
+def admit_product(form: FusedForm, space: Space, rows: int | None = None) -> ProductPass:
+    """The plan of a product by the library; `PlanError` if there is none, or if its parts exceed the memory limit."""
+    problem, target = space.problem, space.target
+    if reason := product_refusal(form, problem):
+        raise PlanError(f"a product by the library is not offered: {reason}. Take one of the kernels that "
+                        "`fused.plans` lists.")  # fmt: skip
+    taken = require_product(form).at(problem.sizes)
+    rows = rows_of_part(taken, problem, rows, moved_bytes(form, problem))
+    sizes, dtypes = part_problem(taken, problem, rows)
+    part = problem_of(taken.form, target, sizes, dtypes, shapes=shapes_of_part(taken, problem, sizes),
+                      empty=problem.empty, precision=problem.precision, result=problem.result)  # fmt: skip
+    return product_pass(taken, space, Space(*plannable(taken.form, part), target), rows)
+
+
+def offer_product(form: FusedForm, space: Space, rows: int | None = None) -> ProductPass | None:
+    """The plan of a product by the library; None if it is not admitted."""
+    try:
+        return None if product_refusal(form, space.problem) else admit_product(form, space, rows)
+    except PlanError:
+        return None
 
 
 def plannable(form: FusedForm, problem: Problem) -> tuple[Stages, Problem]:
@@ -195,10 +240,11 @@ def sources(passes: Sequence[Lowered]) -> str:
 def space_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
     shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
-    result: str | None = None, **_: None,
+    result: str | None = None, memory: int | None = None, **_: None,
 ) -> Space:  # fmt: skip
     """The space of plans that a pass could have (no plan is given)."""
-    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result)
+    problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result,
+                         memory=memory)  # fmt: skip
     return Space(*plannable(form, problem), target)
 
 
@@ -229,15 +275,13 @@ def plan_candidates(
 ) -> Candidates:
     """The plans that a pass could have, best first by predicted time; the unfused form too if it is admitted."""
     space = space_for(form, target, sizes, dtypes, **options)
-    plain = offer_unfused(form, space)
-    return rank_candidates(
-        space, [plain.candidate] if plain is not None else [], partial(builds, space.stages, space.problem)
-    )
+    others = [one.candidate for one in (offer_unfused(form, space), offer_product(form, space)) if one is not None]
+    return rank_candidates(space, others, partial(builds, space.stages, space.problem))
 
 
 def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:
     """Tell if a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
-    if isinstance(plan, Definition):
+    if not isinstance(plan, Schedule):
         return True
     stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
     candidates = programs(stages, [replace(plan, origin="model")], problem)
@@ -269,6 +313,7 @@ def problem_of(
     precision: str = "ieee",
     varying: Collection[str] = (),
     result: str | None = None,
+    memory: int | None = None,
 ) -> Problem:
     """The problem, with masks as bytes and, on the C target, bfloat16 as float32.
 
@@ -294,12 +339,15 @@ def problem_of(
             raise InputError(f"dtypes={{{name!r}: {dtype!r}}}: no such dtype. Use one of {', '.join(DTYPES)}.")
     check_choice("empty", empty)
     check_choice("precision", precision)
+    check_memory(memory)
     compute, own = promote_dtypes([dtype for dtype in dtypes.values() if is_float(dtype)])
     sizes, dtypes = (
         sized_axes(form, sizes),
         {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()},
     )
-    return Problem(sizes, dict(shapes or {}), dtypes, compute, result or own, empty, precision, frozenset(varying))
+    return Problem(
+        sizes, dict(shapes or {}), dtypes, compute, result or own, empty, precision, memory, frozenset(varying)
+    )
 
 
 def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
@@ -333,4 +381,4 @@ def target_of(device: str) -> str:
 
 def options_of(options: Mapping[str, Any]) -> dict[str, Any]:
     """The options of a call that lowering needs."""
-    return {name: options[name] for name in ("plan", "empty", "precision")}
+    return {name: options[name] for name in ("plan", "empty", "precision", "memory")}

@@ -43,6 +43,7 @@ class Problem:
         result: dtype of outputs (before logarithms and extrema are widened).
         empty: the value of a ratio over no elements: `nan` or `zero`.
         precision: `ieee`, `tf32` or `wide`.
+        memory: the most bytes that a plan may store in between; None for the plan's own limit.
         varying: axes with a run-time size: `sizes` then gives an example, by which plans are chosen.
         views: tensor name -> the number of the caller's dimensions in each of the kernel's, if one holds several.
         together: axis name -> the caller's axes whose elements it numbers together, the last varying fastest.
@@ -55,6 +56,7 @@ class Problem:
     result: str
     empty: str = "nan"
     precision: str = "ieee"
+    memory: int | None = None
     varying: frozenset[str] = frozenset()
     views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

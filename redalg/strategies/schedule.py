@@ -42,8 +42,8 @@ from redalg.strategies.levels import (
 from redalg.strategies.plan import CHOICES, PADDED_COLUMNS, Plan, levels_of
 
 Known = TypeVar("Known")
-ONLINE, UNFUSED = "online", "unfused"
-"""The form that a kernel computes, and the definition as operations of PyTorch."""
+ONLINE, UNFUSED, LIBRARY = "online", "unfused", "library"
+"""The form that a kernel computes, the definition as operations of PyTorch, and a product by it before a kernel."""
 TUNED = ("pack", "cache")
 """The origins of remembered schedules: such a schedule gives way to the rules' if it has no program."""
 
@@ -180,8 +180,55 @@ class Definition:
         return f"unfused form: {self.operations} operations by PyTorch"
 
 
-AnySchedule = Schedule | Definition
-"""What a call may take: a kernel's levels, or the definition."""
+@final
+@dataclass(frozen=True)
+class LibraryProduct:
+    """A product by PyTorch (on a GPU by cuBLAS), then one pass over it by a kernel, a part of an axis at a time.
+
+    Attributes:
+        rows: elements of the axis in a part, at least 1; None for as many as the memory allows, all of them if it does.
+        axis: the axis that is cut; empty until a form is known, and if nothing is cut.
+        limits: those of the target; None until a target is known.
+        predicted_us, origin: as of a `Schedule`.
+
+    >>> print(LibraryProduct(512))
+    product by the library, 512 rows at a time, then one pass over it
+    """
+
+    rows: int | None = None
+    axis: str = field(default="", compare=False)
+    limits: DeviceSpec | None = field(default=None, compare=False)
+    predicted_us: float | None = field(default=None, compare=False)
+    origin: str = field(default="given", compare=False)
+
+    def __post_init__(self) -> None:
+        if self.rows is not None and (isinstance(self.rows, bool) or not isinstance(self.rows, int) or self.rows < 1):
+            raise PlanError(f"LibraryProduct(rows={self.rows!r}): rows should be a positive int, or None for all.")
+
+    @property
+    def device(self) -> DeviceSpec:
+        """The limits of the target; `PlanError` until a target is known."""
+        if self.limits is None:
+            raise PlanError(f"plan `{self}` is for no target yet. Take one from `fused.plans(…)`.")
+        return self.limits
+
+    @property
+    def form(self) -> str:
+        """The form that it computes."""
+        return LIBRARY
+
+    def choices(self) -> dict[str, int | str | bool]:
+        """The plan under the names of the old one."""
+        warn_of_flat_names("`choices()`")
+        return choices_of(self)
+
+    def __str__(self) -> str:
+        part = "" if self.rows is None else f", {self.rows} {f'of {self.axis}' if self.axis else 'rows'} at a time"
+        return f"product by the library{part}, then one pass over it"
+
+
+AnySchedule = Schedule | Definition | LibraryProduct
+"""What a call may take: a kernel's levels, the definition, or a library's product before a kernel."""
 
 
 def _slot(level: Level) -> tuple[object, str]:
@@ -301,6 +348,8 @@ def choices_of(schedule: AnySchedule) -> dict[str, int | str | bool]:
     """The choices of a schedule by the names of the flat view."""
     if isinstance(schedule, Definition):
         return {"form": UNFUSED}
+    if isinstance(schedule, LibraryProduct):
+        return {"form": LIBRARY, "rows": schedule.rows or 0}
     plan = numbers_of(schedule)
     return {name: getattr(plan, name) for name in CHOICES}
 

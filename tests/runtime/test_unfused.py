@@ -21,7 +21,7 @@ from benchmarks.families import FAMILIES
 from redalg.library import chained_product
 from redalg.runtime.call import sizes as sizing
 from redalg.runtime.known import stored, tuned
-from redalg.runtime.lowering import choose_unfused, space_for
+from redalg.runtime.lowering import choose_library, space_for
 from redalg.runtime.tune import tuner
 from redalg.runtime.unfused import unfused
 from redalg.strategies.device import device_for
@@ -180,9 +180,9 @@ def test_elsewhere_it_is_refused_with_the_reason(name: str) -> None:
     assert unfused.offer_unfused(form.form, one) is None
     plan = Definition(one.device)
     with pytest.raises(ra.PlanError, match=said) as error:
-        choose_unfused(form.form, "H200", one.problem, plan)
+        choose_library(form.form, "H200", one.problem, plan)
     assert str(error.value).endswith("Take one of the kernels that `fused.plans` lists.")
-    assert all(one.plan.form == "online" for one in form.plans(sizes, dtype, "H200"))
+    assert all(one.plan.form != "unfused" for one in form.plans(sizes, dtype, "H200"))
 
 
 def test_what_is_between_may_not_be_far_larger_than_what_is_around() -> None:
@@ -298,7 +298,7 @@ def test_without_measuring_it_is_taken_where_it_promises_more_than_the_model_err
 @pytest.mark.parametrize("card", ["A100", "A10"])
 def test_the_model_chooses_on_the_architecture_that_it_was_fitted_on(card: str) -> None:
     one = space(CHAIN, WIDE, "bfloat16", card)
-    assert choose_unfused(CHAIN.form, card, one.problem, None) is None
+    assert choose_library(CHAIN.form, card, one.problem, None) is None
     assert one.predict(one.preferred_schedule()).time_us > unfused.admit_unfused(CHAIN.form, one).prediction.time_us
 
 
@@ -388,8 +388,7 @@ def test_tuning_measures_it_beside_the_kernels(monkeypatch: pytest.MonkeyPatch) 
 def test_a_later_tuning_may_find_a_faster_kernel() -> None:
     form, sizes = ra.fuse(PRODUCT, axes="m n"), {"m": 24, "n": 40, "k": 32}
     task = tuner.task_of(form.passes, taken(form, sizes), {}, tuner.Tuning())
-    assert task.plain is not None
-    rules, plain = next(task.space.plans()), task.plain.plan
+    rules, plain = next(task.space.plans()), task.by_library[0].plan
     for kernel_us, wins in ((9.5, "unfused"), (9.0, "online")):
         trials = tuple(Trial(plan, 1.0, time, "", 1) for plan, time in ((rules, kernel_us), (plain, 9.1)))
         tuner.keep_fastest(task, Found(trials, 2, "exhausted"), rules, 0.0)

@@ -1,7 +1,7 @@
 """Every rewrite that a module's docstring states has a property test here; a new line without one fails.
 
-A rewrite of `separate` is checked by evaluating the term and its polynomial at random points. A rewrite of `parse`,
-`domain`, `unroll` and `join` is checked by comparing what the rewritten cascade computes with what was written.
+A rewrite of `separate` is checked at random points, of the term and of its polynomial; one of `parse`, `domain`,
+`unroll` and `join` by what the rewritten cascade computes, beside what was written.
 """
 
 from __future__ import annotations
@@ -397,13 +397,14 @@ ELSEWHERE = {
     **dict.fromkeys(
         ("x^(2n)", "x^(2n + 1)", "x^(n + 1/2)", "x^(-1/2)", "x^(-3/2)", "x^(-n - 1/2)"),
         "tests/lower_tile/test_powers.py::test_a_power_is_the_product_of_its_factors",
-    ),
+    ),  # fmt: skip
     **dict.fromkeys(("Σ_j f(Σ_d g(x[i, d], y[j, d]))", "out[i, e] = Σ_j f(x[i, e], y[j])"), VECTORS),
     "out = exp(q·m)·a, a = Σ exp(q·(u − m))·f, m = max u": BOUNDED,
     **dict.fromkeys(("Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k f(q,k)·g(k,e)", "out, out' of one loop"), WIDER),
     **dict.fromkeys(("t·(E[u]^q·Π f^p)^k", "f·(Q/n − S²/n²)"), WHOLE),
     **dict.fromkeys(("n·Q/S² − 1", "log Q − 2·log S"), RATIOS),
     "Σ where(c, f, 0)·g": f"{FOUND}::test_a_choice_beside_a_factor_hides_its_own_branch_alone",
+    "Σ where(c, h, 0)·g": f"{FOUND}::test_a_mask_of_no_weight_hides_nothing_beside_it",
     "Σ exp(t + s − max(t + s))": f"{FOUND}::test_what_cancels_in_an_exponent_shows_where_it_is_not_finite",
 }
 

@@ -129,7 +129,7 @@ def test_a_plan_names_its_form() -> None:
     with pytest.raises(PlanError) as error:
         lowered("attention", plan=plan)
     assert str(error.value) == (
-        "the plan `unfused form: 0 operations by PyTorch` has no kernel: it is PyTorch's operations. "
+        "the plan `unfused form: 0 operations by PyTorch` has no kernel of its own: it takes PyTorch's operations. "
         "Pass it to a call, or leave plan= out."
     )
 

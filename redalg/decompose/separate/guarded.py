@@ -3,7 +3,7 @@
     Σ where(c, f, 0)   → where(some c, Σ where(c, f, 0), 0)            some: c holds of an element
     Σ where(c, f, g)   → Σ where(c, f, 0) + Σ where(c, 0, g)           where f or g holds d or a parameter
     Σ where(c, f, 0)·g → as it stands, c free of x                     its factor where(c, f, 0) of Σ g hides f alone
-                       → … + Σ where(c, 0, 0·g), c of x                unless f is 1: g is visible, NaN·0 is NaN
+    Σ where(c, h, 0)·g → h·Σ [c]·g + Σ where(c, 0, 0·g)                c of x, h of d: NaN·0 is NaN, no mask hides g
     Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
     where(a ∧ b, f, g) → where(a, where(b, f, g), g)                   a of d, b of x
     where(a ∨ b, f, g) → where(a, f, where(b, f, g))

@@ -57,6 +57,12 @@ def check_choice(option: str, value: Any, where: str = "") -> None:
         raise InputError(f"{where}{option}={value!r} is not an option. Use one of {', '.join(map(repr, choices))}.")
 
 
+def check_memory(value: Any, where: str = "") -> None:
+    """Refuse a memory limit that is no number of bytes; `where` names the method."""
+    if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 0):
+        raise InputError(f"{where}memory={value!r} is no number of bytes. Pass an int such as 2**28, or leave it out.")
+
+
 def library_name(array: Any) -> str | None:
     """`numpy`, `torch`, or None for neither (without importing torch)."""
     if isinstance(array, np.ndarray | np.generic):

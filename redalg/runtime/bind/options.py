@@ -26,8 +26,8 @@ ALIASES = {spelled: name for name, dtype in DTYPES.items() for spelled in dtype.
 Sizes = Mapping[Any, SupportsIndex]
 """Whole numbers by axis, or by its name."""
 LOWERING = ("plan", "shapes", "empty", "precision", "varying")
-RANKING = ("shapes", "empty", "precision")
-OPTIONS = {"lower": LOWERING, "source": LOWERING, "save": LOWERING, "compile": LOWERING, "plan": LOWERING,
+CHOOSING, RANKING = (*LOWERING, "memory"), ("shapes", "empty", "precision", "memory")
+OPTIONS = {"lower": LOWERING, "source": LOWERING, "save": LOWERING, "compile": CHOOSING, "plan": CHOOSING,
            "plans": RANKING}  # fmt: skip
 """The options of every method that plans a kernel."""
 

@@ -20,6 +20,7 @@ from redalg.runtime.bind.inputs import (
     bind,
     check_call_names,
     check_choice,
+    check_memory,
     library_name,
     native,
     promote_dtypes,
@@ -48,6 +49,7 @@ def call(
     inputs = {name: native(one) for name, one in inputs.items()} if kind is None else inputs
     for name in CHOICES:
         check_choice(name, options[name])
+    check_memory(options["memory"])
     if backend is not None and backend not in (names := (KERNELS, *ARRAY_BACKENDS)):
         raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, names))}.")
     steps, tensors = start_earlier_passes(passes, inputs, backend, sizes, options)
@@ -76,8 +78,11 @@ def start_pass(
 ) -> tuple[Step, dict[str, Any]]:
     """The step that runs a form on tensors bound like these, and what it makes of these."""
     name = backend or default_backend(bound)
-    if name != KERNELS and options["plan"] is not None:
-        raise BackendError(f'plan= belongs to backend="tilelang"; this call runs on {name!r}. Leave one of them out.')
+    for option in ("plan", "memory"):
+        if name != KERNELS and options[option] is not None:
+            raise BackendError(
+                f'{option}= belongs to backend="tilelang"; this call runs on {name!r}. Leave one of them out.'
+            )
     step: Step = Interpreted(form, without_tensors(bound), name, options["empty"])
     if name == KERNELS:
         from redalg.runtime.call import kernels

@@ -19,6 +19,8 @@ from redalg.runtime.call.sizes import lowering_for
 from redalg.runtime.compile.compile import Kernel, compile_source, launch_function
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused import unfused
+from redalg.runtime.unfused.product import ProductPass
+from redalg.runtime.unfused.product_parts import ProductSteps
 
 ALIGNMENT_BYTES = 16
 """The alignment of a tensor's address that the bulk copy engine and vector loads need."""
@@ -42,7 +44,15 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     lowered = lowering_for(form, bound, tensors, options)
     if isinstance(lowered, unfused.Unfused):
         return unfused.unfused_operations(lowered, bound)
+    if isinstance(lowered, ProductPass):
+        return steps_of_product(lowered, bound, options)
     return Launch(form, binding, recipe_of(lowered, kernel_for(lowered), bound, tensors), checks, options["empty"])
+
+
+def steps_of_product(product: ProductPass, bound: Bound, options: Mapping[str, Any]) -> Step:
+    """The step that multiplies by the library, and passes over the product with a kernel."""
+    for_part = {**options, "plan": None, "check": False}
+    return ProductSteps(product, lambda form, part: step(form, part, for_part), bound.result, bound.library == "numpy")
 
 
 def check_device(bound: Bound) -> None:

@@ -59,7 +59,7 @@ def kind_of(
     torch = sys.modules.get("torch")
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
     key: list[Any] = [*map(id, passes.forms), backend, id(options["plan"]), bool(options["check"])]
-    key += (options["empty"], options["precision"])
+    key += (options["empty"], options["precision"], options["memory"])
     for name, value in inputs.items():
         kind = type(value)
         if str(getattr(value, "dtype", "")).endswith(UNSIGNED):  # converted at every call

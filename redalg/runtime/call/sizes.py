@@ -28,15 +28,15 @@ from redalg.runtime.bind.inputs import Bound
 from redalg.runtime.known.tuned import was_measured
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import (
-    choose_unfused,
-    choose_unfused_for,
+    ByLibrary,
+    choose_library,
+    choose_library_for,
     options_of,
     plannable,
     problem_of,
     sized_axes,
     target_of,
 )
-from redalg.runtime.unfused.unfused import Unfused
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.plan import Problem, shape_of
@@ -46,7 +46,7 @@ from redalg.strategies.varying import fits_launch, may_vary, unnamed_dimensions,
 INDEX_LIMIT = 2**31
 """Elements of a tensor beyond which constant sizes let the compiler see that indices need 64 bits."""
 
-_LOWERED: dict[Hashable, tuple[FusedForm, Lowered | Unfused]] = {}
+_LOWERED: dict[Hashable, tuple[FusedForm, Lowered | ByLibrary]] = {}
 """Lowerings by the form's `id` (the form is kept alive beside them): hashing its expressions would cost more than a
 call."""
 _FIRST: dict[Hashable, Mapping[Any, int]] = {}
@@ -55,7 +55,7 @@ _VARIED: dict[Hashable, frozenset[Any]] = {}
 
 def lowering_for(
     form: FusedForm, bound: Bound, tensors: Mapping[str, Any], options: Mapping[str, Any]
-) -> Lowered | Unfused:
+) -> Lowered | ByLibrary:
     """The lowering for a call's sizes, or the unfused form, kept in process by what it depends on."""
     shapes = {name: tuple(array.shape) or (1,) for name, array in tensors.items()}
     target, settings = target_of(bound.device), {**options_of(options), "result": bound.result}
@@ -72,9 +72,9 @@ def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
     return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
 
 
-def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Lowered | Unfused:
+def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | None) -> Lowered | ByLibrary:
     """The lowering of sizes not met before: their own for the first of a family, else the one that they share."""
-    plain = choose_unfused(form, target, problem, plan)
+    plain = choose_library(form, target, problem, plan)
     if plain is not None:
         return plain
     original = problem
@@ -89,7 +89,7 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     loop, several = one_loop.loop, len(one_loop.forms) > 1
     free = frozenset[str]() if several else may_vary(loop, binding, within.dtypes)
     fixed = frozenset((name, size) for name, size in problem.sizes.items() if name not in free)
-    options = (problem.empty, problem.precision, problem.result)
+    options = (problem.empty, problem.precision, problem.result)  # `memory` limits no kernel
     family = (id(form), target, fixed, frozenset(problem.dtypes.items()), free, options)
     problem = replace(
         problem,
@@ -146,7 +146,7 @@ def plan_taken(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
 ) -> AnySchedule:
     """The plan that a call takes: a kernel's, or the unfused form."""
-    plain = choose_unfused_for(form, target, sizes, dtypes, **options)
+    plain = choose_library_for(form, target, sizes, dtypes, **options)
     return plain.plan if plain is not None else lower(form, target, sizes, dtypes, **options).plan
 
 
@@ -155,7 +155,7 @@ def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mappin
     lowered = lower(form, target, sizes, dtypes, **options)
     settings = {name: options.get(name, default) for name, default in DEFAULTS.items()}
     settings["result"] = lowered.problem.result
-    if not lowered.program.sizes and choose_unfused_for(form, target, sizes, dtypes, **options) is None:
+    if not lowered.program.sizes and choose_library_for(form, target, sizes, dtypes, **options) is None:
         shapes, problem = (
             options.get("shapes") or {},
             replace(lowered.problem, sizes=sized_axes(form, sizes), shapes={}),
@@ -166,4 +166,4 @@ def ahead(form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mappin
     return lowered
 
 
-DEFAULTS = {"plan": None, "empty": "nan", "precision": "ieee"}
+DEFAULTS = {"plan": None, "empty": "nan", "precision": "ieee", "memory": None}

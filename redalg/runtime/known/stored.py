@@ -9,6 +9,7 @@ axis over which producers reduce. Files of the format before held the numbers of
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -30,10 +31,11 @@ from redalg.strategies.levels import (
     on_axis,
 )
 from redalg.strategies.plan import CHOICES, Plan, grid_levels, inner_levels, levels_of
-from redalg.strategies.schedule import UNFUSED, AnySchedule, Definition, Schedule
+from redalg.strategies.schedule import LIBRARY, ONLINE, UNFUSED, AnySchedule, Definition, LibraryProduct, Schedule
 
-DEFINITION = "definition"
-"""The text that stands for the unfused definition."""
+DEFINITION, PRODUCT = "definition", "product by the library"
+"""The texts that stand for the unfused definition, and for a product by the library before a kernel; the number of rows
+of a part follows this one, if there are several."""
 Line = str | list[list[Any]]
 ROLES = Binding(Axis("streamed"), Axis("row"), None, (), contracted=False)
 PRODUCT_ROLES = replace(ROLES, column=Axis("column"), inner=(Axis("inner"),), contracted=True)
@@ -46,6 +48,8 @@ def to_json(schedule: AnySchedule) -> Line:
     """The JSON of a schedule of a form."""
     if isinstance(schedule, Definition):
         return DEFINITION
+    if isinstance(schedule, LibraryProduct):
+        return PRODUCT if schedule.rows is None else f"{PRODUCT} {schedule.rows}"
     return _lines(_over_roles(schedule.levels, schedule.binding))
 
 
@@ -53,7 +57,24 @@ def from_json(line: Line, binding: Binding, device: DeviceSpec) -> AnySchedule:
     """The schedule of a form from its JSON."""
     if line == DEFINITION:
         return Definition(device)
+    if is_library_line(line):
+        return LibraryProduct(rows_in(line), limits=device)
     return Schedule(*_with_axes(parse_levels(line), binding), roles=binding, limits=device)
+
+
+def is_library_line(line: Line) -> bool:
+    """Tell if a line stands for a product by the library."""
+    return isinstance(line, str) and re.fullmatch(rf"{PRODUCT}( [1-9]\d*)?", line) is not None
+
+
+def form_of(line: Line) -> str:
+    """The form that a line stands for: that of a kernel, of the definition, or of a product by the library."""
+    return UNFUSED if line == DEFINITION else LIBRARY if is_library_line(line) else ONLINE
+
+
+def rows_in(line: Line) -> int | None:
+    """The rows of a part of a product's line; None for all of them."""
+    return int(str(line).removeprefix(PRODUCT)) if line != PRODUCT else None
 
 
 def parse_levels(line: Line) -> tuple[Level, ...]:

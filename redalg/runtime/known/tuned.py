@@ -36,7 +36,7 @@ from redalg.runtime.known.naming import naming
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.parts import power_of_two
-from redalg.strategies.schedule import TUNED, UNFUSED, AnySchedule, Definition, Schedule
+from redalg.strategies.schedule import ONLINE, TUNED, UNFUSED, AnySchedule, Schedule
 from redalg.strategies.search.space import Space
 
 SWITCH = "REDALG_TUNED"
@@ -95,12 +95,17 @@ class Entry:
     def name(self) -> str:
         """The entry's name in a file: a bucket may hold results of several sizes, each with a kernel and without."""
         sizes = (f"{axis}={size}" for axis, size in sorted(self.sizes.items()))
-        return " ".join([self.key.digest, *sizes, *([UNFUSED] if self.is_unfused else [])])
+        return " ".join([self.key.digest, *sizes, *([self.form] if self.form != ONLINE else [])])
+
+    @property
+    def form(self) -> str:
+        """The form of its schedule: a kernel's, the definition, or a product by the library."""
+        return stored.form_of(self.schedule)
 
     @property
     def is_unfused(self) -> bool:
         """True if it is the time of the unfused form, which has no levels."""
-        return self.schedule == stored.DEFINITION
+        return self.form == UNFUSED
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------
@@ -146,18 +151,18 @@ def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
     """The remembered schedules of a problem.
 
     First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
-    of these sizes holds them. Of equals, the pack's first. The unfused form is taken at the very sizes alone.
+    of these sizes holds them. Of equals, the pack's first. What is no kernel is taken at the very sizes alone.
     """
     if space.problem.varying:
         return
     found = list(known_entries(form, space.problem, space.device))
     sizes = key_sizes(form, space.problem) if found else {}
     for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
-        if entry.is_unfused and entry.sizes != sizes:
+        if entry.form != ONLINE and entry.sizes != sizes:
             continue
         schedule = stored.from_json(entry.schedule, space.binding, space.device)
         schedule = replace(schedule, predicted_us=entry.predicted_us, origin=origin)
-        if isinstance(schedule, Definition) or entry.sizes == sizes or space.admits(schedule):
+        if not isinstance(schedule, Schedule) or entry.sizes == sizes or space.admits(schedule):
             yield schedule
 
 
@@ -264,7 +269,7 @@ def parse_entry(line: Mapping[str, Any]) -> Entry:
         planner = 1 if parts["redalg"] == VERSION_BEFORE else 0
     else:
         schedule, planner = line["schedule"], int(parts["planner"])
-    if schedule != stored.DEFINITION:
+    if stored.form_of(schedule) == ONLINE:
         stored.parse_levels(schedule)
     key = Key(str(parts["cascade"]), dict(parts["dtypes"]), dict(parts["bucket"]), dict(parts["options"]),
               str(parts["card"]), planner, str(parts["tilelang"]))  # fmt: skip

@@ -25,20 +25,21 @@ from redalg.incremental.passes import Passes
 from redalg.pipeline import write_source
 from redalg.runtime.bind import backends
 from redalg.runtime.bind.gathers import gathers_any
-from redalg.runtime.bind.inputs import Bound, check_choice, scalars_of
+from redalg.runtime.bind.inputs import Bound, check_choice, check_memory, scalars_of
 from redalg.runtime.call import prepared, sizes
 from redalg.runtime.call.dispatch import bind_pass, define, start_earlier_passes
-from redalg.runtime.call.kernels import check_device, check_indices, recipe_of, refuse_missing_torch
+from redalg.runtime.call.kernels import check_device, check_indices, recipe_of, refuse_missing_torch, steps_of_product
 from redalg.runtime.call.prepared import Step
 from redalg.runtime.compile.cache import one_at_a_time
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.known import stored, tuned
 from redalg.runtime.lowered import Lowered
-from redalg.runtime.lowering import space_for, target_of
+from redalg.runtime.lowering import ByLibrary, offer_product, space_for, target_of
 from redalg.runtime.tune.compiling import Compilers, Job
 from redalg.runtime.unfused import unfused
+from redalg.runtime.unfused.product import ProductPass
 from redalg.runtime.unfused.unfused import Unfused
-from redalg.strategies.schedule import AnySchedule, Definition, Schedule
+from redalg.strategies.schedule import AnySchedule, Definition, LibraryProduct, Schedule
 from redalg.strategies.search.candidates import Neighbourhood
 from redalg.strategies.search.search import Found, Limits, Outcome, Trial, search, time_of
 from redalg.strategies.search.space import Space
@@ -56,7 +57,7 @@ SHARE = 0.5
 FEW = Limits(population=16, batch=4, patience=1)
 """Limits on the CPU, where plans are compiled beside each other on few cores."""
 Inputs = Mapping[str, Any]
-Attempt = tuple[Lowered, Job] | Unfused | str
+Attempt = tuple[Lowered, Job] | ByLibrary | str
 
 
 @final
@@ -69,11 +70,13 @@ class Tuning:
     progress: bool = True
     empty: str = "nan"
     precision: str = "ieee"
+    memory: int | None = None
 
     def check(self) -> None:
         """Refuse options that no tuning has."""
         check_choice("empty", self.empty, "tune: ")
         check_choice("precision", self.precision, "tune: ")
+        check_memory(self.memory, "tune: ")
         if not self.budget_s > 0:
             raise InputError(f"tune: budget_s={self.budget_s!r} is no time. Give seconds, more than 0.")
 
@@ -137,7 +140,7 @@ def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning
     task = task_of(passes, inputs, extents, how)
     rules, *_ = task.space.plans()
     estimates: dict[AnySchedule, float] = {plan: prediction.time_us for prediction, plan in task.space.rank()}
-    estimates |= {} if task.plain is None else {task.plain.plan: task.plain.prediction.time_us}
+    estimates |= {one.plan: one.prediction.time_us for one in task.by_library}
     plans, on_cpu, end = list(estimates), task.bound.device == "cpu", start + how.budget_s
     limits = FEW if on_cpu else Limits(population=len(plans))  # all are estimated: the model's best are the first
     with (
@@ -167,15 +170,18 @@ def first_plans(task: Task, rules: AnySchedule) -> list[AnySchedule]:
     The result is no slower than they are.
     """
     schedules = (one for one in tuned.tuned_schedules(task.form, task.space) if isinstance(one, Schedule))
-    plain = [] if task.plain is None else [task.plain.plan]
-    return [rules, *plain, *(replace(one, predicted_us=None, origin=rules.origin) for one in schedules)]
+    return [
+        rules,
+        *(one.plan for one in task.by_library),
+        *(replace(one, predicted_us=None, origin=rules.origin) for one in schedules),
+    ]
 
 
 def keep_fastest(task: Task, result: Found[AnySchedule], rules: AnySchedule, start: float) -> Tuned:
-    """Remember the fastest kernel, and the unfused form's time beside it; let calls of this process take the faster."""
+    """Remember the fastest of each form, a kernel or not; let calls of this process take the fastest of all."""
     path, problem = None, task.space.problem
-    for plain in (False, True):
-        same = [one for one in result.trials if isinstance(one.candidate, Definition) == plain]
+    for kind in (Schedule, Definition, LibraryProduct):
+        same = [one for one in result.trials if isinstance(one.candidate, kind)]
         best = Found(tuple(same), result.listed, result.stopped).best
         if best is not None and best.measured_us is not None:
             key = tuned.problem_key(task.form, problem, task.space.device)
@@ -193,7 +199,7 @@ def keep_fastest(task: Task, result: Found[AnySchedule], rules: AnySchedule, sta
 @final
 @dataclass(frozen=True)
 class Task:
-    """The task of tuning: the last pass, its tensors, its plans (`plain`: the unfused form), the wanted outputs."""
+    """The task of tuning: the last pass, its tensors, its plans (`by_library`: no kernels), the wanted outputs."""
 
     passes: Passes
     whole: Inputs
@@ -201,7 +207,8 @@ class Task:
     inputs: Inputs
     bound: Bound
     space: Space
-    plain: Unfused | None
+    by_library: tuple[ByLibrary, ...]
+    options: Mapping[str, Any]
 
     @property
     def form(self) -> FusedForm:
@@ -209,10 +216,15 @@ class Task:
         return self.passes.last
 
     def predicted_us(self, plan: AnySchedule) -> float:
-        """The time that the model predicts; ∞ for a definition that is not offered."""
-        if isinstance(plan, Definition):
-            return inf if self.plain is None else self.plain.prediction.time_us
+        """The time that the model predicts; ∞ for what is no kernel and is not offered."""
+        if not isinstance(plan, Schedule):
+            found = self.without_kernel(plan)
+            return inf if found is None else found.prediction.time_us
         return self.space.predict(plan).time_us
+
+    def without_kernel(self, plan: AnySchedule) -> ByLibrary | None:
+        """The form that a plan without a kernel stands for; None if it is not offered."""
+        return next((one for one in self.by_library if one.plan == plan), None)
 
     @cached_property
     def verifier(self) -> Verifier:
@@ -246,7 +258,7 @@ class Task:
 def task_of(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning) -> Task:
     """The task of tensors: the passes before the last are run with the plans that they have."""
     form = passes.last
-    options = {"empty": how.empty, "precision": how.precision, "plan": None, "check": True}
+    options = {"empty": how.empty, "precision": how.precision, "plan": None, "memory": how.memory, "check": True}
     _, tensors = start_earlier_passes(passes, inputs, "tilelang", extents, options)
     bound, own = bind_pass(passes, form, tensors, extents), passes.tensors_of(form, tensors)
     check_device(bound)
@@ -259,8 +271,9 @@ def task_of(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tun
         check_indices(form, bound)
     shapes = {name: tuple(one.shape) or (1,) for name, one in backends.tensors_for(bound, "torch").items()}
     space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, shapes=shapes, empty=how.empty,
-                      precision=how.precision, result=bound.result)  # fmt: skip
-    return Task(passes, inputs, extents, own, bound, space, unfused.offer_unfused(form, space))
+                      precision=how.precision, result=bound.result, memory=how.memory)  # fmt: skip
+    offered = (unfused.offer_unfused(form, space), offer_product(form, space))
+    return Task(passes, inputs, extents, own, bound, space, tuple(one for one in offered if one is not None), options)
 
 
 # ---- measuring -------------------------------------------------------------------------------------------------------
@@ -294,8 +307,8 @@ class Measuring:
 
     def start(self, plan: AnySchedule) -> Attempt:
         """A plan's program and the job that compiles it, or the reason why it has none. The unfused form needs none."""
-        if isinstance(plan, Definition):
-            return self.task.plain or "the unfused form is not offered"
+        if not isinstance(plan, Schedule):
+            return self.task.without_kernel(plan) or f"`{plan}` is not offered"
         try:
             lowered = write_source(self.task.space.stages, [replace(plan, origin="given")], self.task.space.problem)
         except RedalgError as refusal:
@@ -309,7 +322,7 @@ class Measuring:
             return Outcome(None, short(failure))
         if self.lost:
             return Outcome(None, self.lost[0])
-        if monotonic() > self.end and self.times:
+        if monotonic() > self.end and (self.times or isinstance(attempt, ProductPass)):  # it is compiled when it runs
             return Outcome(None, "not measured: the time was over")
         try:
             self.steps[plan] = self.step(attempt)
@@ -330,11 +343,13 @@ class Measuring:
         second = self.check_and_time(self.steps[trial.candidate]).measured_us if trial.candidate in self.steps else None
         return first if second is None else (first + second) / 2
 
-    def step(self, attempt: Unfused | tuple[Lowered, Job]) -> Step:
+    def step(self, attempt: ByLibrary | tuple[Lowered, Job]) -> Step:
         """The step that runs a plan that is compiled."""
         task = self.task
         if isinstance(attempt, Unfused):
             return unfused.unfused_operations(attempt, task.bound)
+        if isinstance(attempt, ProductPass):
+            return steps_of_product(attempt, task.bound, task.options)
         lowered, tensors = attempt[0], backends.tensors_for(task.bound, "torch")
         recipe = recipe_of(lowered, compile_source(lowered.source), task.bound, tensors)
         return partial(recipe.launch, scalars=[task.scalars[name] for name in recipe.scalars])
@@ -368,7 +383,7 @@ def is_lost(device: str) -> bool:
 
 def wait_for_kernel(attempt: Attempt, deadline: float) -> str:
     """The reason why a plan has no kernel, at the deadline at the latest; empty if it has one, or needs none."""
-    if isinstance(attempt, str | Unfused):
+    if isinstance(attempt, str | ByLibrary):
         return attempt if isinstance(attempt, str) else ""
     return attempt[1].wait(deadline - monotonic())
 

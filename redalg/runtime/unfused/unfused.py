@@ -11,7 +11,8 @@ it is as accurate as the kernel and takes about as much memory (elsewhere `admit
                  Never float16: what is between may be beyond 65504
     overflow     the fused form shifts and scales nothing that the definition adds up as it stands: it has no pivots
     elements     every element counts and is read where it stands: no masks, gathers, roundings, selections, no order
-    memory       the largest tensor in between has no more than 8 times the bytes of inputs and outputs
+    memory       the largest tensor in between has no more bytes than `memory=` says; where that is left out, than 8
+                 times the inputs and outputs
 
 A product of 8-bit floats with scales of rows and columns is admitted as well if PyTorch has it (`scaled`).
 
@@ -109,7 +110,7 @@ def admit_unfused(form: FusedForm, space: Space) -> Unfused:
     )
     code = None if reason else definition("definition", form.cascade, problem.sizes, problem.shapes)
     largest = 0 if code is None else bytes_between(form.cascade, problem, code.elements)
-    if code is None or (reason := unfit(code.text, largest, moved_bytes(form, problem))):
+    if code is None or (reason := unfit(code.text, largest, moved_bytes(form, problem), problem.memory)):
         raise PlanError(f"the unfused form is not offered: {reason}. Take one of the kernels that `fused.plans` lists.")
     return unfused_form(form, space, code.text, largest)
 
@@ -177,13 +178,15 @@ def rounding_refusal(form: FusedForm, space: Space) -> str:
     return "" if alike and len(space.stages.forms) == 1 and not space.form.extrema else reason
 
 
-def unfit(text: str, largest: int, traffic: int) -> str:
+def unfit(text: str, largest: int, traffic: int, memory: int | None = None) -> str:
     """The reason why a definition's text is not run on tensors of so many bytes; empty if it may be."""
     calls = [one for one in ast.walk(ast.parse(text)) if isinstance(one, ast.Call)]
     if any(word in text for word in MADE):
         return "it makes tensors of numbers"
     if any(len(one.args) > 3 and word_of(one) == "einsum" for one in calls):
         return "it multiplies more than two tensors at once"
+    if memory is not None and largest > memory:
+        return f"a tensor of {largest} bytes would lie between its operations, and memory={memory}"
     if largest > MEMORY * traffic:
         return (f"a tensor of {largest} bytes would lie between its operations, more than {MEMORY} times the {traffic} "
                 "bytes of inputs and outputs")  # fmt: skip

@@ -16,16 +16,17 @@ from sympy import Mod, floor
 
 from redalg.expression import Axis, Element
 from redalg.expression.contents import free_axes
-from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
+from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
-from redalg.strategies.levels import Lanes, Loop, ScalarCores, TensorCores, Unit
-from redalg.strategies.plan import Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
+from redalg.strategies.plan import Problem, grid_levels, inner_levels
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
-from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, power_within, with_parts
+from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
+from redalg.strategies.rules.rows import has_aligned_rows, rows_rule
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, skips_ahead, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
@@ -55,20 +56,6 @@ def product_schedule(
     """The schedule of products, from its tile (rows, columns), its loop, and the tile of inner axes (0: whole)."""
     levels = (*grid_levels(binding, *tile), loop, *inner_levels(binding, inner), unit)
     return Schedule.of_levels(levels, binding, device)
-
-
-def row_schedule(
-    device: DeviceSpec, binding: Binding, tile: tuple[int, int], threads: int, level: str = "block", *,
-    along: Axis | None = None,
-) -> Schedule:  # fmt: skip
-    """The schedule of elementwise terms, from its tile (rows, streamed elements) and the place of its lanes.
-
-    `along`: the axis of the lanes; None for the streamed one.
-    """
-    (rows, streamed), axis = tile, binding.streamed.name
-    lanes = Lanes((along or binding.streamed).name, threads)
-    loops = lane_levels(Loop(axis, streamed), lanes, level)
-    return Schedule.of_levels((*grid_levels(binding, rows, 1), *loops), binding, device)
 
 
 def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
@@ -261,17 +248,6 @@ def equal_part(form: FusedForm) -> int:
     return gcd(*lengths)
 
 
-def has_aligned_rows(form: FusedForm, problem: Problem) -> bool:
-    """Tell if the rows of every streamed floating-point input are multiples of 16 bytes."""
-    for element in form.cascade.elements():
-        if form.cascade.axis in free_axes(element) and is_float(problem.dtypes[element.name]) and element.indices:
-            last = element.indices[-1]
-            size = problem.sizes[last.name] if isinstance(last, Axis) else 1
-            if size * DTYPES[problem.dtypes[element.name]].bytes % 16:
-                return False
-    return True
-
-
 def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
     """Tell if every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
     if device.target == "c":
@@ -283,142 +259,6 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
         dtypes |= {product_dtype(first, other, problem, device) for other in others}
     tf32 = {"float32"} if problem.precision == "tf32" else set()
     return dtypes <= set(HOLDS) | tf32
-
-
-def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
-    """The schedule of elementwise terms: a whole row in one tile if short or needed again; else by lanes."""
-    length = max(1, problem.sizes[binding.streamed.name])
-    rows = max(1, problem.sizes[binding.row.name] if binding.row else 1)
-    if device.target == "c":
-        level = "thread" if form.structures and not form.places else "block"
-        return row_schedule(device, binding, (min(4, rows), min(128, round_up(length, 1))), 1, level)
-    if form.places:
-        return ranked_rule(form, problem, device, binding)
-    if lies_in_columns(form, problem, binding):
-        return columns_rule(form, problem, device, binding)
-    if form.structures:
-        lanes = min(1024, power_of_two(max(length, 128)))
-        return row_schedule(device, binding, (1, lanes), 128, "thread")
-    fixed_length = binding.streamed.name not in problem.varying
-    if fixed_length and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
-        return on_chip(device, binding, length, rows, vector(problem))
-    level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
-    carries = any(one.carries for one in form.outputs)
-    if carries and fixed_length and length > LONGEST_ROW and takes_long_tile(form, problem, device, binding):
-        return row_schedule(device, binding, (1, LONGEST_TILE), LONGEST_TILE // 32)
-    threads = 128 if len(form.slots) <= FEW_SLOTS and not carries else 256
-    if level == "thread" and fixed_length:
-        threads = max(threads, lanes_of_row(form, problem, device, binding))
-    return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
-
-
-def takes_long_tile(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
-    """Tell if long rows that are read again are taken in long tiles: blocks fill the chip, and threads hold a tile."""
-    many = 2 * blocks(binding, problem, 1, 1) > device.multiprocessors
-    narrow = problem.compute != "float64" and len(form.slots) <= FEW_SLOTS
-    return many and narrow and (has_aligned_rows(form, problem) or vector(problem) <= WIDE_LOAD)
-
-
-LANES_IN_FLIGHT, LOADS_OF_LANE, LANES_OF_PARTS = 1024, 8, 256
-"""Lanes of a multiprocessor whose 16-byte loads keep the memory busy, loads that a lane makes at least, and the lanes
-of a part of a row (H100: variances of 256 x 200704 in float16 take 0.64 of the time of 128 lanes a row, logsumexps of
-511 x 50257 0.64, variances of 132 x 1e6 in 1024 lanes 0.99 of the time of 512 in two parts)."""
-
-
-def lanes_of_row(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> int:
-    """The lanes that share a row: the more, the fewer rows there are to fill the chip with."""
-    grid, wide = blocks(binding, problem, 1, 1), vector(problem)
-    if 2 * grid <= device.multiprocessors:
-        return LANES_OF_PARTS
-    registers = 1024 if len(form.slots) * wide <= LANE_REGISTERS // 3 else 512
-    loads = problem.sizes[binding.streamed.name] // (LOADS_OF_LANE * wide)
-    return power_within(min(LANES_IN_FLIGHT * device.multiprocessors // grid, loads, registers))
-
-
-COLUMNS_OF_TILE, COLUMNS_OF_NARROW_TILE = 64, 32
-"""Neighbouring columns that a block reads together: fewer if that fills the GPU at once, or parts do not (H200)."""
-
-
-def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool:
-    """Tell if neighbours along the rows' axis are neighbours in memory, in the largest tensor that is streamed.
-
-    Then lanes lie along the rows, if each may keep a state of its own and the rows fill a tile.
-    """
-    own = form.structures or form.is_lanewise or (form.is_tilted and form.shares_slopes)
-    streamed = [one for one in form.cascade.elements() if one.indices and binding.streamed in free_axes(one)]
-    if binding.row is None or binding.packing is not None or form.places or not own or not streamed:
-        return False
-    if problem.sizes[binding.row.name] < COLUMNS_OF_NARROW_TILE:
-        return False
-    largest = max(streamed, key=lambda one: (prod(problem.sizes[axis.name] for axis in free_axes(one)), str(one)))
-    return bool(largest.indices[-1] == binding.row)
-
-
-def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
-    """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
-    grid, chips = blocks(binding, problem, COLUMNS_OF_TILE, 1), device.multiprocessors
-    if grid >= chips:
-        columns, threads, each = COLUMNS_OF_NARROW_TILE, 256, 2
-    elif grid * MOST_PARTS >= chips:
-        columns, threads, each = COLUMNS_OF_TILE, 512, 4
-    else:
-        columns, threads, each = COLUMNS_OF_NARROW_TILE, 1024, 4
-    threads = threads if len(form.slots) <= 2 * FEW_SLOTS else 256
-    return row_schedule(device, binding, (columns, threads // columns * each), threads, "thread", along=binding.row)
-
-
-WHOLE_SELECTED = 2048
-"""Elements of a row that one tile selects from."""
-WARPS_OF_ROWS, FEW_PLACES = 4, 32
-"""Rows for each multiprocessor from which one warp selects from a row (H100: of 1024 rows in 0.57 of the time of four
-warps, of 132 rows in 1.5), and places up to which its tiles are small (8 of 4096 elements in 0.82)."""
-
-
-def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
-    """The schedule that selects the best of a row: one tile for a short row, else a block for every row."""
-    rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
-    grid, most = blocks(binding, problem, 1, 1), max(problem.sizes[one.name] for one in form.places)
-    if length <= WHOLE_SELECTED or problem.compute == "float64":
-        wide = 8192 if grid <= device.multiprocessors else WHOLE_SELECTED
-        streamed = min(wide, power_of_two(max(length, 128)))
-        row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
-        return row_schedule(device, binding, (row, streamed), 256 if streamed > WHOLE_SELECTED else 128)
-    if grid < WARPS_OF_ROWS * device.multiprocessors:
-        return row_schedule(device, binding, (1, WHOLE_SELECTED), 128)
-    return row_schedule(device, binding, (1, 256 if most <= FEW_PLACES else 512), 32)
-
-
-LANE_REGISTERS, FEW_SLOTS = 96, 4
-"""Numbers of state that a thread may hold for its lanes (of 255 registers, the loads and the moves take others)."""
-SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 8192, 16384
-"""Elements of a row that one tile takes whole, the more the less is reduced of it (measured on an H200)."""
-LONGEST_TILE, WIDE_LOAD = 32768, 4
-"""The tile of longer rows that are read again, 32 elements a thread; and the elements of a load up to which rows need
-not be aligned for it (H100: softmax of 511 x 50257 in float32 takes 0.63 of the time of tiles of 1024, layer norms of
-1024 rows 0.80, root mean squares of 4096 x 32768 in bfloat16 0.86; softmax of 50257 in bfloat16 1.03)."""
-
-
-def whole_row(form: FusedForm, few: bool) -> int:
-    """The longest row that one tile takes: long if it is needed again, or if lanes would rescale their sums."""
-    again = any(one.carries for one in form.outputs)
-    if few or not (again or any(one.weight for one in form.accumulators)):
-        return SHORT_ROW
-    return LONG_ROW if form.pivots else LONGEST_ROW
-
-
-def on_chip(device: DeviceSpec, binding: Binding, length: int, rows: int, wide: int) -> Schedule:
-    """The schedule of one tile for a row (for several if short), of 32 elements a thread: fewer threads meet sooner."""
-    streamed = power_of_two(max(length, 128))
-    threads = min(512, max(32, streamed // 32))
-    if length > 1024:
-        streamed = round_up(length, threads * wide)
-    row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
-    return row_schedule(device, binding, (row, streamed), threads if row == 1 else 128, "row")
-
-
-def vector(problem: Problem) -> int:
-    """The number of elements of the narrowest floating-point input that one 16-byte load takes."""
-    return 16 // min([DTYPES[dtype].bytes for dtype in problem.dtypes.values() if is_float(dtype)] or [4])
 
 
 def smaller(schedule: Schedule) -> Iterator[Schedule]:

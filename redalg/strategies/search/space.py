@@ -42,7 +42,8 @@ from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
-from redalg.strategies.rules.rules import choose, has_aligned_rows, lies_in_columns, tensor_cores, vector
+from redalg.strategies.rules.rows import has_aligned_rows, lies_in_columns, vector
+from redalg.strategies.rules.rules import choose, tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 

@@ -1,0 +1,306 @@
+"""A product by the library as a plan: a tensor of scores by PyTorch (cuBLAS), then the form's one pass over it.
+
+    out[i] = F(Σ_d h[i, d]·w[v, d])   →   s[i, v] = Σ_d h[i, d]·w[v, d] by the library; out[i] = F(s) in one pass
+                                          for parts of i, so that no more of s is stored than the memory allows
+
+The tensor is of the dtype in which a kernel computes, so that nothing is rounded that the kernel does not round. It
+pays where the library multiplies much faster than a kernel does: true float32 on a GPU. Elsewhere it is listed, asked
+for and tuned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
+from math import prod
+from typing import final
+
+from sympy import Expr, Mul
+from sympy.core.basic import Basic
+
+from redalg.decompose.cascade import Cascade, Producer
+from redalg.decompose.verdict.passes import free_name, substitute_tensors
+from redalg.decompose.verdict.verdict import decompose
+from redalg.errors import NotFusible, PlanError, Undecided
+from redalg.expression import Axis, Element, Label, Value
+from redalg.expression.contents import nodes_of
+from redalg.expression.dtypes import DTYPES, is_float
+from redalg.incremental.derive.derive import derive
+from redalg.incremental.form import FusedForm
+from redalg.runtime.unfused.unfused import is_matrix_product, is_plainly_indexed
+from redalg.strategies.device import DeviceSpec
+from redalg.strategies.levels import TensorCores
+from redalg.strategies.model.cost import CLOCKS_US, LANES, Prediction
+from redalg.strategies.model.unfused import OPERATION_US
+from redalg.strategies.plan import Problem, shape_of
+from redalg.strategies.schedule import LibraryProduct
+from redalg.strategies.search.candidates import Candidate
+from redalg.strategies.search.space import Space
+
+ROWS = 64
+"""Rows of a part are a multiple of so many, if there are more."""
+SHARE, NARROW_SHARE = 0.75, 0.65
+"""The part of the peak of CUDA cores that the library reaches in float32 (H100: 10.5 ms for scores of 4096 x 32000 x
+2048), and of tensor cores in 16 bits (0.83 to 0.89 ms)."""
+DOUBT = 1.25
+"""Predicted times further apart than this tell which plan is faster."""
+
+
+# ---- the algebra -----------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class TakenOut:
+    """A form with one product taken out of it.
+
+    Attributes:
+        left, right: the factors; the product sums over `axis`.
+        tensor: the product, with the axes that both factors have first, then those of `left`, then those of `right`.
+        form: the form in which it is a tensor.
+        cuttable: the axes that inputs and outputs may be cut along.
+        cut: the axis that they are cut along; None if nothing is cut.
+    """
+
+    left: Element
+    right: Element
+    axis: Axis
+    tensor: Element
+    form: FusedForm
+    cuttable: tuple[Axis, ...]
+    cut: Axis | None = None
+
+    def at(self, sizes: Mapping[str, int]) -> TakenOut:
+        """The same, cut along the longest axis that may be."""
+        return replace(self, cut=max(self.cuttable, key=lambda axis: sizes[str(axis)], default=None))
+
+    @property
+    def batch(self) -> tuple[Axis, ...]:
+        """The axes that both factors have, the summed one apart."""
+        return tuple(axis for axis in self.left.indices if axis != self.axis and axis in self.right.indices)
+
+    def rows(self, element: Element) -> tuple[Axis, ...]:
+        """The axes that one factor alone has."""
+        return tuple(axis for axis in element.indices if axis != self.axis and axis not in self.batch)
+
+    def place(self, name: str) -> int | None:
+        """The dimension of a tensor that is cut; None if it lacks the axis."""
+        elements = (*self.form.cascade.elements(), self.left, self.right)
+        indices = next(one.indices for one in elements if one.name == name)
+        return indices.index(self.cut) if self.cut in indices else None
+
+    def output_places(self) -> dict[str, int]:
+        """The dimension of every output that is cut."""
+        return {} if self.cut is None else {one.name: one.shape.index(self.cut) for one in self.form.outputs}
+
+
+_TAKEN_OUT: dict[int, tuple[FusedForm, TakenOut | str]] = {}
+
+
+def take_out_product(form: FusedForm) -> TakenOut | str:
+    """The form without its largest product, found once; or the reason why there is none."""
+    if id(form) not in _TAKEN_OUT:
+        _TAKEN_OUT[id(form)] = form, _take_out_product(form)
+    return _TAKEN_OUT[id(form)][1]
+
+
+def require_product(form: FusedForm) -> TakenOut:
+    """The form without its largest product; `PlanError` if there is none."""
+    taken = take_out_product(form)
+    if isinstance(taken, str):
+        raise PlanError(f"no product is left to the library: {taken}. Take a kernel.")
+    return taken
+
+
+def _take_out_product(form: FusedForm) -> TakenOut | str:
+    cascade = form.cascade
+    products = [one for one in cascade.producers if matrix_factors(one) is not None and cascade.axis in one.axes]
+    if not products:
+        return "it computes no product of two tensors for every streamed element"
+    producer = products[0]
+    number, elements = matrix_factors(producer) or (producer.definition, ())
+    right, left = sorted(elements, key=lambda one: cascade.axis not in one.indices)
+    batch = [axis for axis in left.indices if axis in right.indices and axis != producer.cascade.axis]
+    alone = [axis for one in (left, right) for axis in one.indices if axis not in (*batch, producer.cascade.axis)]
+    tensor = Element(Label(free_name(producer.name, replace(cascade, producers=()))), *batch, *alone)
+    others = tuple(one for one in cascade.producers if one is not producer)
+    rest = substitute_tensors(replace(cascade, producers=others), {producer.value: number * tensor})
+    try:
+        passing = derive(decompose(rest))
+    except (NotFusible, Undecided) as refusal:  # pragma: no cover - what fuses of a product fuses of its values
+        return f"{refusal}"
+    return TakenOut(left, right, producer.cascade.axis, tensor, passing, axes_to_cut(rest, tensor, (left, right)))
+
+
+def matrix_factors(producer: Producer) -> tuple[Expr, tuple[Element, ...]] | None:
+    """The number and the two tensors whose product a producer sums; None if it is anything else."""
+    term = producer.cascade.sum_alone
+    if term is None or producer.cascade.domain != True or producer.cascade.inner:  # noqa: E712 - a SymPy truth
+        return None
+    number, product = term.as_coeff_Mul()
+    elements = tuple(one for one in Mul.make_args(product) if isinstance(one, Element))
+    plain = is_matrix_product(product) and len(elements) == 2 and all(map(is_plainly_indexed, elements))
+    return (number, elements) if plain and {*producer.axes} <= {*elements[0].indices, *elements[1].indices} else None
+
+
+def axes_to_cut(cascade: Cascade, tensor: Element, factors: tuple[Element, ...]) -> tuple[Axis, ...]:
+    """The axes of the tensor, none that is reduced, that all outputs have and that stand as indices alone."""
+    elements = [*cascade.elements(), *factors]
+
+    def may_be_cut(axis: Axis) -> bool:
+        outputs = all(axis in one.axes for one in cascade.outputs)
+        reduced = axis in cascade.reduced_axes or str(axis.name) in cascade.extents()
+        return outputs and not reduced and stands_as_index(axis, cascade) and has_one_place(axis, elements)
+
+    return tuple(filter(may_be_cut, tensor.indices))
+
+
+def stands_as_index(axis: Axis, cascade: Cascade) -> bool:
+    """Tell if an axis is nowhere a number, and no part of a computed place."""
+    parents = (node for expr in cascade.expressions() for node in nodes_of(expr) if axis in node.args)
+    return all(isinstance(node, Element | Value) for node in parents)
+
+
+def has_one_place(axis: Axis, read: list[Element]) -> bool:
+    """Tell if every tensor has an axis at one dimension, wherever it is read."""
+    places: dict[str, set[tuple[int, ...]]] = {}
+    for element in read:
+        found = tuple(place for place, index in enumerate(element.indices) if index == axis)
+        places.setdefault(element.name, set()).add(found)
+    return all(len(found) == 1 and len(next(iter(found))) <= 1 for found in places.values())
+
+
+# ---- the plan --------------------------------------------------------------------------------------------------------
+
+
+@final
+@dataclass(frozen=True)
+class ProductPass:
+    """A product by the library and a pass over it, for a problem.
+
+    Attributes:
+        taken, problem, plan: what it is for, and how it prints; `plan.rows` is a number if the axis is cut.
+        prediction: its predicted time.
+    """
+
+    taken: TakenOut
+    problem: Problem
+    plan: LibraryProduct
+    prediction: Prediction
+
+    @property
+    def candidate(self) -> Candidate:
+        """Its line in the list of plans."""
+        loops = "".join(map(str, self.taken.tensor.indices))
+        text = f"{loops}{self.taken.axis}, {loops}"
+        return Candidate(self.plan, self.prediction.time_us, self.prediction.bound, text)
+
+    def by(self, origin: str, predicted_us: float | None = None) -> ProductPass:
+        """The same plan with another origin and predicted time (by default its own)."""
+        predicted_us = predicted_us or self.prediction.time_us
+        return replace(self, plan=replace(self.plan, origin=origin, predicted_us=predicted_us))
+
+
+def product_refusal(form: FusedForm, problem: Problem) -> str:
+    """The reason why no product of a form is left to the library; empty if one is."""
+    taken = take_out_product(form)
+    if isinstance(taken, str):
+        return taken
+    dtypes = {problem.dtypes[factor.name] for factor in (taken.left, taken.right)}
+    if len(dtypes) != 1 or not all(is_float(dtype) and DTYPES[dtype].bytes > 1 for dtype in dtypes):
+        return f"its factors are of {', '.join(sorted(dtypes))}, and the library multiplies floats of one dtype"
+    if problem.varying:
+        return "its sizes are run-time ones"
+    return ""
+
+
+def rows_of_part(taken: TakenOut, problem: Problem, wanted: int | None, usual: int) -> int:
+    """The rows of a part: as wanted, or as many as the memory holds, by default the `usual` bytes.
+
+    Raises:
+        PlanError: a part exceeds the memory that the call allows, or the usual one if no rows are wanted.
+    """
+    sizes = [problem.sizes[axis.name] for axis in taken.tensor.indices]
+    total = problem.sizes[taken.cut.name] if taken.cut is not None else 1
+    row = prod(sizes) // max(1, total) * DTYPES[problem.compute].bytes
+    if wanted is not None and taken.cut is None:
+        raise PlanError(f"the product is not cut into {wanted} rows: no axis of it is one of every output and an index "
+                        "alone. Pass `LibraryProduct()`, or give the call more memory.")  # fmt: skip
+    limit = usual if problem.memory is None else problem.memory
+    rows = min(total, wanted or max(1, limit // row))
+    rows = rows if wanted or rows in (1, total) or rows < ROWS else rows // ROWS * ROWS
+    if rows * row > limit and not (wanted and problem.memory is None):
+        least = f"{rows} of {taken.cut}" if taken.cut is not None else "it whole, as no axis of it may be cut"
+        raise PlanError(
+            f"the product {taken.tensor} takes {rows * row} bytes, for {least}, and the limit is {limit} bytes. Take a "
+            "kernel, or raise memory=."
+        )
+    return rows
+
+
+def sizes_of_part(taken: TakenOut, sizes: dict[str, int], rows: int) -> dict[str, int]:
+    """The sizes of a part of so many rows."""
+    return sizes if taken.cut is None else {**sizes, str(taken.cut.name): rows}
+
+
+def part_problem(taken: TakenOut, problem: Problem, rows: int) -> tuple[dict[str, int], dict[str, str]]:
+    """The sizes and dtypes of the pass over one part."""
+    form = taken.form
+    names = {str(axis.name) for axis in form.cascade.axes()} | set(form.cascade.extents())
+    sizes = {name: size for name, size in problem.sizes.items() if name in names}
+    dtypes = {**problem.dtypes, taken.tensor.name: problem.compute}
+    return sizes_of_part(taken, sizes, rows), {name: dtypes[name] for name in form.cascade.inputs()}
+
+
+def shapes_of_part(taken: TakenOut, problem: Problem, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors of a part that the caller gave, each cut."""
+    part = replace(problem, sizes=sizes)
+    given = {name: shape for name, shape in problem.shapes.items() if name in taken.form.cascade.inputs()}
+    places = {name: taken.place(name) for name in given}
+    cut = {name: tuple(sizes[str(taken.cut)] if number == places[name] else size for number, size in enumerate(shape))
+           for name, shape in given.items()}  # fmt: skip
+    return cut | {taken.tensor.name: shape_of(taken.tensor.name, [taken.tensor], part)}
+
+
+def library_us(taken: TakenOut, problem: Problem, device: DeviceSpec) -> float:
+    """The predicted time of the library's product: it multiplies, or reads and writes, whichever takes longer."""
+    width = DTYPES[problem.dtypes[taken.left.name]].bytes
+    flops = 2 * size_over((*taken.tensor.indices, taken.axis), problem)
+    moved = width * sum(size_over(factor.indices, problem) for factor in (taken.left, taken.right))
+    moved += DTYPES[problem.compute].bytes * size_over(taken.tensor.indices, problem)
+    rate = device.multiprocessors * LANES * CLOCKS_US * 2 * SHARE / (2 if problem.compute == "float64" else 1)
+    if width == 2 or problem.precision == "tf32":
+        rate = device.product_tflops * 1e6 * NARROW_SHARE
+    return max(flops / rate, moved / (device.memory_gb_s * 1e3))
+
+
+def size_over(axes: Iterable[Basic], problem: Problem) -> int:
+    """The number of elements of a tensor over axes."""
+    return prod(int(problem.sizes[str(axis)]) for axis in axes)
+
+
+def product_pass(taken: TakenOut, space: Space, part: Space, rows: int) -> ProductPass:
+    """The plan for parts of so many rows; `part` is the space of the pass over one of them."""
+    problem, device = space.problem, space.device
+    total = problem.sizes[taken.cut.name] if taken.cut is not None else rows
+    parts = -(-total // rows)
+    passing = parts * part.predict(part.rules_schedule).time_us
+    multiplying, launch = library_us(taken, problem, device), 2 * parts * OPERATION_US
+    prediction = Prediction(multiplying + passing + launch,
+                            {"product": multiplying, "memory": passing, "launch": launch})  # fmt: skip
+    axis = "" if taken.cut is None else str(taken.cut)
+    plan = LibraryProduct(rows if rows < total else None, axis, device, prediction.time_us, "model")
+    return ProductPass(taken, problem, plan, prediction)
+
+
+def beats_kernel(product: ProductPass, space: Space) -> bool:
+    """Tell if the library's product wins over a kernel by more than the models err.
+
+    It is so if a kernel multiplies on CUDA cores, and the pass over the product multiplies nothing.
+    """
+    schedule, passing = space.rules_schedule, product.taken.form
+    scalar = not any(isinstance(level, TensorCores) for level in schedule.levels)
+    multiplies = passing.cascade.producers or any(len(one.factors) > 1 for one in passing.accumulators)
+    if not scalar or multiplies or space.device.target == "c" or space.problem.compute != "float32":
+        return False
+    return DOUBT * product.prediction.time_us < space.predict(schedule).time_us
