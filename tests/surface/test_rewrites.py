@@ -377,6 +377,7 @@ BOUNDED = "tests/incremental/test_bounded_weights.py::test_a_weight_of_known_sig
 WIDER = f"{FORMS}::test_stages_and_sums_keep_their_meaning_under_any_plan"
 WHOLE = "tests/incremental/test_whole.py::test_any_spelling_keeps_its_digits"
 RATIOS = "tests/incremental/test_ratios.py::test_what_a_ratio_exceeds_1_by_keeps_its_digits"
+POWERS = "tests/lower_tile/test_powers.py::test_a_power_is_the_product_of_its_factors"
 FOUND = "tests/surface/test_found_by_fuzz.py"
 ELSEWHERE = {
     "⊕_n ⊕_c f(n, c)": "tests/incremental/test_coalesce.py::test_the_program_equals_the_definition",
@@ -394,10 +395,7 @@ ELSEWHERE = {
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/runtime/test_scaled.py::test_it_is_the_product",
     "Σ_i f(x[i,k], s), s[i] = Σ_j g": f"{FORMS}::test_what_every_row_would_reduce_again_is_made_ahead",
     "x[i, j] = f(g); y[i, j] = h(g)": "tests/lower_tile/test_subexpressions.py::test_a_name_in_a_loop_changes_nothing",
-    **dict.fromkeys(
-        ("x^(2n)", "x^(2n + 1)", "x^(n + 1/2)", "x^(-1/2)", "x^(-3/2)", "x^(-n - 1/2)"),
-        "tests/lower_tile/test_powers.py::test_a_power_is_the_product_of_its_factors",
-    ),  # fmt: skip
+    **dict.fromkeys(("x^(2n)", "x^(2n + 1)", "x^(n + 1/2)", "x^(-1/2)", "x^(-3/2)", "x^(-n - 1/2)"), POWERS),
     **dict.fromkeys(("Σ_j f(Σ_d g(x[i, d], y[j, d]))", "out[i, e] = Σ_j f(x[i, e], y[j])"), VECTORS),
     "out = exp(q·m)·a, a = Σ exp(q·(u − m))·f, m = max u": BOUNDED,
     **dict.fromkeys(("Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k f(q,k)·g(k,e)", "out, out' of one loop"), WIDER),
