@@ -1,6 +1,7 @@
 """Losses of the scores h·W over a large vocabulary, whose scores no kernel stores, beside PyTorch.
 
-A row is named after its loss, which is its use, and its tokens, words and width: `cross_entropy-4096x32000x2048`.
+A row is named after its loss, which is its use, its tokens, words and width, and the dtype:
+`cross_entropy-4096x32000x2048-bfloat16`.
 """
 
 from collections.abc import Callable
@@ -15,10 +16,12 @@ import redalg as ra
 from benchmarks.family import Contestant, Family, Row, Tensors, eager_and_compiled, normal
 
 SIZES = (
-    ("cross_entropy", 4096, 32000, 2048), ("z_loss", 4096, 32000, 2048), ("softcap", 4096, 32000, 2048),
-    ("smoothed", 4096, 32000, 2048), ("cross_entropy", 2048, 128256, 4096), ("cross_entropy", 8192, 50257, 768),
+    ("cross_entropy", 4096, 32000, 2048, "bfloat16"), ("z_loss", 4096, 32000, 2048, "bfloat16"),
+    ("softcap", 4096, 32000, 2048, "bfloat16"), ("smoothed", 4096, 32000, 2048, "bfloat16"),
+    ("cross_entropy", 2048, 128256, 4096, "bfloat16"), ("cross_entropy", 8192, 50257, 768, "bfloat16"),
+    ("cross_entropy", 4096, 32000, 2048, "float32"),
 )  # fmt: skip
-SMALL = (("cross_entropy", 64, 512, 64),)
+SMALL = (("cross_entropy", 64, 512, 64, "float32"),)
 TOLERANCE = {"bfloat16": 1.6e-2, "float32": 1e-5}
 CAP, SMOOTHING, Z = 30.0, 0.1, 1e-4
 i, v, d = ra.axes("i v d")
@@ -59,7 +62,7 @@ def row(use: str, tokens: int, words: int, width: int, dtype: str) -> Row:
     shapes = {"h": (tokens, width), "w": (words, width), "target": (tokens,)}
     dtypes = {"h": dtype, "w": dtype, "target": "int64"}
     flops = 2.0 * tokens * words * width
-    return Row(f"{use}-{tokens}x{words}x{width}", {"i": tokens, "v": words, "d": width}, shapes, dtypes, flops,
+    return Row(f"{use}-{tokens}x{words}x{width}-{dtype}", {"i": tokens, "v": words, "d": width}, shapes, dtypes, flops,
                4 * tokens, use)  # fmt: skip
 
 
@@ -77,8 +80,7 @@ class Losses(Family):
     title = "losses of the scores of a large vocabulary beside eager PyTorch and torch.compile"
 
     def rows(self, device: torch.device) -> tuple[Row, ...]:
-        sizes, dtype = (SIZES, "bfloat16") if device.type == "cuda" else (SMALL, "float32")
-        return tuple(row(*one, dtype) for one in sizes)
+        return tuple(row(*one) for one in (SIZES if device.type == "cuda" else SMALL))
 
     def fused(self, row: Row) -> Any:
         return derived(row.use)
