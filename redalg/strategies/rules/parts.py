@@ -18,7 +18,8 @@ def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedul
     plan = numbers_of(schedule)
     if (count := splits(plan, form, problem)) > 1:
         return schedule.having(*(Parts(axis.name, count) for axis in plan.binding.inner))
-    if (count := segments(plan, problem, selects=bool(form.places))) == 1:
+    weighs = any(one.weight for one in form.accumulators)
+    if (count := segments(plan, problem, selects=bool(form.places), weighs=weighs)) == 1:
         return schedule
     axis = plan.binding.streamed.name
     rows = rows_at_once(plan, problem)
@@ -58,14 +59,14 @@ a thread has rows of several columns, or producers of its own, of which few wait
 in 2 parts take 1.12, k-means in 2 parts 1.05)."""
 
 
-def lane_segments(plan: Plan, problem: Problem, grid: int) -> int:
+def lane_segments(plan: Plan, problem: Problem, grid: int, *, weighs: bool) -> int:
     """The number of parts of a row, if its lanes need nothing of each other until its end."""
     length, chips = problem.sizes[plan.binding.streamed.name], plan.device.multiprocessors
     if plan.is_serial:
         return serial_segments(plan.device, plan.binding, length, plan.block_streamed, grid)
     if plan.along_rows:  # every tile is short, and a part needs few of them
         most = min(length // (TILES_OF_COLUMNS * plan.block_streamed), MOST_PARTS)
-        return power_within(min(busy_parts(grid, chips), most))
+        return power_within(min(busy_parts(grid, (1 + weighs) * chips), most))
     if 2 * grid > chips:
         return 1
     return power_within(min(RESIDENT * chips * LANES // (grid * plan.threads), length // LEAST_SEGMENT, MOST_PARTS))
@@ -87,15 +88,18 @@ def serial_segments(device: DeviceSpec, binding: Binding, length: int, tile: int
     return power_within(min(power_of_two(wanted), length // (TILES_OF_PAIRS * tile), most))
 
 
-def segments(plan: Plan, problem: Problem, *, selects: bool = False) -> int:
-    """The number of parts of the streamed axis: enough that the grid fills the chip. Each has at least four tiles (two
-    if there are many, one if a tile is a loop itself). A block that selects waits, and two of them hide it."""
+def segments(plan: Plan, problem: Problem, *, selects: bool = False, weighs: bool = False) -> int:
+    """The number of parts of the streamed axis: enough that the grid fills the chip.
+
+    Each has at least four tiles (two if there are many, one if a tile is a loop itself). A block that selects waits,
+    and two of them hide it; so do two of columns whose exponentials weigh the elements.
+    """
     if plan.device.target == "c" or plan.level == "row":
         return 1
     grid = blocks(plan.binding, problem, plan.block_row, plan.block_column)
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
     if plan.keeps_states:
-        return lane_segments(plan, problem, grid)
+        return lane_segments(plan, problem, grid, weighs=weighs)
     if 2 * grid > plan.device.multiprocessors:
         return 1
     tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
