@@ -35,6 +35,7 @@ NAMES = (
     "softmax",
     "pages of 4",
     "keys and their norms",
+    "inertia",
 )
 KNOWN = {case.name: case for case in CASES if case.name in NAMES}
 WAYS: dict[str, dict[str, Any]] = {

@@ -223,6 +223,10 @@ class _Block:
 
     def _store(self, store: Store, shape: tuple[int, ...]) -> None:
         value = np.broadcast_to(self.value(store.expr), shape)
+        if not store.indices and store.target in self.tiles:  # a number of every element, which later stores read
+            dtype = self.tiles[store.target].dtype
+            self.tiles[store.target] = self._round_to_dtype(store.target, value).astype(dtype)
+            return
         where = [np.broadcast_to(self.value(index), shape) for index in store.indices]
         target = self.tiles[store.target] if store.target in self.tiles else self.memory[store.target]
         keep = np.broadcast_to(self.value(store.guard), shape)

@@ -163,7 +163,7 @@ def _parallel(loop: Parallel, names: _Names) -> str | None:
         if problem:
             return problem
         target = names.buffers.get(store.target)
-        if target is not None and target.shape != extents:
+        if target is not None and target.scope != "element" and target.shape != extents:
             return f"sweeps {extents} of `{target.name}`, which is {target.shape}"
     return None
 

@@ -5,7 +5,7 @@
     size      := a symbol in shapes of parameters, bound by the arguments of a call; extents of grids and stops of loops
                  are expressions of sizes, tiles are not
     kernel    := grid (variable, extent)*, blocks, buffer*, statement*
-    buffer    := name, scope (shared | fragment), shape, dtype
+    buffer    := name, scope (shared | fragment | element), shape, dtype; a name in a loop is an `element`'s number
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
                | Copy(source, target)                          one of them a Region of a parameter
                | Fill(buffer, value)

@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.elements import name_elements
 from redalg.lower_tile.passes.exponents import add_exponents_once
 from redalg.lower_tile.passes.factors import share_factors
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
@@ -76,5 +77,7 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(_share_factors)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
          "where no store between writes what g reads", _share),
+    Pass("elements", "a[i] = f; b[i] = g(a[i])", "a = f; b[i] = g(a)", "where a kernel has many such a",
+         _of_kernels(name_elements)),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""

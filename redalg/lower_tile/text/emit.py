@@ -222,6 +222,8 @@ class _Emitter:
         lines, unfold = launch(kernel, self.printer, f"launch{self.suffix}")
         body = [] if kernel.blocks else unfold
         for buffer in kernel.buffers:
+            if buffer.scope == "element":  # a name in a loop
+                continue
             scope = "spread" if kernel.spread and buffer.scope == "fragment" else buffer.scope
             scope += self.suffix if scope != "shared" else ""
             body.append(
@@ -317,7 +319,7 @@ class _Emitter:
         for name, node in store.once:
             once.append(f"{name} = {printer.number(node)}")
             printer = printer.with_name(node, name)
-        target = f"{store.target}[{', '.join(map(self.printer.integer, store.indices))}]"
+        target = printer.load(Load(store.target, *store.indices))
         dtype = self.printer.dtypes[store.target]
         value = printer.stored_value(store.expr, dtype, Load(store.target, *store.indices))
         line = f"{target} = " + (f'T.cast({value}, "{dtype}")' if is_eight_bits(dtype) else value)
