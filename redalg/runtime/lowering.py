@@ -144,12 +144,12 @@ def admit_product(form: FusedForm, space: Space, rows: int | None = None) -> Pro
     if reason := product_refusal(form, problem):
         raise PlanError(f"a product by the library is not offered: {reason}. Take one of the kernels that "
                         "`fused.plans` lists.")  # fmt: skip
-    taken = require_product(form).at(problem.sizes)
-    rows = rows_of_part(taken, problem, rows, moved_bytes(form, problem))
-    sizes, dtypes = part_problem(taken, problem, rows)
-    part = problem_of(taken.form, target, sizes, dtypes, shapes=shapes_of_part(taken, problem, sizes),
+    split = require_product(form).at(problem.sizes)
+    rows = rows_of_part(split, problem, rows, moved_bytes(form, problem))
+    sizes, dtypes = part_problem(split, problem, rows)
+    part = problem_of(split.form, target, sizes, dtypes, shapes=shapes_of_part(split, problem, sizes),
                       empty=problem.empty, precision=problem.precision, result=problem.result)  # fmt: skip
-    return product_pass(taken, space, Space(*plannable(taken.form, part), target), rows)
+    return product_pass(split, space, Space(*plannable(split.form, part), target), rows)
 
 
 def offer_product(form: FusedForm, space: Space, rows: int | None = None) -> ProductPass | None:

@@ -18,7 +18,7 @@ from redalg.library import attention
 from redalg.runtime.known import stored, tuned
 from redalg.runtime.lowering import offer_product, space_for
 from redalg.runtime.tune import tuner
-from redalg.runtime.unfused.product import TakenOut, take_out_product
+from redalg.runtime.unfused.product import ProductSplit, split_product
 from redalg.runtime.unfused.unfused import offer_unfused
 from redalg.strategies.device import device_for
 from redalg.strategies.search.search import Limits
@@ -143,9 +143,9 @@ def test_rows_are_a_positive_number(rows: Any) -> None:
 
 def test_a_tensor_read_along_two_axes_is_not_cut() -> None:
     gram = ra.sum(ra.tensor("x[i,d]") * ra.tensor("x[j,d]"), d)
-    taken = take_out_product(ra.fuse(ra.max(gram, j), axes="i").passes.last)
-    assert isinstance(taken, TakenOut)
-    assert taken.cuttable == ()
+    split = split_product(ra.fuse(ra.max(gram, j), axes="i").passes.last)
+    assert isinstance(split, ProductSplit)
+    assert split.cuttable == ()
 
 
 SIZES, WIDE = {"i": 4096, "v": 32000, "d": 2048}, {"h": "float32", "w": "float32", "t": "int64"}

@@ -51,7 +51,7 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
 
 def steps_of_product(product: ProductPass, bound: Bound, options: Mapping[str, Any]) -> Step:
     """The step that multiplies by the library, and passes over the product with a kernel."""
-    for_part = {**options, "plan": None, "check": False}
+    for_part = {**options, "plan": None}
     return ProductSteps(product, lambda form, part: step(form, part, for_part), bound.result, bound.library == "numpy")
 
 

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from math import prod
 from typing import final
 
-from sympy import Expr, Mul
+from sympy import Expr, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Cascade, Producer
@@ -51,13 +51,13 @@ DOUBT = 1.25
 
 @final
 @dataclass(frozen=True)
-class TakenOut:
-    """A form with one product taken out of it.
+class ProductSplit:
+    """A form as a product and a pass over it.
 
     Attributes:
         left, right: the factors; the product sums over `axis`.
         tensor: the product, with the axes that both factors have first, then those of `left`, then those of `right`.
-        form: the form in which it is a tensor.
+        form: the form in which the product is a tensor.
         cuttable: the axes that inputs and outputs may be cut along.
         cut: the axis that they are cut along; None if nothing is cut.
     """
@@ -70,7 +70,7 @@ class TakenOut:
     cuttable: tuple[Axis, ...]
     cut: Axis | None = None
 
-    def at(self, sizes: Mapping[str, int]) -> TakenOut:
+    def at(self, sizes: Mapping[str, int]) -> ProductSplit:
         """The same, cut along the longest axis that may be."""
         return replace(self, cut=max(self.cuttable, key=lambda axis: sizes[str(axis)], default=None))
 
@@ -94,25 +94,25 @@ class TakenOut:
         return {} if self.cut is None else {one.name: one.shape.index(self.cut) for one in self.form.outputs}
 
 
-_TAKEN_OUT: dict[int, tuple[FusedForm, TakenOut | str]] = {}
+_SPLITS: dict[int, tuple[FusedForm, ProductSplit | str]] = {}
 
 
-def take_out_product(form: FusedForm) -> TakenOut | str:
-    """The form without its largest product, found once; or the reason why there is none."""
-    if id(form) not in _TAKEN_OUT:
-        _TAKEN_OUT[id(form)] = form, _take_out_product(form)
-    return _TAKEN_OUT[id(form)][1]
+def split_product(form: FusedForm) -> ProductSplit | str:
+    """The form split at its first product, found once; or the reason why there is none."""
+    if id(form) not in _SPLITS:
+        _SPLITS[id(form)] = form, _split_product(form)
+    return _SPLITS[id(form)][1]
 
 
-def require_product(form: FusedForm) -> TakenOut:
-    """The form without its largest product; `PlanError` if there is none."""
-    taken = take_out_product(form)
-    if isinstance(taken, str):
-        raise PlanError(f"no product is left to the library: {taken}. Take a kernel.")
-    return taken
+def require_product(form: FusedForm) -> ProductSplit:
+    """The form split at its first product; `PlanError` if there is none."""
+    split = split_product(form)
+    if isinstance(split, str):
+        raise PlanError(f"no product is left to the library: {split}. Take a kernel.")
+    return split
 
 
-def _take_out_product(form: FusedForm) -> TakenOut | str:
+def _split_product(form: FusedForm) -> ProductSplit | str:
     cascade = form.cascade
     products = [one for one in cascade.producers if matrix_factors(one) is not None and cascade.axis in one.axes]
     if not products:
@@ -129,13 +129,13 @@ def _take_out_product(form: FusedForm) -> TakenOut | str:
         passing = derive(decompose(rest))
     except (NotFusible, Undecided) as refusal:  # pragma: no cover - what fuses of a product fuses of its values
         return f"{refusal}"
-    return TakenOut(left, right, producer.cascade.axis, tensor, passing, axes_to_cut(rest, tensor, (left, right)))
+    return ProductSplit(left, right, producer.cascade.axis, tensor, passing, axes_to_cut(rest, tensor, (left, right)))
 
 
 def matrix_factors(producer: Producer) -> tuple[Expr, tuple[Element, ...]] | None:
     """The number and the two tensors whose product a producer sums; None if it is anything else."""
     term = producer.cascade.sum_alone
-    if term is None or producer.cascade.domain != True or producer.cascade.inner:  # noqa: E712 - a SymPy truth
+    if term is None or producer.cascade.domain is not S.true or producer.cascade.inner:
         return None
     number, product = term.as_coeff_Mul()
     elements = tuple(one for one in Mul.make_args(product) if isinstance(one, Element))
@@ -179,11 +179,11 @@ class ProductPass:
     """A product by the library and a pass over it, for a problem.
 
     Attributes:
-        taken, problem, plan: what it is for, and how it prints; `plan.rows` is a number if the axis is cut.
+        split, problem, plan: what it is for, and how it prints; `plan.rows` is a number if the axis is cut.
         prediction: its predicted time.
     """
 
-    taken: TakenOut
+    split: ProductSplit
     problem: Problem
     plan: LibraryProduct
     prediction: Prediction
@@ -191,8 +191,8 @@ class ProductPass:
     @property
     def candidate(self) -> Candidate:
         """Its line in the list of plans."""
-        loops = "".join(map(str, self.taken.tensor.indices))
-        text = f"{loops}{self.taken.axis}, {loops}"
+        loops = "".join(map(str, self.split.tensor.indices))
+        text = f"{loops}{self.split.axis}, {loops}"
         return Candidate(self.plan, self.prediction.time_us, self.prediction.bound, text)
 
     def by(self, origin: str, predicted_us: float | None = None) -> ProductPass:
@@ -203,10 +203,10 @@ class ProductPass:
 
 def product_refusal(form: FusedForm, problem: Problem) -> str:
     """The reason why no product of a form is left to the library; empty if one is."""
-    taken = take_out_product(form)
-    if isinstance(taken, str):
-        return taken
-    dtypes = {problem.dtypes[factor.name] for factor in (taken.left, taken.right)}
+    split = split_product(form)
+    if isinstance(split, str):
+        return split
+    dtypes = {problem.dtypes[factor.name] for factor in (split.left, split.right)}
     if len(dtypes) != 1 or not all(is_float(dtype) and DTYPES[dtype].bytes > 1 for dtype in dtypes):
         return f"its factors are of {', '.join(sorted(dtypes))}, and the library multiplies floats of one dtype"
     if problem.varying:
@@ -214,60 +214,60 @@ def product_refusal(form: FusedForm, problem: Problem) -> str:
     return ""
 
 
-def rows_of_part(taken: TakenOut, problem: Problem, wanted: int | None, usual: int) -> int:
+def rows_of_part(split: ProductSplit, problem: Problem, wanted: int | None, usual: int) -> int:
     """The rows of a part: as wanted, or as many as the memory holds, by default the `usual` bytes.
 
     Raises:
         PlanError: a part exceeds the memory that the call allows, or the usual one if no rows are wanted.
     """
-    sizes = [problem.sizes[axis.name] for axis in taken.tensor.indices]
-    total = problem.sizes[taken.cut.name] if taken.cut is not None else 1
+    sizes = [problem.sizes[axis.name] for axis in split.tensor.indices]
+    total = problem.sizes[split.cut.name] if split.cut is not None else 1
     row = prod(sizes) // max(1, total) * DTYPES[problem.compute].bytes
-    if wanted is not None and taken.cut is None:
+    if wanted is not None and split.cut is None:
         raise PlanError(f"the product is not cut into {wanted} rows: no axis of it is one of every output and an index "
                         "alone. Pass `LibraryProduct()`, or give the call more memory.")  # fmt: skip
     limit = usual if problem.memory is None else problem.memory
     rows = min(total, wanted or max(1, limit // row))
     rows = rows if wanted or rows in (1, total) or rows < ROWS else rows // ROWS * ROWS
     if rows * row > limit and not (wanted and problem.memory is None):
-        least = f"{rows} of {taken.cut}" if taken.cut is not None else "it whole, as no axis of it may be cut"
+        least = f"{rows} of {split.cut}" if split.cut is not None else "it whole, as no axis of it may be cut"
         raise PlanError(
-            f"the product {taken.tensor} takes {rows * row} bytes, for {least}, and the limit is {limit} bytes. Take a "
+            f"the product {split.tensor} takes {rows * row} bytes, for {least}, and the limit is {limit} bytes. Take a "
             "kernel, or raise memory=."
         )
     return rows
 
 
-def sizes_of_part(taken: TakenOut, sizes: dict[str, int], rows: int) -> dict[str, int]:
+def sizes_of_part(split: ProductSplit, sizes: dict[str, int], rows: int) -> dict[str, int]:
     """The sizes of a part of so many rows."""
-    return sizes if taken.cut is None else {**sizes, str(taken.cut.name): rows}
+    return sizes if split.cut is None else {**sizes, str(split.cut.name): rows}
 
 
-def part_problem(taken: TakenOut, problem: Problem, rows: int) -> tuple[dict[str, int], dict[str, str]]:
+def part_problem(split: ProductSplit, problem: Problem, rows: int) -> tuple[dict[str, int], dict[str, str]]:
     """The sizes and dtypes of the pass over one part."""
-    form = taken.form
+    form = split.form
     names = {str(axis.name) for axis in form.cascade.axes()} | set(form.cascade.extents())
     sizes = {name: size for name, size in problem.sizes.items() if name in names}
-    dtypes = {**problem.dtypes, taken.tensor.name: problem.compute}
-    return sizes_of_part(taken, sizes, rows), {name: dtypes[name] for name in form.cascade.inputs()}
+    dtypes = {**problem.dtypes, split.tensor.name: problem.compute}
+    return sizes_of_part(split, sizes, rows), {name: dtypes[name] for name in form.cascade.inputs()}
 
 
-def shapes_of_part(taken: TakenOut, problem: Problem, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
+def shapes_of_part(split: ProductSplit, problem: Problem, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
     """The shapes of the tensors of a part that the caller gave, each cut."""
     part = replace(problem, sizes=sizes)
-    given = {name: shape for name, shape in problem.shapes.items() if name in taken.form.cascade.inputs()}
-    places = {name: taken.place(name) for name in given}
-    cut = {name: tuple(sizes[str(taken.cut)] if number == places[name] else size for number, size in enumerate(shape))
+    given = {name: shape for name, shape in problem.shapes.items() if name in split.form.cascade.inputs()}
+    places = {name: split.place(name) for name in given}
+    cut = {name: tuple(sizes[str(split.cut)] if number == places[name] else size for number, size in enumerate(shape))
            for name, shape in given.items()}  # fmt: skip
-    return cut | {taken.tensor.name: shape_of(taken.tensor.name, [taken.tensor], part)}
+    return cut | {split.tensor.name: shape_of(split.tensor.name, [split.tensor], part)}
 
 
-def library_us(taken: TakenOut, problem: Problem, device: DeviceSpec) -> float:
+def library_us(split: ProductSplit, problem: Problem, device: DeviceSpec) -> float:
     """The predicted time of the library's product: it multiplies, or reads and writes, whichever takes longer."""
-    width = DTYPES[problem.dtypes[taken.left.name]].bytes
-    flops = 2 * size_over((*taken.tensor.indices, taken.axis), problem)
-    moved = width * sum(size_over(factor.indices, problem) for factor in (taken.left, taken.right))
-    moved += DTYPES[problem.compute].bytes * size_over(taken.tensor.indices, problem)
+    width = DTYPES[problem.dtypes[split.left.name]].bytes
+    flops = 2 * size_over((*split.tensor.indices, split.axis), problem)
+    moved = width * sum(size_over(factor.indices, problem) for factor in (split.left, split.right))
+    moved += DTYPES[problem.compute].bytes * size_over(split.tensor.indices, problem)
     rate = device.multiprocessors * LANES * CLOCKS_US * 2 * SHARE / (2 if problem.compute == "float64" else 1)
     if width == 2 or problem.precision == "tf32":
         rate = device.product_tflops * 1e6 * NARROW_SHARE
@@ -279,18 +279,18 @@ def size_over(axes: Iterable[Basic], problem: Problem) -> int:
     return prod(int(problem.sizes[str(axis)]) for axis in axes)
 
 
-def product_pass(taken: TakenOut, space: Space, part: Space, rows: int) -> ProductPass:
+def product_pass(split: ProductSplit, space: Space, part: Space, rows: int) -> ProductPass:
     """The plan for parts of so many rows; `part` is the space of the pass over one of them."""
     problem, device = space.problem, space.device
-    total = problem.sizes[taken.cut.name] if taken.cut is not None else rows
+    total = problem.sizes[split.cut.name] if split.cut is not None else rows
     parts = -(-total // rows)
     passing = parts * part.predict(part.rules_schedule).time_us
-    multiplying, launch = library_us(taken, problem, device), 2 * parts * OPERATION_US
+    multiplying, launch = library_us(split, problem, device), 2 * parts * OPERATION_US
     prediction = Prediction(multiplying + passing + launch,
                             {"product": multiplying, "memory": passing, "launch": launch})  # fmt: skip
-    axis = "" if taken.cut is None else str(taken.cut)
+    axis = "" if split.cut is None else str(split.cut)
     plan = LibraryProduct(rows if rows < total else None, axis, device, prediction.time_us, "model")
-    return ProductPass(taken, problem, plan, prediction)
+    return ProductPass(split, problem, plan, prediction)
 
 
 def beats_kernel(product: ProductPass, space: Space) -> bool:
@@ -298,7 +298,7 @@ def beats_kernel(product: ProductPass, space: Space) -> bool:
 
     It is so if a kernel multiplies on CUDA cores, and the pass over the product multiplies nothing.
     """
-    schedule, passing = space.rules_schedule, product.taken.form
+    schedule, passing = space.rules_schedule, product.split.form
     scalar = not any(isinstance(level, TensorCores) for level in schedule.levels)
     multiplies = passing.cascade.producers or any(len(one.factors) > 1 for one in passing.accumulators)
     if not scalar or multiplies or space.device.target == "c" or space.problem.compute != "float32":
