@@ -46,7 +46,7 @@ def name_elements(kernel: Kernel, _: Plan) -> Kernel:
     owners = Counter(name for loop in loops for name in {load.name for load in loads_of(loop)} | stored_buffers(loop))
     fragments = {one.name for one in kernel.buffers if one.scope == "fragment" and one.dtype == "float32"}
     free = {name for name in fragments - elsewhere if owners[name] == 1}
-    named = {name for loop in loops for name in named_in(loop, free)}
+    named = {name for loop in loops for name in names_of_loop(loop, free)}
     if len(named) < MANY:
         return kernel
 
@@ -67,7 +67,7 @@ def name_elements(kernel: Kernel, _: Plan) -> Kernel:
     return replace(kernel, body=tuple(map(rename, kernel.body)), buffers=tuple(buffers))
 
 
-def named_in(loop: Parallel, free: Set[str]) -> set[str]:
+def names_of_loop(loop: Parallel, free: Set[str]) -> set[str]:
     """The numbers of a loop's elements that may have names: what is read alone, and no part of which is taken off."""
     named = elements_of_loop(loop) & free
     meaning = {store.target: store.expr for store in loop.body if store.target in named}
