@@ -312,7 +312,7 @@ class Fused:
     def compile(self, target: str, *, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Kernel:
         """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it.
 
-        Where no kernel is as fast as the unfused form (`plan` tells), calls take that.
+        Where a plan with PyTorch's operations is faster (`plan` tells), calls take that.
         """
         from redalg.runtime.call.kernels import kernel_for
         from redalg.runtime.call.sizes import ahead
