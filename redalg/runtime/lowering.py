@@ -26,6 +26,8 @@ from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused.product import (
     ProductPass,
     beats_kernel,
+    first_product,
+    multiplies_slowly,
     part_problem,
     product_pass,
     product_refusal,
@@ -106,7 +108,7 @@ def choose_library(form: FusedForm, target: str, problem: Problem, plan: AnySche
     """
     plan = checked_plan(plan, target)
     kept = bool(obstacle(form, problem, device_for(target)))  # the cheap part: most forms have neither
-    if isinstance(plan, Schedule) or (plan is None and kept and product_refusal(form, problem)):
+    if isinstance(plan, Schedule) or (plan is None and kept and first_product(form) is None):
         return None
     space = Space(*plannable(form, problem), target)
     if isinstance(plan, LibraryProduct):
@@ -124,7 +126,7 @@ def choose_library(form: FusedForm, target: str, problem: Problem, plan: AnySche
         return unfused.by(tuned.origin, tuned.predicted_us)
     if unfused is not None and space.loses_to(unfused.prediction.time_us):
         return unfused
-    product = offer_product(form, space)
+    product = offer_product(form, space) if multiplies_slowly(space) else None
     return product if product is not None and beats_kernel(product, space) else None
 
 

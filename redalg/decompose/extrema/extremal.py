@@ -51,13 +51,13 @@ from redalg.decompose.samples.conditions import CORNERS, count_strict_extrema, i
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.curvature import QUASICONCAVE, QUASICONVEX, Curvature, constant_sign, curvature, trend_of
 from redalg.decompose.separate.laurent import Polynomial
-from redalg.decompose.separate.plain import is_finite, is_number
+from redalg.decompose.separate.plain import is_number, nothing_times
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.signs import UP, sign_of
 from redalg.decompose.separate.span import Span
 from redalg.decompose.separate.theorems import D, NotSeparable, X
 from redalg.errors import Text
-from redalg.expression import UNDEFINED, Where
+from redalg.expression import Where
 from redalg.expression.contents import elements_of, is_indicator, of_kind, values_of
 from redalg.expression.expanded import addends_of, expansion
 from redalg.expression.rebuild import extremum_as_written, replace_nodes, with_args
@@ -178,7 +178,7 @@ class Finder:
     def _nothing_times(self, rest: Expr) -> Expr:
         """0·d, which is NaN where d is not finite; 0 of what varies along the axis too."""
         of_d = Mul(*(one for one in Mul.make_args(rest) if self.separator.side(one) == D))
-        return S.Zero if of_d.is_number else Where(is_finite(of_d), S.Zero, UNDEFINED)
+        return nothing_times(of_d)
 
     def _branches(self, node: Where, kind: str, where: Boolean) -> Expr:
         condition, a, b = node.args

@@ -33,8 +33,8 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Reduction
-from redalg.decompose.separate.plain import is_finite
-from redalg.expression import UNDEFINED, Axis, Value, Where
+from redalg.decompose.separate.plain import is_finite, nothing_times
+from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, is_indicator, of_kind, sympy_text, values_of
 
 EXTREMA, PLACES, SECONDS = ("max", "min"), ("argmax", "argmin"), ("max_below_max", "min_below_max")
@@ -168,7 +168,7 @@ class Attained:
             below = _deviation(factor.args[0], self.reductions) if isinstance(factor, sign) else None
             if below is not None and not self._holds_d(beside):
                 u, way = below
-                at = Where(is_finite(u), S.Zero, UNDEFINED)  # sign(∞ − ∞) is NaN
+                at = nothing_times(u)  # sign(∞ − ∞) is NaN
                 parts = ((way, "sum_below_max", beside), (S.One, "sum_at_max", beside * at))
                 return MaskSum([(h, kind, Tuple(u, w), None) for h, kind, w in parts])
         return None
@@ -182,7 +182,7 @@ class Attained:
         [(factor, rest)] = outside or [(S.One, beside)]
 
         def times_rest(branch: Expr) -> Expr:
-            zero = S.Zero if hides or rest.is_number else Where(is_finite(rest), S.Zero, UNDEFINED)
+            zero = S.Zero if hides else nothing_times(rest)
             return zero if branch is S.Zero else rest * branch
 
         for number, branch in enumerate(map(times_rest, choice.branches)):

@@ -20,10 +20,10 @@ from collections.abc import Iterator
 from sympy import Add, And, Expr, Mul, Or, S, exp
 
 from redalg.decompose.separate.laurent import Polynomial
-from redalg.decompose.separate.plain import is_finite
+from redalg.decompose.separate.plain import nothing_times
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
-from redalg.expression import UNDEFINED, Element, Scalar, Value, Where
+from redalg.expression import Element, Scalar, Value, Where
 from redalg.expression.contents import is_indicator, nodes_of
 
 MIXED = X | D
@@ -54,16 +54,15 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
             own = _at(place, condition, S.One) if hides_all else S.One
             yield _together(some, inner, own), beside * _at(place, condition, part)
     if hides_all and S.Zero in branches:
-        yield some, _at(branches.index(S.Zero), condition, _nothing_times(beside, separator))
+        yield some, _at(branches.index(S.Zero), condition, _zero_beside(beside, separator))
 
 
-def _nothing_times(beside: Expr, separator: Separator) -> Expr:
+def _zero_beside(beside: Expr, separator: Separator) -> Expr:
     """0·g where a mask of no weight stands beside g: NaN where a factor of x is not finite, unless another hides it."""
     of_x = [one for one in Mul.make_args(beside) if separator.side(one) == X]
     if beside is S.One or any(is_indicator(one) or isinstance(one, exp) for one in of_x):
         return S.Zero
-    rest = Mul(*of_x)
-    return S.Zero if rest.is_number else Where(is_finite(rest), S.Zero, UNDEFINED)
+    return nothing_times(Mul(*of_x))
 
 
 def _together(*indicators: Expr) -> Expr:

@@ -13,7 +13,7 @@ from collections.abc import Callable
 from sympy import And, Eq, Expr, Ne, Or, S, exp
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Where
+from redalg.expression import UNDEFINED, Where
 from redalg.expression.contents import elements_of, values_of
 
 Test = Callable[[Expr], Boolean]
@@ -35,6 +35,11 @@ def is_finite(u: Expr) -> Boolean:
         return And(is_number(u.base), Ne(u.base, 0))
     whole = And(u > S.NegativeInfinity, u < S.Infinity)
     return whole if whole is not S.true else _of_parts(u, is_finite)
+
+
+def nothing_times(u: Expr) -> Expr:
+    """0·u: NaN where u is not finite, and 0 of a number."""
+    return S.Zero if u.is_number else Where(is_finite(u), S.Zero, UNDEFINED)
 
 
 def _of_parts(u: Expr, test: Test) -> Boolean:

@@ -10,13 +10,11 @@ for and tuned.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
-from math import prod
 from typing import final
 
 from sympy import Expr, Mul, S
-from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Cascade, Producer
 from redalg.decompose.verdict.passes import free_name, substitute_tensors
@@ -31,7 +29,7 @@ from redalg.runtime.unfused.unfused import is_matrix_product, is_plainly_indexed
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import TensorCores
 from redalg.strategies.model.cost import CLOCKS_US, LANES, Prediction
-from redalg.strategies.model.unfused import OPERATION_US
+from redalg.strategies.model.unfused import OPERATION_US, elements
 from redalg.strategies.plan import Problem, shape_of
 from redalg.strategies.schedule import LibraryProduct
 from redalg.strategies.search.candidates import Candidate
@@ -85,8 +83,8 @@ class ProductSplit:
 
     def place(self, name: str) -> int | None:
         """The dimension of a tensor that is cut; None if it lacks the axis."""
-        elements = (*self.form.cascade.elements(), self.left, self.right)
-        indices = next(one.indices for one in elements if one.name == name)
+        read = (*self.form.cascade.elements(), self.left, self.right)
+        indices = next(one.indices for one in read if one.name == name)
         return indices.index(self.cut) if self.cut in indices else None
 
     def output_places(self) -> dict[str, int]:
@@ -113,13 +111,11 @@ def require_product(form: FusedForm) -> ProductSplit:
 
 
 def _split_product(form: FusedForm) -> ProductSplit | str:
-    cascade = form.cascade
-    products = [one for one in cascade.producers if matrix_factors(one) is not None and cascade.axis in one.axes]
-    if not products:
+    cascade, product = form.cascade, first_product(form)
+    if product is None:
         return "it computes no product of two tensors for every streamed element"
-    producer = products[0]
-    number, elements = matrix_factors(producer) or (producer.definition, ())
-    right, left = sorted(elements, key=lambda one: cascade.axis not in one.indices)
+    producer, number, factors = product
+    right, left = sorted(factors, key=lambda one: cascade.axis not in one.indices)
     batch = [axis for axis in left.indices if axis in right.indices and axis != producer.cascade.axis]
     alone = [axis for one in (left, right) for axis in one.indices if axis not in (*batch, producer.cascade.axis)]
     tensor = Element(Label(free_name(producer.name, replace(cascade, producers=()))), *batch, *alone)
@@ -130,6 +126,15 @@ def _split_product(form: FusedForm) -> ProductSplit | str:
     except (NotFusible, Undecided) as refusal:  # pragma: no cover - what fuses of a product fuses of its values
         return f"{refusal}"
     return ProductSplit(left, right, producer.cascade.axis, tensor, passing, axes_to_cut(rest, tensor, (left, right)))
+
+
+def first_product(form: FusedForm) -> tuple[Producer, Expr, tuple[Element, ...]] | None:
+    """The first producer that multiplies two tensors for every streamed element, with its number and its factors."""
+    for producer in form.cascade.producers:
+        factors = matrix_factors(producer)
+        if factors is not None and form.cascade.axis in producer.axes:
+            return producer, *factors
+    return None
 
 
 def matrix_factors(producer: Producer) -> tuple[Expr, tuple[Element, ...]] | None:
@@ -145,12 +150,12 @@ def matrix_factors(producer: Producer) -> tuple[Expr, tuple[Element, ...]] | Non
 
 def axes_to_cut(cascade: Cascade, tensor: Element, factors: tuple[Element, ...]) -> tuple[Axis, ...]:
     """The axes of the tensor, none that is reduced, that all outputs have and that stand as indices alone."""
-    elements = [*cascade.elements(), *factors]
+    read = [*cascade.elements(), *factors]
 
     def may_be_cut(axis: Axis) -> bool:
         outputs = all(axis in one.axes for one in cascade.outputs)
         reduced = axis in cascade.reduced_axes or str(axis.name) in cascade.extents()
-        return outputs and not reduced and stands_as_index(axis, cascade) and has_one_place(axis, elements)
+        return outputs and not reduced and stands_as_index(axis, cascade) and has_one_place(axis, read)
 
     return tuple(filter(may_be_cut, tensor.indices))
 
@@ -220,9 +225,8 @@ def rows_of_part(split: ProductSplit, problem: Problem, wanted: int | None, usua
     Raises:
         PlanError: a part exceeds the memory that the call allows, or the usual one if no rows are wanted.
     """
-    sizes = [problem.sizes[axis.name] for axis in split.tensor.indices]
     total = problem.sizes[split.cut.name] if split.cut is not None else 1
-    row = prod(sizes) // max(1, total) * DTYPES[problem.compute].bytes
+    row = elements(tuple(map(str, split.tensor.indices)), problem) // total * DTYPES[problem.compute].bytes
     if wanted is not None and split.cut is None:
         raise PlanError(f"the product is not cut into {wanted} rows: no axis of it is one of every output and an index "
                         "alone. Pass `LibraryProduct()`, or give the call more memory.")  # fmt: skip
@@ -238,18 +242,14 @@ def rows_of_part(split: ProductSplit, problem: Problem, wanted: int | None, usua
     return rows
 
 
-def sizes_of_part(split: ProductSplit, sizes: dict[str, int], rows: int) -> dict[str, int]:
-    """The sizes of a part of so many rows."""
-    return sizes if split.cut is None else {**sizes, str(split.cut.name): rows}
-
-
 def part_problem(split: ProductSplit, problem: Problem, rows: int) -> tuple[dict[str, int], dict[str, str]]:
     """The sizes and dtypes of the pass over one part."""
     form = split.form
     names = {str(axis.name) for axis in form.cascade.axes()} | set(form.cascade.extents())
     sizes = {name: size for name, size in problem.sizes.items() if name in names}
+    sizes |= {} if split.cut is None else {str(split.cut.name): rows}
     dtypes = {**problem.dtypes, split.tensor.name: problem.compute}
-    return sizes_of_part(split, sizes, rows), {name: dtypes[name] for name in form.cascade.inputs()}
+    return sizes, {name: dtypes[name] for name in form.cascade.inputs()}
 
 
 def shapes_of_part(split: ProductSplit, problem: Problem, sizes: dict[str, int]) -> dict[str, tuple[int, ...]]:
@@ -265,18 +265,14 @@ def shapes_of_part(split: ProductSplit, problem: Problem, sizes: dict[str, int])
 def library_us(split: ProductSplit, problem: Problem, device: DeviceSpec) -> float:
     """The predicted time of the library's product: it multiplies, or reads and writes, whichever takes longer."""
     width = DTYPES[problem.dtypes[split.left.name]].bytes
-    flops = 2 * size_over((*split.tensor.indices, split.axis), problem)
-    moved = width * sum(size_over(factor.indices, problem) for factor in (split.left, split.right))
-    moved += DTYPES[problem.compute].bytes * size_over(split.tensor.indices, problem)
+    product, *factors = (tuple(map(str, one.indices)) for one in (split.tensor, split.left, split.right))
+    flops = 2 * elements((*product, str(split.axis)), problem)
+    moved = width * sum(elements(factor, problem) for factor in factors)
+    moved += DTYPES[problem.compute].bytes * elements(product, problem)
     rate = device.multiprocessors * LANES * CLOCKS_US * 2 * SHARE / (2 if problem.compute == "float64" else 1)
     if width == 2 or problem.precision == "tf32":
         rate = device.product_tflops * 1e6 * NARROW_SHARE
     return max(flops / rate, moved / (device.memory_gb_s * 1e3))
-
-
-def size_over(axes: Iterable[Basic], problem: Problem) -> int:
-    """The number of elements of a tensor over axes."""
-    return prod(int(problem.sizes[str(axis)]) for axis in axes)
 
 
 def product_pass(split: ProductSplit, space: Space, part: Space, rows: int) -> ProductPass:
@@ -296,11 +292,14 @@ def product_pass(split: ProductSplit, space: Space, part: Space, rows: int) -> P
 def beats_kernel(product: ProductPass, space: Space) -> bool:
     """Tell if the library's product wins over a kernel by more than the models err.
 
-    It is so if a kernel multiplies on CUDA cores, and the pass over the product multiplies nothing.
+    The models know it where a kernel `multiplies_slowly`, and the pass over the product multiplies nothing.
     """
-    schedule, passing = space.rules_schedule, product.split.form
-    scalar = not any(isinstance(level, TensorCores) for level in schedule.levels)
+    passing = product.split.form
     multiplies = passing.cascade.producers or any(len(one.factors) > 1 for one in passing.accumulators)
-    if not scalar or multiplies or space.device.target == "c" or space.problem.compute != "float32":
-        return False
-    return DOUBT * product.prediction.time_us < space.predict(schedule).time_us
+    return not multiplies and DOUBT * product.prediction.time_us < space.predict(space.rules_schedule).time_us
+
+
+def multiplies_slowly(space: Space) -> bool:
+    """Tell if a kernel multiplies float32 on the CUDA cores of a GPU."""
+    scalar = not any(isinstance(level, TensorCores) for level in space.rules_schedule.levels)
+    return scalar and space.device.target != "c" and space.problem.compute == "float32"

@@ -48,9 +48,9 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
     )
 
 
-LEAST_SEGMENT, RESIDENT, LANES, BUSY = 4096, 4, 128, 0.8
-"""Elements of a segment that are worth a block of their own and a part to merge; blocks of so many lanes beside each
-other on an SM; and the part of the time in which blocks of columns keep the SMs busy that is enough."""
+LEAST_SEGMENT, RESIDENT_LANES, BUSY = 4096, 512, 0.8
+"""Elements of a segment that are worth a block of their own and a part to merge; lanes of blocks beside each other on
+an SM; and the part of the time in which blocks of columns keep the SMs busy that is enough."""
 TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, MOST_PARTS_OF_PRODUCTS = 4, 2, 64, 512
 """Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most, and of products in threads."""
 SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
@@ -69,7 +69,7 @@ def lane_segments(plan: Plan, problem: Problem, grid: int, *, weighs: bool) -> i
         return power_within(min(busy_parts(grid, (1 + weighs) * chips), most))
     if 2 * grid > chips:
         return 1
-    return power_within(min(RESIDENT * chips * LANES // (grid * plan.threads), length // LEAST_SEGMENT, MOST_PARTS))
+    return power_within(min(RESIDENT_LANES * chips // (grid * plan.threads), length // LEAST_SEGMENT, MOST_PARTS))
 
 
 def busy_parts(grid: int, chips: int) -> int:
