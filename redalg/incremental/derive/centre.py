@@ -25,8 +25,17 @@ from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio, fract
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.whole import rewrite_wholes
 from redalg.decompose.verdict.verdict import Separation
-from redalg.expression import Element, Where
+from redalg.expression import Element, Value, Where
 from redalg.expression.contents import elements_of, free_axes, values_of
+
+
+@final
+@dataclass(frozen=True)
+class Offset:
+    """V = v(d) + Σ a_i(d)·c_i of a factor v + Σ a_i·X_i: its value where every generator is at its pivot c_i."""
+
+    value: Value
+    factor: Polynomial
 
 
 @final
@@ -35,11 +44,13 @@ class Centred:
     """A polynomial in centred generators: atom number -> v, so that the atom now stands for X − v.
 
     v is of d alone, or v(d) + Σ b_j(d)·X'_j with other generators, which are centred themselves if they have a v.
+    Beside offsets v is the pivot, whatever it is, and `centres` has 0.
     """
 
     polynomial: Polynomial
     centres: dict[int, Polynomial]
     guarded: tuple[tuple[Expr, Polynomial], ...] = ()
+    offsets: tuple[Offset, ...] = ()
 
     @property
     def parts(self) -> list[tuple[Expr, Polynomial]]:
@@ -224,14 +235,16 @@ def _is_unweighted(polynomial: Polynomial) -> bool:
 def _is_no_mean(v: Polynomial, base: Expr, separator: Separator) -> bool:
     """Tell if v is a multiple of a sum near which no element lies: of other powers than X, or of the other sign.
 
-    Σ w·X is a mean of X if the weights add up to 1. Σ w·X² and −Σ w·X are not, and a pivot there would follow them far
-    from the elements: the digits of X are lost where an outlier makes such a sum large for a while.
+    Σ w·X is a mean of X if the weights add up to 1. Σ w·X², N·Σ w·X and −Σ w·X are not, and a pivot there would follow
+    them far from the elements: the digits of X are lost where an outlier makes such a sum large for a while.
     """
     if len(v) != 1:
         return False
     [((x, d), c)] = v.items()
-    if x or len(d) != 1 or d[0][1] != 1:
+    if x or not _grows_with_data(d, separator):
         return False
+    if len(d) != 1 or d[0][1] != 1:
+        return True
     kind, term = separator.facts.get(separator.atoms.list[d[0][0]].base, ("", None))
     if kind != "sum" or term is None or term.has(Where):
         return False
@@ -239,6 +252,12 @@ def _is_no_mean(v: Polynomial, base: Expr, separator: Separator) -> bool:
     slope = term.xreplace({base: generator}).diff(generator).expand()
     linear = not slope.has(generator) and not elements_of(slope) & elements_of(base)
     return not linear or bool((slope.as_coeff_Mul()[0] * fraction(c)).is_nonpositive)
+
+
+def _grows_with_data(d: Monomial, separator: Separator) -> bool:
+    """Tell if a product of sums and counts is another one when every element stands twice; a mean is not."""
+    bases = [(separator.atoms.list[number].base, q) for number, q in d]
+    return all(separator.facts.get(base, ("", None))[0] == "sum" for base, _ in bases) and sum(q for _, q in bases) != 0
 
 
 def _written_reciprocals(v: Polynomial, polynomial: Polynomial) -> bool:

@@ -22,6 +22,7 @@ from redalg.incremental.derive.carried import second_pass_expression
 from redalg.incremental.derive.centre import Centred, centre
 from redalg.incremental.derive.losable import Losable
 from redalg.incremental.derive.nonnegative import kept_nonnegative
+from redalg.incremental.derive.offsets import about_offsets
 from redalg.incremental.derive.placement import Placement, place_pivots
 from redalg.incremental.derive.resolve import Resolver
 from redalg.incremental.derive.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
@@ -44,6 +45,8 @@ def derive(decomposition: Decomposition) -> FusedForm:
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
         if paying | generators <= pivots and not scaled:  # its own pivot cancels, and those that did without it
             decomposition, form, paying = whole, other, pivots
+    if (centred := about_offsets(decomposition, centre_all(decomposition), paying)) is not None:
+        form, _ = derive_about(decomposition, centred)
     return complete(form)
 
 
@@ -64,9 +67,12 @@ def complete(form: FusedForm) -> FusedForm:
 
 def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
     """The form with the generators of a decomposition, and the generators that are centred or lose a pivot again."""
-    sums = [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
-    wholes = tuple(dict.fromkeys(whole for one in sums for whole in one.wholes))
-    centred = centre_all(sums, decomposition)
+    return derive_about(decomposition, centre_all(decomposition))
+
+
+def derive_about(decomposition: Decomposition, centred: dict[str, Centred]) -> tuple[FusedForm, frozenset[int]]:
+    """The form with sums that are centred so, and the generators that are centred or lose a pivot again."""
+    wholes = tuple(dict.fromkeys(whole for one in sums_of(decomposition) for whole in one.wholes))
     regressors = {x for one in centred.values() for y in one.centres if one.shift(y) for x in one.slopes(y)}
     needed = frozenset(regressors - {atom for one in centred.values() for atom in one.centres} - unnatural(centred))
     possible, losable = Candidates(decomposition, centred), Losable(decomposition, centred)
@@ -168,13 +174,18 @@ def form_attempt(decomposition: Decomposition, centred: dict[str, Centred], pool
     return Attempt(form, useful, frozenset(resolver.scaled.bounded))
 
 
-def centre_all(sums: list[Separation], decomposition: Decomposition) -> dict[str, Centred]:
+def sums_of(decomposition: Decomposition) -> list[Separation]:
+    """The separations of sums."""
+    return [one for one in decomposition.separations if one.reduction.monoid.name == "sum"]
+
+
+def centre_all(decomposition: Decomposition) -> dict[str, Centred]:
     """Centre every sum but those that would shift a generator with a power that is not natural in some term.
 
     Lines are chained (`basis`) if their generators are alike. Else, if x is summed about a line of its own, no other
     generator is summed about a line in x.
     """
-    separator = decomposition.separator
+    sums, separator = sums_of(decomposition), decomposition.separator
     centred = {one.reduction.name: centre(one, separator) for one in sums}
     tilted, regressors, slopes = set[int](), set[int](), set[tuple[int, int]]()
     scaled = {whole.atom for one in sums for whole in one.wholes if whole.exponentials}

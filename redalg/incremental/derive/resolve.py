@@ -79,6 +79,7 @@ class Resolver:
         turns = dict[int, Expr]()
         for key in sorted(filter(self.pool.slope, self.pool.keys), key=lambda one: len(self.pool.links(one))):
             turns[key] = self._turn(separation, centred, key, turns)
+        self._assign_factors_at_pivots(centred)
         units = self._units(centred, turns)
         pivoted = [atom for atom in self.pool.pivoted if atom not in units]
         shifts = {atom: self._displacement(separation, centred, atom, turns) for atom in pivoted} | turns
@@ -136,9 +137,24 @@ class Resolver:
 
     # ---- displacements -----------------------------------------------------------------------------------------------
 
+    def _assign_factors_at_pivots(self, centred: Centred) -> None:
+        """Assign every offset V = v + Σ a_i·c_i."""
+        pivots = self.placement.pivots
+        for offset in centred.offsets:
+            terms = (laurent.multiply({((), d): c}, self._at_pivot(x, pivots)) for (x, d), c in offset.factor.items())
+            total = laurent.add(*terms)
+            with suppress(laurent.TooLongError):
+                self.known[self._number(offset.value)] = self._substitute(total, self.known)
+            self._assign_plain(offset.value, self.placement.decomposition.separator.atoms.polynomial_expr(total))
+
+    def _at_pivot(self, x: Monomial, pivots: Mapping[int, Pivot]) -> Polynomial:
+        return laurent.multiply_all(self._symbol_polynomial(pivots[atom].value) for atom, _ in x)
+
     def _displacement(self, separation: Separation, centred: Centred, atom: int, turns: dict[int, Expr]) -> Expr:
         """δ = v(d) − c under a name of its own, never expanded where it is used."""
         pivot = self.placement.pivots[atom]
+        if centred.offsets and atom in centred.centres:
+            return S.Zero
         if atom not in centred.centres:
             return -pivot.value
         expr, exact = self._displacement_expr(centred, atom, turns)
@@ -228,6 +244,8 @@ class Resolver:
 
     def _exact_displacement(self, centred: Centred, atom: int, turns: dict[int, Expr]) -> Polynomial:
         """v − c; on a line of slope b = β + turn, v + Σ b·(how far x is moved) − c."""
+        if centred.offsets and atom in centred.centres:
+            return {}
         pivot = self.placement.pivots[atom]
         here = self._symbol_polynomial(pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
         there = self._substitute(self.lines.about(centred.shift(atom)), self.known)

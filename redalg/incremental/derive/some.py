@@ -43,5 +43,6 @@ def somewhere(indicator: Expr, placement: Placement, pool: Pool, accumulators: S
     if not within:
         return S.false  # masks that no element fulfils together
     [((x, _), _)] = within.items()
-    number = pool.find((), x)
+    moving = {*pool.pivoted, *(y for y, _ in pool.slopes)}  # of these the state holds no count, but a sum about a pivot
+    number = None if moving & dict(x).keys() else pool.find((), x)
     return And(*free, (placement.maximum(of_x, "some") if number is None else accumulators[number]) > 0)
