@@ -48,6 +48,7 @@ from redalg.lower_tile.ir.scalars import (
     Load,
     Ordered,
     OrderedValue,
+    Places,
     Ranked,
     RankedIndex,
     RankedValue,
@@ -391,8 +392,15 @@ def rate(c: Any, k: Any, power: Any) -> Any:
 
 
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
+
+
+def places(x: Any) -> Any:
+    """⌊x⌋, the nearest integer within 2^30 of 0; 0 for NaN."""
+    return np.nan_to_num(np.clip(np.floor(x), -(1 << 30), 1 << 30)).astype(np.int32)
+
+
 OWN: dict[type, Any] = {
     Is: np.equal, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
     Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,
-    OrderedValue: ordered_value,
+    OrderedValue: ordered_value, Places: places,
 }  # fmt: skip

@@ -9,6 +9,7 @@ Kept(e), Wide(e)                 a difference or quotient as one number; an expr
 IsFinite(e), IsNaN(e), Is(e, c)  conditions; the last is e = c
 Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
 RankedValue(r), RankedIndex(r)   the two of it
+Places(x)                        ⌊x⌋ as an integer, at most 2^30 from 0
 Ordered(x), OrderedValue(o)      an integer that orders as x of 64 bits does; and x of it
 """
 
@@ -160,6 +161,14 @@ class RankedValue(Expr):
     """The x of a `Ranked`; −∞ of no element."""
 
     is_extended_real = True
+    is_commutative = True
+
+
+@final
+class Places(Expr):
+    """Places(x): ⌊x⌋ as a 32-bit integer, the nearest within 2^30 of 0; any such integer for NaN."""
+
+    is_integer = True
     is_commutative = True
 
 

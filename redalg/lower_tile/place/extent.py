@@ -3,27 +3,35 @@
     k ≤ f for every live element   →   tiles up to ⌊(max over the block of f) / block⌋ + 1
     k ≥ g for every live element   →   tiles from ⌊(min over the block of g) / block⌋
 
+A domain c ∧ (a ∨ b) needs the tiles of c ∧ a and those of c ∧ b: of two ranges, as of a window and the first tokens.
+
 Each limit is divided on its own. If a minimum were divided, TileLang would take the number of tiles to be constant and
 read too many (seen: ⌊min(99, 64·q + 63) / 64⌋ for q < 2).
 
 The limits come from the domain's conjuncts that are linear in the streamed axis, with only integers beside it: other
-axes, extents, and elements of integer tensors that are the same for the whole block (a row's length). Other conjuncts
-trim nothing. Exact, since the tiles left out hold no live element.
+axes, extents, and elements of integer tensors that are the same for the whole block (a row's length). A scalar of the
+call (a window's length) counts as its floor or the next integer, whichever leaves more tiles. Other conjuncts trim
+nothing. Exact, since the tiles left out hold no live element.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, And, Expr, Integer, Max, Min, Mul, S, floor, sympify
+from sympy import Add, And, Expr, Integer, Max, Min, Mul, Or, S, floor, sympify
 from sympy.core.relational import Eq, Ge, Gt, Le, Lt
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Element, Extent
+from redalg.expression import Axis, Element, Extent, Scalar
 from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.ir.program import index
+from redalg.lower_tile.ir.scalars import Places
 from redalg.lower_tile.place.space import Space
+
+RANGES = 2
+"""Ranges of tiles that a block may need."""
 
 
 @final
@@ -35,42 +43,84 @@ class Tiles:
     stop: Expr
 
 
-def needed_tiles(domain: Boolean, space: Space) -> Tiles | None:
-    """The tiles that a block needs; None if the domain rules out none of them beforehand."""
-    block, lasts, firsts = space.plan.block_streamed, list[Expr](), list[Expr]()
-    for slope, limit in edges(domain, space):
-        placed = extreme(limit, space, largest=slope > 0)
-        if placed is not None:
-            (lasts if slope > 0 else firsts).append(placed)
-    if not lasts and not firsts:
-        return None
-    size = space.problem.sizes[space.plan.binding.streamed.name]
-    first = Max(S.Zero, *(floor(one / block) for one in firsts))
-    stop = Min(floor((sympify(size) + block - 1) / block), *(floor(one / block) + 1 for one in lasts))
-    return Tiles(first, stop)
+def needed_tiles(domain: Boolean, space: Space) -> tuple[Tiles, ...]:
+    """The ranges of tiles that a block needs, one or two; none if the domain rules out no tile beforehand."""
+    conjuncts = And.make_args(domain)
+    common = Limits.of(conjuncts, space)
+    for choice in (one for one in conjuncts if isinstance(one, Or)) if space.plan.level != "thread" else ():
+        branches = [Limits.of(And.make_args(branch), space) for branch in choice.args]
+        if len(branches) == RANGES and all(branches):
+            return tuple((common + branch).tiles(space) for branch in branches)
+    return (common.tiles(space),) if common else ()
 
 
-def edges(domain: Boolean, space: Space) -> list[tuple[int, Expr]]:
+@final
+@dataclass(frozen=True)
+class Limits:
+    """The last elements that may count, and the first ones, as kernels compute them."""
+
+    lasts: tuple[Expr, ...] = ()
+    firsts: tuple[Expr, ...] = ()
+
+    @classmethod
+    def of(cls, conjuncts: Iterable[Boolean], space: Space) -> Limits:
+        """The limits that some conjuncts set."""
+        lasts, firsts = list[Expr](), list[Expr]()
+        for slope, limit in edges(conjuncts, space):
+            placed = extreme(limit, space, largest=slope > 0)
+            if placed is not None:
+                (lasts if slope > 0 else firsts).append(placed)
+        return cls(tuple(lasts), tuple(firsts))
+
+    def __bool__(self) -> bool:
+        return bool(self.lasts or self.firsts)
+
+    def __add__(self, other: Limits) -> Limits:
+        return Limits(self.lasts + other.lasts, self.firsts + other.firsts)
+
+    def tiles(self, space: Space) -> Tiles:
+        """The tiles within all limits."""
+        block, size = space.plan.block_streamed, space.problem.sizes[space.plan.binding.streamed.name]
+        first = Max(S.Zero, *(floor(one / block) for one in self.firsts))
+        stop = Min(floor((sympify(size) + block - 1) / block), *(floor(one / block) + 1 for one in self.lasts))
+        return Tiles(first, stop)
+
+
+def edges(conjuncts: Iterable[Boolean], space: Space) -> list[tuple[int, Expr]]:
     """The pairs (1, f) for every conjunct k ≤ f, and (−1, g) for every conjunct k ≥ g."""
     streamed, limits = space.plan.binding.streamed, list[tuple[int, Expr]]()
-    for conjunct in And.make_args(domain):
+    for conjunct in conjuncts:
         for difference in _differences(conjunct):
             slope = difference.coeff(streamed)
             rest = (difference - slope * streamed).expand()
-            if slope in (1, -1) and streamed not in free_axes(rest) and is_integer_valued(rest, space):
-                limits.append((int(slope), -rest if slope == 1 else rest))
+            if slope not in (1, -1) or streamed in free_axes(rest):
+                continue
+            limit = _with_places(-rest if slope == 1 else rest, upwards=slope == 1)
+            if is_integer_valued(limit, space):
+                limits.append((int(slope), limit))
     return limits
 
 
 def _differences(conjunct: Boolean) -> list[Expr]:
-    """The expressions that a conjunct says are ≤ 0, if both sides are integers: a < b is a − b + 1 ≤ 0."""
+    """The expressions that a conjunct says are ≤ 0; if both sides are integers, a < b is a − b + 1 ≤ 0."""
     if isinstance(conjunct, Eq):
         return [(conjunct.lhs - conjunct.rhs).expand(), (conjunct.rhs - conjunct.lhs).expand()]
     if not isinstance(conjunct, Le | Lt | Ge | Gt):
         return []
-    strict = 1 if isinstance(conjunct, Lt | Gt) else 0
+    strict = 1 if isinstance(conjunct, Lt | Gt) and not conjunct.atoms(Scalar) else 0
     low, high = (conjunct.lhs, conjunct.rhs) if isinstance(conjunct, Le | Lt) else (conjunct.rhs, conjunct.lhs)
     return [(low - high + strict).expand()]
+
+
+def _with_places(limit: Expr, *, upwards: bool) -> Expr:
+    """A limit with an integer for every scalar; it leaves at least as many elements as the limit does."""
+    places: dict[Expr, Expr] = {}
+    for scalar in limit.atoms(Scalar):
+        factor = limit.coeff(scalar)
+        if not factor.is_Integer or (limit - factor * scalar).has(scalar):
+            return limit
+        places[scalar] = Places(scalar) + 1 if (factor > 0) == upwards else Places(scalar)
+    return limit.xreplace(places)
 
 
 def is_integer_valued(expr: Expr, space: Space) -> bool:
@@ -81,7 +131,7 @@ def is_integer_valued(expr: Expr, space: Space) -> bool:
         return all(is_integer_valued(one, space) for one in expr.args)
     if isinstance(expr, floor):
         return all(is_integer_valued(one, space) for one in expr.args[0].as_numer_denom())
-    return isinstance(expr, Axis | Extent | Integer)
+    return isinstance(expr, Axis | Extent | Integer | Places)
 
 
 def extreme(limit: Expr, space: Space, *, largest: bool) -> Expr | None:

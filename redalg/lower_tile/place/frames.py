@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
-from sympy import Expr, Integer, Max, Min, S, Symbol, floor, sympify
+from sympy import Expr, Ge, Integer, Lt, Max, Min, S, Symbol, floor, sympify
 
-from redalg.expression import Axis, Value
+from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.lower_tile.ir.program import Bind, Kernel, index, variables_of
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.place.extent import needed_tiles
+from redalg.lower_tile.place.extent import Tiles, needed_tiles
 from redalg.lower_tile.place.space import E_, PLACE, I, Space, output_name
 from redalg.lower_tile.place.sums import Sums
 from redalg.strategies.binding import Binding
@@ -45,13 +45,14 @@ class Span:
     """The loop over tiles from `start` to `stop`, and the variables that these two need (`bound`).
 
     If `moving`, every segment counts from the axis's first tile, since the live elements move from block to block.
-    Otherwise it counts from its own first tile.
+    Otherwise it counts from its own first tile. `tile` is the number of the tile that the loop reads at TILE.
     """
 
     start: Expr
     stop: Expr
     bound: tuple[Bind, ...] = ()
     moving: bool = True
+    tile: Expr = TILE
 
 
 @final
@@ -92,7 +93,7 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
     spanned = span(job, space, names, segmented=segmented)
     blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
     first = SEGMENT * space.tiles if segmented and not spanned.moving else S.Zero
-    return Frame(blocks, space.at_tile(TILE, first), spanned)
+    return Frame(blocks, space.at_tile(spanned.tile, first), spanned)
 
 
 def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
@@ -110,9 +111,9 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     """The tiles that a block reads; a segment takes its share of the needed tiles."""
     domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
     needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
-    if needed is None:
+    if not needed:
         return Span(S.Zero, sympify(space.tiles), moving=False)
-    bound = list[Bind]()
+    bound, tile = list[Bind](), TILE
 
     def bind(wanted: str, value: Expr) -> Expr:
         if value.is_Integer:
@@ -120,13 +121,32 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
         bound.append(Bind(names.fresh(wanted), value, "int32"))
         return Load(bound[-1].name)
 
-    first = bind("first_tile", needed.first)
-    stop = bind("stop_tile", Max(first, needed.stop))
+    first = bind("first_tile", needed[0].first)
+    stop = bind("stop_tile", Max(first, needed[0].stop))
+    for other in needed[1:]:
+        first, stop, tile = _joined((first, stop), other, bind)
     if segmented:
         share = bind("share", floor((stop - first + parts - 1) / parts))
         begin = first + SEGMENT * share  # both read it: `workarounds.known` says why
         first, stop = bind("first_of_part", Min(stop, begin)), bind("stop_of_part", Min(stop, begin + share))
-    return Span(first, stop, tuple(bound))
+    return Span(first, stop, tuple(bound), tile=tile)
+
+
+def _joined(one: tuple[Expr, Expr], other: Tiles, bind: Callable[[str, Expr], Expr]) -> tuple[Expr, Expr, Expr]:
+    """The loop over the tiles of two ranges, in the order of the axis and each once: from 0, to where, and the tile."""
+    start = bind("other_first", other.first)
+    two = (one, (start, bind("other_stop", Max(start, other.stop))))
+    ordered = sorted(two, key=lambda each: each[0] != 0)
+    (first, stop), (later, end) = ordered
+    if first != 0:  # which of them comes first is known at run time
+        swapped = Lt(later, first)
+        first, later = bind("least_first", Min(first, later)), bind("later_first", Max(first, later))
+        stop, end = bind("least_stop", Where(swapped, end, stop)), bind("later_stop", Where(swapped, stop, end))
+    later = bind("again_first", Max(stop, later))
+    number = bind("before_gap", stop - first)
+    gap = bind("gap", later - stop)
+    tile = TILE + first + Where(Ge(TILE, number), gap, S.Zero)
+    return S.Zero, bind("tiles", number + Max(0, end - later)), tile
 
 
 def taken_names(job: Job) -> tuple[str, ...]:

@@ -57,6 +57,7 @@ from redalg.lower_tile.ir.scalars import (
     Load,
     Ordered,
     OrderedValue,
+    Places,
     Ranked,
     RankedIndex,
     RankedValue,
@@ -106,8 +107,8 @@ class Printer:
             return f"ranked({self.number(node.args[0])}, {self.integer(node.args[1])})"
         if isinstance(node, Ordered):
             return f"ordered({self.number(node.args[0])})"
-        if isinstance(node, RankedIndex):
-            return f"ranked_index({self.integer(node.args[0])})"
+        if isinstance(node, Places | RankedIndex):
+            return self.own_integer(node)
         if isinstance(node, Where):
             condition, a, b = node.args
             return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
@@ -134,10 +135,18 @@ class Printer:
             return f"exponent({self.number(node.args[0])})"
         raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
 
+    def own_integer(self, node: Places | RankedIndex) -> str:
+        """The text of an integer made of a rank, or of a scalar."""
+        if isinstance(node, RankedIndex):
+            return f"ranked_index({self.integer(node.args[0])})"
+        return f'T.cast(T.max(T.min(T.floor({self.number(node.args[0])}), {2**30}.0), -{2**30}.0), "int32")'
+
     def factor(self, node: Basic) -> str:
         """The text of an index expression as a factor: in parentheses unless it is one name or number."""
         text = self.integer(node)
-        return text if node.is_Atom or isinstance(node, Load | ceiling | Max | Min | RankedIndex) else f"({text})"
+        return (
+            text if node.is_Atom or isinstance(node, Load | Places | ceiling | Max | Min | RankedIndex) else f"({text})"
+        )
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 

@@ -11,9 +11,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import final
 
-from sympy import And, Eq, Ne
+from sympy import And, Eq, Ne, Or
 from sympy.core.relational import Relational
+from sympy.logic.boolalg import Boolean
 
+from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
 from redalg.strategies.device import DeviceSpec
@@ -91,17 +93,22 @@ def round_up(length: int, step: int) -> int:
 
 def trims(form: FusedForm, problem: Problem) -> bool:
     """Tell if the loop's trip count is known only at run time: the domain bounds it, or its axis varies."""
-    return form.cascade.axis.name in problem.varying or any(
-        isinstance(condition, Relational) and form.cascade.axis in free_axes(condition)
-        for condition in And.make_args(form.cascade.domain)
-    )
+    axis = form.cascade.axis
+    return axis.name in problem.varying or any(_bounds(one, axis) for one in And.make_args(form.cascade.domain))
+
+
+def _bounds(condition: Boolean, axis: Axis) -> bool:
+    """Tell if a condition may bound an axis; a choice does if each of its branches does."""
+    if isinstance(condition, Or):
+        return all(any(_bounds(part, axis) for part in And.make_args(one)) for one in condition.args)
+    return isinstance(condition, Relational) and axis in free_axes(condition)
 
 
 def skips_ahead(form: FusedForm) -> bool:
-    """Tell if the domain bounds the loop from below (a window, say), or by what is not linear in its axis."""
-    axis = form.cascade.axis
-    conditions = [one for one in And.make_args(form.cascade.domain) if isinstance(one, Relational) and one.has(axis)]
-    return any(
+    """Tell if the domain bounds the loop from below (a window, say), in two ranges, or by what is not linear."""
+    axis, conjuncts = form.cascade.axis, And.make_args(form.cascade.domain)
+    conditions = [one for one in conjuncts if isinstance(one, Relational) and one.has(axis)]
+    return any(isinstance(one, Or) and _bounds(one, axis) for one in conjuncts) or any(
         isinstance(each, Eq) or not (each.gts - each.lts).expand().coeff(axis).is_negative
         for each in conditions
         if not isinstance(each, Ne)  # which leaves out elements here and there

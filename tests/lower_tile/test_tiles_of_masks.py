@@ -1,0 +1,91 @@
+"""Blocks read the tiles that a mask leaves, and no others: windows of the call, and two ranges."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import example, given, settings
+from hypothesis import strategies as st
+from sympy import oo
+
+import redalg as ra
+from redalg.lower_tile.check import interpret as interpreter
+from redalg.lower_tile.ir.program import Region
+from redalg.lower_tile.place.extent import RANGES
+from redalg.strategies.levels import Grid, Loop, Parts, ScalarCores
+from redalg.strategies.schedule import Schedule
+
+b, q, k, d, e = ra.axes("b q k d e")
+Q, K, V = ra.tensors("Q[b,q,d] K[b,k,d] V[b,k,e]")
+LENGTH = ra.tensor("length[b]")
+WINDOW, SINK = ra.scalars("window sink")
+BLOCK = 16
+SPARE = 3
+"""Tiles that a range may have beside those with live elements: an end that is rounded, and rows that have none."""
+MASKS: dict[str, tuple[Any, Any]] = {
+    "window of the call": ((k <= q) & (k > q - WINDOW), lambda q, k, given: (k <= q) & (k > q - given["window"])),
+    "about the row": ((k < q + WINDOW) & (k >= q - 2 * SINK),
+                      lambda q, k, given: (k < q + given["window"]) & (k >= q - 2 * given["sink"])),
+    "window and first": ((k <= q) & ((k > q - WINDOW) | (k < 4)),
+                         lambda q, k, given: (k <= q) & ((k > q - given["window"]) | (k < 4))),
+    "window and first of the call": ((k <= q) & ((k >= q - 40) | (k < SINK)),
+                                     lambda q, k, given: (k <= q) & ((k >= q - 40) | (k < given["sink"]))),
+    "causal after a prefix": ((k <= q) | (k < LENGTH), lambda q, k, given: (k <= q) | (k < given["length"])),
+    "two windows": (((k <= q) & (k > q - 20)) | ((k >= q + 50) & (k < q + 60)),
+                    lambda q, k, _: ((k <= q) & (k > q - 20)) | ((k >= q + 50) & (k < q + 60))),
+}  # fmt: skip
+FORMS = {
+    name: ra.fuse(ra.sum(ra.softmax(ra.where(mask, ra.sum(Q * K, d), -oo), k) * V, k), axes="b q e")
+    for name, (mask, _) in MASKS.items()
+}
+
+
+def read_tiles(name: str, data: dict[str, Any], parts: int) -> tuple[np.ndarray, dict[int, list[int]]]:
+    """The output, and the tiles of V that each block of rows reads, in their order."""
+    form, size = FORMS[name], data["V"].shape[1]
+    sizes = {"b": 1, "q": size, "k": size, "d": 8, "e": 8}
+    share = [Parts("k", parts)] if parts > 1 else []
+    plan = Schedule(Grid("b"), Grid("q", BLOCK), Grid("e", BLOCK), *share, Loop("k", BLOCK), ScalarCores(1))
+    lowered = form.lower("c", sizes=sizes, dtypes="float32", plan=plan)
+    tiles = defaultdict[int, list[int]](list)
+    read = interpreter._Block._read
+
+    def recorded(block: Any, region: Region) -> Any:
+        if region.name == "V":
+            rows = next(at for variable, at in block.variables.items() if str(variable) == "q_block")
+            tiles[int(rows)].append([first for first, _, _ in block._spans(region)][1] // BLOCK)
+        return read(block, region)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(interpreter._Block, "_read", recorded)
+        return interpreter.interpret(lowered.program, data)["out"], tiles
+
+
+@pytest.mark.parametrize("name", MASKS)
+@settings(max_examples=6)
+@given(size=st.integers(1, 100), window=st.floats(-20, 200) | st.just(np.inf), sink=st.floats(-3, 90),
+       length=st.integers(0, 160), parts=st.sampled_from([1, 3]))  # fmt: skip
+@example(size=100, window=30.0, sink=4.0, length=70, parts=1)
+@example(size=100, window=float("nan"), sink=float("-inf"), length=0, parts=3)
+def test_the_tiles_that_a_block_reads(
+    name: str, size: int, window: float, sink: float, length: int, parts: int
+) -> None:
+    rng, mask = np.random.default_rng(size), MASKS[name][1]
+    given = {"window": np.float32(window), "sink": np.float32(sink), "length": np.array([length], np.int32)}
+    data = {name: rng.standard_normal((1, size, 8)).astype(np.float32) for name in "QKV"}
+    own = {one.name for one in (*FORMS[name].cascade.scalars(), *FORMS[name].cascade.elements())}
+    data |= {key: one for key, one in given.items() if key in own}
+    found, tiles = read_tiles(name, data, parts)
+    wanted = FORMS[name].reference(**{key: one.astype(np.float64) if one.dtype == np.float32 else one
+                                      for key, one in data.items()})  # fmt: skip
+    np.testing.assert_allclose(found, wanted, rtol=1e-4, atol=1e-5)
+    live = mask(np.arange(size)[:, None], np.arange(size)[None, :], {**given, "length": length})
+    for rows in range(-(-size // BLOCK)):
+        needed = set(np.flatnonzero(live[rows * BLOCK : (rows + 1) * BLOCK].any(axis=0)) // BLOCK)
+        once = sorted(set(tiles[rows]))
+        assert tiles[rows] == once
+        assert needed <= set(once)
+        assert len(once) <= len(needed) + SPARE * RANGES
