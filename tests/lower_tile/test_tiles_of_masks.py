@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import operator
 from collections import defaultdict
+from itertools import product
 from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sympy import oo
+from sympy import Integer, Not, oo
 
 import redalg as ra
 from redalg.lower_tile.check import interpret as interpreter
 from redalg.lower_tile.ir.program import Region
+from redalg.lower_tile.ir.scalars import Places
+from redalg.lower_tile.place.expressions import among_places
 from redalg.lower_tile.place.extent import RANGES
 from redalg.strategies.levels import Grid, Loop, Parts, ScalarCores
 from redalg.strategies.schedule import Schedule
@@ -37,6 +41,7 @@ MASKS: dict[str, tuple[Any, Any]] = {
     "two windows": (((k <= q) & (k > q - 20)) | ((k >= q + 50) & (k < q + 60)),
                     lambda q, k, _: ((k <= q) & (k > q - 20)) | ((k >= q + 50) & (k < q + 60))),
 }  # fmt: skip
+RELATIONS = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 FORMS = {
     name: ra.fuse(ra.sum(ra.softmax(ra.where(mask, ra.sum(Q * K, d), -oo), k) * V, k), axes="b q e")
     for name, (mask, _) in MASKS.items()
@@ -89,3 +94,25 @@ def test_the_tiles_that_a_block_reads(
         assert tiles[rows] == once
         assert needed <= set(once)
         assert len(once) <= len(needed) + SPARE * RANGES
+
+
+@pytest.mark.parametrize(
+    "relation", [k <= WINDOW, k < WINDOW, k > q - WINDOW, q - k >= WINDOW, k < q + WINDOW], ids=str
+)
+@pytest.mark.parametrize("window", [-2.5, -1.0, 0.0, 2.0, 2.5, 2.0**40, np.inf, -np.inf, np.nan])
+def test_a_relation_of_places_and_a_scalar_is_one_of_integers(relation: Any, window: float) -> None:
+    exact = among_places(relation)
+    assert exact is not None
+    for row, place in product(range(4), range(6)):
+        difference = float((relation.lhs - relation.rhs).subs({q: row, k: place, WINDOW: 0}))
+        sign = float((relation.lhs - relation.rhs).coeff(WINDOW))
+        wanted = RELATIONS[relation.rel_op](difference, -sign * window)
+        found = []
+        for part in exact.args:
+            if isinstance(part, Not):
+                found.append(not np.isnan(window))
+                continue
+            [node] = part.atoms(Places)
+            rounded = int(interpreter.places(np.float64(float(node.args[0].coeff(WINDOW)) * window)))
+            found.append(bool(part.xreplace({node: Integer(rounded), q: Integer(row), k: Integer(place)})))
+        assert all(found) == wanted

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Abs, Eq, Expr, Lt, Mul, Or, Pow, S
+from sympy import Abs, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Mul, Not, Or, Pow, S
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Cast, Value, Where
+from redalg.expression import Axis, Cast, Extent, Scalar, Value, Where
 from redalg.expression import Let as Named
 from redalg.incremental.combine.sources import SECOND
-from redalg.lower_tile.ir.scalars import Is, IsFinite, Load, ScaledExp
+from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Load, Places, ScaledExp
 
 
 def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
@@ -111,3 +112,29 @@ def buffer_of(read: Expr) -> str:
     if not isinstance(read, Load):
         raise AssertionError(f"{read} is not a plain read of a buffer")
     return read.name
+
+
+def among_places(relation: Ge | Gt | Le | Lt) -> Boolean | None:
+    """The relation of integers that equals one of places and a scalar w; None if a relation is of other things.
+
+    k ≤ w → k ≤ ⌊w⌋, k < w → k < −⌊−w⌋, if w is a number. So a kernel compares integers, and rounds w once.
+    """
+    scalars = relation.atoms(Scalar)
+    if len(scalars) != 1:
+        return None
+    [scalar] = scalars
+    difference = (relation.lhs - relation.rhs).expand()
+    factor = difference.coeff(scalar)
+    places = difference - factor * scalar
+    if factor not in (1, -1) or not _are_places(places):
+        return None
+    w = -factor * scalar
+    end = -Places(-w) if isinstance(relation, Lt | Ge) else Places(w)
+    return And(Not(IsNaN(scalar)), relation.func(places, end))
+
+
+def _are_places(expr: Expr) -> bool:
+    """Tell if an expression is a sum of places and whole numbers."""
+    if expr.is_Add or expr.is_Mul:
+        return all(map(_are_places, expr.args))
+    return isinstance(expr, Axis | Extent | Integer)

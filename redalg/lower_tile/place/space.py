@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, final
 
 from sympy import Add, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Max, Min, Mod, Mul, Ne, Not, Or, S, exp, floor, sympify
+from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
@@ -15,7 +16,7 @@ from redalg.expression.infinite import infinite_terms
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Region, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load
-from redalg.lower_tile.place.expressions import divides
+from redalg.lower_tile.place.expressions import among_places, divides
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.varying import tiles_of
 
@@ -100,11 +101,8 @@ class Space:
         if isinstance(node, RunningCast):
             g, h = self.read(node.args[0]), usable_scale(self.read(node.args[1]))
             return Cast(g * h, node.dtype) / h
-        if isinstance(node, Eq) and type(node.lhs).__name__ == "IsNaN":  # 1 or 0 where monoids are written
-            met = IsNaN(self.read(node.lhs.args[0]))
-            return met if node.rhs == 1 else Not(met)
-        if isinstance(node, Eq | Ne) and type(node.lhs).__name__ == "Infinite":
-            return self._infinite(node)
+        if isinstance(node, Relational) and (met := self._relation(node)) is not None:
+            return met
         if not node.args:
             return node
         if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
@@ -124,6 +122,16 @@ class Space:
             branch_reads = [read if branch is S.One else S.Zero for branch in branches]
             read = Where(self.read(condition), *branch_reads)
         return read
+
+    def _relation(self, node: Relational) -> Boolean | None:
+        """The read of a relation that kernels write in their own way; None of any other."""
+        if isinstance(node, Eq) and type(node.lhs).__name__ == "IsNaN":  # 1 or 0 where monoids are written
+            met = IsNaN(self.read(node.lhs.args[0]))
+            return met if node.rhs == 1 else Not(met)
+        if isinstance(node, Eq | Ne):
+            return self._infinite(node) if type(node.lhs).__name__ == "Infinite" else None
+        exact = among_places(node)
+        return None if exact is None else self.read(exact)
 
     def _infinite(self, node: Eq | Ne) -> Boolean:
         """The read of a test of which infinity an expression is: 1, −1, or 0 of any other number."""

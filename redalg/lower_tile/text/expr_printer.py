@@ -139,7 +139,8 @@ class Printer:
         """The text of an integer made of a rank, or of a scalar."""
         if isinstance(node, RankedIndex):
             return f"ranked_index({self.integer(node.args[0])})"
-        return f'T.cast(T.max(T.min(T.floor({self.number(node.args[0])}), {2**30}.0), -{2**30}.0), "int32")'
+        exact = Printer(self.dtypes, "float64").number(node.args[0])
+        return f'T.cast(T.max(T.min(T.floor({exact}), {2**30}.0), -{2**30}.0), "int32")'
 
     def factor(self, node: Basic) -> str:
         """The text of an index expression as a factor: in parentheses unless it is one name or number."""
@@ -180,7 +181,7 @@ class Printer:
         """Tell if an expression is computed on integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
-        if isinstance(node, Symbol | Integer | Ranked | RankedIndex | Ordered):
+        if isinstance(node, Symbol | Integer | Places | Ranked | RankedIndex | Ordered):
             return True
         if isinstance(node, Where):
             return all(self.is_integer(one) for one in node.args[1:])
