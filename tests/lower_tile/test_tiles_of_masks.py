@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
-from sympy import Integer, Not, oo
+from sympy import Eq, Integer, Not, floor, oo
 
 import redalg as ra
 from redalg.lower_tile.check import interpret as interpreter
@@ -48,19 +48,38 @@ FORMS = {
 }
 
 
+SEGMENT, BLOCKS = ra.Tensor("segment"), ra.Tensor("blocks")
+KEPT = ra.tensor("kept[b,k]")
+BY_DATA: dict[str, tuple[Any, Any]] = {
+    "documents": (Eq(SEGMENT[b, q], SEGMENT[b, k]),
+                  lambda q, k, given: given["segment"][0, q] == given["segment"][0, k]),
+    "documents, causal": ((k <= q) & Eq(SEGMENT[b, q], SEGMENT[b, k]),
+                          lambda q, k, given: (k <= q) & (given["segment"][0, q] == given["segment"][0, k])),
+    "padding": (KEPT > 0, lambda q, k, given: (given["kept"][0, k] > 0) & (q >= 0)),
+    "blocks": (BLOCKS[b, floor(q / 16), floor(k / 32)] > 0,
+               lambda q, k, given: given["blocks"][0, q // 16, k // 32] > 0),
+}  # fmt: skip
+FORMS |= {
+    name: ra.fuse(ra.sum(ra.softmax(ra.where(mask, ra.sum(Q * K, d), -oo), k) * V, k), axes="b q e")
+    for name, (mask, _) in BY_DATA.items()
+}
+
+
 def read_tiles(name: str, data: dict[str, Any], parts: int) -> tuple[np.ndarray, dict[int, list[int]]]:
     """The output, and the tiles of V that each block of rows reads, in their order."""
     form, size = FORMS[name], data["V"].shape[1]
     sizes = {"b": 1, "q": size, "k": size, "d": 8, "e": 8}
     share = [Parts("k", parts)] if parts > 1 else []
     plan = Schedule(Grid("b"), Grid("q", BLOCK), Grid("e", BLOCK), *share, Loop("k", BLOCK), ScalarCores(1))
-    lowered = form.lower("c", sizes=sizes, dtypes="float32", plan=plan)
+    dtypes = {one: str(array.dtype) for one, array in data.items() if np.ndim(array)}
+    shapes = {one: data[one].shape for one in ("segment", "blocks") if one in data}
+    lowered = form.lower("c", sizes=sizes, dtypes=dtypes, shapes=shapes, plan=plan)
     tiles = defaultdict[int, list[int]](list)
     read = interpreter._Block._read
 
     def recorded(block: Any, region: Region) -> Any:
         if region.name == "V":
-            rows = next(at for variable, at in block.variables.items() if str(variable) == "q_block")
+            rows = next(at for variable, at in block.variables.items() if str(variable).startswith("q_block"))
             tiles[int(rows)].append([first for first, _, _ in block._spans(region)][1] // BLOCK)
         return read(block, region)
 
@@ -94,6 +113,30 @@ def test_the_tiles_that_a_block_reads(
         assert tiles[rows] == once
         assert needed <= set(once)
         assert len(once) <= len(needed) + SPARE * RANGES
+
+
+@pytest.mark.parametrize("name", BY_DATA)
+@settings(max_examples=6)
+@given(size=st.integers(1, 100), seed=st.integers(0, 9), ordered=st.booleans(), share=st.sampled_from([0, 0.1, 1]))
+def test_the_tiles_that_data_leaves(name: str, size: int, seed: int, ordered: bool, share: float) -> None:
+    """Exactly those with a live element, also where ids are not sorted, and where a block has none."""
+    rng = np.random.default_rng(seed)
+    segment = rng.integers(0, 4 + size // 8, (1, size)).astype(np.int32)
+    given = {
+        "segment": np.sort(segment) if ordered else segment,
+        "kept": (rng.uniform(size=(1, size)) < share).astype(np.int32),
+        "blocks": (rng.uniform(size=(1, -(-size // 16), -(-size // 32))) < share).astype(np.int32),
+    }
+    own = {one.name for one in FORMS[name].cascade.elements()}
+    data = {key: one for key, one in given.items() if key in own}
+    data |= {key: rng.standard_normal((1, size, 8)).astype(np.float32) for key in "QKV"}
+    found, tiles = read_tiles(name, data, 1)
+    exact = {key: one.astype(np.float64) if key in "QKV" else one for key, one in data.items()}
+    np.testing.assert_allclose(found, FORMS[name].reference(**exact), rtol=1e-4, atol=1e-5)
+    live = BY_DATA[name][1](np.arange(size)[:, None], np.arange(size)[None, :], given)
+    for rows in range(-(-size // BLOCK)):
+        needed = np.flatnonzero(live[rows * BLOCK : (rows + 1) * BLOCK].any(axis=0)) // BLOCK
+        assert tiles[rows] == sorted(set(needed))
 
 
 @pytest.mark.parametrize(

@@ -24,7 +24,8 @@ SIZES = {"b": 4, "h": 16, "i": 4096, "j": 4096, "d": 64, "e": 64}
         ((j <= i) & (j > i - 512), 128),
         (Abs(i - j) < 300, 128),
         (Eq(Mod(j, 2), 0), 128),
-        (Or(j < 4, j > i - 512), 256),  # a loop from the first element on
+        (Or(j < 4, j > i - 512), 128),  # two ranges
+        ((j <= i) & (j > i - ra.scalars("window")), 128),
     ],
     ids=str,
 )

@@ -305,12 +305,10 @@ class _Block:
             ceiling: np.ceil,
             sign: np.sign,
         }
-        if isinstance(node, floor) and all(one.is_integer for one in node.args[0].as_numer_denom()):
-            above, below = (self.value(one) for one in node.args[0].as_numer_denom())
-            return above // below
-        if isinstance(node, ceiling) and all(one.is_integer for one in node.args[0].as_numer_denom()):
-            above, below = (self.value(one) for one in node.args[0].as_numer_denom())
-            return -(-above // below)
+        if isinstance(node, floor | ceiling):
+            above, below = (np.asarray(self.value(one)) for one in node.args[0].as_numer_denom())
+            if all(np.issubdtype(one.dtype, np.integer) for one in (above, below)):
+                return above // below if isinstance(node, floor) else -(-above // below)
         if isinstance(node, Mod):
             return args[0] % args[1]
         if type(node) in simple:

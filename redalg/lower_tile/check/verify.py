@@ -148,7 +148,7 @@ def _reduce(reduction: ReduceTile, names: _Names) -> str | None:
     if reduction.source not in names.buffers or reduction.target not in names.buffers:
         return "an operand is no buffer"
     source, target = names.buffers[reduction.source].shape, names.buffers[reduction.target].shape
-    rest = source[: reduction.dim] + source[reduction.dim + 1 :]
+    rest = source[: reduction.dim] + source[reduction.dim + 1 :] or (1,)
     return None if rest == target else f"reduces dimension {reduction.dim} of {source} into {target}"
 
 

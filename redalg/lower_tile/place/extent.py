@@ -47,11 +47,21 @@ def needed_tiles(domain: Boolean, space: Space) -> tuple[Tiles, ...]:
     """The ranges of tiles that a block needs, one or two; none if the domain rules out no tile beforehand."""
     conjuncts = And.make_args(domain)
     common = Limits.of(conjuncts, space)
-    for choice in (one for one in conjuncts if isinstance(one, Or)) if space.plan.level != "thread" else ():
-        branches = [Limits.of(And.make_args(branch), space) for branch in choice.args]
-        if len(branches) == RANGES and all(branches):
+    for conjunct in conjuncts if space.plan.level != "thread" else ():
+        if branches := ranges_of(conjunct, space):
             return tuple((common + branch).tiles(space) for branch in branches)
     return (common.tiles(space),) if common else ()
+
+
+def is_limit(conjunct: Boolean, space: Space) -> bool:
+    """Tell if a conjunct of the domain gives limits that are known beforehand."""
+    return bool(Limits.of([conjunct], space) or ranges_of(conjunct, space))
+
+
+def ranges_of(conjunct: Boolean, space: Space) -> list[Limits]:
+    """The limits of the branches of a choice, if it has as many as a block has ranges and each has limits."""
+    branches = [Limits.of(And.make_args(one), space) for one in conjunct.args] if isinstance(conjunct, Or) else []
+    return branches if len(branches) == RANGES and all(branches) else []
 
 
 @final

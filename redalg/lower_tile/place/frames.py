@@ -57,19 +57,34 @@ class Span:
 
 @final
 @dataclass(frozen=True)
+class Listing:
+    """A workspace that lists live tiles: at 0 of its last dimension how many, then these. Its other dimensions are
+    those of the grid along some axes."""
+
+    name: str
+    axes: tuple[Axis, ...]
+
+
+@final
+@dataclass(frozen=True)
 class Frame:
-    """The grid of a kernel (variables named after the axes), the place of a block, and the tiles that it streams."""
+    """The grid of a kernel (variables named after the axes), the place of a block, and the tiles that it streams.
+
+    `variables` are those of the grid by axis.
+    """
 
     grid: tuple[tuple[Symbol, Any], ...]
     space: Space
     span: Span
+    variables: Mapping[Axis, Symbol]
 
 
-def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
+def frame(job: Job, names: Names, *, segmented: bool, listing: Listing | None = None) -> Frame:
     """The grid (rows first, then columns if a block does not hold them all), and the place of a block in it."""
     plan, sizes = job.plan, job.problem.sizes
     binding, grid = plan.binding, list[tuple[Symbol, Any]]()
     at: dict[Axis, Expr] = {}
+    variables: dict[Axis, Symbol] = {}
     start: dict[Axis, tuple[Expr, int]] = {}
     cut_rows = not (plan.is_serial and binding.contracted)  # else only if a block does not hold them all
     rows, columns = (binding.row, plan.block_row, I, cut_rows), (binding.column, plan.block_column, E_, False)
@@ -80,20 +95,23 @@ def frame(job: Job, names: Names, *, segmented: bool) -> Frame:
         if cut or length < sizes[axis.name]:
             block = index(names.fresh(f"{axis.name}_block"))
             grid.append((block, tiles_of(sizes[axis.name], length)))
-            begin = block * length
+            begin, variables[axis] = block * length, block
         at[axis], start[axis] = begin + place, (begin, length)
     if segmented:
         grid.append((SEGMENT, plan.segments))
     for axis in reversed(binding.grid):
-        at[axis] = index(names.fresh(axis.name))
-        grid.append((at[axis], sizes[axis.name]))
+        at[axis] = variables[axis] = index(names.fresh(axis.name))
+        grid.append((variables[axis], sizes[axis.name]))
     packed, known = unpack_rows(binding, at)
     at |= {axis: PLACE if sizes[axis.name] > 1 else S.Zero for axis in job.form.places}
     space = Space(plan, job.problem, at, start, packed=packed, known=known, places=job.form.places)
-    spanned = span(job, space, names, segmented=segmented)
+    if listing is None:
+        spanned = span(job, space, names, segmented=segmented)
+    else:
+        spanned = span_of_list(listing, variables, names)
     blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
     first = SEGMENT * space.tiles if segmented and not spanned.moving else S.Zero
-    return Frame(blocks, space.at_tile(spanned.tile, first), spanned)
+    return Frame(blocks, space.at_tile(spanned.tile, first), spanned, variables)
 
 
 def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
@@ -130,6 +148,13 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
         begin = first + SEGMENT * share  # both read it: `workarounds.known` says why
         first, stop = bind("first_of_part", Min(stop, begin)), bind("stop_of_part", Min(stop, begin + share))
     return Span(first, stop, tuple(bound), tile=tile)
+
+
+def span_of_list(listing: Listing, variables: Mapping[Axis, Symbol], names: Names) -> Span:
+    """The loop over the tiles of a list."""
+    at = tuple(variables[axis] for axis in listing.axes)
+    number = Bind(names.fresh("tiles"), Load(listing.name, *at, S.Zero), "int32")
+    return Span(S.Zero, Load(number.name), (number,), tile=Load(listing.name, *at, 1 + TILE))
 
 
 def _joined(one: tuple[Expr, Expr], other: Tiles, bind: Callable[[str, Expr], Expr]) -> tuple[Expr, Expr, Expr]:

@@ -17,6 +17,7 @@ from redalg.lower_tile.place.carried import Carried, carries
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
+from redalg.lower_tile.place.listed import list_tiles, lists_tiles
 from redalg.lower_tile.place.serial import stream_serially
 from redalg.lower_tile.place.sets import with_sets, without_fills
 from redalg.lower_tile.place.slots import Slots, allocate
@@ -30,7 +31,11 @@ AGAIN = index("again")
 def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     """One block streams a tile of rows from end to end (`also`: names that other kernels bear)."""
     names = Names((*taken_names(job), *also))
-    place = frame(job, names, segmented=False)
+    ahead, lists, listing = list[Kernel](), list[Parameter](), None
+    if lists_tiles(job):
+        kernel, workspace, listing = list_tiles(job, names)
+        ahead, lists = [kernel], [workspace]
+    place = frame(job, names, segmented=False, listing=listing)
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, body, seen = stream_loop(job, place, assembly)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
@@ -39,7 +44,7 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
         space = seen if job.plan.level == "row" else place.space.at_tile(AGAIN)
         body += Carried(job.form, assembly, space.with_values(epilogue.space.values), job.sums).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
-    return (in_turn(kernel_of(place, assembly, body, title), job.plan),), ()
+    return (*ahead, in_turn(kernel_of(place, assembly, body, title), job.plan)), tuple(lists)
 
 
 def kernel_of(place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
