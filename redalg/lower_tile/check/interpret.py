@@ -40,6 +40,7 @@ from redalg.lower_tile.ir.program import (
     sizes_in,
 )
 from redalg.lower_tile.ir.scalars import (
+    FAR,
     Fma,
     Is,
     IsFinite,
@@ -392,9 +393,10 @@ def rate(c: Any, k: Any, power: Any) -> Any:
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
 
 
-def places(x: Any) -> Any:
-    """⌊x⌋, the nearest integer within 2^30 of 0; 0 for NaN."""
-    return np.nan_to_num(np.clip(np.floor(x), -(1 << 30), 1 << 30)).astype(np.int32)
+def places(x: Any, n: Any) -> Any:
+    """⌊x⌋, the nearest integer within 2^30 of 0; n for NaN."""
+    near = np.clip(np.floor(x), -FAR, FAR)
+    return np.where(np.isnan(near), n, near).astype(np.int32)
 
 
 OWN: dict[type, Any] = {

@@ -9,7 +9,7 @@ Kept(e), Wide(e)                 a difference or quotient as one number; an expr
 IsFinite(e), IsNaN(e), Is(e, c)  conditions; the last is e = c
 Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
 RankedValue(r), RankedIndex(r)   the two of it
-Places(x)                        ⌊x⌋ as an integer, at most 2^30 from 0
+Places(x, n)                     ⌊x⌋ as an integer, at most 2^30 from 0; n for NaN
 Ordered(x), OrderedValue(o)      an integer that orders as x of 64 bits does; and x of it
 """
 
@@ -23,6 +23,8 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 LOG2_E = 1.4426950408889634
+FAR = 1 << 30
+"""A place beyond those of any axis."""
 
 
 @final
@@ -166,7 +168,7 @@ class RankedValue(Expr):
 
 @final
 class Places(Expr):
-    """Places(x): ⌊x⌋ as a 32-bit integer, the nearest within 2^30 of 0; any such integer for NaN."""
+    """Places(x, n): ⌊x⌋ as a 32-bit integer, the nearest within 2^30 of 0; n for NaN."""
 
     is_integer = True
     is_commutative = True

@@ -1,6 +1,7 @@
-"""Read an element that is the same for a whole block once, before everything else.
+"""Read an element that is the same for a whole block once, before everything else; round a scalar once.
 
 x[g, …] of a parameter, g grid variables and numbers   →   a bound number      exact: no block of the kernel writes x
+⌊w⌋ of a scalar of the call                            →   a bound integer
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from redalg.lower_tile.ir.program import (
     stored_names,
     variables_of,
 )
-from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.ir.scalars import Load, Places
 
 
 @final
@@ -47,6 +48,8 @@ class _Hoist:
         """The expression with a bound number for every read of an input that no loop moves."""
         if not node.has(Load):
             return node
+        if isinstance(node, Places) and not any(one.indices for one in node.atoms(Load)):
+            return self.bind(node, "int32", "places")
         if not isinstance(node, Load):
             args = [self.read(one) for one in node.args]
             same = all(a is b for a, b in zip(args, node.args, strict=True))

@@ -9,14 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Abs, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Mul, Not, Or, Pow, S
+from sympy import Abs, Eq, Expr, Ge, Gt, Integer, Le, Lt, Mul, Or, Pow, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Extent, Scalar, Value, Where
 from redalg.expression import Let as Named
 from redalg.incremental.combine.sources import SECOND
-from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Load, Places, ScaledExp
+from redalg.lower_tile.ir.scalars import FAR, Is, IsFinite, Load, Places, ScaledExp
 
 
 def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
@@ -117,7 +117,7 @@ def buffer_of(read: Expr) -> str:
 def among_places(relation: Ge | Gt | Le | Lt) -> Boolean | None:
     """The relation of integers that equals one of places and a scalar w; None if a relation is of other things.
 
-    k ≤ w → k ≤ ⌊w⌋, k < w → k < −⌊−w⌋, if w is a number. So a kernel compares integers, and rounds w once.
+    k ≤ w → k ≤ ⌊w⌋, k < w → k < −⌊−w⌋. So a kernel compares integers, and rounds w once. For NaN it is false.
     """
     scalars = relation.atoms(Scalar)
     if len(scalars) != 1:
@@ -129,8 +129,9 @@ def among_places(relation: Ge | Gt | Le | Lt) -> Boolean | None:
     if factor not in (1, -1) or not _are_places(places):
         return None
     w = -factor * scalar
-    end = -Places(-w) if isinstance(relation, Lt | Ge) else Places(w)
-    return And(Not(IsNaN(scalar)), relation.func(places, end))
+    beyond = Integer(-FAR if isinstance(relation, Le | Lt) else FAR)
+    end = -Places(-w, -beyond) if isinstance(relation, Lt | Ge) else Places(w, beyond)
+    return relation.func(places, end)
 
 
 def _are_places(expr: Expr) -> bool:

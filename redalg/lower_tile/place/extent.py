@@ -129,7 +129,7 @@ def _with_places(limit: Expr, *, upwards: bool) -> Expr:
         factor = limit.coeff(scalar)
         if not factor.is_Integer or (limit - factor * scalar).has(scalar):
             return limit
-        places[scalar] = Places(scalar) + 1 if (factor > 0) == upwards else Places(scalar)
+        places[scalar] = Places(scalar, S.Zero) + 1 if (factor > 0) == upwards else Places(scalar, S.Zero)
     return limit.xreplace(places)
 
 

@@ -1,7 +1,8 @@
 """Lists of live tiles: where data says which elements count, a kernel ahead finds the tiles that hold some.
 
-    for tiles t of a block of rows:   list[n] <- t;  n <- n + [some element of the block in tile t is live]
-    for j < n:                        the loop over tile list[j]
+    mark[t] <- [some element of a block of rows in tile t is live]     by a block for every tile
+    list[n] <- t;  n <- n + mark[t]                                    tile after tile
+    for j < n:                                                         the loop over tile list[j]
 
 A mask by data has no limits that are known beforehand (documents, blocks, padding). The list is exact: it holds the
 tiles with a live element, in their order. It is found once for all columns and for every axis that the mask lacks
@@ -13,20 +14,35 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from sympy import And, Expr, S, floor
+from sympy import And, Expr, S, floor, sympify
 
-from redalg.expression import Element, Where
+from redalg.expression import Axis, Element, Where
 from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Fill, Kernel, Loop, Parallel, Parameter, ReduceTile, Statement, Store
+from redalg.lower_tile.ir.program import (
+    Buffer,
+    Fill,
+    Kernel,
+    Loop,
+    Parallel,
+    Parameter,
+    ReduceTile,
+    Statement,
+    Store,
+    expressions,
+    index,
+)
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.extent import is_limit
 from redalg.lower_tile.place.frames import TILE, Job, Listing, frame, taken_names
+from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import PLACE, I, J
 
 SHARED = 4
 """Blocks that read one list, from which on it may read as much for a tile as a product has scores."""
+UNROLLED = 8
+"""Marks that are read at a time."""
 
 
 def lists_tiles(job: Job) -> bool:
@@ -55,36 +71,53 @@ def _is_small(element: Element, job: Job) -> bool:
     return of_blocks or not {row, streamed} <= free_axes(element)
 
 
-def list_tiles(job: Job, names: Names) -> tuple[Kernel, Parameter, Listing]:
-    """The kernel that lists live tiles, the list, and how a block finds its own."""
+def list_tiles(job: Job, names: Names) -> tuple[list[Kernel], list[Parameter], Listing]:
+    """The kernels that mark the live tiles and list them, their workspaces, and how a block finds its list."""
     place, assembly = frame(job, names, segmented=False), Assembly(job.plan, names, "int32")
-    space = place.space
-    counts = And(space.live(job.form.cascade.domain), space.rows_inside())
+    tile, before, body = index(names.fresh("tile")), list[Statement](), list[Statement]()
+    domain = job.form.cascade.domain
+    space = Operands(assembly, before).stage_lines(place.space.at_tile(tile), domain, body)
+    counts = And(space.live(domain), space.rows_inside())
     live = assembly.new("live", I, J, note="1 where an element counts")
     rows = assembly.new("live_rows", I)
-    found, number = (Load(assembly.buffer(name, "fragment", (1,)), PLACE) for name in ("found", "number"))
-    used = counts.free_symbols | {symbol for one in place.span.bound for symbol in one.value.free_symbols}
+    found = Load(assembly.buffer("found", "fragment", (1,)), PLACE)
+    read = [counts, *(node for statement in (*before, *body) for node in expressions(statement))]
+    used = {symbol for node in read for symbol in node.free_symbols}
     axes = tuple(axis for axis, variable in place.variables.items() if variable in used)
-    at = tuple(place.variables[axis] for axis in axes)
-    name = names.fresh("live_tiles")
-    step: tuple[Statement, ...] = (
+    grid = tuple(one for one in place.grid if one[0] in {place.variables[axis] for axis in axes})
+    marks = names.fresh("marks")
+    body += [
         assembly.stores((live, Where(counts, S.One, S.Zero))),
         ReduceTile("max", live.name, rows.name, clear=True),
         ReduceTile("max", rows.name, found.name, clear=True, dim=0),
-        _once(name, (*at, 1 + number), TILE),
-        _once(number.name, (PLACE,), number + found),
+        _once(marks, (*(place.variables[axis] for axis in axes), tile), found),
+    ]
+    streamed, tiles = space.plan.binding.streamed, space.tiles
+    mark = Kernel(((tile, tiles), *grid), tuple(assembly.buffers.values()), (*before, *body),
+                  f"mark the tiles of {streamed}")  # fmt: skip
+    shape = tuple(dict(grid)[place.variables[axis]] for axis in axes)
+    workspaces = [Parameter(marks, (*shape, tiles), "int32", "workspace", marks)]
+    kernel, listing = _list_marked(marks, axes, shape, tiles, names)
+    workspaces.append(Parameter(listing.name, (*shape, tiles + 1), "int32", "workspace", listing.name))
+    return [mark, kernel], workspaces, listing
+
+
+def _list_marked(
+    marks: str, axes: tuple[Axis, ...], shape: tuple[Any, ...], tiles: Any, names: Names
+) -> tuple[Kernel, Listing]:
+    """The kernel that lists the tiles that are marked."""
+    at = tuple(index(names.fresh(f"{axis}_row")) for axis in axes)
+    number, name = Buffer(names.fresh("number"), "fragment", (1,), "int32"), names.fresh("live_tiles")
+    sofar = Load(number.name, PLACE)
+    step = (
+        _once(name, (*at, 1 + sofar), TILE),
+        _once(number.name, (PLACE,), sofar + Load(marks, *at, TILE)),
     )
-    loop = Loop(TILE, place.span.stop, 0, step, pipelined=False, start=place.span.start)
-    body: tuple[Statement, ...] = (
-        *place.span.bound,
-        Fill(number.name, S.Zero),
-        loop,
-        _once(name, (*at, S.Zero), number),
-    )
-    grid = tuple(one for one in place.grid if one[0] in at) or place.grid[:1]
-    shape = (*(dict(place.grid)[variable] for variable in at), space.tiles + 1)
-    kernel = Kernel(grid, tuple(assembly.buffers.values()), body, f"list the tiles of {space.plan.binding.streamed}")
-    return kernel, Parameter(name, shape, "int32", "workspace", name), Listing(name, axes)
+    unrolled = UNROLLED if isinstance(tiles, int) else 1
+    loop = Loop(TILE, sympify(tiles), 0, step, pipelined=False, unrolled=unrolled)
+    body = (Fill(number.name, S.Zero), loop, _once(name, (*at, S.Zero), sofar))
+    grid = tuple(zip(at, shape, strict=True)) or ((index(names.fresh("list_row")), 1),)
+    return Kernel(grid, (number,), body, "list the tiles that are marked"), Listing(name, axes)
 
 
 def _once(target: str, indices: tuple[Any, ...], expr: Expr) -> Parallel:

@@ -51,6 +51,15 @@ class Operands:
                 tiles[element] = (self.load(space, element, body), part[1])
         return space.with_staged(tiles)
 
+    def stage_lines(self, space: Space, domain: Boolean, body: list[Statement]) -> Space:
+        """The space with a tile for every element of a mask along one axis: its row or column is read many times."""
+        tiles = {}
+        for element in sorted(elements_of(domain), key=str):
+            part = space.region(element)
+            if part is not None and len(part[1]) == 1 and element not in space.staged:
+                tiles[element] = (self.load(space, element, body), part[1])
+        return space.with_staged(tiles)
+
     def load(self, space: Space, element: Element, body: list[Statement]) -> str:
         """A tile of an input in shared memory, loaded once: before the loop if it does not move with the loop."""
         part = space.region(element)

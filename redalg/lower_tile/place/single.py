@@ -33,8 +33,7 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
     names = Names((*taken_names(job), *also))
     ahead, lists, listing = list[Kernel](), list[Parameter](), None
     if lists_tiles(job):
-        kernel, workspace, listing = list_tiles(job, names)
-        ahead, lists = [kernel], [workspace]
+        ahead, lists, listing = list_tiles(job, names)
     place = frame(job, names, segmented=False, listing=listing)
     assembly = Assembly(job.plan, names, job.problem.compute)
     slots, body, seen = stream_loop(job, place, assembly)

@@ -99,6 +99,8 @@ class Step:
 
     def build(self, slots: Slots) -> list[Statement]:
         """The statements of one step of a loop over tiles, or of the only tile."""
+        if self.form.cascade.producers and self.space.plan.multiplies:
+            self.space = self.operands.stage_lines(self.space, self.form.cascade.domain, self.body)
         self.produce()
         self.scale(slots)
         state, written = slots.reads(), programs(self.form)

@@ -48,6 +48,7 @@ from redalg.expression.operators import operator_of
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, nested_statements
 from redalg.lower_tile.ir.scalars import (
+    FAR,
     LOG2_E,
     Fma,
     Is,
@@ -140,7 +141,8 @@ class Printer:
         if isinstance(node, RankedIndex):
             return f"ranked_index({self.integer(node.args[0])})"
         exact = Printer(self.dtypes, "float64").number(node.args[0])
-        return f'T.cast(T.max(T.min(T.floor({exact}), {2**30}.0), -{2**30}.0), "int32")'
+        near = f'T.cast(T.max(T.min(T.floor({exact}), {FAR}.0), -{FAR}.0), "int32")'
+        return f"T.if_then_else(T.isnan({exact}), {node.args[1]}, {near})"
 
     def factor(self, node: Basic) -> str:
         """The text of an index expression as a factor: in parentheses unless it is one name or number."""
