@@ -108,7 +108,7 @@ def frame(job: Job, names: Names, *, segmented: bool, listing: Listing | None = 
     if listing is None:
         spanned = span(job, space, names, segmented=segmented)
     else:
-        spanned = span_of_list(listing, variables, names)
+        spanned = span_of_list(listing, variables, plan, names)
     blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
     first = SEGMENT * space.tiles if segmented and not spanned.moving else S.Zero
     return Frame(blocks, space.at_tile(spanned.tile, first), spanned, variables)
@@ -126,7 +126,11 @@ def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tupl
 
 
 def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
-    """The tiles that a block reads; a segment takes its share of the needed tiles."""
+    """The tiles that a block reads; a segment takes its share of the needed tiles.
+
+    Where warps are specialised and data says how many there are, a block that needs none reads one, of which nothing
+    counts: else TMA could load no tile ahead of the loop (`workarounds.tma`), which costs up to half of the time.
+    """
     domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
     needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
     if not needed:
@@ -147,13 +151,19 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
         share = bind("share", floor((stop - first + parts - 1) / parts))
         begin = first + SEGMENT * share  # both read it: `workarounds.known` says why
         first, stop = bind("first_of_part", Min(stop, begin)), bind("stop_of_part", Min(stop, begin + share))
+    elif job.plan.warp_specialized and any(part.has(Load) for one in needed for part in (one.first, one.stop)):
+        number, last = bind("tiles", Max(S.One, stop - first)), sympify(space.tiles) - 1
+        near = bind("near_tile", Max(S.Zero, Min(first, last))) if tile == TILE else S.Zero
+        tile = TILE + near if tile == TILE else Max(S.Zero, Min(tile, last))
+        first, stop = S.Zero, number
     return Span(first, stop, tuple(bound), tile=tile)
 
 
-def span_of_list(listing: Listing, variables: Mapping[Axis, Symbol], names: Names) -> Span:
-    """The loop over the tiles of a list."""
+def span_of_list(listing: Listing, variables: Mapping[Axis, Symbol], plan: Plan, names: Names) -> Span:
+    """The loop over the tiles of a list; where warps are specialised also over the first place of an empty one."""
     at = tuple(variables[axis] for axis in listing.axes)
-    number = Bind(names.fresh("tiles"), Load(listing.name, *at, S.Zero), "int32")
+    count = Load(listing.name, *at, S.Zero)
+    number = Bind(names.fresh("tiles"), Max(S.One, count) if plan.warp_specialized else count, "int32")
     return Span(S.Zero, Load(number.name), (number,), tile=Load(listing.name, *at, 1 + TILE))
 
 

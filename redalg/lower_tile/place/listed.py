@@ -1,7 +1,7 @@
 """Lists of live tiles: where data says which elements count, a kernel ahead finds the tiles that hold some.
 
     mark[t] <- [some element of a block of rows in tile t is live]     by a block for every tile
-    list[n] <- t;  n <- n + mark[t]                                    tile after tile
+    list[n] <- t;  n <- n + mark[t]                                    tile after tile, so that list[0] is a tile
     for j < n:                                                         the loop over tile list[j]
 
 A mask by data has no limits that are known beforehand (documents, blocks, padding). The list is exact: it holds the
