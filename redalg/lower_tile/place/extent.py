@@ -10,8 +10,8 @@ read too many (seen: ⌊min(99, 64·q + 63) / 64⌋ for q < 2).
 
 The limits come from the domain's conjuncts that are linear in the streamed axis, with only integers beside it: other
 axes, extents, and elements of integer tensors that are the same for the whole block (a row's length). A scalar of the
-call (a window's length) counts as its floor or the next integer, whichever leaves more tiles. Other conjuncts trim
-nothing. Exact, since the tiles left out hold no live element.
+call (a window's length) is rounded (`among_places`), or its floor or the next integer stand for it, whichever leaves
+more tiles. Other conjuncts trim nothing. Exact, since the tiles left out hold no live element.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from redalg.expression import Axis, Element, Extent, Scalar
 from redalg.expression.contents import elements_of, free_axes
 from redalg.lower_tile.ir.program import index
 from redalg.lower_tile.ir.scalars import Places
+from redalg.lower_tile.place.expressions import among_places
 from redalg.lower_tile.place.space import Space
 
 RANGES = 2
@@ -100,7 +101,8 @@ def edges(conjuncts: Iterable[Boolean], space: Space) -> list[tuple[int, Expr]]:
     """The pairs (1, f) for every conjunct k ≤ f, and (−1, g) for every conjunct k ≥ g."""
     streamed, limits = space.plan.binding.streamed, list[tuple[int, Expr]]()
     for conjunct in conjuncts:
-        for difference in _differences(conjunct):
+        exact = among_places(conjunct) if isinstance(conjunct, Ge | Gt | Le | Lt) else None
+        for difference in _differences(conjunct if exact is None else exact):
             slope = difference.coeff(streamed)
             rest = (difference - slope * streamed).expand()
             if slope not in (1, -1) or streamed in free_axes(rest):
@@ -117,7 +119,7 @@ def _differences(conjunct: Boolean) -> list[Expr]:
         return [(conjunct.lhs - conjunct.rhs).expand(), (conjunct.rhs - conjunct.lhs).expand()]
     if not isinstance(conjunct, Le | Lt | Ge | Gt):
         return []
-    strict = 1 if isinstance(conjunct, Lt | Gt) and not conjunct.atoms(Scalar) else 0
+    strict = 1 if isinstance(conjunct, Lt | Gt) and (conjunct.atoms(Places) or not conjunct.atoms(Scalar)) else 0
     low, high = (conjunct.lhs, conjunct.rhs) if isinstance(conjunct, Le | Lt) else (conjunct.rhs, conjunct.lhs)
     return [(low - high + strict).expand()]
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from sympy import And, Expr, S, floor, sympify
+from sympy import And, Expr, Integer, Max, S, floor, sympify
 
 from redalg.expression import Axis, Element, Where
 from redalg.expression.contents import elements_of, free_axes
@@ -78,18 +78,18 @@ def list_tiles(job: Job, names: Names) -> tuple[list[Kernel], list[Parameter], L
     domain = job.form.cascade.domain
     space = Operands(assembly, before).stage_lines(place.space.at_tile(tile), domain, body)
     counts = And(space.live(domain), space.rows_inside())
-    live = assembly.new("live", I, J, note="1 where an element counts")
-    rows = assembly.new("live_rows", I)
+    live = assembly.new("live", J, note="1 where an element of some row counts")
     found = Load(assembly.buffer("found", "fragment", (1,)), PLACE)
     read = [counts, *(node for statement in (*before, *body) for node in expressions(statement))]
     used = {symbol for node in read for symbol in node.free_symbols}
     axes = tuple(axis for axis, variable in place.variables.items() if variable in used)
     grid = tuple(one for one in place.grid if one[0] in {place.variables[axis] for axis in axes})
     marks = names.fresh("marks")
+    flag = Where(counts, S.One, S.Zero)
     body += [
-        assembly.stores((live, Where(counts, S.One, S.Zero))),
-        ReduceTile("max", live.name, rows.name, clear=True),
-        ReduceTile("max", rows.name, found.name, clear=True, dim=0),
+        Fill(live.name, S.Zero),
+        Loop(I, Integer(space.plan.block_row), 0, (assembly.stores((live, Max(live, flag))),), pipelined=False),
+        ReduceTile("max", live.name, found.name, clear=True, dim=0),
         _once(marks, (*(place.variables[axis] for axis in axes), tile), found),
     ]
     streamed, tiles = space.plan.binding.streamed, space.tiles
