@@ -5,6 +5,7 @@ from benchmarks.families.chains import Chains
 from benchmarks.families.columns import Columns
 from benchmarks.families.covariances import Covariances
 from benchmarks.families.losses import Losses
+from benchmarks.families.masks import Masks
 from benchmarks.families.mha import MHA
 from benchmarks.families.mla import Mla
 from benchmarks.families.moe import Moe
@@ -19,8 +20,8 @@ from benchmarks.family import Family
 
 ALL: tuple[Family, ...] = (
     MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Covariances(), Selection(),
-    Columns(), Losses(), Chains(), SMALL, USES,
+    Columns(), Losses(), Masks(), Chains(), SMALL, USES,
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
-UNFITTED = frozenset({"pairs", "semirings", "covariances", "selection", "columns", "losses"})
+UNFITTED = frozenset({"pairs", "semirings", "covariances", "selection", "columns", "losses", "masks"})
 """Families that the cost model's training data do not hold."""
