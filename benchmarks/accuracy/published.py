@@ -18,6 +18,7 @@ from benchmarks.families import (
     columns,
     covariances,
     losses,
+    masks,
     mla,
     moe,
     pairs,
@@ -32,7 +33,7 @@ from benchmarks.family import Family, Row, Tensors, outputs, picks
 
 ROWS, BATCHES = 64, 4
 """Of how many rows, and of how many batches, the reference is taken."""
-PARTIAL = ("torch.compile", "product alone", "_scaled_mm alone", "float16 product alone")
+PARTIAL = ("torch.compile", "FlexAttention", "product alone", "_scaled_mm alone", "float16 product alone")
 """Contestants that compile for long, or do part of the work."""
 HUGE = 2500.0
 """A factor that makes normal numbers about as large as 1e4."""
@@ -52,6 +53,7 @@ RAGGED: dict[str, tuple[Row, ...]] = {
         columns.row("batch-statistics", (7, 33, 301), "float16"),
     ),
     "losses": (losses.row("cross_entropy", 77, 3001, 200, "bfloat16"),),
+    "masks": tuple(masks.row(use, (2, 3, 777, 64), "float16") for use in masks.MASKS),
     "semirings": tuple(semirings.row(operation, 77, 777, 301) for operation in semirings.PEERS),
 }
 DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
@@ -346,6 +348,24 @@ def vocabulary(of: Of) -> Iterator[Case]:
         yield of.case(kind, change, reference, lambda out, _: {"out": out[kept]}, scores=scores)
 
 
+def masked(of: Of) -> Iterator[Case]:
+    """Attention under masks that leave few tiles, of some heads of a batch."""
+    heads = masks.SAMPLED
+
+    def reference(tensors: Tensors) -> Outputs:
+        given = {name: one[:1] for name, one in tensors.items() if name not in "QKV"}
+        queries, keys, values = (tensors[name][:1, :heads].double() for name in "QKV")
+        scores = queries @ keys.mT * queries.shape[-1] ** -0.5
+        return {"out": scores.masked_fill(~masks.mask_of(of.row.use, given, queries), -torch.inf).softmax(-1) @ values}
+
+    def scores(tensors: Tensors) -> float:
+        queries, keys = (tensors[name][:1, :heads].float() for name in "QK")
+        return float((queries @ keys.mT).abs().max()) * queries.shape[-1] ** -0.5
+
+    for kind, change in {"normal": same, "huge logits": scaled("Q", by=100.0)}.items():
+        yield of.case(kind, change, reference, lambda out, _: {"out": out[:1, :heads]}, scores=scores)
+
+
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("mha", "attention_small", "uses"), attention),
     **dict.fromkeys(("variance", "inertia"), moments),
@@ -359,4 +379,5 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "selection": selected,
     "columns": of_columns,
     "losses": vocabulary,
+    "masks": masked,
 }

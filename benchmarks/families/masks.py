@@ -90,6 +90,7 @@ def row(use: str, shape: tuple[int, int, int, int], dtype: str) -> Row:
 
 def flex(use: str, device: torch.device) -> Contestant:
     """FlexAttention, with a block mask for each set of data."""
+    torch.compiler.reset()  # a function is compiled for eight masks at most
     kernel = torch.compile(flex_attention, dynamic=False)
     known = dict[tuple[int, ...], Any]()
 
@@ -112,12 +113,16 @@ def eager(use: str) -> Contestant:
     """PyTorch's attention, given the mask as a tensor."""
 
     def run(*, Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor, **given: torch.Tensor) -> torch.Tensor:
-        places = torch.arange(Q.shape[2], device=Q.device)
-        batch = torch.arange(Q.shape[0], device=Q.device)[:, None, None, None]
-        mask = FUNCTIONS[use](At(given, batch, places[:, None], places[None, :]))
-        return scaled_dot_product_attention(Q, K, V, attn_mask=mask)
+        return scaled_dot_product_attention(Q, K, V, attn_mask=mask_of(use, given, Q))
 
     return run
+
+
+def mask_of(use: str, given: Given, queries: torch.Tensor) -> torch.Tensor:
+    """A mask as a tensor."""
+    places = torch.arange(queries.shape[2], device=queries.device)
+    batch = torch.arange(queries.shape[0], device=queries.device)[:, None, None, None]
+    return FUNCTIONS[use](At(given, batch, places[:, None], places[None, :]))
 
 
 @final
@@ -152,8 +157,8 @@ class Masks(Family):
         return given | {name: one.int() for name, one in beside.items() if name in row.shapes}
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
-        peers = {"FlexAttention": flex(row.use, device)} if device.type == "cuda" else {}
-        return peers | ({"eager": eager(row.use)} if device.type == "cpu" else {})
+        on_gpu = {"FlexAttention": flex(row.use, device)} if device.type == "cuda" else {}
+        return {**on_gpu, "eager": eager(row.use)}
 
     def error(self, row: Row, out: Any, inputs: Tensors) -> float:
         part = {name: one[:1, :SAMPLED] if name in "QKV" else one[:1] for name, one in inputs.items()}

@@ -90,3 +90,16 @@ def test_rows_without_weight_are_as_defined(fill: float, scale: Expr) -> None:
     found = form(**data, backend="tilelang", plan=plan)
     wanted = torch.softmax((data["q"] @ data["k"].T / 4 + data["m"]).double() * float(scale), 1) @ data["v"].double()
     torch.testing.assert_close(torch.as_tensor(found).double(), wanted, rtol=2e-5, atol=2e-6, equal_nan=True)
+
+
+@pytest.mark.parametrize("offset", [-1e4, -200.0, 0.0, 1e4])
+def test_the_first_scores_of_a_row_come_after_masked_tiles(offset: float) -> None:
+    """p was 0 while c was −∞: exp2 of the first score, far below 0, was then ∞ times a sum of 0."""
+    form = weighted_mean(Rational(1, 4), mask=j >= 20 * i)
+    generator = torch.Generator().manual_seed(0)
+    data = {"q": torch.ones(24, 16), "k": torch.randint(-3, 4, (600, 16), generator=generator) + offset / 4,
+            "v": torch.randn(600, 16, generator=generator)}  # fmt: skip
+    found = form(**data, backend="tilelang", plan=wide(form, "c", segments=1))
+    wanted = form.reference(**{name: one.double() for name, one in data.items()})
+    for got, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got.double(), torch.as_tensor(exact), rtol=1e-5, atol=1e-5)

@@ -2,11 +2,11 @@
 
 for t:  c = max(c, u);  r = exp(q·(c_old − c));  s = r·s + Σ exp(q·(u − c))
     →
-p = −∞
 for t:  c = max(c, u);  r = 2^(p − k·c);  p = k·c;  s = r·s + Σ 2^(k·u − p)           k = q·log₂e
 s = s·2^(p − k·c)
 
-In the loop all weights are about p, the rounded k·c, and so are the sums, which are about c again when it ends: the
+p is −∞ as long as c is: a row without an element has sums of 0, which no r may multiply by ∞. In the loop all weights
+are about p, the rounded k·c, and so are the sums, which are about c again when it ends: the
 state is the same. The exponent k·u − p is rounded once, as k·(u − c) was. What p is off k·c by stands in every weight
 of a row: 2^±4 at most where |p| < 2^27. Beyond that a unit in the last place of u is 8 or more in the exponent, and a
 power of 2 serves for k (`Rate`): it moves u by less than such a unit, and p is exact. So a row of the least float32
@@ -23,9 +23,9 @@ from typing import final
 from sympy import Add, Expr, Float, Mul, Pow, S, Symbol
 from sympy.core.basic import Basic
 
+from redalg.expression import Where
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
-    Copy,
     Fill,
     Kernel,
     Loop,
@@ -37,7 +37,7 @@ from redalg.lower_tile.ir.program import (
     map_statement,
     nested_statements,
 )
-from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Load, Rate, Rounded, ScaledExp
+from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Is, Load, Rate, Rounded, ScaledExp
 from redalg.lower_tile.passes.hoist import program_names
 from redalg.strategies.plan import Plan
 
@@ -65,14 +65,14 @@ class Weights:
         store: what stores the pivot c, a number of the row.
         q: the factor of the exponent.
         rescale: the buffer of exp(q·(c_old − c)).
-        before: the buffers of c_old.
+        old: c_old, −∞ where no element has come.
         sums: the buffers that the loop multiplies by it, each as it is read.
     """
 
     store: Store
     q: Expr
     rescale: Load
-    before: frozenset[str]
+    old: Expr
     sums: tuple[Load, ...]
 
     @property
@@ -102,8 +102,7 @@ def weights_of(loop: Loop) -> Iterator[Weights]:
         [q], rescale = rates, Load(rescales[0].target, *rescales[0].indices)
         sums = rescaled_sums(rescale, stores)
         if sums and q.is_number and 0 < abs(q * LOG2_E) < MOST and not variables(c) - variables(store.expr):
-            before = frozenset(load.name for load in rescales[0].expr.args[0].atoms(Load))
-            yield Weights(store, q, rescale, before, sums)
+            yield Weights(store, q, rescale, rescales[0].expr.args[0], sums)
 
 
 def rescaled_sums(rescale: Load, stores: Iterable[Store]) -> tuple[Load, ...]:
@@ -180,7 +179,8 @@ class _Exponents:
                 return replace(statement, body=tuple(map(with_exponent, statement.body)))
             if not isinstance(statement, Parallel) or weights.store not in statement.body:
                 return statement
-            own = ((before, exponent), (rate, rate_of(c, k)), (exponent, Rounded(c, rate)))
+            none = Where(Is(weights.old, S.NegativeInfinity), S.NegativeInfinity, exponent)  # p is 0 beside a c of −∞
+            own = ((before, none), (rate, rate_of(c, k)), (exponent, Rounded(c, rate)))
             made = (Store(load.name, load.indices, expr, weights.store.guard) for load, expr in own)
             place = statement.body.index(weights.store) + 1
             return replace(statement, body=(*statement.body[:place], *made, *statement.body[place:]))
@@ -189,7 +189,6 @@ class _Exponents:
         about = Fma(safe, rate_of(safe, k), -Rounded(safe, rate_of(safe, k)))
         back = (self._stores(*((one, one * off) for one in sums)) for sums in by_indices(weights.sums))
         body = tuple(map_statement(with_exponent(one), power) for one in loop.body)
-        body = without_copies(body, weights.before)
         ends: list[Statement] = [self._stores((off, Pow(2, -about))), *back]
         return Fill(exponent.name, S.NegativeInfinity), replace(loop, body=body), ends
 
@@ -202,12 +201,6 @@ class _Exponents:
         shape = self.buffers[stores[0][0].name].shape
         place = tuple(zip(stores[0][0].indices, shape, strict=True))
         return Parallel(place, tuple(Store(load.name, load.indices, expr) for load, expr in stores))
-
-
-def without_copies(body: tuple[Statement, ...], targets: frozenset[str]) -> tuple[Statement, ...]:
-    """The statements of a loop without copies to buffers of rows that no expression reads any more."""
-    read = {load.name for one in body for expr in expressions(one) for load in expr.atoms(Load)}
-    return tuple(one for one in body if not isinstance(one, Copy) or one.target not in targets - read)
 
 
 def by_indices(loads: Iterable[Load]) -> Iterator[list[Load]]:
