@@ -135,8 +135,8 @@ LONG = {"b": 2, "h": 2, "q": 512, "k": 512, "d": 64, "e": 64}
         ("window", LONG, {}, False),
         ("window", LONG | {"q": 900}, {}, True),  # queries beyond every key's window
         ("window", LONG, {"varying": "bhqk"}, True),
-        ("lengths", LONG, {}, True),
-        ("spans", LONG, {}, True),
+        ("lengths", LONG, {}, False),  # a block without an element reads one tile
+        ("spans", LONG, {}, False),
         ("causal", LONG, {"segments": 4}, True),  # parts without a tile
     ],
 )

@@ -20,7 +20,7 @@ from redalg.lower_tile.ir.scalars import Places
 from redalg.lower_tile.place.expressions import among_places
 from redalg.lower_tile.place.extent import RANGES
 from redalg.strategies.levels import Grid, Loop, Parts, ScalarCores
-from redalg.strategies.schedule import Schedule
+from redalg.strategies.schedule import Schedule, with_choices
 
 b, q, k, d, e = ra.axes("b q k d e")
 Q, K, V = ra.tensors("Q[b,q,d] K[b,k,d] V[b,k,e]")
@@ -154,3 +154,33 @@ def test_a_relation_of_places_and_a_scalar_is_one_of_integers(relation: Any, win
         scalar, beyond = node.args
         rounded = int(interpreter.places(np.float64(float(scalar.coeff(WINDOW)) * window), int(beyond)))
         assert bool(exact.xreplace({node: Integer(rounded), q: Integer(row), k: Integer(place)})) == wanted
+
+
+@pytest.mark.parametrize("name", ["documents, causal", "padding", "blocks", "window and first of the call"])
+def test_sizes_may_change_from_call_to_call(name: str) -> None:
+    rng = np.random.default_rng(0)
+    own = {one.name for one in (*FORMS[name].cascade.elements(), *FORMS[name].cascade.scalars())}
+    for size in (40, 70, 7):
+        given = {
+            "segment": np.sort(rng.integers(0, 4, (1, size))).astype(np.int32),
+            "kept": (rng.uniform(size=(1, size)) < 0.5).astype(np.int32),
+            "blocks": rng.integers(0, 2, (1, -(-size // 16), -(-size // 32))).astype(np.int32),
+            "sink": 4.0,
+            "window": 9.0,
+        }
+        data = {key: one for key, one in given.items() if key in own}
+        data |= {key: rng.standard_normal((1, size, 8)).astype(np.float32) for key in "QKV"}
+        np.testing.assert_allclose(FORMS[name](**data, backend="tilelang"), FORMS[name].reference(**data),
+                                   rtol=1e-4, atol=1e-5)  # fmt: skip
+
+
+@pytest.mark.parametrize(("size", "staged"), [(512, True), (511, False)])
+def test_specialised_warps_take_no_tile_that_threads_copy(size: int, staged: bool) -> None:
+    """TileLang releases such a tile before its last read: rows of 511 integers begin at no multiple of 16 bytes."""
+    form, name = FORMS["documents"], {"q": size, "k": size, "b": 2, "d": 64, "e": 64}
+    dtypes = {**dict.fromkeys("QKV", "float16"), "segment": "int32"}
+    options: dict[str, Any] = {"sizes": name, "dtypes": dtypes, "shapes": {"segment": (2, size)}}
+    plan = with_choices(form.lower("sm_90a", **options).plan, stages=2, warp_specialized=True, block_row=64,
+                        block_streamed=64, threads=128)  # fmt: skip
+    stream = form.lower("sm_90a", **options, plan=plan).program.kernels[-1]
+    assert any(one.name.startswith("segment_tile") for one in stream.buffers) == staged

@@ -59,9 +59,14 @@ def _is_worth_it(job: Job) -> bool:
     conjuncts = [one for one in And.make_args(job.form.cascade.domain) if binding.streamed in free_axes(one)]
     by_data = [one for one in conjuncts if elements_of(one) and not is_limit(one, space)]
     axes = {axis for one in by_data for axis in free_axes(one)}
-    shared = prod(sizes[axis.name] for axis in binding.grid if axis not in axes) >= SHARED
+    shared = prod(known_size(sizes[axis.name]) for axis in binding.grid if axis not in axes) >= SHARED
     elements = {element for one in by_data for element in elements_of(one)}
     return bool(by_data) and all(shared or _is_small(element, job) for element in elements)
+
+
+def known_size(size: Any) -> int:
+    """A size, or the least that it may be."""
+    return int(size) if isinstance(size, int) else 1
 
 
 def _is_small(element: Element, job: Job) -> bool:

@@ -23,6 +23,7 @@ from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Stor
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.space import E_, I, J, Space
+from redalg.lower_tile.workarounds.tma import is_fetched
 from redalg.strategies.model.dag import loops_around
 
 
@@ -56,7 +57,12 @@ class Operands:
         tiles = {}
         for element in sorted(elements_of(domain), key=str):
             part = space.region(element)
-            if part is not None and len(part[1]) == 1 and element not in space.staged:
+            if part is None or len(part[1]) != 1 or element in space.staged:
+                continue
+            [length] = [place[1] for place in part[0].place if isinstance(place, tuple)]
+            dtype, shape = space.problem.dtypes[element.name], space.shape_of(element)
+            at_end = isinstance(part[0].place[-1], tuple)
+            if not space.plan.warp_specialized or (at_end and is_fetched(shape, dtype, length)):
                 tiles[element] = (self.load(space, element, body), part[1])
         return space.with_staged(tiles)
 

@@ -47,6 +47,10 @@ WORKAROUNDS = (
         (f"{TMA}:limit_boxes",),
     ),
     Workaround(
+        "releases a tile of a loop that threads copy before its last read, if warps are specialised",
+        (f"{TMA}:is_fetched", "lower_tile.place.operands:Operands.stage_lines"),
+    ),
+    Workaround(
         "compiles reads of a tile in registers at a serial variable, shifted or at two places into wrong code (#2396, "
         "#2957)",
         (f"{RULES}:registers",),

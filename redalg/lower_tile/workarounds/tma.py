@@ -15,7 +15,7 @@ divides longer rows itself, but of the other dimensions those alone that are mul
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from itertools import product
 from math import prod
@@ -23,12 +23,15 @@ from typing import Any
 
 from sympy import Expr, Integer, Max, Min, Symbol, floor, fraction
 
+from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.program import Bind, Copy, Kernel, Loop, Region, Statement, innermost
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
 MOST_BLOCKS = 512
 """Blocks whose trip counts are computed one by one."""
+BOUNDARY = 16
+"""Bytes of which TMA fetches multiples."""
 LONGEST = 256
 """Elements of a dimension that TMA fetches at once."""
 
@@ -115,3 +118,14 @@ def is_long(region: Region) -> bool:
     """Tell if a dimension but the last is longer than TMA takes, and no multiple of that."""
     lengths = [int(place[1]) for place in region.place[:-1] if isinstance(place, tuple)]
     return any(length > LONGEST and length % LONGEST != 0 for length in lengths)
+
+
+def is_fetched(shape: Sequence[Any], dtype: str, length: int) -> bool:
+    """Tell if TMA fetches so many elements of a tensor's last dimension: they begin and end at multiples of 16 bytes.
+
+    What it does not fetch, threads copy. If warps are specialised, TileLang releases such a tile of a loop with the
+    one that is loaded next, which may be before the last read (seen on an H100: one key of 488 was lost now and then).
+    """
+    width = DTYPES[dtype].bytes
+    rows = [size for size in shape[-1:] if len(shape) > 1]
+    return all(isinstance(size, int | Integer) and int(size) * width % BOUNDARY == 0 for size in (*rows, length))
