@@ -177,10 +177,10 @@ def test_sizes_may_change_from_call_to_call(name: str) -> None:
 @pytest.mark.parametrize(("size", "staged"), [(512, True), (511, False)])
 def test_specialised_warps_take_no_tile_that_threads_copy(size: int, staged: bool) -> None:
     """TileLang releases such a tile before its last read: rows of 511 integers begin at no multiple of 16 bytes."""
-    form, name = FORMS["documents"], {"q": size, "k": size, "b": 2, "d": 64, "e": 64}
+    form, sizes = FORMS["documents"], {"q": size, "k": size, "b": 2, "d": 64, "e": 64}
     dtypes = {**dict.fromkeys("QKV", "float16"), "segment": "int32"}
-    options: dict[str, Any] = {"sizes": name, "dtypes": dtypes, "shapes": {"segment": (2, size)}}
+    options: dict[str, Any] = {"sizes": sizes, "dtypes": dtypes, "shapes": {"segment": (2, size)}}
     plan = with_choices(form.lower("sm_90a", **options).plan, stages=2, warp_specialized=True, block_row=64,
-                        block_streamed=64, threads=128)  # fmt: skip
+                        block_streamed=64, threads=128, segments=1)  # fmt: skip
     stream = form.lower("sm_90a", **options, plan=plan).program.kernels[-1]
     assert any(one.name.startswith("segment_tile") for one in stream.buffers) == staged
