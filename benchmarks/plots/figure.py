@@ -21,7 +21,8 @@ COLOURS = {
     "redalg": "#c1121f", "redalg, online": "#e07a5f", "redalg, power of two": "#f2b5a7",
     "eager": "#6c757d", "torch.compile": "#1d3557", "torch.var": "#4f9dcf", "FlashAttention-2": "#e9a820",
     "cuDNN": "#4b9c6a", "cuBLAS": "#76b041", "SDPA": "#b08968", "memory-efficient": "#9d6b9e",
-    "product alone": "#adb5bd", "_scaled_mm alone": "#8fb8a8", "float16 product alone": "#ced4da",
+    "FlexAttention": "#3d405b", "product alone": "#adb5bd", "_scaled_mm alone": "#8fb8a8",
+    "float16 product alone": "#ced4da",
 }  # fmt: skip
 """By contestant: the same in every picture."""
 SERIES = ("#1d3557", "#c1121f", "#e9a820", "#4b9c6a", "#4f9dcf", "#9d6b9e", "#6c757d", "#b08968", "#e07a5f", "#76b041",

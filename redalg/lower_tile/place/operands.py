@@ -25,6 +25,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.space import E_, I, J, Space
 from redalg.lower_tile.workarounds.tma import is_fetched
 from redalg.strategies.model.dag import loops_around
+from redalg.strategies.plan import shape_of
 
 
 def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
@@ -60,7 +61,8 @@ class Operands:
             if part is None or len(part[1]) != 1 or element in space.staged:
                 continue
             [length] = [place[1] for place in part[0].place if isinstance(place, tuple)]
-            dtype, shape = space.problem.dtypes[element.name], space.shape_of(element)
+            dtype, shapes = space.problem.dtypes[element.name], space.problem.shapes
+            shape = shapes.get(element.name) or shape_of(element.name, [element], space.problem)
             at_end = isinstance(part[0].place[-1], tuple)
             if not space.plan.warp_specialized or (at_end and is_fetched(shape, dtype, length)):
                 tiles[element] = (self.load(space, element, body), part[1])

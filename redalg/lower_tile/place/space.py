@@ -148,11 +148,6 @@ class Space:
             return Load(kernel_name(node.name), S.Zero)
         return Load(kernel_name(node.name), *(self.read(one) for one in node.indices))
 
-    def shape_of(self, element: Element) -> tuple[Any, ...]:
-        """The shape of an element's tensor."""
-        known = self.problem.shapes.get(element.name)
-        return known or tuple(self.problem.sizes[one.name] for one in element.indices if isinstance(one, Axis))
-
     def output_name(self, name: str) -> str:
         """The name of an output in the kernel: its own, unless an input has that name."""
         return output_name(name, self.problem)

@@ -46,7 +46,7 @@ from redalg.runtime.unfused.scaled import scaled_product, scaled_product_text
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.unfused import expression, predict_unfused
-from redalg.strategies.plan import Problem
+from redalg.strategies.plan import Problem, shape_of
 from redalg.strategies.rules.products import operands_dtype
 from redalg.strategies.schedule import Definition
 from redalg.strategies.search.candidates import Candidate
@@ -234,7 +234,9 @@ def bytes_between(cascade: Cascade, problem: Problem, elements: int) -> int:
 
 def moved_bytes(form: FusedForm, problem: Problem) -> int:
     """Bytes of inputs and outputs."""
-    inputs = {one.name: prod(problem.sizes[str(axis)] for axis in one.indices) for one in form.cascade.elements()}
+    elements = form.cascade.elements()
+    names = {one.name for one in elements}
+    inputs = {name: prod(problem.shapes.get(name) or shape_of(name, elements, problem)) for name in names}
     outputs = sum(prod(problem.sizes[str(axis)] for axis in one.axes) for one in form.outputs)
     read, written = DTYPES[next(iter(problem.dtypes.values()))], DTYPES[problem.result]
     return sum(inputs.values()) * read.bytes + outputs * written.bytes
