@@ -99,7 +99,7 @@ def test_the_tiles_that_a_block_reads(
 ) -> None:
     rng, mask = np.random.default_rng(size), MASKS[name][1]
     given = {"window": np.float32(window), "sink": np.float32(sink), "length": np.array([length], np.int32)}
-    data = {name: rng.standard_normal((1, size, 8)).astype(np.float32) for name in "QKV"}
+    data: dict[str, Any] = {name: rng.standard_normal((1, size, 8)).astype(np.float32) for name in "QKV"}
     own = {one.name for one in (*FORMS[name].cascade.scalars(), *FORMS[name].cascade.elements())}
     data |= {key: one for key, one in given.items() if key in own}
     found, tiles = read_tiles(name, data, parts)
@@ -128,7 +128,7 @@ def test_the_tiles_that_data_leaves(name: str, size: int, seed: int, ordered: bo
         "blocks": (rng.uniform(size=(1, -(-size // 16), -(-size // 32))) < share).astype(np.int32),
     }
     own = {one.name for one in FORMS[name].cascade.elements()}
-    data = {key: one for key, one in given.items() if key in own}
+    data: dict[str, Any] = {key: one for key, one in given.items() if key in own}
     data |= {key: rng.standard_normal((1, size, 8)).astype(np.float32) for key in "QKV"}
     found, tiles = read_tiles(name, data, 1)
     exact = {key: one.astype(np.float64) if key in "QKV" else one for key, one in data.items()}
@@ -168,7 +168,7 @@ def test_sizes_may_change_from_call_to_call(name: str) -> None:
             "sink": 4.0,
             "window": 9.0,
         }
-        data = {key: one for key, one in given.items() if key in own}
+        data: dict[str, Any] = {key: one for key, one in given.items() if key in own}
         data |= {key: rng.standard_normal((1, size, 8)).astype(np.float32) for key in "QKV"}
         np.testing.assert_allclose(FORMS[name](**data, backend="tilelang"), FORMS[name].reference(**data),
                                    rtol=1e-4, atol=1e-5)  # fmt: skip
