@@ -152,7 +152,7 @@ def test_a_relation_of_places_and_a_scalar_is_one_of_integers(relation: Any, win
         wanted = RELATIONS[relation.rel_op](difference, -sign * window)
         [node] = exact.atoms(Places)
         scalar, beyond = node.args
-        rounded = int(interpreter.places(np.float64(float(scalar.coeff(WINDOW)) * window), int(beyond)))
+        rounded = int(interpreter.whole_place(np.float64(float(scalar.coeff(WINDOW)) * window), int(beyond)))
         assert bool(exact.xreplace({node: Integer(rounded), q: Integer(row), k: Integer(place)})) == wanted
 
 

@@ -65,7 +65,7 @@ class Factor:
         return {key: c for key, c in self.polynomial.items() if not key[0]}
 
     @property
-    def moving(self) -> Polynomial:
+    def of_x(self) -> Polynomial:
         """The terms that hold generators."""
         return {key: c for key, c in self.polynomial.items() if key[0]}
 
@@ -80,21 +80,20 @@ class Product:
     factors: tuple[Factor, ...]
 
     @cached_property
-    def shifted(self) -> AbstractSet[int]:
+    def generators(self) -> AbstractSet[int]:
         """The generators that have a pivot."""
-        return {x[0][0] for one in self.factors if one.is_sum for x, _ in one.moving if not self._is_exponential(x)}
+        return {x[0][0] for one in self.factors if one.is_sum for x, _ in one.of_x if not self._is_exponential(x)}
 
     def is_fit(self, paying: AbstractSet[int]) -> bool:
         """Tell if it is short, a difference may cancel in it, and not all of its generators have a pivot already."""
         sums = [one for one in self.factors if one.is_sum]
         degree = sum(one.power for one in sums)
-        others = {atom for one in self.factors for x, _ in one.polynomial for atom, _ in x
-                  if not one.is_sum or self._is_exponential(x)}  # fmt: skip
-        terms = comb(len(self.shifted | others) + degree, degree)
-        mixed = any(len({x for x, _ in one.moving}) > 1 or len(one.at_rest) > 1 for one in sums)
+        others = {atom for factor in self.factors for atom in self._atoms_at_rest(factor)}
+        terms = comb(len(self.generators | others) + degree, degree)
+        mixed = any(len({x for x, _ in one.of_x}) + len(one.at_rest) > 2 for one in sums if one.at_rest)
         return (
             degree > 1 and mixed and terms <= TERMS_LIMIT
-            and not self.shifted & others and not (self.shifted and self.shifted <= paying)
+            and not self.generators & others and not (self.generators and self.generators <= paying)
         )  # fmt: skip
 
     def about_offsets(self) -> Centred:
@@ -108,9 +107,14 @@ class Product:
                 value = Value(Label(f"{reduction.name}_offset{len(offsets)}"), *axes)
                 at_pivots = {key: c for key, c in base.items() if not key[0] or not self._is_exponential(key[0])}
                 offsets.append(Offset(value, at_pivots))
-                base = laurent.add(factor.moving, atoms.value_polynomial(value))
+                base = laurent.add(factor.of_x, atoms.value_polynomial(value))
             result = laurent.multiply(result, laurent.raise_to(base, factor.power))
-        return Centred(result, {atom: {} for atom in sorted(self.shifted)}, offsets=tuple(offsets))
+        return Centred(result, {atom: {} for atom in sorted(self.generators)}, offsets=tuple(offsets))
+
+    def _atoms_at_rest(self, factor: Factor) -> Iterator[int]:
+        """Yield the atoms of x that have no pivot: of a weight all, of a sum those of its exponentials."""
+        for x in (x for x, _ in factor.polynomial if not factor.is_sum or self._is_exponential(x)):
+            yield from (atom for atom, _ in x)
 
     def _is_exponential(self, x: Monomial) -> bool:
         return any(self.decomposition.separator.atoms.list[atom].exponential for atom, _ in x)

@@ -255,6 +255,8 @@ class _Block:
         if isinstance(node, Relational):
             wide = np.dtype("float64") if is_of_places(node) else self.compute
             return RELATIONS[node.rel_op](*(self._in(wide, side) for side in node.args))
+        if isinstance(node, Places):
+            return whole_place(self._in(np.dtype("float64"), node.args[0]), int(node.args[1]))
         if isinstance(node, Wide):
             return np.asarray(self._in(np.dtype("float64"), node.args[0])).astype(self.compute)
         return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
@@ -393,7 +395,7 @@ def rate(c: Any, k: Any, power: Any) -> Any:
 LOW_BITS, LOW_BITS_64 = np.int32(0x7FFFFFFF), np.int64(0x7FFFFFFFFFFFFFFF)
 
 
-def places(x: Any, n: Any) -> Any:
+def whole_place(x: Any, n: Any) -> Any:
     """⌊x⌋, the nearest integer within 2^30 of 0; n for NaN."""
     near = np.clip(np.floor(x), -FAR, FAR)
     return np.where(np.isnan(near), n, near).astype(np.int32)
@@ -402,5 +404,5 @@ def places(x: Any, n: Any) -> Any:
 OWN: dict[type, Any] = {
     Is: np.equal, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
     Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,
-    OrderedValue: ordered_value, Places: places,
+    OrderedValue: ordered_value,
 }  # fmt: skip

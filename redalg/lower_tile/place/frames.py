@@ -146,12 +146,12 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     first = bind("first_tile", needed[0].first)
     stop = bind("stop_tile", Max(first, needed[0].stop))
     for other in needed[1:]:
-        first, stop, tile = _joined((first, stop), other, bind)
+        first, stop, tile = _join((first, stop), other, bind)
     if segmented:
         share = bind("share", floor((stop - first + parts - 1) / parts))
         begin = first + SEGMENT * share  # both read it: `workarounds.known` says why
         first, stop = bind("first_of_part", Min(stop, begin)), bind("stop_of_part", Min(stop, begin + share))
-    elif job.plan.warp_specialized and any(part.has(Load) for one in needed for part in (one.first, one.stop)):
+    elif job.plan.warp_specialized and any(one.first.has(Load) or one.stop.has(Load) for one in needed):
         number, last = bind("tiles", Max(S.One, stop - first)), sympify(space.tiles) - 1
         near = bind("near_tile", Max(S.Zero, Min(first, last))) if tile == TILE else S.Zero
         tile = TILE + near if tile == TILE else Max(S.Zero, Min(tile, last))
@@ -167,10 +167,10 @@ def span_of_list(listing: Listing, variables: Mapping[Axis, Symbol], plan: Plan,
     return Span(S.Zero, Load(number.name), (number,), tile=Load(listing.name, *at, 1 + TILE))
 
 
-def _joined(one: tuple[Expr, Expr], other: Tiles, bind: Callable[[str, Expr], Expr]) -> tuple[Expr, Expr, Expr]:
+def _join(own: tuple[Expr, Expr], other: Tiles, bind: Callable[[str, Expr], Expr]) -> tuple[Expr, Expr, Expr]:
     """The loop over the tiles of two ranges, in the order of the axis and each once: from 0, to where, and the tile."""
     start = bind("other_first", other.first)
-    two = (one, (start, bind("other_stop", Max(start, other.stop))))
+    two = (own, (start, bind("other_stop", Max(start, other.stop))))
     ordered = sorted(two, key=lambda each: each[0] != 0)
     (first, stop), (later, end) = ordered
     if first != 0:  # which of them comes first is known at run time

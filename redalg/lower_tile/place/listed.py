@@ -17,7 +17,7 @@ from typing import Any
 from sympy import And, Expr, Integer, Max, S, floor, sympify
 
 from redalg.expression import Axis, Element, Where
-from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Buffer,
@@ -59,12 +59,13 @@ def _is_worth_it(job: Job) -> bool:
     conjuncts = [one for one in And.make_args(job.form.cascade.domain) if binding.streamed in free_axes(one)]
     by_data = [one for one in conjuncts if elements_of(one) and not is_limit(one, space)]
     axes = {axis for one in by_data for axis in free_axes(one)}
-    shared = prod(known_size(sizes[axis.name]) for axis in binding.grid if axis not in axes) >= SHARED
+    shared = prod(least_size(sizes[axis.name]) for axis in binding.grid if axis not in axes) >= SHARED
     elements = {element for one in by_data for element in elements_of(one)}
-    return bool(by_data) and all(shared or _is_small(element, job) for element in elements)
+    made = values_of(job.form.cascade.domain)  # by a producer, from what the loop loads
+    return bool(by_data) and not made and all(shared or _is_small(element, job) for element in elements)
 
 
-def known_size(size: Any) -> int:
+def least_size(size: Any) -> int:
     """A size, or the least that it may be."""
     return int(size) if isinstance(size, int) else 1
 
@@ -102,12 +103,12 @@ def list_tiles(job: Job, names: Names) -> tuple[list[Kernel], list[Parameter], L
                   f"mark the tiles of {streamed}")  # fmt: skip
     shape = tuple(dict(grid)[place.variables[axis]] for axis in axes)
     workspaces = [Parameter(marks, (*shape, tiles), "int32", "workspace", marks)]
-    kernel, listing = _list_marked(marks, axes, shape, tiles, names)
+    kernel, listing = _list_kernel(marks, axes, shape, tiles, names)
     workspaces.append(Parameter(listing.name, (*shape, tiles + 1), "int32", "workspace", listing.name))
     return [mark, kernel], workspaces, listing
 
 
-def _list_marked(
+def _list_kernel(
     marks: str, axes: tuple[Axis, ...], shape: tuple[Any, ...], tiles: Any, names: Names
 ) -> tuple[Kernel, Listing]:
     """The kernel that lists the tiles that are marked."""
