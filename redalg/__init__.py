@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from redalg.errors import (
     BackendError,
     ExpressionError,
+    GradientError,
     InputError,
     LawViolation,
     NotFusible,
@@ -109,12 +110,12 @@ else:
 __version__ = VERSION
 
 __all__ = [
-    "Approximate", "Axis", "BackendError", "Definition", "Element", "Exact", "ExpressionError", "Fused", "Grid",
-    "InputError", "Lanes", "LawViolation", "LibraryProduct", "Loop", "NotFusible", "OperationError", "Pad", "Parts",
-    "Persistent", "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores", "Schedule", "Tensor",
-    "TensorCores", "Undecided", "Whole", "affine", "all", "analyze", "any", "argmax", "argmin", "axes", "axis",
-    "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy", "eq", "first", "fuse", "last",
-    "layer_norm", "let", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean",
+    "Approximate", "Axis", "BackendError", "Definition", "Element", "Exact", "ExpressionError", "Fused",
+    "GradientError", "Grid", "InputError", "Lanes", "LawViolation", "LibraryProduct", "Loop", "NotFusible",
+    "OperationError", "Pad", "Parts", "Persistent", "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores",
+    "Schedule", "Tensor", "TensorCores", "Undecided", "Whole", "affine", "all", "analyze", "any", "argmax", "argmin",
+    "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy", "eq", "first", "fuse",
+    "last", "layer_norm", "let", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean",
     "min", "ne", "norm", "normalize", "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax", "std",
     "sum", "sum_at_max", "tensor", "tensors", "topk", "var", "where",
 ]  # fmt: skip

@@ -6,11 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from redalg import verdicts
-from redalg.decompose.parse.written import named_outputs
-from redalg.errors import ExpressionError, NotFusible, Undecided
+from redalg.errors import NotFusible, Undecided
 from redalg.expression import Element
 from redalg.fused import Fused
-from redalg.pipeline import analyse
 from redalg.verdicts import Approximate, Exact, Refused
 
 __all__ = ["Fused", "analyze", "fuse", "fuse_outputs"]
@@ -59,13 +57,7 @@ def fuse_outputs(
     expr: Any, axes: str | None, inputs: Sequence[Element], *, exact: bool = False, passes: int | None = None
 ) -> Fused:
     """The cascade and its decomposition, which decides the verdict; the rest is derived when it is first asked for."""
-    if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
-        raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
-    written, single = named_outputs(expr, axes)
-    cascade, (*earlier, last) = analyse(written, inputs, passes or 1 + exact, exact=exact)
-    cascade = cascade if earlier else last.cascade
-    outputs = tuple((name, one) for name, (one, _) in written.items())
-    return Fused(cascade, last, tuple(one.name for one in inputs), single, exact, tuple(earlier), outputs)
+    return Fused.of_outputs(expr, axes, passes, inputs, exact=exact)
 
 
 def analyze(

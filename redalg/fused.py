@@ -9,23 +9,22 @@ from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, final
 
-from sympy import Expr, S, Tuple
+from sympy import Expr
 
+from redalg.algebra import Algebra
 from redalg.decompose.cascade import Cascade
-from redalg.decompose.parse.written import outputs_type, unread_inputs
-from redalg.decompose.separate.rounding import bounds
+from redalg.decompose.parse.written import named_outputs, outputs_type, unread_inputs
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.errors import InputError
 from redalg.explain import explain_latex, explain_text
-from redalg.expression import Element, Scalar, Value
-from redalg.incremental.arrange.variants import variants
-from redalg.incremental.form import FusedForm, Slot
+from redalg.expression import Element, Scalar
+from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
-from redalg.pipeline import derive_passes
+from redalg.pipeline import analyse, derive_passes
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
+    from redalg.gradient import Backward
     from redalg.runtime.bind.state import State
     from redalg.runtime.compile.compile import Kernel
     from redalg.runtime.lowered import Lowered
@@ -39,7 +38,7 @@ Result = TypeVar("Result")
 
 @final
 @dataclass(frozen=True)
-class Fused:
+class Fused(Algebra):
     """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
 
     Attributes:
@@ -59,6 +58,21 @@ class Fused:
     exact: bool
     earlier: tuple[Decomposition, ...] = ()
     written: tuple[tuple[str, Expr], ...] = ()
+
+    @classmethod
+    def of_outputs(
+        cls, expr: Any, axes: str | None, passes: int | None, inputs: Sequence[Element] = (), *, exact: bool = False
+    ) -> Fused:
+        """The cascade and its decomposition, which decides the verdict; the rest is derived when it is first asked for.
+
+        Args and errors: those of `fuse`.
+        """
+        written, single = named_outputs(expr, axes)
+        cascade, decompositions = analyse(written, inputs, most_passes(passes, exact=exact), exact=exact)
+        *earlier, last = decompositions
+        outputs = tuple((name, one) for name, (one, _) in written.items())
+        names = tuple(one.name for one in inputs)
+        return cls(cascade if earlier else last.cascade, last, names, single, exact, tuple(earlier), outputs)
 
     def __hash__(self) -> int:
         return hash((self.cascade, self.inputs, self.single, self.exact))
@@ -112,10 +126,15 @@ class Fused:
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
+        from redalg.runtime.bind.inputs import is_recorded
         from redalg.runtime.call.dispatch import call
 
         inputs = self._pass_inputs(self._bind(positional, tensors))
         options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
+        if is_recorded(inputs):
+            from redalg.gradient.recorded import recorded_call
+
+            return self._outputs(recorded_call(self, inputs, backend, named_sizes(sizes or {}), options))
         return self._outputs(call(self.passes, inputs, backend, named_sizes(sizes or {}), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
@@ -124,6 +143,25 @@ class Fused:
 
         inputs, unread = self._bind(positional, tensors), self._unread_inputs
         return self._outputs(float64_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
+
+    def vjp(self, wrt: Sequence[str] | None = None) -> Backward:
+        """The derived backward: the gradients of tensors from cotangents of the outputs, as fused stages.
+
+        Args:
+            wrt: the names of the tensors; None for all that have a gradient.
+
+        Raises:
+            GradientError: something has no derivative that redalg knows.
+
+        >>> import redalg as ra
+        >>> n = ra.axes("n")
+        >>> print(ra.fuse(ra.sum(ra.tensor("x[b,n]") ** 2, n), axes="b").vjp())
+        saved by the forward: nothing beside the inputs
+        grad_x[b, n] = 2*grad_out[b]*x[b, n]    (element by element)
+        """
+        from redalg.gradient import derive_backward
+
+        return derive_backward(self, wrt)
 
     @cached_property
     def _unread_inputs(self) -> Mapping[str, Element | Scalar]:
@@ -135,22 +173,9 @@ class Fused:
         return {name: one for name, one in inputs.items() if name not in unread} if unread else inputs
 
     def _bind(self, positional: Sequence[Any], tensors: dict[str, Any]) -> Mapping[str, Any]:
-        from redalg.runtime.bind.inputs import without_gradients
+        from redalg.runtime.bind.inputs import by_name, without_gradients
 
-        if not positional:
-            return without_gradients(tensors)
-        if len(positional) > len(self.inputs):
-            number = (
-                f"at most {len(self.inputs)}" if self.inputs else "none, since `fuse` was given no inputs=(Q, K, V)"
-            )
-            raise InputError(
-                f"the call has {len(positional)} positional tensors; it may have {number}. Pass them by keyword."
-            )
-        by_position = dict(zip(self.inputs, positional, strict=False))
-        twice = [name for name in by_position if name in tensors]
-        if twice:
-            raise InputError(f"tensor `{twice[0]}` is given by position and by keyword. Give it once.")
-        return without_gradients({**by_position, **tensors})
+        return without_gradients(by_name(self.inputs, positional, tensors) if positional else tensors)
 
     def _outputs(self, arrays: Mapping[str, Any]) -> Any:
         if self.single:
@@ -388,49 +413,6 @@ class Fused:
         settings = known_options(options, OPTIONS[caller], caller)
         return lower_passes(self.passes, target, sizes, dtypes, each=each, **settings)
 
-    # ---- the algebra -------------------------------------------------------------------------------------------------
-
-    @cached_property
-    def g(self) -> dict[str, Expr]:
-        """The x-part of each reduction: one expression at rank 1, a SymPy Tuple at rank r."""
-        return {one.reduction.name: _one_or_tuple(one.g) for one in self.decomposition.separations}
-
-    @cached_property
-    def h(self) -> dict[str, Expr]:
-        """The d-part of each reduction, in the order of `g`."""
-        return {one.reduction.name: _one_or_tuple(one.h) for one in self.decomposition.separations}
-
-    @cached_property
-    def otimes(self) -> dict[str, str]:
-        """The sign of ⊗ of each reduction."""
-        return {one.reduction.name: one.times for one in self.decomposition.separations}
-
-    @cached_property
-    def rank(self) -> dict[str, int]:
-        """The separable rank of each reduction's term."""
-        return {one.reduction.name: one.rank for one in self.decomposition.separations}
-
-    @cached_property
-    def bound(self) -> dict[str, Expr]:
-        """By reduction, how far its value may lie from the definition's for roundings that mix x and d (SymPy)."""
-        errors = bounds(self.decomposition.cascade, self.decomposition.roundings)
-        return {reduction.name: most for reduction, most in errors.items()}
-
-    @cached_property
-    def pivots(self) -> dict[str, tuple[Expr, Value]]:
-        """Each pivot's name -> (what it shifts or scales, its symbol)."""
-        return {one.value.name: (one.base, one.value) for one in self.form.pivots}
-
-    @property
-    def forms(self) -> tuple[FusedForm, ...]:
-        """The forms of this cascade, in order of preference; `Schedule.form` names one by its `kind`."""
-        return variants(self.form)
-
-    @property
-    def state(self) -> tuple[Slot, ...]:
-        """The slots of the state: name, kind and axes of each."""
-        return self.form.slots
-
     # ---- printing ----------------------------------------------------------------------------------------------------
 
     def explain(self) -> str:
@@ -444,5 +426,8 @@ class Fused:
         return explain_latex(self.decomposition, self.passes)
 
 
-def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:
-    return parts[0] if len(parts) == 1 else Tuple(*parts) if parts else S.Zero
+def most_passes(passes: Any, *, exact: bool) -> int:
+    """The most passes over the data that a form may take."""
+    if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
+        raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
+    return passes or 1 + exact

@@ -134,10 +134,10 @@ CALLS: dict[str, Case] = {
         "tensor `M` is object, which is no number. Pass booleans, integers or floats.",
     ),
     "gradient": Case(
-        lambda: fused(x=T.clone().requires_grad_(), w=T),
+        lambda: fused.leaf({"x": T.clone().requires_grad_(), "w": T}),
         ra.InputError,
-        "tensor `x` requires a gradient, and redalg has no backward pass yet. Call under `torch.no_grad()`, or pass "
-        "`x.detach()`, if no gradient is needed; nothing is detached silently.",
+        "tensor `x` requires a gradient, and only a call records one: states and the reference do not. Work under "
+        "`torch.no_grad()`, or pass `x.detach()`, if no gradient is needed; nothing is detached silently.",
     ),
     "sparse": Case(
         lambda: fused(x=T.to_sparse(), w=T),

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
@@ -68,6 +68,27 @@ def library_name(array: Any) -> str | None:
     if isinstance(array, np.ndarray | np.generic):
         return "numpy"
     return "torch" if type(array).__module__.split(".")[0] == "torch" and hasattr(array, "requires_grad") else None
+
+
+def by_name(names: Sequence[str], positional: Sequence[Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of a call by name, those given by position too (`names`: in which order they may be)."""
+    if len(positional) > len(names):
+        number = f"at most {len(names)}" if names else "none, since `fuse` was given no inputs=(Q, K, V)"
+        raise InputError(
+            f"the call has {len(positional)} positional tensors; it may have {number}. Pass them by keyword."
+        )
+    by_position = dict(zip(names, positional, strict=False))
+    if twice := [name for name in by_position if name in tensors]:
+        raise InputError(f"tensor `{twice[0]}` is given by position and by keyword. Give it once.")
+    return {**by_position, **tensors}
+
+
+def is_recorded(inputs: Mapping[str, Any]) -> bool:
+    """Tell if PyTorch records a call on these tensors."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.is_grad_enabled():
+        return False
+    return any(getattr(one, "requires_grad", False) for one in inputs.values())
 
 
 def without_gradients(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -224,9 +245,9 @@ def _list(items: Mapping[str, str]) -> str:
 def _check_array(name: str, array: Any) -> None:
     """Refuse an array that would be read wrongly: gradients, sparse layouts, masked arrays."""
     if getattr(array, "requires_grad", False):
-        raise InputError(f"tensor `{name}` requires a gradient, and redalg has no backward pass yet. Call under "
-                         f"`torch.no_grad()`, or pass `{name}.detach()`, if no gradient is needed; nothing is detached "
-                         "silently.")  # fmt: skip
+        raise InputError(f"tensor `{name}` requires a gradient, and only a call records one: states and the reference "
+                         f"do not. Work under `torch.no_grad()`, or pass `{name}.detach()`, if no gradient is needed; "
+                         "nothing is detached silently.")  # fmt: skip
     layout = str(getattr(array, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise InputError(f"tensor `{name}` has layout {layout}, and redalg reads strided tensors. Pass "

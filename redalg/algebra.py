@@ -1,0 +1,70 @@
+"""The algebra of a fused function: its terms' parts, their ranks and bounds, pivots, forms and state."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from functools import cached_property
+
+from sympy import Expr, S, Tuple
+
+from redalg.decompose.separate.rounding import bounds
+from redalg.decompose.verdict.verdict import Decomposition
+from redalg.expression import Value
+from redalg.incremental.arrange.variants import variants
+from redalg.incremental.form import FusedForm, Slot
+
+
+class Algebra(ABC):
+    """The parts of a decomposition and of its form, each printable."""
+
+    decomposition: Decomposition
+
+    @property
+    @abstractmethod
+    def form(self) -> FusedForm:
+        """Pivots, accumulators, leaf / merge / finish."""
+
+    @cached_property
+    def g(self) -> dict[str, Expr]:
+        """The x-part of each reduction: one expression at rank 1, a SymPy Tuple at rank r."""
+        return {one.reduction.name: _one_or_tuple(one.g) for one in self.decomposition.separations}
+
+    @cached_property
+    def h(self) -> dict[str, Expr]:
+        """The d-part of each reduction, in the order of `g`."""
+        return {one.reduction.name: _one_or_tuple(one.h) for one in self.decomposition.separations}
+
+    @cached_property
+    def otimes(self) -> dict[str, str]:
+        """The sign of ⊗ of each reduction."""
+        return {one.reduction.name: one.times for one in self.decomposition.separations}
+
+    @cached_property
+    def rank(self) -> dict[str, int]:
+        """The separable rank of each reduction's term."""
+        return {one.reduction.name: one.rank for one in self.decomposition.separations}
+
+    @cached_property
+    def bound(self) -> dict[str, Expr]:
+        """By reduction, how far its value may lie from the definition's for roundings that mix x and d (SymPy)."""
+        errors = bounds(self.decomposition.cascade, self.decomposition.roundings)
+        return {reduction.name: most for reduction, most in errors.items()}
+
+    @cached_property
+    def pivots(self) -> dict[str, tuple[Expr, Value]]:
+        """Each pivot's name -> (what it shifts or scales, its symbol)."""
+        return {one.value.name: (one.base, one.value) for one in self.form.pivots}
+
+    @property
+    def forms(self) -> tuple[FusedForm, ...]:
+        """The forms of this cascade, in order of preference; `Schedule.form` names one by its `kind`."""
+        return variants(self.form)
+
+    @property
+    def state(self) -> tuple[Slot, ...]:
+        """The slots of the state: name, kind and axes of each."""
+        return self.form.slots
+
+
+def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:
+    return parts[0] if len(parts) == 1 else Tuple(*parts) if parts else S.Zero

@@ -1,0 +1,11 @@
+"""The backward of a cascade, derived: reverse mode on what the user wrote, as cascades that the same engine fuses.
+
+written  →  Rows       the reductions of row size, which the forward saves, and those that are pivots (`rows`)
+         →  Adjoints   the gradient of every row value and of every tensor, as expressions (`reverse`, `adjoint`)
+         →  Backward   stages of such expressions, fused, in the order in which they are run (`derive`, `backward`)
+"""
+
+from redalg.gradient.backward import Backward, Stage
+from redalg.gradient.derive import derive_backward
+
+__all__ = ["Backward", "Stage", "derive_backward"]

@@ -1,0 +1,159 @@
+"""The backward of a fused function: what the forward saves, and the stages that make the gradients of it.
+
+    row values r   the reductions of row size, saved by the forward; those that are pivots have no gradient
+    stages         ∂/∂r, last first, then ∂/∂x of every tensor x: each a cascade of its own over plain tensors
+
+What has an element for each row and streamed element is never saved: it is computed again in the stages.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from sympy import Expr
+
+from redalg.errors import InputError
+from redalg.expression import Axis, Scalar
+from redalg.expression.contents import elements_of, nodes_of
+
+
+@final
+@dataclass(frozen=True)
+class Stage:
+    """One tensor of the backward.
+
+    Attributes:
+        name: of the tensor: `grad_x` of a tensor or row value x.
+        expr: what it is, in the user's tensors, the row values, and the tensors of earlier stages.
+        axes: its dimensions in order.
+        fused: the stage as a function; None if it reduces over nothing, and is evaluated element by element.
+    """
+
+    name: str
+    expr: Expr
+    axes: tuple[Axis, ...]
+    fused: Any
+
+    def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+        """The tensor, of those that it reads; in their promoted dtype."""
+        names = {one.name for one in elements_of(self.expr)}
+        given = {name: one for name, one in tensors.items() if name in names or name in self.scalars}
+        if self.fused is not None:
+            known = {axis.name for axis in self.fused.cascade.axes()}
+            return self.fused(**given, sizes={name: size for name, size in sizes.items() if name in known})
+        from redalg.gradient.elementwise import elementwise_value
+
+        return elementwise_value(self.expr, self.axes, given, sizes)
+
+    @property
+    def scalars(self) -> frozenset[str]:
+        """The scalars of the call that it reads."""
+        return frozenset(one.name for one in nodes_of(self.expr) if isinstance(one, Scalar))
+
+    def __str__(self) -> str:
+        indices = ", ".join(map(str, self.axes))
+        return f"{self.name}[{indices}] = {self.expr}"
+
+
+@final
+@dataclass(frozen=True)
+class Backward:
+    """The derived backward, which is called on cotangents and tensors.
+
+    Attributes:
+        forward: the function with the row values beside its outputs, in one pass as before.
+        saved: the names of the row values.
+        stages: what is computed, in order.
+        gradients: tensor -> the name of the stage that makes its gradient.
+        cotangents: output -> the name of its cotangent in the stages; the outputs in order.
+        proofs: extremum -> why it has no gradient.
+    """
+
+    forward: Any
+    saved: tuple[str, ...]
+    stages: tuple[Stage, ...]
+    gradients: Mapping[str, str]
+    cotangents: Mapping[str, str]
+    proofs: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of the forward's outputs."""
+        return tuple(self.cotangents)
+
+    def __call__(self, cotangents: Any, /, *, sizes: Mapping[str, int] | None = None, **tensors: Any) -> dict[str, Any]:
+        """The gradients by tensor name.
+
+        Args:
+            cotangents: of the outputs: one tensor, or a dict by output name; those left out are 0.
+            sizes: extents of axes that no tensor carries, by name.
+            tensors: the tensors and scalars of the forward, by name.
+
+        >>> import numpy as np, redalg as ra
+        >>> n = ra.axes("n")
+        >>> square = ra.fuse(ra.sum(ra.tensor("x[n]") ** 2, n))
+        >>> square.vjp()(np.array(1.0), x=np.array([1.0, 2.0, 6.0]))["x"]
+        array([ 2.,  4., 12.])
+        """
+        made = self.forward(**tensors, sizes=dict(sizes or {}))
+        names = (*self.outputs, *self.saved)
+        known = dict(zip(names, (made,) if self.forward.single else made, strict=True))
+        return self.from_saved(cotangents, known, tensors, sizes or {})
+
+    def from_saved(
+        self, cotangents: Any, made: Mapping[str, Any], tensors: Mapping[str, Any], sizes: Mapping[str, int],
+        wanted: Iterable[str] | None = None,
+    ) -> dict[str, Any]:  # fmt: skip
+        """The gradients of the `wanted` tensors (None: of all), of what the forward has made: outputs, row values."""
+        given = cotangents if isinstance(cotangents, Mapping) else {self.outputs[0]: cotangents}
+        if wrong := sorted(given.keys() - set(self.outputs)):
+            raise InputError(f"cotangents: {', '.join(wrong)} is no output. The outputs are {', '.join(self.outputs)}.")
+        zeros = {name: made[name] * 0 for name in self.outputs if given.get(name) is None}
+        known = {**tensors, **{name: made[name] for name in self.saved}}
+        known |= {name: zeros.get(output, given.get(output)) for output, name in self.cotangents.items()}
+        names = self.gradients.keys() if wanted is None else [one for one in wanted if one in self.gradients]
+        for stage in self._stages_for({self.gradients[name] for name in names}):
+            known[stage.name] = stage.run(known, {**self._sizes(tensors), **sizes})
+        return {name: known[self.gradients[name]] for name in names}
+
+    def _stages_for(self, last: set[str]) -> list[Stage]:
+        """The stages that make some tensors, in order."""
+        needed, stages = set(last), list[Stage]()
+        for stage in reversed(self.stages):
+            if stage.name in needed:
+                stages.append(stage)
+                needed |= {one.name for one in elements_of(stage.expr)}
+        return stages[::-1]
+
+    def _sizes(self, tensors: Mapping[str, Any]) -> dict[str, int]:
+        """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
+        sizes: dict[str, int] = {}
+        for element in self.forward.cascade.elements():
+            for place, (index, size) in enumerate(zip(element.indices, tensors[element.name].shape, strict=True)):
+                sizes[dimension(element.name, place).name] = size
+                if isinstance(index, Axis):
+                    sizes[index.name] = size
+        return sizes
+
+    def explain(self) -> str:
+        """The row values that are saved, the stages, and why an extremum has no gradient."""
+        lines = [f"saved by the forward: {', '.join(self.saved) or 'nothing beside the inputs'}"]
+        lines += [f"no gradient: {name}. {why}" for name, why in self.proofs.items()]
+        for stage in self.stages:
+            passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
+            lines.append(f"{stage}    ({passes})")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def source(self, target: str = "sm_90a", **options: Any) -> dict[str, str]:
+        """The TileLang programs by stage; options as of `Fused.source`."""
+        return {one.name: one.fused.source(target, **options) for one in self.stages if one.fused is not None}
+
+
+def dimension(tensor: str, place: int) -> Axis:
+    """The axis of a gradient's dimension whose index is no axis."""
+    return Axis(f"{tensor}_{place}")

@@ -1,0 +1,210 @@
+"""The derivation of a backward: from what the user wrote to stages.
+
+outputs o     x̄ and r̄ get what the cotangents hand on through o, read over row values
+r, last one first   r̄ is a stage of its own if it reduces; what it hands on goes to x̄ and to earlier row values
+pivots        are skipped: no output depends on them (`invariant`)
+tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)]; without a sum where i is j
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cached_property
+from typing import Any, final
+
+from sympy import Add, And, Eq, Expr, S
+from sympy.core.basic import Basic
+
+from redalg.errors import ExpressionError, GradientError, InputError, NotFusible, Undecided
+from redalg.expression import Axis, Element, Label, Let, Reduce, Where
+from redalg.expression.contents import axes_by_name, free_axes, nodes_of, reductions_of
+from redalg.expression.rebuild import replace_nodes
+from redalg.gradient.backward import Backward, Stage, dimension
+from redalg.gradient.invariant import is_invariant
+from redalg.gradient.reverse import CONSTANT, adjoints, sum_of
+from redalg.gradient.rows import RowValues, tensor_names, untaken_name
+
+PASSES = (1, 2, 3)
+"""Passes over the data that a stage may take; it takes the fewest."""
+INVARIANT = "No output depends on it: their forms are the same with any number in its place."
+
+
+def derive_backward(fused: Any, wrt: Sequence[str] | None = None) -> Backward:
+    """The backward of a fused function by some of its tensors (None: by all that have a gradient).
+
+    Raises:
+        GradientError: something has no derivative that redalg knows, or a stage has no form.
+        InputError: `wrt` names no tensor.
+    """
+    written = {name: replace_nodes(expr, let_names(expr)) for name, expr in fused.written}
+    tensors = tensor_names(written.values())
+    if wrong := [one for one in wrt or () if one not in tensors]:
+        raise InputError(f"vjp: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors are "
+                         f"{', '.join(sorted(tensors))}.")  # fmt: skip
+    derivation = Derivation(fused, written, RowValues.of(fused, written))
+    gradients = derivation.run(wrt)
+    return derivation.backward(gradients)
+
+
+def let_names(expr: Expr) -> dict[Basic, Expr]:
+    """Display names and what they stand for."""
+    return {node: node.expr for node in nodes_of(expr) if isinstance(node, Let)}
+
+
+@final
+class Derivation:
+    """One derivation under way.
+
+    Attributes:
+        fused, written, rows: the function, its outputs' expressions without display names, and its row values.
+        stages: those that are derived, in order.
+        cotangents: output -> the name of its cotangent.
+        by_element: the adjoints of elements of tensors and of row values so far.
+    """
+
+    def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues) -> None:
+        self.fused, self.written, self.rows = fused, written, rows
+        self.stages = list[Stage]()
+        self.cotangents = dict[str, str]()
+        self.by_element = dict[Element, list[Expr]]()
+
+    def run(self, wrt: Sequence[str] | None) -> dict[str, str]:
+        """Derive all stages; the gradients' names by tensor."""
+        for name, expr in self.written.items():
+            self.cotangents[name] = self._fresh(f"grad_{name}")
+            self._hand_on(self.rows.read(expr), Element(Label(self.cotangents[name]), *self._axes[name]))
+        for reduce in reversed(list(self.rows.names)):
+            if reduce.kind not in CONSTANT and reduce not in self.pivots:
+                self._through_row(reduce)
+        gradients = dict[str, str]()
+        rows = set(self.rows.names.values())
+        for tensor in dict.fromkeys(one.name for one in self.by_element if one.name not in rows):
+            if wrt is None or tensor in wrt:
+                expr, order = self._of_tensor(tensor)
+                gradients[tensor] = self._append(f"grad_{tensor}", expr, order)
+        return gradients
+
+    def backward(self, gradients: Mapping[str, str]) -> Backward:
+        """The result, with a forward that makes the row values that stages read."""
+        read = tensor_names(stage.expr for stage in self.stages)
+        saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
+        given = {name: (expr, self._text(self._axes[name])) for name, expr in self.fused.written}
+        kept = {name: (reduce, self._text(axes_by_name(free_axes(reduce)))) for name, reduce in saved.items()}
+        passes = PASSES[-1] if self.fused.earlier else None
+        forward = self._fuse({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
+        proofs = {str(reduce): INVARIANT for reduce in self.pivots}
+        return Backward(forward, tuple(kept), tuple(self.stages), gradients, self.cotangents, proofs)
+
+    @property
+    def _fuse(self) -> Any:
+        """The function that fuses (outputs, axes, passes), as the user's was."""
+        return self.fused.of_outputs
+
+    @property
+    def _axes(self) -> dict[str, tuple[Axis, ...]]:
+        return {one.name: one.axes for one in self.fused.cascade.outputs}
+
+    @cached_property
+    def pivots(self) -> tuple[Reduce, ...]:
+        """The extrema that are proved to have no gradient."""
+        outputs = [(expr, self._text(self._axes[name])) for name, expr in self.written.items()]
+        extrema = (one for one in self.rows.names if one.kind in ("max", "min"))
+        return tuple(one for one in extrema if is_invariant(one, outputs, self._fuse))
+
+    def _text(self, axes: Sequence[Axis]) -> str:
+        return " ".join(map(str, axes))
+
+    def _fresh(self, wanted: str) -> str:
+        taken = tensor_names(self.written.values()) | {*self.rows.names.values(), *self.cotangents.values()}
+        return untaken_name(wanted, taken | {one.name for one in self.stages})
+
+    def _hand_on(self, node: Expr, g: Expr, known: Mapping[Basic, Expr] | None = None) -> None:
+        """Add what a node's adjoint hands on to the elements that it reads; `known`: tensors of nodes in it."""
+        for element, part in adjoints({node: g}).items():
+            self.by_element.setdefault(element, []).append(replace_nodes(part, known) if known else part)
+
+    def _through_row(self, reduce: Reduce) -> None:
+        """Hand a row value's adjoint on, from a stage of its own if it is made by reductions."""
+        element = self.rows.element(reduce)
+        g = Add(*self.by_element.pop(element, []))
+        if g is S.Zero:
+            return
+        if reductions_of(g):
+            g = Element(Label(self._append(f"grad_{element.name}", g, element.indices)), *element.indices)
+        definition = self.rows.definition(reduce)
+        self._hand_on(definition, g, {definition: element})
+
+    def _append(self, wanted: str, expr: Expr, order: tuple[Axis, ...]) -> str:
+        """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own."""
+        try:
+            fused = self._function(wanted, expr, self._text(order))
+        except GradientError:
+            apart = _apart(expr)
+            if not apart:
+                raise
+            parts = {one: self._part(wanted, one) for one in apart}
+            return self._append(wanted, replace_nodes(expr, parts), order)
+        name = self._fresh(wanted)
+        self.stages.append(Stage(name, expr, order, fused))
+        return name
+
+    def _part(self, wanted: str, reduce: Reduce) -> Element:
+        """A reduction within a stage, from a stage of its own."""
+        own = axes_by_name(free_axes(reduce))
+        return Element(Label(self._append(f"{wanted}_part", reduce, own)), *own)
+
+    def _function(self, name: str, expr: Expr, axes: str) -> Any:
+        """A stage as a function; None if it reduces over nothing."""
+        if not reductions_of(expr):
+            return None
+        for passes in PASSES:
+            try:
+                return self._fuse(expr, axes, passes)
+            except (NotFusible, Undecided, ExpressionError) as error:
+                refused = error
+        raise GradientError(f"{name} = {expr} has no form of at most {PASSES[-1]} passes: {refused}")
+
+    def _of_tensor(self, tensor: str) -> tuple[Expr, tuple[Axis, ...]]:
+        """The gradient of a tensor, along its dimensions."""
+        elements = [one for one in self.by_element if one.name == tensor]
+        [first, *others] = elements
+        order = first.indices if has_plain_indices(first) and not others else tuple(
+            dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
+        return Add(*(at_place(one, Add(*self.by_element[one]), order) for one in elements)), tuple(order)
+
+
+def _apart(expr: Expr) -> list[Reduce]:
+    """The reductions of an expression to make apart: the outermost ones, or those within the only one."""
+    outer = _outermost(expr)
+    if len(outer) == 1 and expr == outer[0]:
+        return _outermost(outer[0].expr)
+    return outer
+
+
+def _outermost(expr: Basic) -> list[Reduce]:
+    """The reductions that no other holds."""
+    if isinstance(expr, Reduce):
+        return [expr]
+    return list(dict.fromkeys(one for part in expr.args for one in _outermost(part)))
+
+
+def has_plain_indices(element: Element) -> bool:
+    """Tell if an element's indices are axes, each once."""
+    return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
+
+
+def at_place(element: Element, g: Expr, order: tuple[Axis, ...]) -> Expr:
+    """Σ_a [j = i(a)] g(a) of an element X[i(a)], at the place j of the tensor."""
+    if element.indices == order:
+        return g
+    if has_plain_indices(element) and not set(order) & set(_all_axes(g)):
+        renamed: Expr = g.subs(dict(zip(element.indices, order, strict=True)), simultaneous=True)
+        return renamed
+    met = And(*(Eq(j, i) for j, i in zip(order, element.indices, strict=True)))
+    within = {axis for index in element.indices for axis in free_axes(index)}
+    return sum_of(Where(met, g, S.Zero), axes_by_name(within))
+
+
+def _all_axes(expr: Expr) -> Iterator[Axis]:
+    """Free axes and bound ones."""
+    yield from (node for node in nodes_of(expr) if isinstance(node, Axis))

@@ -1,0 +1,34 @@
+"""Stages that reduce over nothing: evaluated element by element, in float64, and rounded to the tensors' dtype."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import reduce
+from operator import add
+from typing import Any
+
+import numpy as np
+from sympy import Expr
+
+from redalg.definition import evaluate_definition
+from redalg.expression import Axis
+from redalg.expression.contents import free_axes
+
+
+def elementwise_value(expr: Expr, order: tuple[Axis, ...], given: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+    """An expression at every place of its axes; along an axis that it lacks it is repeated."""
+    scalars = {name: one for name, one in given.items() if isinstance(one, int | float)}
+    tensors = {name: one for name, one in given.items() if name not in scalars}
+    own = tuple(axis for axis in order if axis in free_axes(expr))
+    made = evaluate_definition({"out": (expr, own)}, tensors, scalars, dict(sizes))["out"]
+    shape = [sizes[axis.name] for axis in order]
+    inner = tuple(slice(None) if axis in own else None for axis in order)
+    wide = made[inner]
+    floats = [one.reshape(-1)[:0] for one in tensors.values() if "float" in str(one.dtype)]
+    wide = wide if not floats else cast_like(wide, reduce(add, floats))
+    return np.broadcast_to(wide, shape) if isinstance(wide, np.ndarray) else wide.expand(shape)
+
+
+def cast_like(array: Any, other: Any) -> Any:
+    """An array in another one's dtype, by its own library."""
+    return array.astype(other.dtype) if isinstance(array, np.ndarray) else array.to(other.dtype)

@@ -1,0 +1,42 @@
+"""Extrema on which no output depends: pivots, which have no gradient.
+
+    o[m := π] is fused, and holds no π any more   ⇒   o is the same for every π, so that ∂o/∂m = 0
+
+The engine derives forms by ring identities, e^u·e^v = e^(u + v) and log(e^u·r) = u + log r. A form without π is a proof
+of them; a form with π proves nothing, and the extremum is then differentiated.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from sympy import Expr
+from sympy.core.basic import Basic
+
+from redalg.errors import RedalgError
+from redalg.expression import Reduce, Scalar
+from redalg.expression.contents import nodes_of
+from redalg.expression.rebuild import replace_nodes
+
+PIVOT = Scalar("pivot_of_the_proof", real=True)
+
+
+def is_invariant(extremum: Reduce, outputs: Iterable[tuple[Expr, str]], fuse: Callable[..., Any]) -> bool:
+    """Tell if outputs (expression, axes) are proved not to depend on an extremum."""
+    return all(_is_free(replace_nodes(expr, {extremum: PIVOT}), axes, fuse)
+               for expr, axes in outputs if extremum in nodes_of(expr))  # fmt: skip
+
+
+def _is_free(expr: Expr, axes: str, fuse: Callable[..., Any]) -> bool:
+    """Tell if the fused form of an expression lost the scalar that stands for a pivot."""
+    if PIVOT not in nodes_of(expr):
+        return True
+    try:
+        form = fuse(expr, axes, None).form
+    except RedalgError:
+        return False
+    shown: list[Basic] = [*(one.expr for one in form.outputs), *(one.expr for one in form.assignments)]
+    shown += [factor for slot in form.accumulators for factor in slot.factors]
+    shown += [one.term for one in form.extrema] + [one.base for one in form.pivots]
+    return not any(PIVOT in nodes_of(one) for one in shown)

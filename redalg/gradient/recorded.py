@@ -1,0 +1,136 @@
+"""Calls on tensors that require a gradient: PyTorch records them, and their backward runs the derived stages.
+
+    forward     outputs and row values, in one call; both are saved
+    backward    the stages (`Backward.from_saved`); each is a call of its own, recorded again if a graph is asked for
+
+Row values are outputs that nobody sees: the derivative of a gradient passes through them, by the backward of the
+forward that has them for outputs. In 16 bits they would be rounded; then nothing is saved, and the backward makes them
+again in float32, of tensors that are converted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+from redalg.errors import GradientError
+from redalg.gradient.backward import Backward
+from redalg.gradient.derive import derive_backward
+
+
+def recorded_call(
+    fused: Any, inputs: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int], options: Mapping[str, Any]
+) -> dict[str, Any]:
+    """The outputs of a call by name, with a backward."""
+    backward = backward_of(fused)
+    names = tuple(name for name, one in inputs.items() if hasattr(one, "requires_grad"))
+    narrow = any(inputs[name].dtype.itemsize < 4 for name in names if inputs[name].dtype.is_floating_point)
+    if options["plan"] is not None and backward.saved and not narrow:
+        raise GradientError("plan= belongs to a form without the row values that a gradient needs. Leave it out, or "
+                            "call under `torch.no_grad()`.")  # fmt: skip
+    others = {name: one for name, one in inputs.items() if name not in names}
+    run = Recorded(fused, backward, names, others, {**options, "backend": backend}, dict(sizes), narrow)
+    made = function().apply(run, *(inputs[name] for name in names))
+    return dict(zip(backward.outputs, made, strict=False))
+
+
+def backward_of(fused: Any) -> Backward:
+    """The backward of a function by all its tensors, derived once."""
+    known: dict[str, Any] = vars(fused)
+    if "_backward" not in known:
+        known["_backward"] = derive_backward(fused)
+    made: Backward = known["_backward"]
+    return made
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Recorded:
+    """One call: the function, its backward, and what is no tensor.
+
+    `narrow`: some tensors have 16 bits or fewer, so that the backward makes its row values in float32.
+    """
+
+    fused: Any
+    backward: Backward
+    names: tuple[str, ...]
+    others: Mapping[str, Any]
+    options: Mapping[str, Any]
+    sizes: Mapping[str, int]
+    narrow: bool
+
+    @cached_property
+    def outputs(self) -> tuple[str, ...]:
+        """The names of what the forward returns."""
+        return (*self.backward.outputs, *(() if self.narrow else self.backward.saved))
+
+    def forward(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
+        """Outputs, then row values."""
+        function = self.fused if self.narrow else self.backward.forward
+        given = {**self.others, **dict(zip(self.names, tensors, strict=True))}
+        made = function(**given, **self.options, sizes=dict(self.sizes))
+        return (made,) if function.single else tuple(made)
+
+    def gradients(self, tensors: tuple[Any, ...], made: tuple[Any, ...], cotangents: tuple[Any, ...],
+                  wanted: tuple[str, ...]) -> dict[str, Any]:  # fmt: skip
+        """The gradients of the wanted tensors."""
+        given = {**self.others, **dict(zip(self.names, tensors, strict=True))}
+        by_output = {name: g for name, g in zip(self.outputs, cotangents, strict=True) if g is not None}
+        if self.narrow:
+            wide = {name: in_float32(one) for name, one in given.items()}
+            result = self.backward({name: in_float32(g) for name, g in by_output.items()}, sizes=self.sizes, **wide)
+            return {name: result[name].to(given[name].dtype) for name in wanted if name in result}
+        if by_output.keys() <= set(self.backward.outputs):
+            saved = dict(zip(self.outputs, made, strict=True))
+            return self.backward.from_saved(by_output, saved, given, self.sizes, wanted)
+        return backward_of(self.backward.forward)(by_output, sizes=self.sizes, **given)
+
+
+def in_float32(value: Any) -> Any:
+    """A tensor of a narrow floating-point dtype in float32; anything else as it is."""
+    narrow = hasattr(value, "dtype") and getattr(value.dtype, "is_floating_point", False) and value.dtype.itemsize < 4
+    return value.float() if narrow else value
+
+
+def function() -> Any:
+    """PyTorch's function of a recorded call, made once: torch is imported where a call has its tensors alone."""
+    global _FUNCTION  # noqa: PLW0603 - made once
+    if _FUNCTION is None:
+        _FUNCTION = _define()
+    return _FUNCTION
+
+
+_FUNCTION: Any = None
+
+
+def _define() -> Any:
+    from torch import Tensor
+    from torch.autograd import Function
+
+    @final
+    class RecordedCall(Function):
+        """See the module."""
+
+        @staticmethod
+        def forward(ctx: Any, run: Recorded, *tensors: Tensor) -> tuple[Tensor, ...]:
+            made = run.forward(tensors)
+            ctx.run, ctx.number = run, len(tensors)
+            ctx.set_materialize_grads(False)
+            ctx.mark_non_differentiable(*(one for one in made if not one.dtype.is_floating_point))
+            ctx.save_for_backward(*tensors, *made)
+            return made
+
+        @staticmethod
+        def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
+            saved, run = ctx.saved_tensors, ctx.run
+            tensors, made = saved[: ctx.number], saved[ctx.number :]
+            needed = ctx.needs_input_grad[1:]
+            wanted = tuple(name for name, needs in zip(run.names, needed, strict=True) if needs)
+            if all(one is None for one in cotangents):
+                return (None, *(None for _ in run.names))
+            found = run.gradients(tensors, made, cotangents, wanted)
+            return (None, *(found.get(name) if needs else None for name, needs in zip(run.names, needed, strict=True)))
+
+    return RecordedCall

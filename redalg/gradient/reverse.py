@@ -1,0 +1,98 @@
+"""Reverse mode on an expression: the adjoints of the elements that it reads.
+
+    d = Σ_B f             f̄ = d̄                       f̄ holds for every element of B
+    d = max_B u           ū = where(u = d, d̄ / Σ_B [u = d], 0)         ties share, as in torch.amax; min alike
+    d = logsumexp_B u     ū = d̄·exp(u − d)
+    argmax, any, all      0
+    p of v, pointwise     v̄ += Σ_{axes of p that v lacks} p̄·∂p/∂v
+
+An adjoint is an expression over the free axes of its node: the derivative by the node's value at an index. Exact by the
+chain rule; what all consumers of a node give is added before it is handed on.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+
+from sympy import Add, Eq, Expr, Mul, S, exp, oo
+from sympy.core.basic import Basic
+
+from redalg.errors import GradientError
+from redalg.expression import Axis, Element, Reduce, Where
+from redalg.expression import sum as sum_over
+from redalg.expression.contents import axes_by_name, elements_of, free_axes
+from redalg.gradient.rules import partials, times
+
+CONSTANT = ("argmax", "argmin", "any", "all")
+"""Kinds of reductions that are constant nearly everywhere."""
+
+
+def adjoints(seeds: Mapping[Expr, Expr]) -> dict[Element, Expr]:
+    """The adjoint of every element that expressions read, from theirs.
+
+    Raises:
+        GradientError: something in them has no derivative that redalg knows.
+    """
+    found: dict[Basic, list[Expr]] = {node: [g] for node, g in seeds.items()}
+    result: dict[Element, Expr] = {}
+    for node in in_reverse(seeds):
+        g = Add(*found.pop(node, []))
+        if g is S.Zero:
+            continue
+        if isinstance(node, Element):
+            result[node] = g
+            continue
+        for argument, part in arguments_of(node, g):
+            if elements_of(argument):
+                axes = frozenset() if isinstance(node, Reduce) else free_axes(node) - free_axes(argument)
+                found.setdefault(argument, []).append(sum_of(part, axes_by_name(axes)))
+    return result
+
+
+def in_reverse(nodes: Mapping[Expr, Expr]) -> list[Expr]:
+    """The nodes that hold elements, consumers before what they are made of."""
+    order, seen = list[Expr](), set[Basic]()
+
+    def visit(node: Basic) -> None:
+        if node in seen or not elements_of(node):
+            return
+        seen.add(node)
+        for argument in () if isinstance(node, Element) else node.args:
+            visit(argument)
+        if isinstance(node, Expr):
+            order.append(node)
+
+    for node in nodes:
+        visit(node)
+    return order[::-1]
+
+
+def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the arguments of a node, with the node's adjoint times its derivative."""
+    if not isinstance(node, Reduce):
+        yield from partials(node, g)
+    elif node.kind == "sum":
+        yield node.expr, g
+    elif node.kind == "logsumexp":
+        yield node.expr, Where(node > -oo, times(g, exp(node.expr - node)), S.Zero)
+    elif node.kind in ("max", "min"):
+        ties = sum_over(Where(Eq(node.expr, node), S.One, S.Zero), *node.bound)
+        yield node.expr, Where(Eq(node.expr, node), times(g, 1 / ties), S.Zero)
+    elif node.kind not in CONSTANT:
+        raise GradientError(f"`{node}` has no gradient: reductions of kind `{node.kind}` have none yet. Those "
+                            "of sum, mean, max, min, logsumexp and all that is made of them have one: detach the "
+                            "tensors that it reads, or write it by those.")  # fmt: skip
+
+
+def sum_of(part: Expr, axes: tuple[Axis, ...]) -> Expr:
+    """Σ over axes; factors without them stand outside, and an axis that nothing has counts its elements."""
+    if not axes or part is S.Zero:
+        return part
+    if part.is_Add:
+        return Add(*(sum_of(one, axes) for one in part.args))
+    factors = part.args if part.is_Mul else (part,)
+    inside = Mul(*(one for one in factors if free_axes(one) & set(axes)))
+    outside = Mul(*(one for one in factors if not free_axes(one) & set(axes)))
+    bound = tuple(axis for axis in axes if axis in free_axes(inside))
+    lengths = Mul(*(axis.extent for axis in axes if axis not in bound))
+    return outside * lengths * (sum_over(inside, *bound) if bound else inside)

@@ -1,0 +1,1 @@
+"""Gradients: derived, fused, and recorded by PyTorch."""

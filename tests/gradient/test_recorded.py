@@ -1,0 +1,138 @@
+"""Calls on tensors that require a gradient: first and second derivatives, dtypes, and what PyTorch does with a call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from sympy import oo
+from torch.autograd import gradcheck, gradgradcheck
+from torch.nn import functional
+from torch.utils.checkpoint import checkpoint
+
+import redalg as ra
+
+b, n, h, q, k, d, e = ra.axes("b n h q k d e")
+x, y = ra.tensors("x[b,n] y[b,n]")
+SCORES = ra.sum(ra.tensor("Q[b,h,q,d]") * ra.tensor("K[b,h,k,d]"), d) / 4
+VALUES = ra.tensor("V[b,h,k,e]")
+GAIN, BIAS = ra.tensors("g[n] c[n]")
+FORMS = {
+    "sum of squares": ra.fuse(ra.sum(x**2, n), axes="b"),
+    "variance": ra.fuse(ra.var(x, n), axes="b"),
+    "softmax": ra.fuse(ra.softmax(x, n), axes="b n"),
+    "logsumexp": ra.fuse(ra.logsumexp(x, n), axes="b"),
+    "maximum": ra.fuse(ra.max(x, n), axes="b"),
+    "covariance": ra.fuse(ra.mean((x - ra.mean(x, n)) * (y - ra.mean(y, n)), n), axes="b"),
+    "layer norm": ra.fuse(ra.layer_norm(x, n) * GAIN + BIAS, axes="b n"),
+    "attention": ra.fuse(ra.sum(ra.softmax(SCORES, k) * VALUES, k), axes="b h q e"),
+    "causal": ra.fuse(ra.sum(ra.softmax(ra.where(k <= q, SCORES, -oo), k) * VALUES, k), axes="b h q e"),
+}
+SHAPES = {"x": (2, 5), "y": (2, 5), "g": (5,), "c": (5,), "Q": (1, 2, 3, 4), "K": (1, 2, 4, 4), "V": (1, 2, 4, 3)}
+
+
+def tensors(form: ra.Fused, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    names = sorted({one.name for one in form.cascade.elements()})
+    return {name: torch.randn(SHAPES[name], generator=generator, dtype=torch.float64).to(dtype).requires_grad_()
+            for name in names}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", FORMS)
+def test_first_and_second_derivatives(name: str) -> None:
+    form = FORMS[name]
+    data = tensors(form)
+
+    def call(*values: torch.Tensor) -> Any:
+        return form(**dict(zip(data, values, strict=True)))
+
+    assert gradcheck(call, tuple(data.values()))
+    assert gradgradcheck(call, tuple(data.values()))
+
+
+@pytest.mark.parametrize("backend", ["torch", "tilelang", "numpy"])
+def test_every_backend_is_recorded(backend: str) -> None:
+    form, data = FORMS["attention"], tensors(FORMS["attention"], torch.float32)
+    leaves = [data[one] for one in "QKV"]
+    queries, keys, values = leaves
+    wanted = torch.autograd.grad(((queries @ keys.mT / 4).softmax(-1) @ values).sum(), leaves)
+    found = torch.autograd.grad(form(**data, backend=backend).sum(), leaves)
+    for got, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, exact, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_narrow_tensors_have_gradients_of_their_dtype(dtype: torch.dtype) -> None:
+    """The row values are made again in float32: the gradient is rounded once."""
+    form = FORMS["layer norm"]
+    narrow = tensors(form, dtype)
+    wide = {name: one.detach().double().requires_grad_() for name, one in narrow.items()}
+    cotangent = torch.linspace(-1, 1, 10, dtype=torch.float64).reshape(2, 5).to(dtype)
+    form(**narrow).backward(cotangent)
+    form(**wide).backward(cotangent.double())
+    for name, one in narrow.items():
+        assert one.grad is not None
+        assert one.grad.dtype == dtype
+        torch.testing.assert_close(one.grad.double(), wide[name].grad, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_outputs_of_which_one_is_used() -> None:
+    form = ra.fuse({"mean": (ra.mean(x, n), "b"), "var": (ra.var(x, n), "b"), "place": (ra.argmax(x, n), "b")})
+    data = torch.randn(3, 7, dtype=torch.float64, requires_grad=True)
+    made = form(x=data)
+    assert not made.place.requires_grad
+    (found,) = torch.autograd.grad(made.var.sum(), data)
+    (wanted,) = torch.autograd.grad(data.var(1, correction=0).sum(), data)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_a_loss_with_targets() -> None:
+    scores, target = torch.randn(6, 9, dtype=torch.float64, requires_grad=True), torch.arange(6) % 9
+    form = ra.fuse(ra.logsumexp(x, n) - ra.Tensor("x")[b, ra.tensor("target[b]")], axes="b")
+    (found,) = torch.autograd.grad(form(x=scores, target=target).sum(), scores)
+    (wanted,) = torch.autograd.grad(functional.cross_entropy(scores, target, reduction="sum"), scores)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_under_no_grad_nothing_is_recorded_and_frozen_tensors_get_nothing() -> None:
+    form, data = FORMS["covariance"], tensors(FORMS["covariance"])
+    with torch.no_grad():
+        assert not form(**data).requires_grad
+    frozen = {"x": data["x"], "y": data["y"].detach()}
+    form(**frozen).sum().backward()
+    assert data["x"].grad is not None
+    assert data["y"].grad is None
+
+
+def test_checkpoint_and_hessian() -> None:
+    form, data = FORMS["logsumexp"], tensors(FORMS["logsumexp"])["x"]
+    (found,) = torch.autograd.grad(checkpoint(lambda x: form(x=x), data, use_reentrant=False).sum(), data)
+    torch.testing.assert_close(found, data.softmax(1))
+    hessian = torch.autograd.functional.hessian(lambda x: form(x=x).sum(), data)
+    wanted = torch.autograd.functional.hessian(lambda x: x.logsumexp(1).sum(), data)
+    torch.testing.assert_close(hessian, wanted)
+
+
+def test_a_model_learns() -> None:
+    """Weights of an attention over five keys, fitted by gradient descent through two fused functions."""
+    form, loss = FORMS["attention"], ra.fuse(ra.mean(x**2, n), axes="b")
+    generator = torch.Generator().manual_seed(0)
+    data = {name: torch.randn(SHAPES[name], generator=generator).requires_grad_() for name in "QKV"}
+    target = torch.randn(1, 2, 3, 3, generator=generator)
+    optimizer = torch.optim.Adam(data.values(), lr=0.05)
+    losses = []
+    for _ in range(60):
+        optimizer.zero_grad()
+        error = loss(x=(form(**data) - target).reshape(1, -1)).sum()
+        error.backward()
+        optimizer.step()
+        losses.append(error.item())
+    assert losses[-1] < 0.1 * losses[0]
+
+
+def test_a_plan_without_row_values_is_refused() -> None:
+    form, data = FORMS["softmax"], tensors(FORMS["softmax"], torch.float32)
+    plan = form.plan({"b": 2, "n": 5}, "float32", "c")
+    with pytest.raises(ra.GradientError, match=r"plan= belongs to a form without the row values"):
+        form(**data, backend="tilelang", plan=plan)

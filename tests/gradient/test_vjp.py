@@ -1,0 +1,121 @@
+"""Derived backwards of patterns from the literature, against PyTorch's differentiation of what was written."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from sympy import log, sqrt
+
+import redalg as ra
+from redalg.definition import evaluate_definition
+from tests.cases.corpus import Pattern
+from tests.cases.literature import PATTERNS
+
+b, n, k = ra.axes("b n k")
+x, y = ra.tensors("x[b,n] y[b,n]")
+EXACT = [one for one in PATTERNS if one.verdict == "Exact"]
+
+
+def gradients_of_definition(
+    pattern: Pattern, form: ra.Fused, data: dict[str, torch.Tensor], cotangents: dict[str, torch.Tensor]
+) -> dict[str, torch.Tensor]:
+    """By PyTorch, node by node of the expression as it was written."""
+    leaves = {name: one.clone().requires_grad_() for name, one in data.items() if one.is_floating_point()}
+    outputs = {name: (expr, out.axes) for (name, expr), out in zip(form.written, form.cascade.outputs, strict=True)}
+    made = evaluate_definition(outputs, {**data, **leaves}, pattern.scalars, sizes_of(pattern, form))
+    total = sum((made[name] * one).sum() for name, one in cotangents.items())
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return {name: torch.zeros_like(leaves[name]) if one is None else one
+            for name, one in zip(leaves, found, strict=True)}  # fmt: skip
+
+
+def sizes_of(pattern: Pattern, form: ra.Fused) -> dict[str, int]:
+    return {axis.name: pattern.extents()[axis.name] for axis in form.cascade.axes() if axis.size is None}
+
+
+@pytest.mark.parametrize("pattern", EXACT, ids=lambda one: one.name)
+def test_a_derived_backward_is_the_derivative(pattern: Pattern) -> None:
+    form = pattern.fuse()
+    backward = form.vjp()
+    names = set(form.cascade.inputs())
+    data = {name: torch.as_tensor(one) for name, one in pattern.tensors("float64").items() if name in names}
+    outputs = form.reference(**data, **pattern.scalars, sizes=sizes_of(pattern, form))
+    named = {"out": outputs} if form.single else outputs._asdict()
+    generator = torch.Generator().manual_seed(0)
+    cotangents = {name: torch.randn(one.shape, generator=generator, dtype=torch.float64)
+                  for name, one in named.items() if one.is_floating_point()}  # fmt: skip
+    found = backward(cotangents, sizes=sizes_of(pattern, form), **data, **pattern.scalars)
+    wanted = gradients_of_definition(pattern, form, data, cotangents)
+    for name, one in wanted.items():
+        got = found.get(name, torch.zeros_like(one))
+        torch.testing.assert_close(got, one, rtol=0, atol=1e-11 * float(one.abs().max()) + 1e-300, msg=name)
+
+
+def test_attention_saves_rows_and_differentiates_no_maximum() -> None:
+    d = ra.axes("d")
+    queries, keys, values = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
+    form = ra.fuse(ra.sum(ra.softmax(ra.sum(queries * keys, d), k) * values, k), axes="b h q e")
+    backward = form.vjp()
+    assert set(backward.saved) == {"row_max_0", "row_sum_0"}
+    assert [stage.name for stage in backward.stages] == ["grad_row_sum_0", "grad_Q", "grad_K", "grad_V"]
+    assert all(len(stage.fused.passes) == 1 for stage in backward.stages)
+    assert "No output depends on it" in backward.explain()
+    assert list(form.vjp(wrt=["V"]).gradients) == ["V"]
+    assert backward.forward.form.extrema == form.form.extrema  # the state of the forward does not grow
+    sources = backward.source(sizes={"b": 2, "h": 2, "q": 128, "k": 128, "d": 64, "e": 64}, dtypes="float16")
+    assert "main" in sources["grad_K"]
+
+
+def test_an_extremum_that_is_an_output_has_a_gradient() -> None:
+    backward = ra.fuse((x - ra.min(x, n)) / (ra.max(x, n) - ra.min(x, n)), axes="b n").vjp()
+    assert not backward.proofs
+    ties = ra.fuse(ra.max(x, n), axes="b").vjp()(np.ones(1), x=np.array([[1.0, 3.0, 3.0]]))["x"]
+    np.testing.assert_array_equal(ties, [[0, 0.5, 0.5]])
+
+
+def test_what_a_mask_hides_stays_hidden() -> None:
+    """The logarithm of a number that is masked is never taken: no NaN in any gradient, and 0 at its place."""
+    form = ra.fuse(ra.sum(ra.where(x > 0, log(x) * y, 0), n), axes="b")
+    found = form.vjp()(np.ones(1), x=np.array([[2.0, -1.0, 0.0]]), y=np.array([[3.0, 5.0, 7.0]]))
+    np.testing.assert_allclose(found["x"], [[1.5, 0, 0]])
+    np.testing.assert_allclose(found["y"], [[np.log(2), 0, 0]])
+
+
+def test_a_gathered_tensor_gets_the_sum_of_its_places() -> None:
+    h, q, d = ra.axes("h q d")
+    shared = ra.Tensor("K")[b, h // 2, d]
+    form = ra.fuse(ra.sum(ra.tensor("Q[b,h,d]") * shared, d), axes="b h")
+    data = {"Q": np.random.default_rng(0).standard_normal((2, 4, 3)), "K": np.ones((2, 2, 3))}
+    found = form.vjp()(np.ones((2, 4)), **data)
+    np.testing.assert_allclose(found["K"], data["Q"].reshape(2, 2, 2, 3).sum(2))
+    assert q not in form.cascade.axes()
+
+
+def test_cotangents_by_name_and_none() -> None:
+    form = ra.fuse({"mean": (ra.mean(x, n), "b"), "var": (ra.var(x, n), "b")})
+    data = {"x": np.array([[1.0, 2.0, 6.0]])}
+    found = form.vjp()({"mean": np.ones(1)}, **data)["x"]
+    np.testing.assert_allclose(found, np.full((1, 3), 1 / 3))
+    with pytest.raises(ra.InputError, match="total is no output"):
+        form.vjp()({"total": np.ones(1)}, **data)
+
+
+@pytest.mark.parametrize(
+    ("expr", "said"),
+    [
+        (ra.prod(x, n), "reductions of kind `prod` have none yet"),
+        (ra.sum(x % 2, n), "a remainder jumps"),
+    ],
+    ids=["prod", "remainder"],
+)
+def test_what_has_no_gradient_yet_is_refused_by_name(expr: Any, said: str) -> None:
+    with pytest.raises(ra.GradientError, match=said):
+        ra.fuse(expr).vjp()
+
+
+def test_wrt_names_tensors() -> None:
+    with pytest.raises(ra.InputError, match=r"wrt names z, which is no tensor .* The tensors are x, y"):
+        ra.fuse(ra.sum(sqrt(x**2 + y**2), n), axes="b").vjp(wrt=["z"])
