@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
@@ -281,6 +283,14 @@ def test_products_about_foreign_centres_keep_their_digits(expr: Expr, length: in
         for seed in range(3):
             ways = ["numpy", "torch", "in twos", "merged"]
             assert not [*judged(outputs, form, Data(seed, length, kind), Executions(), ways)]
+
+
+@pytest.mark.parametrize("power", [-1, Rational(3, 2)])
+def test_no_generator_of_other_powers_is_shifted(power: Any) -> None:
+    """Σ (w + Σ 1/w − 1)² had a pivot of w, of which 1/w is no polynomial: the basis never closed."""
+    form = ra.fuse(ra.sum((W + ra.sum(W**power, n) * ra.max(x, n) - x) ** 2, n), axes="b")
+    data = {"w": DATA.abs().double() + 1, "x": DATA.double()}
+    torch.testing.assert_close(form(**data), form.reference(**data), rtol=1e-12, atol=0)
 
 
 def test_a_mask_about_its_mean_counts_no_elements() -> None:

@@ -45,7 +45,8 @@ def derive(decomposition: Decomposition) -> FusedForm:
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
         if paying | generators <= pivots and not scaled:  # its own pivot cancels, and those that did without it
             decomposition, form, paying = whole, other, pivots
-    if (centred := about_offsets(decomposition, centre_all(decomposition), paying)) is not None:
+    plain = centre_all(decomposition)
+    if (centred := about_offsets(decomposition, plain, paying, unnatural(plain))) is not None:
         form, _ = derive_about(decomposition, centred)
     return complete(form)
 

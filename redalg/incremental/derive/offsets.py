@@ -32,9 +32,12 @@ TERMS_LIMIT = 24
 
 
 def about_offsets(
-    decomposition: Decomposition, centred: dict[str, Centred], paying: frozenset[int]
+    decomposition: Decomposition, centred: dict[str, Centred], paying: frozenset[int], fixed: AbstractSet[int]
 ) -> dict[str, Centred] | None:
-    """The centred sums with products kept as factors where their generators have no pivot yet; None if none has."""
+    """The centred sums with products kept as factors where their generators have no pivot yet; None if none has.
+
+    `fixed` are generators that no shift leaves exact, as some sum holds other powers of them than natural ones.
+    """
     result = dict(centred)
     for separation in decomposition.separations:
         own = centred.get(separation.reduction.name)
@@ -45,7 +48,7 @@ def about_offsets(
         except NotSeparable:
             continue
         product = Product(separation, decomposition, factors)
-        if product.is_fit(paying):
+        if product.is_fit(paying) and not product.generators & fixed:
             result[separation.reduction.name] = product.about_offsets()
     return None if result == centred else result
 
