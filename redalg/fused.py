@@ -16,6 +16,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.written import named_outputs, outputs_type, unread_inputs
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.errors import ExpressionError
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Element, Scalar
 from redalg.incremental.form import FusedForm
