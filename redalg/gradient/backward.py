@@ -41,7 +41,7 @@ class Stage:
         names = {one.name for one in elements_of(self.expr)}
         given = {name: one for name, one in tensors.items() if name in names or name in self.scalars}
         if self.fused is not None:
-            known = {axis.name for axis in self.fused.cascade.axes()}
+            known = {axis.name for axis in self.fused.cascade.axes()} | set(self.fused.cascade.extents())
             return self.fused(**given, sizes={name: size for name, size in sizes.items() if name in known})
         from redalg.gradient.elementwise import elementwise_value
 
@@ -69,6 +69,8 @@ class Backward:
         gradients: tensor -> the name of the stage that makes its gradient.
         cotangents: output -> the name of its cotangent in the stages; the outputs in order.
         proofs: extremum -> why it has no gradient.
+        once: true of products, whose stages are no functions to differentiate: at two zeros they are 0 and their own
+            derivative is not.
     """
 
     forward: Any
@@ -77,6 +79,7 @@ class Backward:
     gradients: Mapping[str, str]
     cotangents: Mapping[str, str]
     proofs: Mapping[str, str] = field(default_factory=dict)
+    once: bool = False
 
     @property
     def outputs(self) -> tuple[str, ...]:

@@ -74,7 +74,7 @@ class Derivation:
             self.cotangents[name] = self._fresh(f"grad_{name}")
             self._hand_on(self.rows.read(expr), Element(Label(self.cotangents[name]), *self._axes[name]))
         for reduce in reversed(list(self.rows.names)):
-            if reduce.kind not in CONSTANT and reduce not in self.pivots:
+            if reduce.kind not in CONSTANT and reduce.result != "indices" and reduce not in self.pivots:
                 self._through_row(reduce)
         gradients = dict[str, str]()
         rows = set(self.rows.names.values())
@@ -93,7 +93,8 @@ class Derivation:
         passes = PASSES[-1] if self.fused.earlier else None
         forward = self._fuse({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
         proofs = {str(reduce): INVARIANT for reduce in self.pivots}
-        return Backward(forward, tuple(kept), tuple(self.stages), gradients, self.cotangents, proofs)
+        once = any(one.kind == "prod" for expr in self.written.values() for one in reductions_of(expr))
+        return Backward(forward, tuple(kept), tuple(self.stages), gradients, self.cotangents, proofs, once=once)
 
     @property
     def _fuse(self) -> Any:
@@ -132,10 +133,12 @@ class Derivation:
         if reductions_of(g):
             g = Element(Label(self._append(f"grad_{element.name}", g, element.indices)), *element.indices)
         definition = self.rows.definition(reduce)
-        self._hand_on(definition, g, {definition: element})
+        known: dict[Basic, Expr] = {self.rows.definition(one): self.rows.element(one) for one in self.rows.names}
+        self._hand_on(definition, g, known)
 
     def _append(self, wanted: str, expr: Expr, order: tuple[Axis, ...]) -> str:
         """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own."""
+        expr = self.rows.where_rows_count(expr)
         try:
             fused = self._function(wanted, expr, self._text(order))
         except GradientError:

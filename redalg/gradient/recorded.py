@@ -45,6 +45,10 @@ def backward_of(fused: Any) -> Backward:
     return made
 
 
+PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two factors are 0 the stages say nothing "
+           "of it. Take the gradient without `create_graph=True`.")  # fmt: skip
+
+
 @final
 @dataclass(frozen=True, eq=False)
 class Recorded:
@@ -106,7 +110,7 @@ _FUNCTION: Any = None
 
 
 def _define() -> Any:
-    from torch import Tensor
+    from torch import Tensor, is_grad_enabled
     from torch.autograd import Function
 
     @final
@@ -114,13 +118,16 @@ def _define() -> Any:
         """See the module."""
 
         @staticmethod
-        def forward(ctx: Any, run: Recorded, *tensors: Tensor) -> tuple[Tensor, ...]:
-            made = run.forward(tensors)
+        def forward(run: Recorded, *tensors: Tensor) -> tuple[Tensor, ...]:
+            return run.forward(tensors)
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+            run, *tensors = inputs
             ctx.run, ctx.number = run, len(tensors)
             ctx.set_materialize_grads(False)
-            ctx.mark_non_differentiable(*(one for one in made if not one.dtype.is_floating_point))
-            ctx.save_for_backward(*tensors, *made)
-            return made
+            ctx.mark_non_differentiable(*(one for one in output if not one.dtype.is_floating_point))
+            ctx.save_for_backward(*tensors, *output)
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -130,6 +137,8 @@ def _define() -> Any:
             wanted = tuple(name for name, needs in zip(run.names, needed, strict=True) if needs)
             if all(one is None for one in cotangents):
                 return (None, *(None for _ in run.names))
+            if run.backward.once and is_grad_enabled():
+                raise GradientError(PRODUCT)
             found = run.gradients(tensors, made, cotangents, wanted)
             return (None, *(found.get(name) if needs else None for name, needs in zip(run.names, needed, strict=True)))
 

@@ -3,6 +3,8 @@
     d = Σ_B f             f̄ = d̄                       f̄ holds for every element of B
     d = max_B u           ū = where(u = d, d̄ / Σ_B [u = d], 0)         ties share, as in torch.amax; min alike
     d = logsumexp_B u     ū = d̄·exp(u − d)
+    d = Π_B u             ū = where(u ≠ 0, d/u, Π_B where(u = 0, 1, u)·[one u is 0]·d̄)      once: `Derivation.once`
+    d_j = topk_B u        ū = Σ_j where(place of u = index_j, d̄_j, 0)     the elements that were selected
     argmax, any, all      0
     p of v, pointwise     v̄ += Σ_{axes of p that v lacks} p̄·∂p/∂v
 
@@ -19,8 +21,10 @@ from sympy.core.basic import Basic
 
 from redalg.errors import GradientError
 from redalg.expression import Axis, Element, Reduce, Where
+from redalg.expression import prod as prod_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import axes_by_name, elements_of, free_axes
+from redalg.gradient.rows import places_of_best
 from redalg.gradient.rules import partials, times
 
 CONSTANT = ("argmax", "argmin", "any", "all")
@@ -78,7 +82,15 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
     elif node.kind in ("max", "min"):
         ties = sum_over(Where(Eq(node.expr, node), S.One, S.Zero), *node.bound)
         yield node.expr, Where(Eq(node.expr, node), times(g, 1 / ties), S.Zero)
-    elif node.kind not in CONSTANT:
+    elif node.kind == "prod":
+        zeros = sum_over(Where(Eq(node.expr, 0), S.One, S.Zero), *node.bound)
+        others = prod_over(Where(Eq(node.expr, 0), S.One, node.expr), *node.bound)
+        alone = Where(Eq(zeros, 1), times(g, others), S.Zero)
+        yield node.expr, Where(Eq(node.expr, 0), alone, times(g, node / node.expr))
+    elif node.kind == "topk" and node.result == "values":
+        met = Eq(node.bound[0], places_of_best(node))
+        yield node.expr, sum_over(Where(met, g, S.Zero), node.place)
+    elif node.kind not in CONSTANT and node.kind != "topk":
         raise GradientError(f"`{node}` has no gradient: reductions of kind `{node.kind}` have none yet. Those "
                             "of sum, mean, max, min, logsumexp and all that is made of them have one: detach the "
                             "tensors that it reads, or write it by those.")  # fmt: skip

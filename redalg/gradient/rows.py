@@ -1,6 +1,7 @@
-"""Row values: the reductions that vary along no streamed axis, which the forward saves.
+"""Row values: the reductions over a streamed axis that vary along none, which the forward saves.
 
-r_k = ⊕_B u(x, r_j)   j < k     inner ones first; each is a tensor to the expressions of the backward
+r_k = ⊕_B u(x, r_j)   j < k           inner ones first; each is a tensor to the expressions of the backward
+e^(u − m), 1/Σ e^(u − m)  →  0 where m = max u is −∞         a row of which nothing counts has gradients of 0
 """
 
 from __future__ import annotations
@@ -10,10 +11,11 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, final
 
-from sympy import Expr
+from sympy import Add, And, Expr, Ne, Pow, S, exp, oo
+from sympy.core.basic import Basic
 
-from redalg.expression import Element, Label, Reduce
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
+from redalg.expression import Element, Label, Reduce, Where
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
 
 
@@ -31,9 +33,10 @@ class RowValues:
         streamed = {axis for one in cascades for axis in one.reduced_axes}
         taken = tensor_names(written.values()) | written.keys()
         found = {one for expr in written.values() for one in reductions_of(expr)}
+        found |= {places_of_best(one) for one in found if one.kind == "topk"}
         names = dict[Reduce, str]()
         for reduce in sorted(found, key=lambda one: (len(reductions_of(one)), str(one))):
-            if reduce.place is None and not free_axes(reduce) & streamed:
+            if set(reduce.bound) & streamed and not free_axes(reduce) & streamed:
                 names[reduce] = untaken_name(f"row_{reduce.kind}", taken | set(names.values()), first=0)
         return cls(names)
 
@@ -45,9 +48,32 @@ class RowValues:
         """An expression with elements of tensors for its row values."""
         return replace_nodes(expr, {one: self.element(one) for one in self.names})
 
+    def where_rows_count(self, expr: Expr) -> Expr:
+        """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞."""
+        maxima = [self.element(one) for one in self.names if one.kind == "max"]
+        sums = {self.element(one): self.read(one.expr) for one in self.names if one.kind == "sum"}
+        changed: dict[Basic, Expr] = {}
+        for node in nodes_of(expr):
+            weight = sums.get(node.base, S.Zero) if isinstance(node, Pow) and node.exp.is_negative else node
+            pivots = [one for one in maxima for e in of_kind(exp, weight) if _is_pivot(one, e)]
+            if pivots and isinstance(node, exp | Pow):
+                changed[node] = Where(And(*(Ne(one, -oo) for one in dict.fromkeys(pivots))), node, S.Zero)
+        return replace_nodes(expr, changed)
+
     def definition(self, reduce: Reduce) -> Reduce:
         """A row value as a reduction of the others' tensors."""
         return reduce.rebuilt(self.read(reduce.expr), reduce.bound)
+
+
+def places_of_best(best: Reduce) -> Reduce:
+    """The places of a selection, of its values."""
+    return Reduce(best.args[0], best.expr, best.args[2], "indices", best.place)
+
+
+def _is_pivot(maximum: Element, exponential: Expr) -> bool:
+    """Tell if an exponential is that of something less a maximum."""
+    return any(term.as_coeff_Mul()[1] == maximum and term.could_extract_minus_sign()
+               for term in Add.make_args(exponential.args[0]))  # fmt: skip
 
 
 def tensor_names(exprs: Iterable[Expr]) -> set[str]:

@@ -136,3 +136,33 @@ def test_a_plan_without_row_values_is_refused() -> None:
     plan = form.plan({"b": 2, "n": 5}, "float32", "c")
     with pytest.raises(ra.GradientError, match=r"plan= belongs to a form without the row values"):
         form(**data, backend="tilelang", plan=plan)
+
+
+def test_products_with_zeros_have_one_derivative() -> None:
+    data = torch.tensor([[2.0, 3, 4], [0, 3, 4], [0, 0, 4]], dtype=torch.float64, requires_grad=True)
+    form = ra.fuse(ra.prod(x, n), axes="b")
+    (found,) = torch.autograd.grad(form(x=data).sum(), data)
+    (wanted,) = torch.autograd.grad(data.prod(1).sum(), data)
+    torch.testing.assert_close(found, wanted)
+    with pytest.raises(ra.GradientError, match="has no second derivative"):
+        torch.autograd.grad(form(x=data).sum(), data, create_graph=True)
+
+
+def test_selected_elements_get_the_gradient() -> None:
+    """Gates of a router: the best two scores, by which tokens weigh their experts."""
+    j = ra.axis("j", size=2)
+    values, places = ra.topk(x, n, j)
+    form = ra.fuse({"gates": (values**2, "b j"), "places": (places, "b j")})
+    data = torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64).requires_grad_()
+    weight = torch.tensor([[1.0, -2.0]], dtype=torch.float64)
+    (found,) = torch.autograd.grad((form(x=data).gates * weight).sum(), data)
+    (wanted,) = torch.autograd.grad((data.topk(2, 1).values ** 2 * weight).sum(), data)
+    torch.testing.assert_close(found, wanted)
+
+
+def test_transforms_of_functions() -> None:
+    form, data = FORMS["logsumexp"], tensors(FORMS["logsumexp"])["x"].detach()
+    gradient = torch.func.grad(lambda x: form(x=x).sum())
+    torch.testing.assert_close(gradient(data), data.softmax(1))
+    second = torch.func.grad(lambda x: (gradient(x) ** 2).sum())(data)
+    torch.testing.assert_close(second, torch.func.grad(lambda x: (x.softmax(1) ** 2).sum())(data))

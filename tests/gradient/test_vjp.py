@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sympy import log, sqrt
+from sympy import log, oo, sqrt
 
 import redalg as ra
 from redalg.definition import evaluate_definition
@@ -84,6 +84,39 @@ def test_what_a_mask_hides_stays_hidden() -> None:
     np.testing.assert_allclose(found["y"], [[np.log(2), 0, 0]])
 
 
+def test_a_row_of_which_nothing_counts_has_gradients_of_zero() -> None:
+    """PyTorch's are NaN there; the other rows are as ever."""
+    weights = ra.tensor("w[b,n]")
+    form = ra.fuse(ra.sum(ra.softmax(ra.where(weights > 0, x, -oo), n) * y, n), axes="b")
+    generator = np.random.default_rng(0)
+    data = {name: generator.standard_normal((3, 5)) for name in "xy"}
+    data["w"] = np.array([[1, 1, 0, 1, 1], [0, 0, 0, 0, 0], [1, 1, 1, 1, 1.0]])
+    found = form.vjp()(np.ones(3), **data)
+    for name in "xy":
+        np.testing.assert_array_equal(found[name][1], 0)
+    kept = torch.tensor(data["x"], requires_grad=True)
+    scores = kept.masked_fill(torch.tensor(data["w"]) <= 0, -torch.inf)[[0, 2]]
+    (scores.softmax(1) * torch.tensor(data["y"])[[0, 2]]).sum().backward()
+    assert kept.grad is not None
+    np.testing.assert_allclose(found["x"], kept.grad.nan_to_num().numpy(), atol=1e-15)
+
+
+def test_norms_that_no_pass_streams_are_computed_again() -> None:
+    """Cosine attention: the norms reduce over d, and the forward streams k."""
+    d = ra.axes("d")
+    queries, keys, values = ra.tensors("Q[b,d] K[k,d] V[k,e]")
+    norms = sqrt(ra.sum(queries**2, d)) * sqrt(ra.sum(keys**2, d))
+    form = ra.fuse(ra.sum(ra.softmax(ra.sum(queries * keys, d) / norms, k) * values, k), axes="b e")
+    generator = torch.Generator().manual_seed(0)
+    data = {name: torch.randn(*shape, generator=generator, dtype=torch.float64).requires_grad_()
+            for name, shape in {"Q": (3, 4), "K": (6, 4), "V": (6, 2)}.items()}  # fmt: skip
+    scores = torch.nn.functional.cosine_similarity(data["Q"][:, None], data["K"], dim=-1)
+    wanted = torch.autograd.grad((scores.softmax(1) @ data["V"]).sum(), list(data.values()))
+    found = torch.autograd.grad(form(**data).sum(), list(data.values()))
+    for got, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, exact)
+
+
 def test_a_gathered_tensor_gets_the_sum_of_its_places() -> None:
     h, q, d = ra.axes("h q d")
     shared = ra.Tensor("K")[b, h // 2, d]
@@ -106,10 +139,10 @@ def test_cotangents_by_name_and_none() -> None:
 @pytest.mark.parametrize(
     ("expr", "said"),
     [
-        (ra.prod(x, n), "reductions of kind `prod` have none yet"),
+        (ra.first(x, n), "reductions of kind `first` have none yet"),
         (ra.sum(x % 2, n), "a remainder jumps"),
     ],
-    ids=["prod", "remainder"],
+    ids=["first", "remainder"],
 )
 def test_what_has_no_gradient_yet_is_refused_by_name(expr: Any, said: str) -> None:
     with pytest.raises(ra.GradientError, match=said):
