@@ -88,7 +88,7 @@ def is_recorded(inputs: Mapping[str, Any]) -> bool:
     torch = sys.modules.get("torch")
     if torch is None or not torch.is_grad_enabled():
         return False
-    return any(getattr(one, "requires_grad", False) for one in inputs.values())
+    return True in [getattr(one, "requires_grad", False) for one in inputs.values()]
 
 
 def without_gradients(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
