@@ -190,6 +190,11 @@ def axes_by_name(axes: Iterable[Axis]) -> tuple[Axis, ...]:
     return tuple(sorted(axes, key=lambda axis: str(axis.name)))
 
 
+def is_plainly_indexed(element: Element) -> bool:
+    """Tell if an element's indices are axes, each once."""
+    return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
+
+
 def is_indicator(node: Basic) -> bool:
     """Tell if a node is 1 where a condition holds and 0 elsewhere, or 0 where it holds and 1 elsewhere."""
     return isinstance(node, Where) and node.args[1:] in ((S.One, S.Zero), (S.Zero, S.One))

@@ -10,13 +10,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any, final
 
 from sympy import Expr
 
 from redalg.errors import InputError
-from redalg.expression import Axis, Scalar
-from redalg.expression.contents import elements_of, nodes_of
+from redalg.expression import Axis, Element, Scalar
+from redalg.expression.contents import nodes_of
 
 
 @final
@@ -38,8 +39,7 @@ class Stage:
 
     def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
         """The tensor, of those that it reads; in their promoted dtype."""
-        names = {one.name for one in elements_of(self.expr)}
-        given = {name: one for name, one in tensors.items() if name in names or name in self.scalars}
+        given = {name: one for name, one in tensors.items() if name in self.inputs}
         if self.fused is not None:
             known = {axis.name for axis in self.fused.cascade.axes()} | set(self.fused.cascade.extents())
             return self.fused(**given, sizes={name: size for name, size in sizes.items() if name in known})
@@ -47,10 +47,10 @@ class Stage:
 
         return elementwise_value(self.expr, self.axes, given, sizes)
 
-    @property
-    def scalars(self) -> frozenset[str]:
-        """The scalars of the call that it reads."""
-        return frozenset(one.name for one in nodes_of(self.expr) if isinstance(one, Scalar))
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The names of the tensors and of the scalars that it reads."""
+        return frozenset(one.name for one in nodes_of(self.expr) if isinstance(one, Element | Scalar))
 
     def __str__(self) -> str:
         indices = ", ".join(map(str, self.axes))
@@ -116,9 +116,10 @@ class Backward:
         zeros = {name: made[name] * 0 for name in self.outputs if given.get(name) is None}
         known = {**tensors, **{name: made[name] for name in self.saved}}
         known |= {name: zeros.get(output, given.get(output)) for output, name in self.cotangents.items()}
+        lengths = {**self._sizes(tensors), **sizes}
         names = self.gradients.keys() if wanted is None else [one for one in wanted if one in self.gradients]
         for stage in self._stages_for({self.gradients[name] for name in names}):
-            known[stage.name] = stage.run(known, {**self._sizes(tensors), **sizes})
+            known[stage.name] = stage.run(known, lengths)
         return {name: known[self.gradients[name]] for name in names}
 
     def _stages_for(self, last: set[str]) -> list[Stage]:
@@ -127,7 +128,7 @@ class Backward:
         for stage in reversed(self.stages):
             if stage.name in needed:
                 stages.append(stage)
-                needed |= {one.name for one in elements_of(stage.expr)}
+                needed |= stage.inputs
         return stages[::-1]
 
     def _sizes(self, tensors: Mapping[str, Any]) -> dict[str, int]:

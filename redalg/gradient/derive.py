@@ -15,14 +15,16 @@ from typing import Any, final
 from sympy import Add, And, Eq, Expr, S
 from sympy.core.basic import Basic
 
+from redalg.decompose.parse.parse import without_names
 from redalg.errors import ExpressionError, GradientError, InputError, NotFusible, Undecided
-from redalg.expression import Axis, Element, Label, Let, Reduce, Where
-from redalg.expression.contents import axes_by_name, free_axes, nodes_of, reductions_of
+from redalg.expression import Axis, Element, Label, Reduce, Where
+from redalg.expression.contents import axes_by_name, free_axes, is_plainly_indexed, nodes_of, reductions_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward, Stage, dimension
 from redalg.gradient.invariant import is_invariant
 from redalg.gradient.reverse import CONSTANT, adjoints, sum_of
-from redalg.gradient.rows import RowValues, tensor_names, untaken_name
+from redalg.gradient.rows import RowValues, tensor_names
+from redalg.lower_tile.ir.names import Names
 
 PASSES = (1, 2, 3)
 """Passes over the data that a stage may take; it takes the fewest."""
@@ -36,7 +38,7 @@ def derive_backward(fused: Any, wrt: Sequence[str] | None = None) -> Backward:
         GradientError: something has no derivative that redalg knows, or a stage has no form.
         InputError: `wrt` names no tensor.
     """
-    written = {name: replace_nodes(expr, let_names(expr)) for name, expr in fused.written}
+    written = {name: without_names(expr) for name, expr in fused.written}
     tensors = tensor_names(written.values())
     if wrong := [one for one in wrt or () if one not in tensors]:
         raise InputError(f"vjp: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors are "
@@ -44,11 +46,6 @@ def derive_backward(fused: Any, wrt: Sequence[str] | None = None) -> Backward:
     derivation = Derivation(fused, written, RowValues.of(fused, written))
     gradients = derivation.run(wrt)
     return derivation.backward(gradients)
-
-
-def let_names(expr: Expr) -> dict[Basic, Expr]:
-    """Display names and what they stand for."""
-    return {node: node.expr for node in nodes_of(expr) if isinstance(node, Let)}
 
 
 @final
@@ -60,6 +57,7 @@ class Derivation:
         stages: those that are derived, in order.
         cotangents: output -> the name of its cotangent.
         by_element: the adjoints of elements of tensors and of row values so far.
+        names: those of tensors, row values, cotangents and stages.
     """
 
     def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues) -> None:
@@ -67,11 +65,12 @@ class Derivation:
         self.stages = list[Stage]()
         self.cotangents = dict[str, str]()
         self.by_element = dict[Element, list[Expr]]()
+        self.names = Names((*tensor_names(written.values()), *rows.names.values()))
 
     def run(self, wrt: Sequence[str] | None) -> dict[str, str]:
         """Derive all stages; the gradients' names by tensor."""
         for name, expr in self.written.items():
-            self.cotangents[name] = self._fresh(f"grad_{name}")
+            self.cotangents[name] = self.names.fresh(f"grad_{name}")
             self._hand_on(self.rows.read(expr), Element(Label(self.cotangents[name]), *self._axes[name]))
         for reduce in reversed(list(self.rows.names)):
             if reduce.kind not in CONSTANT and reduce.result != "indices" and reduce not in self.pivots:
@@ -101,7 +100,7 @@ class Derivation:
         """The function that fuses (outputs, axes, passes), as the user's was."""
         return self.fused.of_outputs
 
-    @property
+    @cached_property
     def _axes(self) -> dict[str, tuple[Axis, ...]]:
         return {one.name: one.axes for one in self.fused.cascade.outputs}
 
@@ -114,10 +113,6 @@ class Derivation:
 
     def _text(self, axes: Sequence[Axis]) -> str:
         return " ".join(map(str, axes))
-
-    def _fresh(self, wanted: str) -> str:
-        taken = tensor_names(self.written.values()) | {*self.rows.names.values(), *self.cotangents.values()}
-        return untaken_name(wanted, taken | {one.name for one in self.stages})
 
     def _hand_on(self, node: Expr, g: Expr, known: Mapping[Basic, Expr] | None = None) -> None:
         """Add what a node's adjoint hands on to the elements that it reads; `known`: tensors of nodes in it."""
@@ -138,7 +133,7 @@ class Derivation:
 
     def _append(self, wanted: str, expr: Expr, order: tuple[Axis, ...]) -> str:
         """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own."""
-        expr = self.rows.where_rows_count(expr)
+        expr = self.rows.zero_empty_rows(expr)
         try:
             fused = self._function(wanted, expr, self._text(order))
         except GradientError:
@@ -147,7 +142,7 @@ class Derivation:
                 raise
             parts = {one: self._part(wanted, one) for one in apart}
             return self._append(wanted, replace_nodes(expr, parts), order)
-        name = self._fresh(wanted)
+        name = self.names.fresh(wanted)
         self.stages.append(Stage(name, expr, order, fused))
         return name
 
@@ -171,7 +166,7 @@ class Derivation:
         """The gradient of a tensor, along its dimensions."""
         elements = [one for one in self.by_element if one.name == tensor]
         [first, *others] = elements
-        order = first.indices if has_plain_indices(first) and not others else tuple(
+        order = first.indices if is_plainly_indexed(first) and not others else tuple(
             dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
         return Add(*(at_place(one, Add(*self.by_element[one]), order) for one in elements)), tuple(order)
 
@@ -191,16 +186,11 @@ def _outermost(expr: Basic) -> list[Reduce]:
     return list(dict.fromkeys(one for part in expr.args for one in _outermost(part)))
 
 
-def has_plain_indices(element: Element) -> bool:
-    """Tell if an element's indices are axes, each once."""
-    return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
-
-
 def at_place(element: Element, g: Expr, order: tuple[Axis, ...]) -> Expr:
     """Σ_a [j = i(a)] g(a) of an element X[i(a)], at the place j of the tensor."""
     if element.indices == order:
         return g
-    if has_plain_indices(element) and not set(order) & set(_all_axes(g)):
+    if is_plainly_indexed(element) and not set(order) & set(_all_axes(g)):
         renamed: Expr = g.subs(dict(zip(element.indices, order, strict=True)), simultaneous=True)
         return renamed
     met = And(*(Eq(j, i) for j, i in zip(order, element.indices, strict=True)))

@@ -30,13 +30,11 @@ def is_invariant(extremum: Reduce, outputs: Iterable[tuple[Expr, str]], fuse: Ca
 
 def _is_free(expr: Expr, axes: str, fuse: Callable[..., Any]) -> bool:
     """Tell if the fused form of an expression lost the scalar that stands for a pivot."""
-    if PIVOT not in nodes_of(expr):
-        return True
     try:
         form = fuse(expr, axes, None).form
     except RedalgError:
         return False
     shown: list[Basic] = [*(one.expr for one in form.outputs), *(one.expr for one in form.assignments)]
-    shown += [factor for slot in form.accumulators for factor in slot.factors]
-    shown += [one.term for one in form.extrema] + [one.base for one in form.pivots]
+    shown += [one.term for one in (*form.accumulators, *form.extrema, *form.structures)]
+    shown += [part for pivot in form.pivots for part in (pivot.base, pivot.source)]
     return not any(PIVOT in nodes_of(one) for one in shown)

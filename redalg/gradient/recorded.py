@@ -26,7 +26,7 @@ def recorded_call(
     """The outputs of a call by name, with a backward."""
     backward = backward_of(fused)
     names = tuple(name for name, one in inputs.items() if hasattr(one, "requires_grad"))
-    narrow = any(inputs[name].dtype.itemsize < 4 for name in names if inputs[name].dtype.is_floating_point)
+    narrow = any(is_narrow(inputs[name]) for name in names)
     if options["plan"] is not None and backward.saved and not narrow:
         raise GradientError("plan= belongs to a form without the row values that a gradient needs. Leave it out, or "
                             "call under `torch.no_grad()`.")  # fmt: skip
@@ -70,17 +70,20 @@ class Recorded:
         """The names of what the forward returns."""
         return (*self.backward.outputs, *(() if self.narrow else self.backward.saved))
 
+    def _arguments(self, tensors: tuple[Any, ...]) -> dict[str, Any]:
+        """The arguments of a call by name."""
+        return {**self.others, **dict(zip(self.names, tensors, strict=True))}
+
     def forward(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
         """Outputs, then row values."""
         function = self.fused if self.narrow else self.backward.forward
-        given = {**self.others, **dict(zip(self.names, tensors, strict=True))}
-        made = function(**given, **self.options, sizes=dict(self.sizes))
+        made = function(**self._arguments(tensors), **self.options, sizes=dict(self.sizes))
         return (made,) if function.single else tuple(made)
 
     def gradients(self, tensors: tuple[Any, ...], made: tuple[Any, ...], cotangents: tuple[Any, ...],
                   wanted: tuple[str, ...]) -> dict[str, Any]:  # fmt: skip
         """The gradients of the wanted tensors."""
-        given = {**self.others, **dict(zip(self.names, tensors, strict=True))}
+        given = self._arguments(tensors)
         by_output = {name: g for name, g in zip(self.outputs, cotangents, strict=True) if g is not None}
         if self.narrow:
             wide = {name: in_float32(one) for name, one in given.items()}
@@ -94,8 +97,13 @@ class Recorded:
 
 def in_float32(value: Any) -> Any:
     """A tensor of a narrow floating-point dtype in float32; anything else as it is."""
-    narrow = hasattr(value, "dtype") and getattr(value.dtype, "is_floating_point", False) and value.dtype.itemsize < 4
-    return value.float() if narrow else value
+    return value.float() if is_narrow(value) else value
+
+
+def is_narrow(value: Any) -> bool:
+    """Tell if a value is a tensor of a floating-point dtype of fewer than 32 bits."""
+    dtype: Any = getattr(value, "dtype", None)
+    return bool(getattr(dtype, "is_floating_point", False)) and dtype.itemsize < 4
 
 
 def function() -> Any:

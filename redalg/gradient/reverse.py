@@ -3,7 +3,7 @@
     d = Σ_B f             f̄ = d̄                       f̄ holds for every element of B
     d = max_B u           ū = where(u = d, d̄ / Σ_B [u = d], 0)         ties share, as in torch.amax; min alike
     d = logsumexp_B u     ū = d̄·exp(u − d)
-    d = Π_B u             ū = where(u ≠ 0, d/u, Π_B where(u = 0, 1, u)·[one u is 0]·d̄)      once: `Derivation.once`
+    d = Π_B u             ū = where(u ≠ 0, d/u, Π_B where(u = 0, 1, u)·[one u is 0]·d̄)      once: `Backward.once`
     d_j = topk_B u        ū = Σ_j where(place of u = index_j, d̄_j, 0)     the elements that were selected
     argmax, any, all      0
     p of v, pointwise     v̄ += Σ_{axes of p that v lacks} p̄·∂p/∂v

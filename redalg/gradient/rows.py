@@ -31,13 +31,15 @@ class RowValues:
         """Those of its outputs' expressions."""
         cascades = [*(one.cascade for one in fused.earlier), fused.decomposition.cascade]
         streamed = {axis for one in cascades for axis in one.reduced_axes}
-        taken = tensor_names(written.values()) | written.keys()
+        taken = {*tensor_names(written.values()), *written}
         found = {one for expr in written.values() for one in reductions_of(expr)}
         found |= {places_of_best(one) for one in found if one.kind == "topk"}
         names = dict[Reduce, str]()
         for reduce in sorted(found, key=lambda one: (len(reductions_of(one)), str(one))):
             if set(reduce.bound) & streamed and not free_axes(reduce) & streamed:
-                names[reduce] = untaken_name(f"row_{reduce.kind}", taken | set(names.values()), first=0)
+                numbered = (f"row_{reduce.kind}_{number}" for number in count())
+                names[reduce] = next(name for name in numbered if name not in taken)
+                taken.add(names[reduce])
         return cls(names)
 
     def element(self, reduce: Reduce) -> Element:
@@ -48,7 +50,7 @@ class RowValues:
         """An expression with elements of tensors for its row values."""
         return replace_nodes(expr, {one: self.element(one) for one in self.names})
 
-    def where_rows_count(self, expr: Expr) -> Expr:
+    def zero_empty_rows(self, expr: Expr) -> Expr:
         """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞."""
         maxima = [self.element(one) for one in self.names if one.kind == "max"]
         sums = {self.element(one): self.read(one.expr) for one in self.names if one.kind == "sum"}
@@ -79,10 +81,3 @@ def _is_pivot(maximum: Element, exponential: Expr) -> bool:
 def tensor_names(exprs: Iterable[Expr]) -> set[str]:
     """The names of the tensors that expressions read."""
     return {element.name for expr in exprs for element in elements_of(expr)}
-
-
-def untaken_name(wanted: str, taken: set[str], *, first: int | None = None) -> str:
-    """A name that is not taken: as wanted, or with a number behind it, which is there at once if `first` is given."""
-    numbered = (f"{wanted}_{number}" for number in count(first or 0))
-    names = numbered if first is not None else (name for part in ([wanted], numbered) for name in part)
-    return next(name for name in names if name not in taken)

@@ -38,16 +38,17 @@ NONE: frozenset[int] = frozenset()
 
 def derive(decomposition: Decomposition) -> FusedForm:
     """The online form of a decomposition: leaf, merge and finish of its monoid."""
-    form, paying = derive_with_centred(decomposition)
+    centred = centre_all(decomposition)
+    form, paying = derive_about(decomposition, centred)
     for candidate in whole_candidates(decomposition):
         whole, generators = keep_wholes(decomposition, candidate)
-        other, pivots = derive_with_centred(whole)
+        about = centre_all(whole)
+        other, pivots = derive_about(whole, about)
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
         if paying | generators <= pivots and not scaled:  # its own pivot cancels, and those that did without it
-            decomposition, form, paying = whole, other, pivots
-    plain = centre_all(decomposition)
-    if (centred := about_offsets(decomposition, plain, paying, unnatural(plain))) is not None:
-        form, _ = derive_about(decomposition, centred)
+            decomposition, centred, form, paying = whole, about, other, pivots
+    if (kept := about_offsets(decomposition, centred, paying, unnatural(centred))) is not None:
+        form, _ = derive_about(decomposition, kept)
     return complete(form)
 
 
@@ -64,11 +65,6 @@ def complete(form: FusedForm) -> FusedForm:
     form = kept_nonnegative(form)
     form.verify()
     return form
-
-
-def derive_with_centred(decomposition: Decomposition) -> tuple[FusedForm, frozenset[int]]:
-    """The form with the generators of a decomposition, and the generators that are centred or lose a pivot again."""
-    return derive_about(decomposition, centre_all(decomposition))
 
 
 def derive_about(decomposition: Decomposition, centred: dict[str, Centred]) -> tuple[FusedForm, frozenset[int]]:

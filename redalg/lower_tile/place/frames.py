@@ -58,8 +58,10 @@ class Span:
 @final
 @dataclass(frozen=True)
 class Listing:
-    """A workspace that lists live tiles: at 0 of its last dimension how many, then these. Its other dimensions are
-    those of the grid along some axes."""
+    """A workspace that lists live tiles: at 0 of its last dimension how many, then these.
+
+    Its other dimensions are those of the grid along some axes.
+    """
 
     name: str
     axes: tuple[Axis, ...]

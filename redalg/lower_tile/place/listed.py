@@ -54,15 +54,16 @@ def lists_tiles(job: Job) -> bool:
 
 def _is_worth_it(job: Job) -> bool:
     """Tell if data masks the streamed axis, and the mask is read much faster than what it masks."""
-    binding, sizes = job.plan.binding, job.problem.sizes
+    binding, sizes, domain = job.plan.binding, job.problem.sizes, job.form.cascade.domain
+    conjuncts = [one for one in And.make_args(domain) if elements_of(one) and binding.streamed in free_axes(one)]
+    if not conjuncts or values_of(domain):  # values of a producer are made in the loop
+        return False
     space = frame(job, Names(taken_names(job)), segmented=False).space
-    conjuncts = [one for one in And.make_args(job.form.cascade.domain) if binding.streamed in free_axes(one)]
-    by_data = [one for one in conjuncts if elements_of(one) and not is_limit(one, space)]
+    by_data = [one for one in conjuncts if not is_limit(one, space)]
     axes = {axis for one in by_data for axis in free_axes(one)}
     shared = prod(least_size(sizes[axis.name]) for axis in binding.grid if axis not in axes) >= SHARED
     elements = {element for one in by_data for element in elements_of(one)}
-    made = values_of(job.form.cascade.domain)  # by a producer, from what the loop loads
-    return bool(by_data) and not made and all(shared or _is_small(element, job) for element in elements)
+    return bool(by_data) and all(shared or _is_small(element, job) for element in elements)
 
 
 def least_size(size: Any) -> int:

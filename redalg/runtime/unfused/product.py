@@ -21,11 +21,11 @@ from redalg.decompose.verdict.passes import free_name, substitute_tensors
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, Undecided
 from redalg.expression import Axis, Element, Label, Value
-from redalg.expression.contents import nodes_of
+from redalg.expression.contents import is_plainly_indexed, nodes_of
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.derive.derive import derive
 from redalg.incremental.form import FusedForm
-from redalg.runtime.unfused.unfused import is_matrix_product, is_plainly_indexed
+from redalg.runtime.unfused.unfused import is_matrix_product
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import TensorCores
 from redalg.strategies.model.cost import CLOCKS_US, LANES, Prediction

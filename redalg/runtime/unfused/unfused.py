@@ -35,7 +35,7 @@ from sympy.core.basic import Basic
 from redalg.decompose.cascade import Cascade
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
-from redalg.expression.contents import of_kind, values_of
+from redalg.expression.contents import is_plainly_indexed, of_kind, values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind import backends
@@ -219,11 +219,6 @@ def values(cascade: Cascade) -> Iterator[Value]:
 def has_kinds(cascade: Cascade, *kinds: type[Basic]) -> bool:
     """Tell if anything of these kinds stands in a cascade."""
     return any(of_kind(kind, *cascade.expressions()) for kind in kinds)
-
-
-def is_plainly_indexed(element: Element) -> bool:
-    """Tell if an element's indices are axes, each once."""
-    return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
 
 
 def bytes_between(cascade: Cascade, problem: Problem, elements: int) -> int:
