@@ -111,8 +111,7 @@ class Backward:
     ) -> dict[str, Any]:  # fmt: skip
         """The gradients of the `wanted` tensors (None: of all), of what the forward has made: outputs, row values."""
         given = cotangents if isinstance(cotangents, Mapping) else {self.outputs[0]: cotangents}
-        if wrong := sorted(given.keys() - set(self.outputs)):
-            raise InputError(f"cotangents: {', '.join(wrong)} is no output. The outputs are {', '.join(self.outputs)}.")
+        self._check(given, made)
         zeros = {name: made[name] * 0 for name in self.outputs if given.get(name) is None}
         known = {**tensors, **{name: made[name] for name in self.saved}}
         known |= {name: zeros.get(output, given.get(output)) for output, name in self.cotangents.items()}
@@ -121,6 +120,16 @@ class Backward:
         for stage in self._stages_for({self.gradients[name] for name in names}):
             known[stage.name] = stage.run(known, lengths)
         return {name: known[self.gradients[name]] for name in names}
+
+    def _check(self, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+        """Refuse cotangents of no output, and those of another shape than their output's."""
+        if wrong := sorted(given.keys() - set(self.outputs)):
+            raise InputError(f"cotangents: {', '.join(wrong)} is no output. The outputs are {', '.join(self.outputs)}.")
+        for name, cotangent in given.items():
+            shape, wanted = tuple(getattr(cotangent, "shape", ())), tuple(made[name].shape)
+            if cotangent is not None and shape != wanted:
+                raise InputError(f"cotangents: that of `{name}` has shape {shape}, and the output has {wanted}. Pass an "
+                                 "array of the output's shape.")  # fmt: skip
 
     def _stages_for(self, last: set[str]) -> list[Stage]:
         """The stages that make some tensors, in order."""
