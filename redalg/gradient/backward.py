@@ -128,8 +128,8 @@ class Backward:
         for name, cotangent in given.items():
             shape, wanted = tuple(getattr(cotangent, "shape", ())), tuple(made[name].shape)
             if cotangent is not None and shape != wanted:
-                raise InputError(f"cotangents: that of `{name}` has shape {shape}, and the output has {wanted}. Pass an "
-                                 "array of the output's shape.")  # fmt: skip
+                raise InputError(f"cotangents: that of `{name}` has shape {shape}, and the output has {wanted}. Pass "
+                                 "an array of the output's shape.")  # fmt: skip
 
     def _stages_for(self, last: set[str]) -> list[Stage]:
         """The stages that make some tensors, in order."""
