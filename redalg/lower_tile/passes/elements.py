@@ -4,7 +4,8 @@ parallel i, j: a[i, j] = f; b[i, j] = g(a[i, j])   →   parallel i, j: a = f; b
 
 Exact: a is stored once, and read at its own element alone, after that. TileLang finds a layout for every buffer, in a
 time that grows faster than their number: the kernel of a moment of inertia, with 70 such numbers, compiles in a tenth
-of the time. Few of them cost it nothing, and stay as they are.
+of the time. Few of them cost it nothing, and stay as they are; so do those of loops over one element, whose layout is
+plain. They must: TileLang writes out a name that reads no buffer wherever it stands, and a quotient is divided again.
 
 So does a number of which another takes a part off again: TileLang looks through names, and makes (s + x) − s an x,
 which a compensated sum must not lose.
@@ -44,7 +45,8 @@ def name_elements(kernel: Kernel, _: Plan) -> Kernel:
     loops = [one for one in statements if isinstance(one, Parallel)]
     elsewhere = {name for statement in statements for name in mentions(statement)}
     owners = Counter(name for loop in loops for name in {load.name for load in loads_of(loop)} | stored_buffers(loop))
-    fragments = {one.name for one in kernel.buffers if one.scope == "fragment" and one.dtype == "float32"}
+    tiles = (one for one in kernel.buffers if one.scope == "fragment" and one.shape != (1,))
+    fragments = {one.name for one in tiles if one.dtype == "float32"}
     free = {name for name in fragments - elsewhere if owners[name] == 1}
     named = {name for loop in loops for name in names_of_loop(loop, free)}
     if len(named) < MANY:
