@@ -5,12 +5,15 @@ for t:  c = max(c, u);  r = exp(q·(c_old − c));  s = r·s + Σ exp(q·(u − 
 for t:  c = max(c, u);  r = 2^(p − k·c);  p = k·c;  s = r·s + Σ 2^(k·u − p)           k = q·log₂e
 s = s·2^(p − k·c)
 
-p is −∞ as long as c is: a row without an element has sums of 0, which no r may multiply by ∞. In the loop all weights
-are about p, the rounded k·c, and so are the sums, which are about c again when it ends: the
-state is the same. The exponent k·u − p is rounded once, as k·(u − c) was. What p is off k·c by stands in every weight
-of a row: 2^±4 at most where |p| < 2^27. Beyond that a unit in the last place of u is 8 or more in the exponent, and a
-power of 2 serves for k (`Rate`): it moves u by less than such a unit, and p is exact. So a row of the least float32
-stays uniform. Where |k| < 2: then no such power is above 1, and p does not overflow.
+A row without an element has a c of −∞, and so a p of −∞, which no weight is about: the weights are about p or the
+least float32, whichever is larger, and r is 0. In the loop all weights are about p, the rounded k·c, and so are the
+sums, which are about c again when it ends: the state is the same. Where all that is read of the sums are their ratios
+(`ratios.py`), they stay about p.
+
+The exponent k·u − p is rounded once, as k·(u − c) was. What p is off k·c by stands in every weight of a row: 2^±4 at
+most where |p| < 2^27. Beyond that a unit in the last place of u is 8 or more in the exponent, and a power of 2 serves
+for k (`Rate`): it moves u by less than such a unit, and p is exact. So a row of the least float32 stays uniform. Where
+|k| < 2: then no such power is above 1, and p does not overflow.
 """
 
 from __future__ import annotations
@@ -20,7 +23,7 @@ from dataclasses import dataclass, replace
 from math import copysign, floor, log2
 from typing import final
 
-from sympy import Add, Expr, Float, Mul, Pow, S, Symbol
+from sympy import Add, Expr, Float, Max, Mul, Pow, S, Symbol, sign
 from sympy.core.basic import Basic
 
 from redalg.expression import Where
@@ -39,10 +42,13 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Is, Load, Rate, Rounded, ScaledExp
 from redalg.lower_tile.passes.hoist import program_names
+from redalg.lower_tile.passes.ratios import only_ratios_count
 from redalg.strategies.plan import Plan
 
 MOST = 2.0
 """The size that k stays below."""
+LEAST = Float(-(2.0**128 - 2.0**104))
+"""The least float32: 2^(k·u − p) is 0 beside it where u is −∞, and no p of a row with an element is below it."""
 WIDE = 128
 """The least number of elements of a tile's row: those of fewer save less than what the row itself costs."""
 
@@ -79,6 +85,13 @@ class Weights:
     def c(self) -> Load:
         """The pivot."""
         return Load(self.store.target, *self.store.indices)
+
+    @property
+    def raw(self) -> Expr:
+        """The pivot, infinite where no element has come if that is what c makes 0 of; else c."""
+        guards = [one for one in self.store.expr.atoms(Is) if one.args[1] == -sign(self.q) * S.Infinity]
+        raws = [one.args[0] for one in guards if self.store.expr == Where(one, S.Zero, one.args[0])]
+        return raws[0] if raws else self.c
 
     @property
     def k(self) -> float:
@@ -147,23 +160,24 @@ class _Exponents:
 
     def _body(self, body: tuple[Statement, ...]) -> tuple[Statement, ...]:
         statements = list[Statement]()
-        for statement in body:
+        for place, statement in enumerate(body, 1):
             if not isinstance(statement, Loop):
                 statements.append(statement)
                 continue
             loop, after = replace(statement, body=self._body(statement.body)), list[Statement]()
             for weights in weights_of(loop):
-                begin, loop, ends = self._rounded_once(loop, weights)
+                begin, loop = self._rounded_once(loop, weights)
                 statements.append(begin)
-                after += ends
+                if body is not self.before.body or not only_ratios_count(weights.sums, body[place:], self.buffers):
+                    after += self._about_pivot(weights)
             statements += [loop, *after]
         return tuple(statements)
 
-    def _rounded_once(self, loop: Loop, weights: Weights) -> tuple[Fill, Loop, list[Statement]]:
-        """A loop with one weight's exponents rounded once, what precedes it, and the statements that follow it."""
-        c, k = weights.c, weights.k
-        parts = ("rate", "exponent", "exponent_old", "correction")
-        rate, exponent, before, off = (self._buffer(c, part) for part in parts)
+    def _rounded_once(self, loop: Loop, weights: Weights) -> tuple[Fill, Loop]:
+        """What precedes a loop, and the loop with one weight's exponents rounded once."""
+        c, k, raw = weights.c, weights.k, weights.raw
+        rate, of_pivot, exponent, before = (
+            self._buffer(c, part) for part in ("rate", "exponent", "exponent_safe", "exponent_old"))  # fmt: skip
 
         def power(node: Basic) -> Basic:
             if not node.has(ScaledExp):
@@ -179,18 +193,24 @@ class _Exponents:
                 return replace(statement, body=tuple(map(with_exponent, statement.body)))
             if not isinstance(statement, Parallel) or weights.store not in statement.body:
                 return statement
-            none = Where(Is(weights.old, S.NegativeInfinity), S.NegativeInfinity, exponent)  # p is 0 beside a c of −∞
-            own = ((before, none), (rate, rate_of(c, k)), (exponent, Rounded(c, rate)))
+            none = Where(Is(weights.old, S.NegativeInfinity), S.NegativeInfinity, of_pivot) if raw == c else of_pivot
+            own = ((before, none), (rate, rate_of(raw, k)), (of_pivot, Rounded(raw, rate)),
+                   (exponent, Max(of_pivot, LEAST)))  # fmt: skip
             made = (Store(load.name, load.indices, expr, weights.store.guard) for load, expr in own)
             place = statement.body.index(weights.store) + 1
             return replace(statement, body=(*statement.body[:place], *made, *statement.body[place:]))
 
-        safe = weights.store.expr  # the rows' buffers are not filled if the loop takes no step
-        about = Fma(safe, rate_of(safe, k), -Rounded(safe, rate_of(safe, k)))
-        back = (self._stores(*((one, one * off) for one in sums)) for sums in by_indices(weights.sums))
         body = tuple(map_statement(with_exponent(one), power) for one in loop.body)
-        ends: list[Statement] = [self._stores((off, Pow(2, -about))), *back]
-        return Fill(exponent.name, S.NegativeInfinity), replace(loop, body=body), ends
+        return Fill(of_pivot.name, S.NegativeInfinity), replace(loop, body=body)
+
+    def _about_pivot(self, weights: Weights) -> list[Statement]:
+        """The statements after a loop that bring the sums from p to k·c."""
+        off = self._buffer(weights.c, "correction")
+        safe = weights.store.expr  # the rows' buffers are not filled if the loop takes no step
+        rate = rate_of(safe, weights.k)
+        about = Fma(safe, rate, -Rounded(safe, rate))
+        back = (self._stores(*((one, one * off) for one in sums)) for sums in by_indices(weights.sums))
+        return [self._stores((off, Pow(2, -about))), *back]
 
     def _buffer(self, c: Load, part: str) -> Load:
         name = self.names.fresh(f"{c.name.removesuffix('_safe')}_{part}")
