@@ -17,6 +17,7 @@ from redalg.lower_tile.passes.factors import share_factors
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loops import without_single_steps
+from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
@@ -73,6 +74,8 @@ PASSES: tuple[Pass, ...] = (
          add_exponents_once),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
+    Pass("reciprocals", "s += a/b³ - c/b⁶", "r = 1/b; s += a·r³ - c·r⁶", "where a loop divides by several powers of b",
+         _of_kernels(share_reciprocals)),
     Pass("factors", "s += a·b·x; t += a·b·y", "s += x·(a·b); t += y·(a·b)", "where both read the same a and b",
          _of_kernels(_share_factors)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",

@@ -68,6 +68,7 @@ from redalg.lower_tile.ir.scalars import (
     Wide,
     terms_in_order,
 )
+from redalg.lower_tile.text.branches import is_long_arithmetic
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
 ROUNDED_ONCE: dict[type, str] = {Fma: "multiply_add", Rounded: "rounded_product"}
@@ -233,8 +234,9 @@ class Printer:
             name = self.dtypes[node.name]
             return self.load(node) if name == self.compute else f'T.cast({self.load(node)}, "{self.compute}")'
         if isinstance(node, Where):
-            condition, a, b = node.args
-            return f"T.if_then_else({self.condition(condition)}, {self.number(a)}, {self.number(b)})"
+            condition, *branches = node.args
+            choice = "T.Select" if is_long_arithmetic(branches, self.named) else "T.if_then_else"
+            return f"{choice}({self.condition(condition)}, {', '.join(map(self.number, branches))})"
         if self.is_integer(node):
             return f'T.cast({self.integer(node)}, "{self.compute}")'
         if isinstance(node, ScaledExp):
