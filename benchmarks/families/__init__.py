@@ -16,12 +16,14 @@ from benchmarks.families.selection import Selection
 from benchmarks.families.semirings import SEMIRINGS
 from benchmarks.families.statistics import Inertia, Variance
 from benchmarks.families.uses import USES
+from benchmarks.families.workloads import Workloads
 from benchmarks.family import Family
 
 ALL: tuple[Family, ...] = (
     MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Covariances(), Selection(),
-    Columns(), Losses(), Masks(), Chains(), SMALL, USES,
+    Columns(), Losses(), Masks(), Workloads(), Chains(), SMALL, USES,
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
-UNFITTED = frozenset({"pairs", "semirings", "covariances", "selection", "columns", "losses", "masks"})
+UNFITTED = frozenset({"pairs", "semirings", "covariances", "selection", "columns", "losses", "masks",
+                      "workloads"})  # fmt: skip
 """Families that the cost model's training data do not hold."""
