@@ -27,6 +27,7 @@ from benchmarks.families import (
     selection,
     semirings,
     statistics,
+    workloads,
 )
 from benchmarks.families import attention as definition
 from benchmarks.family import Family, Row, Tensors, outputs, picks
@@ -366,6 +367,22 @@ def masked(of: Of) -> Iterator[Case]:
         yield of.case(kind, change, reference, lambda out, _: {"out": out[:1, :heads]}, scores=scores)
 
 
+def of_workloads(of: Of) -> Iterator[Case]:
+    """Workloads of other fields: some rows of those of pairs."""
+    workload = workloads.WORKLOADS[of.row.name]
+    kept = picks(of.row.sizes[workload.checked], ROWS) if workload.checked else slice(None)
+
+    def named(results: Any, of_rows: Any) -> Outputs:
+        return {f"out {place}": one[of_rows] for place, one in enumerate(outputs(results))}
+
+    def reference(tensors: Tensors) -> Outputs:
+        part = tensors | {"x": tensors["x"][kept]}
+        return named(workload.written(**{name: one.double() for name, one in part.items()}), slice(None))
+
+    for kind, change in {"normal": same, "strided": turned("x")}.items():
+        yield of.case(kind, change, reference, lambda out, _: named(out, kept))
+
+
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("mha", "attention_small", "uses"), attention),
     **dict.fromkeys(("variance", "inertia"), moments),
@@ -380,4 +397,5 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "columns": of_columns,
     "losses": vocabulary,
     "masks": masked,
+    "workloads": of_workloads,
 }

@@ -11,7 +11,7 @@ from sympy import Expr, Rational, S, sqrt, symbols
 import redalg as ra
 from redalg.lower_tile.ir.program import Parallel, Statement, Store
 from redalg.lower_tile.ir.scalars import Kept, Load
-from redalg.lower_tile.passes.reciprocals import share_in_loop, units_of
+from redalg.lower_tile.passes.reciprocals import units_of, with_units
 from redalg.lower_tile.text.branches import is_long_arithmetic
 
 i, j, d = ra.axes("i j d")
@@ -50,14 +50,14 @@ def loop_of(*exprs: Expr) -> Statement:
 
 def test_one_power_keeps_its_quotient() -> None:
     for exprs in ((A / B**3,), (A / B, C / B), (B**2 - B,), (A / 8 - C / 16,)):
-        assert share_in_loop(loop_of(*exprs)) == loop_of(*exprs)
+        assert with_units(loop_of(*exprs)) == loop_of(*exprs)
 
 
 def test_powers_of_several_stores_share_a_unit() -> None:
     assert units_of((A / B, C / B**2, A / C)) == {B: 1}
     assert units_of((A / sqrt(B), 1 / B)) == {B: S.Half}
     r = Kept(1 / B)
-    assert share_in_loop(loop_of(A / B, C / B**2)) == loop_of(A * r, C * r**2)
+    assert with_units(loop_of(A / B, C / B**2)) == loop_of(A * r, C * r**2)
 
 
 def test_what_follows_the_loop_keeps_its_quotients() -> None:

@@ -174,7 +174,7 @@ class _Exponents:
         return tuple(statements)
 
     def _rounded_once(self, loop: Loop, weights: Weights) -> tuple[Fill, Loop]:
-        """What precedes a loop, and the loop with one weight's exponents rounded once."""
+        """The statement that precedes a loop, and the loop with one weight's exponents rounded once."""
         c, k, raw = weights.c, weights.k, weights.raw
         rate, of_pivot, exponent, before = (
             self._buffer(c, part) for part in ("rate", "exponent", "exponent_safe", "exponent_old"))  # fmt: skip

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Container, Iterable
 from functools import reduce
+from typing import final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S
 from sympy.core.basic import Basic
@@ -21,6 +22,7 @@ ANY = S.Infinity
 """The degree of 0 and ±∞, which a positive factor leaves as they are."""
 
 
+@final
 class NoDegreeError(Exception):
     """An expression that a common factor of the sums changes in another way than by a power."""
 

@@ -26,11 +26,11 @@ HALF = 2
 
 def share_reciprocals(kernel: Kernel, _: Plan) -> Kernel:
     """The kernel whose loops divide once by a number."""
-    body = (innermost(one, share_in_loop) if isinstance(one, Loop) else one for one in kernel.body)
+    body = (innermost(one, with_units) if isinstance(one, Loop) else one for one in kernel.body)
     return replace(kernel, body=tuple(body))
 
 
-def share_in_loop(statement: Statement) -> Statement:
+def with_units(statement: Statement) -> Statement:
     """An elementwise loop with one reciprocal, or inverse root, of each number that has several negative powers."""
     if not isinstance(statement, Parallel):
         return statement

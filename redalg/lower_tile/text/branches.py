@@ -1,4 +1,4 @@
-"""Tell which branches of a choice are computed whatever is chosen.
+"""Tell the branches of a choice that are computed whatever is chosen.
 
 A compiler makes a selection of a short branch by itself, and jumps across a long one; where neighbouring elements
 choose differently, the jump costs more than it saves. A branch that reads memory, divides or calls a function is
@@ -20,14 +20,14 @@ LONG = 4
 
 def is_long_arithmetic(branches: Iterable[Basic], named: Container[Basic]) -> bool:
     """Tell if branches are long sums and products of numbers that have names."""
-    operations = [operations_of(node, named) for node in branches]
+    operations = [operations_within(node, named) for node in branches]
     return None not in operations and sum(filter(None, operations)) >= LONG
 
 
-def operations_of(node: Basic, named: Container[Basic]) -> int | None:
+def operations_within(node: Basic, named: Container[Basic]) -> int | None:
     """The operations of sums and products of named numbers; None if there is anything else."""
     if node in named or node.is_Number:
         return 0
     terms = node.args if isinstance(node, Add | Mul) else factors_of_power(node)
-    inner = [operations_of(one, named) for one in terms]
+    inner = [operations_within(one, named) for one in terms]
     return None if None in inner or not inner else len(inner) - 1 + sum(filter(None, inner))
