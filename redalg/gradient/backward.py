@@ -41,11 +41,20 @@ class Stage:
         """The tensor, of those that it reads; in their promoted dtype."""
         given = {name: one for name, one in tensors.items() if name in self.inputs}
         if self.fused is not None:
-            known = {axis.name for axis in self.fused.cascade.axes()} | set(self.fused.cascade.extents())
-            return self.fused(**given, sizes={name: size for name, size in sizes.items() if name in known})
+            return self.fused(**given, sizes=self._own(sizes))
         from redalg.gradient.elementwise import elementwise_value
 
         return elementwise_value(self.expr, self.axes, given, sizes)
+
+    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """The TileLang program of a stage that reduces; `sizes` may hold other axes too."""
+        text: str = self.fused.source(target, sizes=self._own(sizes), **options)
+        return text
+
+    def _own(self, sizes: Mapping[str, int]) -> dict[str, int]:
+        """The sizes of the axes that it has."""
+        known = {axis.name for axis in self.fused.cascade.axes()} | set(self.fused.cascade.extents())
+        return {name: size for name, size in sizes.items() if name in known}
 
     @cached_property
     def inputs(self) -> frozenset[str]:
@@ -68,6 +77,7 @@ class Backward:
         stages: what is computed, in order.
         gradients: tensor -> the name of the stage that makes its gradient.
         cotangents: output -> the name of its cotangent in the stages; the outputs in order.
+        made: output -> its name in the stages, of those that they read.
         proofs: extremum -> why it has no gradient.
         once: true of products, whose stages are no functions to differentiate: at two zeros they are 0 and their own
             derivative is not.
@@ -78,6 +88,7 @@ class Backward:
     stages: tuple[Stage, ...]
     gradients: Mapping[str, str]
     cotangents: Mapping[str, str]
+    made: Mapping[str, str] = field(default_factory=dict)
     proofs: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
 
@@ -114,6 +125,7 @@ class Backward:
         self._check(given, made)
         zeros = {name: made[name] * 0 for name in self.outputs if given.get(name) is None}
         known = {**tensors, **{name: made[name] for name in self.saved}}
+        known |= {name: made[output] for output, name in self.made.items()}
         known |= {name: zeros.get(output, given.get(output)) for output, name in self.cotangents.items()}
         lengths = {**self._sizes(tensors), **sizes}
         names = self.gradients.keys() if wanted is None else [one for one in wanted if one in self.gradients]
@@ -152,7 +164,8 @@ class Backward:
 
     def explain(self) -> str:
         """The row values that are saved, the stages, and why an extremum has no gradient."""
-        lines = [f"saved by the forward: {', '.join(self.saved) or 'nothing beside the inputs'}"]
+        outputs = [f"{name} (the output {output})" for output, name in self.made.items()]
+        lines = [f"saved by the forward: {', '.join([*self.saved, *outputs]) or 'nothing beside the inputs'}"]
         lines += [f"no gradient: {name}. {why}" for name, why in self.proofs.items()]
         for stage in self.stages:
             passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
@@ -162,9 +175,11 @@ class Backward:
     def __str__(self) -> str:
         return self.explain()
 
-    def source(self, target: str = "sm_90a", **options: Any) -> dict[str, str]:
-        """The TileLang programs by stage; options as of `Fused.source`."""
-        return {one.name: one.fused.source(target, **options) for one in self.stages if one.fused is not None}
+    def source(
+        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, **options: Any
+    ) -> dict[str, str]:
+        """The TileLang programs by stage; options as of `Fused.source`, sizes by the forward's axes."""
+        return {one.name: one.source(target, sizes or {}, **options) for one in self.stages if one.fused is not None}
 
 
 def dimension(tensor: str, place: int) -> Axis:

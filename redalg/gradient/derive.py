@@ -1,6 +1,7 @@
 """The derivation of a backward: from what the user wrote to stages.
 
 outputs o     x̄ and r̄ get what the cotangents hand on through o, read over row values
+              where o is a sum of the degree p in r: r̄ = p/r·Σ ō·o, which no sum is made again for (dO·O of attention)
 r, last one first   r̄ is a stage of its own if it reduces; what it hands on goes to x̄ and to earlier row values
 pivots        are skipped: no output depends on them (`invariant`)
 tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)]; without a sum where i is j
@@ -8,17 +9,18 @@ tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cached_property, partial
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, S
+from sympy import Add, And, Eq, Expr, Integer, S
 from sympy.core.basic import Basic
 
 from redalg.decompose.parse.parse import without_names
 from redalg.errors import ExpressionError, GradientError, InputError, NotFusible, Undecided
 from redalg.expression import Axis, Element, Label, Reduce, Where
-from redalg.expression.contents import axes_by_name, free_axes, is_plainly_indexed, nodes_of, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, nodes_of, reductions_of
+from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward, Stage, dimension
 from redalg.gradient.invariant import is_invariant
@@ -56,6 +58,7 @@ class Derivation:
         fused, written, rows: the function, its outputs' expressions without display names, and its row values.
         stages: those that are derived, in order.
         cotangents: output -> the name of its cotangent.
+        made: output -> the name of its tensor in the stages that read it.
         by_element: the adjoints of elements of tensors and of row values so far.
         names: those of tensors, row values, cotangents and stages.
     """
@@ -64,6 +67,7 @@ class Derivation:
         self.fused, self.written, self.rows = fused, written, rows
         self.stages = list[Stage]()
         self.cotangents = dict[str, str]()
+        self.made = dict[str, str]()
         self.by_element = dict[Element, list[Expr]]()
         self.names = Names((*tensor_names(written.values()), *rows.names.values()))
 
@@ -71,7 +75,9 @@ class Derivation:
         """Derive all stages; the gradients' names by tensor."""
         for name, expr in self.written.items():
             self.cotangents[name] = self.names.fresh(f"grad_{name}")
-            self._hand_on(self.rows.read(expr), Element(Label(self.cotangents[name]), *self._axes[name]))
+            g = Element(Label(self.cotangents[name]), *self._axes[name])
+            node = self.rows.read(expr)
+            self._hand_on(node, g, through=self._by_value(node, partial(self._output, name), g))
         for reduce in reversed(list(self.rows.names)):
             if reduce.kind not in CONSTANT and reduce.result != "indices" and reduce not in self.pivots:
                 self._through_row(reduce)
@@ -93,7 +99,8 @@ class Derivation:
         forward = self._fuse({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
         proofs = {str(reduce): INVARIANT for reduce in self.pivots}
         once = any(one.kind == "prod" for expr in self.written.values() for one in reductions_of(expr))
-        return Backward(forward, tuple(kept), tuple(self.stages), gradients, self.cotangents, proofs, once=once)
+        made = {output: name for output, name in self.made.items() if name in read}
+        return Backward(forward, tuple(kept), tuple(self.stages), gradients, self.cotangents, made, proofs, once=once)
 
     @property
     def _fuse(self) -> Any:
@@ -114,9 +121,43 @@ class Derivation:
     def _text(self, axes: Sequence[Axis]) -> str:
         return " ".join(map(str, axes))
 
-    def _hand_on(self, node: Expr, g: Expr, known: Mapping[Basic, Expr] | None = None) -> None:
-        """Add what a node's adjoint hands on to the elements that it reads; `known`: tensors of nodes in it."""
-        for element, part in adjoints({node: g}).items():
+    def _by_value(self, expr: Expr, value: Callable[[], Element], g: Expr) -> dict[Element, Expr]:
+        """What the adjoint g of an expression hands on to the row values of which its sums have a degree.
+
+        `value` gives the tensor that holds the expression.
+        """
+        found = dict[Element, Expr]()
+        for reduce in self.rows.names:
+            element = self.rows.element(reduce)
+            degree = degree_in(element, expr)
+            if degree is None:
+                continue
+            whole = value()
+            rest = free_axes(whole) - free_axes(element)
+            part = self.rows.zero_where_empty(whole, self.rows.read(reduce.expr))
+            found[element] = degree * sum_of(g * part, axes_by_name(rest)) / element
+        return found
+
+    def _output(self, name: str) -> Element:
+        """The tensor of an output, which the stages read."""
+        self.made.setdefault(name, self.names.fresh(f"made_{name}"))
+        return Element(Label(self.made[name]), *self._axes[name])
+
+    def _row(self, reduce: Reduce) -> Element:
+        """The tensor of a row value: that of an output, if one is no more than it."""
+        element = self.rows.element(reduce)
+        same = (name for name, expr in self.written.items() if self.rows.read(expr) == element)
+        output = next(same, None)
+        return element if output is None else self._output(output)
+
+    def _hand_on(self, node: Expr, g: Expr, known: Mapping[Basic, Expr] | None = None,
+                 through: Mapping[Element, Expr] | None = None) -> None:  # fmt: skip
+        """Add what a node's adjoint hands on to the elements that it reads.
+
+        `known`: tensors of nodes in it; `through`: what is handed on to some elements, by another way.
+        """
+        parts = adjoints({node: g}) | dict(through or {})
+        for element, part in parts.items():
             self.by_element.setdefault(element, []).append(replace_nodes(part, known) if known else part)
 
     def _through_row(self, reduce: Reduce) -> None:
@@ -129,7 +170,7 @@ class Derivation:
             g = Element(Label(self._append(f"grad_{element.name}", g, element.indices)), *element.indices)
         definition = self.rows.definition(reduce)
         known: dict[Basic, Expr] = {self.rows.definition(one): self.rows.element(one) for one in self.rows.names}
-        self._hand_on(definition, g, known)
+        self._hand_on(definition, g, known, self._by_value(definition, partial(self._row, reduce), g))
 
     def _append(self, wanted: str, expr: Expr, order: tuple[Axis, ...]) -> str:
         """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own."""
@@ -169,6 +210,17 @@ class Derivation:
         order = first.indices if is_plainly_indexed(first) and not others else tuple(
             dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
         return Add(*(at_place(one, Add(*self.by_element[one]), order) for one in elements)), tuple(order)
+
+
+def degree_in(element: Element, expr: Expr) -> Expr | None:
+    """The degree of an expression in an element that stands in its sums; None if it has none, or stands in none."""
+    within = [one for one in reductions_of(expr) if element in elements_of(one)]
+    if not within or any(one.kind != "sum" or set(one.bound) & free_axes(element) for one in within):
+        return None
+    try:
+        return degree_of(expr, lambda node: Integer(node == element) if isinstance(node, Element) else None, (Reduce,))
+    except NoDegreeError:
+        return None
 
 
 def _apart(expr: Expr) -> list[Reduce]:

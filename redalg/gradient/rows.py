@@ -52,15 +52,19 @@ class RowValues:
 
     def zero_empty_rows(self, expr: Expr) -> Expr:
         """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞."""
-        maxima = [self.element(one) for one in self.names if one.kind == "max"]
         sums = {self.element(one): self.read(one.expr) for one in self.names if one.kind == "sum"}
         changed: dict[Basic, Expr] = {}
         for node in nodes_of(expr):
             weight = sums.get(node.base, S.Zero) if isinstance(node, Pow) and node.exp.is_negative else node
-            pivots = [one for one in maxima for e in of_kind(exp, weight) if _is_pivot(one, e)]
-            if pivots and isinstance(node, exp | Pow):
-                changed[node] = Where(And(*(Ne(one, -oo) for one in dict.fromkeys(pivots))), node, S.Zero)
-        return replace_nodes(expr, changed)
+            if isinstance(node, exp | Pow):
+                changed[node] = self.zero_where_empty(node, weight)
+        return replace_nodes(expr, {node: new for node, new in changed.items() if new != node})
+
+    def zero_where_empty(self, value: Expr, weight: Expr) -> Expr:
+        """A value, 0 in the rows in which a weight's pivots are −∞."""
+        maxima = [self.element(one) for one in self.names if one.kind == "max"]
+        pivots = [one for one in maxima for e in of_kind(exp, weight) if _is_pivot(one, e)]
+        return Where(And(*(Ne(one, -oo) for one in dict.fromkeys(pivots))), value, S.Zero) if pivots else value
 
     def definition(self, reduce: Reduce) -> Reduce:
         """A row value as a reduction of the others' tensors."""
