@@ -8,8 +8,8 @@ What has an element for each row and streamed element is never saved: it is comp
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, final
 
@@ -18,6 +18,11 @@ from sympy import Expr
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Scalar
 from redalg.expression.contents import nodes_of
+from redalg.expression.dtypes import DTYPES, is_float
+from redalg.runtime.bind.inputs import array_dtype
+
+WIDE = 4
+"""The bytes of a float32."""
 
 
 @final
@@ -30,12 +35,14 @@ class Stage:
         expr: what it is, in the user's tensors, the row values, and the tensors of earlier stages.
         axes: its dimensions in order.
         fused: the stage as a function; None if it reduces over nothing, and is evaluated element by element.
+        renamed: axis that it binds instead of one of its own dimensions -> that dimension.
     """
 
     name: str
     expr: Expr
     axes: tuple[Axis, ...]
     fused: Any
+    renamed: Mapping[str, str] = field(default_factory=dict)
 
     def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
         """The tensor, of those that it reads; in their promoted dtype."""
@@ -54,7 +61,8 @@ class Stage:
     def _own(self, sizes: Mapping[str, int]) -> dict[str, int]:
         """The sizes of the axes that it has."""
         known = {axis.name for axis in self.fused.cascade.axes()} | set(self.fused.cascade.extents())
-        return {name: size for name, size in sizes.items() if name in known}
+        all_sizes = {**sizes, **{new: sizes[old] for new, old in self.renamed.items() if old in sizes}}
+        return {name: size for name, size in all_sizes.items() if name in known}
 
     @cached_property
     def inputs(self) -> frozenset[str]:
@@ -81,6 +89,7 @@ class Backward:
         proofs: extremum -> why it has no gradient.
         once: true of products, whose stages are no functions to differentiate: at two zeros they are 0 and their own
             derivative is not.
+        again: derives it for the dtypes of the tensors, if some have 16 bits or fewer.
     """
 
     forward: Any
@@ -91,6 +100,7 @@ class Backward:
     made: Mapping[str, str] = field(default_factory=dict)
     proofs: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
+    again: Callable[[Mapping[str, str]], Backward] | None = None
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -111,10 +121,23 @@ class Backward:
         >>> square.vjp()(np.array(1.0), x=np.array([1.0, 2.0, 6.0]))["x"]
         array([ 2.,  4., 12.])
         """
-        made = self.forward(**tensors, sizes=dict(sizes or {}))
-        names = (*self.outputs, *self.saved)
-        known = dict(zip(names, (made,) if self.forward.single else made, strict=True))
-        return self.from_saved(cotangents, known, tensors, sizes or {})
+        own = self.for_tensors(tensors)
+        made = own.forward(**tensors, sizes=dict(sizes or {}))
+        names = (*own.outputs, *own.saved)
+        known = dict(zip(names, (made,) if own.forward.single else made, strict=True))
+        return own.from_saved(cotangents, known, tensors, sizes or {})
+
+    def for_tensors(self, tensors: Mapping[str, Any]) -> Backward:
+        """The backward for tensors of their dtypes: row values are float32 where a tensor has 16 bits or fewer."""
+        dtypes = {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")}
+        floats = {name: one for name, one in dtypes.items() if is_float(one)}
+        if self.again is None or all(DTYPES[one].bytes >= WIDE for one in floats.values()):
+            return self
+        known: dict[Any, Backward] = vars(self).setdefault("_for_dtypes", {})
+        key = tuple(sorted(floats.items()))
+        if key not in known:
+            known[key] = replace(self.again(floats), again=None)
+        return known[key]
 
     def from_saved(
         self, cotangents: Any, made: Mapping[str, Any], tensors: Mapping[str, Any], sizes: Mapping[str, int],
@@ -129,7 +152,7 @@ class Backward:
         known |= {name: zeros.get(output, given.get(output)) for output, name in self.cotangents.items()}
         lengths = {**self._sizes(tensors), **sizes}
         names = self.gradients.keys() if wanted is None else [one for one in wanted if one in self.gradients]
-        for stage in self._stages_for({self.gradients[name] for name in names}):
+        for stage in needed_stages(self.stages, [self.gradients[name] for name in names]):
             known[stage.name] = stage.run(known, lengths)
         return {name: known[self.gradients[name]] for name in names}
 
@@ -142,15 +165,6 @@ class Backward:
             if cotangent is not None and shape != wanted:
                 raise InputError(f"cotangents: that of `{name}` has shape {shape}, and the output has {wanted}. Pass "
                                  "an array of the output's shape.")  # fmt: skip
-
-    def _stages_for(self, last: set[str]) -> list[Stage]:
-        """The stages that make some tensors, in order."""
-        needed, stages = set(last), list[Stage]()
-        for stage in reversed(self.stages):
-            if stage.name in needed:
-                stages.append(stage)
-                needed |= stage.inputs
-        return stages[::-1]
 
     def _sizes(self, tensors: Mapping[str, Any]) -> dict[str, int]:
         """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
@@ -180,6 +194,16 @@ class Backward:
     ) -> dict[str, str]:
         """The TileLang programs by stage; options as of `Fused.source`, sizes by the forward's axes."""
         return {one.name: one.source(target, sizes or {}, **options) for one in self.stages if one.fused is not None}
+
+
+def needed_stages(stages: Sequence[Stage], last: Iterable[str]) -> list[Stage]:
+    """The stages that make some tensors, in order."""
+    needed, found = set(last), list[Stage]()
+    for stage in reversed(stages):
+        if stage.name in needed:
+            found.append(stage)
+            needed |= stage.inputs
+    return found[::-1]
 
 
 def dimension(tensor: str, place: int) -> Axis:

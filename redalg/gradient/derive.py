@@ -10,6 +10,7 @@ tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
 
@@ -18,23 +19,29 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.parse.parse import without_names
 from redalg.errors import ExpressionError, GradientError, InputError, NotFusible, Undecided
-from redalg.expression import Axis, Element, Label, Reduce, Where
+from redalg.expression import Axis, Cast, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, nodes_of, reductions_of
 from redalg.expression.degrees import NoDegreeError, degree_of
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.rebuild import replace_nodes
-from redalg.gradient.backward import Backward, Stage, dimension
+from redalg.gradient.backward import WIDE, Backward, Stage, dimension, needed_stages
 from redalg.gradient.invariant import is_invariant
 from redalg.gradient.reverse import CONSTANT, adjoints, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
+from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
 from redalg.lower_tile.ir.names import Names
+from redalg.runtime.bind.arrays import output_dtypes
 
 PASSES = (1, 2, 3)
 """Passes over the data that a stage may take; it takes the fewest."""
 INVARIANT = "No output depends on it: their forms are the same with any number in its place."
 
 
-def derive_backward(fused: Any, wrt: Sequence[str] | None = None) -> Backward:
+def derive_backward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mapping[str, str] | None = None) -> Backward:
     """The backward of a fused function by some of its tensors (None: by all that have a gradient).
+
+    `dtypes` are those of its floating-point tensors, if some have 16 bits or fewer: then row values are float32, and
+    products of matrices round what they compute to their tensors' dtype.
 
     Raises:
         GradientError: something has no derivative that redalg knows, or a stage has no form.
@@ -45,9 +52,9 @@ def derive_backward(fused: Any, wrt: Sequence[str] | None = None) -> Backward:
     if wrong := [one for one in wrt or () if one not in tensors]:
         raise InputError(f"vjp: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors are "
                          f"{', '.join(sorted(tensors))}.")  # fmt: skip
-    derivation = Derivation(fused, written, RowValues.of(fused, written))
+    derivation = Derivation(fused, written, RowValues.of(fused, written), dtypes or {})
     gradients = derivation.run(wrt)
-    return derivation.backward(gradients)
+    return replace(derivation.backward(gradients), again=partial(derive_backward, fused, wrt))
 
 
 @final
@@ -59,48 +66,54 @@ class Derivation:
         stages: those that are derived, in order.
         cotangents: output -> the name of its cotangent.
         made: output -> the name of its tensor in the stages that read it.
-        by_element: the adjoints of elements of tensors and of row values so far.
-        names: those of tensors, row values, cotangents and stages.
+        by_row: the adjoints of the elements of row values so far.
+        seeds: the adjoints of what the outputs and the row values are, read over row values.
+        by_stage: what the stages of row values are.
+        dtypes: of the floating-point tensors, cotangents and outputs that have 16 bits or fewer.
+        names, axis_names: those of tensors, row values, cotangents and stages; of axes.
     """
 
-    def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues) -> None:
+    def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues, dtypes: Mapping[str, str]) -> None:
         self.fused, self.written, self.rows = fused, written, rows
+        self.by_stage = dict[str, Expr]()
+        self.dtypes = {name: one for name, one in dtypes.items() if DTYPES[one].bytes < WIDE}
+        self.by_output = output_dtypes(fused, dtypes) if self.dtypes else {}
+        self.axis_names = Names(tuple({axis.name for expr in written.values() for axis in _all_axes(expr)}))
         self.stages = list[Stage]()
         self.cotangents = dict[str, str]()
         self.made = dict[str, str]()
-        self.by_element = dict[Element, list[Expr]]()
+        self.by_row = dict[Element, list[Expr]]()
+        self.seeds = dict[Expr, Expr]()
         self.names = Names((*tensor_names(written.values()), *rows.names.values()))
 
     def run(self, wrt: Sequence[str] | None) -> dict[str, str]:
         """Derive all stages; the gradients' names by tensor."""
         for name, expr in self.written.items():
             self.cotangents[name] = self.names.fresh(f"grad_{name}")
+            self._has_dtype(self.cotangents[name], name)
             g = Element(Label(self.cotangents[name]), *self._axes[name])
             node = self.rows.read(expr)
-            self._hand_on(node, g, through=self._by_value(node, partial(self._output, name), g))
+            self._hand_on(node, g, self._by_value(node, partial(self._output, name), g))
         for reduce in reversed(list(self.rows.names)):
             if reduce.kind not in CONSTANT and reduce.result != "indices" and reduce not in self.pivots:
                 self._through_row(reduce)
-        gradients = dict[str, str]()
-        rows = set(self.rows.names.values())
-        for tensor in dict.fromkeys(one.name for one in self.by_element if one.name not in rows):
-            if wrt is None or tensor in wrt:
-                expr, order = self._of_tensor(tensor)
-                gradients[tensor] = self._append(f"grad_{tensor}", expr, order)
-        return gradients
+        return self._of_tensors(wrt)
 
     def backward(self, gradients: Mapping[str, str]) -> Backward:
         """The result, with a forward that makes the row values that stages read."""
-        read = tensor_names(stage.expr for stage in self.stages)
+        stages = needed_stages(self.stages, gradients.values())
+        read = tensor_names(stage.expr for stage in stages)
         saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
         given = {name: (expr, self._text(self._axes[name])) for name, expr in self.fused.written}
-        kept = {name: (reduce, self._text(axes_by_name(free_axes(reduce)))) for name, reduce in saved.items()}
+        kept = {
+            name: (self._wide(reduce), self._text(axes_by_name(free_axes(reduce)))) for name, reduce in saved.items()
+        }
         passes = PASSES[-1] if self.fused.earlier else None
         forward = self._fuse({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
         proofs = {str(reduce): INVARIANT for reduce in self.pivots}
         once = any(one.kind == "prod" for expr in self.written.values() for one in reductions_of(expr))
         made = {output: name for output, name in self.made.items() if name in read}
-        return Backward(forward, tuple(kept), tuple(self.stages), gradients, self.cotangents, made, proofs, once=once)
+        return Backward(forward, tuple(kept), tuple(stages), gradients, self.cotangents, made, proofs, once)
 
     @property
     def _fuse(self) -> Any:
@@ -117,6 +130,16 @@ class Derivation:
         outputs = [(expr, self._text(self._axes[name])) for name, expr in self.written.items()]
         extrema = (one for one in self.rows.names if one.kind in ("max", "min"))
         return tuple(one for one in extrema if is_invariant(one, outputs, self._fuse))
+
+    def _wide(self, expr: Expr) -> Expr:
+        """A number of a row, which is not rounded to 16 bits."""
+        return Cast(expr, "float32") if self.dtypes else expr
+
+    def _has_dtype(self, name: str, output: str) -> None:
+        """Note the dtype of a tensor that has an output's."""
+        dtype = self.by_output.get(output)
+        if dtype is not None and DTYPES[dtype].bytes < WIDE:
+            self.dtypes[name] = dtype
 
     def _text(self, axes: Sequence[Axis]) -> str:
         return " ".join(map(str, axes))
@@ -140,7 +163,9 @@ class Derivation:
 
     def _output(self, name: str) -> Element:
         """The tensor of an output, which the stages read."""
-        self.made.setdefault(name, self.names.fresh(f"made_{name}"))
+        if name not in self.made:
+            self.made[name] = self.names.fresh(f"made_{name}")
+            self._has_dtype(self.made[name], name)
         return Element(Label(self.made[name]), *self._axes[name])
 
     def _row(self, reduce: Reduce) -> Element:
@@ -150,41 +175,52 @@ class Derivation:
         output = next(same, None)
         return element if output is None else self._output(output)
 
-    def _hand_on(self, node: Expr, g: Expr, known: Mapping[Basic, Expr] | None = None,
-                 through: Mapping[Element, Expr] | None = None) -> None:  # fmt: skip
-        """Add what a node's adjoint hands on to the elements that it reads.
+    def _hand_on(self, node: Expr, g: Expr, through: Mapping[Element, Expr]) -> None:
+        """Keep a node's adjoint, and add what it hands on to row values.
 
-        `known`: tensors of nodes in it; `through`: what is handed on to some elements, by another way.
+        `through`: what is handed on to some of them, by another way.
         """
-        parts = adjoints({node: g}) | dict(through or {})
-        for element, part in parts.items():
-            self.by_element.setdefault(element, []).append(replace_nodes(part, known) if known else part)
+        self.seeds[node] = Add(self.seeds.get(node, S.Zero), g)
+        for element, part in (adjoints({node: g}) | dict(through)).items():
+            if element.name in self.rows.names.values():
+                self.by_row.setdefault(element, []).append(replace_nodes(part, self._definitions))
+
+    @cached_property
+    def _definitions(self) -> dict[Basic, Expr]:
+        """Row values as reductions of each other, and the tensors that hold them."""
+        return {self.rows.definition(one): self.rows.element(one) for one in self.rows.names}
 
     def _through_row(self, reduce: Reduce) -> None:
         """Hand a row value's adjoint on, from a stage of its own if it is made by reductions."""
         element = self.rows.element(reduce)
-        g = Add(*self.by_element.pop(element, []))
+        g = Add(*self.by_row.pop(element, []))
         if g is S.Zero:
             return
         if reductions_of(g):
-            g = Element(Label(self._append(f"grad_{element.name}", g, element.indices)), *element.indices)
+            name = self._append(f"grad_{element.name}", g, element.indices)
+            self.by_stage[name], g = g, Element(Label(name), *element.indices)
         definition = self.rows.definition(reduce)
-        known: dict[Basic, Expr] = {self.rows.definition(one): self.rows.element(one) for one in self.rows.names}
-        self._hand_on(definition, g, known, self._by_value(definition, partial(self._row, reduce), g))
+        self._hand_on(definition, g, self._by_value(definition, partial(self._row, reduce), g))
 
-    def _append(self, wanted: str, expr: Expr, order: tuple[Axis, ...]) -> str:
-        """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own."""
-        expr = self.rows.zero_empty_rows(expr)
+    def _append(self, wanted: str, expr: Expr, order: tuple[Axis, ...], dtype: str | None = None) -> str:
+        """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own.
+
+        `dtype` is that of its result, if it is to be rounded.
+        """
+        shared = self.rows.zero_empty_rows(with_shared_factors(expr))
+        own, renamed = with_own_axes(shared, order, self.axis_names)
+        own = with_narrow_operands(own, self.dtypes)
+        result = self._wide(own) if dtype is None else Cast(own, dtype)
         try:
-            fused = self._function(wanted, expr, self._text(order))
+            fused = self._function(wanted, result, self._text(order))
         except GradientError:
             apart = _apart(expr)
             if not apart:
                 raise
             parts = {one: self._part(wanted, one) for one in apart}
-            return self._append(wanted, replace_nodes(expr, parts), order)
+            return self._append(wanted, replace_nodes(expr, parts), order, dtype)
         name = self.names.fresh(wanted)
-        self.stages.append(Stage(name, expr, order, fused))
+        self.stages.append(Stage(name, own if fused is None else result, order, fused, renamed))
         return name
 
     def _part(self, wanted: str, reduce: Reduce) -> Element:
@@ -203,13 +239,41 @@ class Derivation:
                 refused = error
         raise GradientError(f"{name} = {expr} has no form of at most {PASSES[-1]} passes: {refused}")
 
-    def _of_tensor(self, tensor: str) -> tuple[Expr, tuple[Axis, ...]]:
-        """The gradient of a tensor, along its dimensions."""
-        elements = [one for one in self.by_element if one.name == tensor]
-        [first, *others] = elements
-        order = first.indices if is_plainly_indexed(first) and not others else tuple(
-            dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
-        return Add(*(at_place(one, Add(*self.by_element[one]), order) for one in elements)), tuple(order)
+    def _of_tensors(self, wrt: Sequence[str] | None) -> dict[str, str]:
+        """The stages of the tensors' gradients, along their dimensions; their names by tensor."""
+        rows, by_tensor = set(self.rows.names.values()), dict[str, dict[Element, Expr]]()
+        for element, part in adjoints(self.seeds).items():
+            if element.name not in rows and (wrt is None or element.name in wrt):
+                by_tensor.setdefault(element.name, {})[element] = replace_nodes(part, self._definitions)
+        gradients = dict[str, str]()
+        for tensor, parts in by_tensor.items():
+            [first, *others] = parts
+            order = first.indices if is_plainly_indexed(first) and not others else tuple(
+                dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
+            expr = Add(*(at_place(one, part, order) for one, part in parts.items()))
+            gradients[tensor] = self._append_gradient(tensor, expr, tuple(order))
+        return gradients
+
+    def _append_gradient(self, tensor: str, expr: Expr, order: tuple[Axis, ...]) -> str:
+        """Append the gradient of a tensor: one pass of its rows if it reduces over nothing but what stages make."""
+        name, dtype = f"grad_{tensor}", self.dtypes.get(tensor)
+        for whole in () if reductions_of(expr) else (self._with_stages(expr), self._with_rows(expr, order)):
+            if reductions_of(whole):
+                try:
+                    return self._append(name, whole, order, dtype)
+                except GradientError:
+                    continue
+        return self._append(name, expr, order, dtype)
+
+    def _with_rows(self, expr: Expr, order: Sequence[Axis]) -> Expr:
+        """An expression that reduces its rows again: a pass that writes them reads them anyway."""
+        own = {self.rows.element(one): one for one in self.rows.names if set(one.bound) <= set(order)}
+        return replace_nodes(self.rows.zero_empty_rows(self._with_stages(expr)), own)
+
+    def _with_stages(self, expr: Expr) -> Expr:
+        """An expression that reads no stage of a row value: it holds what they are."""
+        read = {one: self.by_stage[one.name] for one in elements_of(expr) if one.name in self.by_stage}
+        return self._with_stages(replace_nodes(expr, read)) if read else expr
 
 
 def degree_in(element: Element, expr: Expr) -> Expr | None:

@@ -3,9 +3,8 @@
     forward     outputs and row values, in one call; both are saved
     backward    the stages (`Backward.from_saved`); each is a call of its own, recorded again if a graph is asked for
 
-Row values are outputs that nobody sees: the derivative of a gradient passes through them, by the backward of the
-forward that has them for outputs. In 16 bits they would be rounded; then nothing is saved, and the backward makes them
-again in float32, of tensors that are converted.
+Row values are outputs that nobody sees, float32 at least: the derivative of a gradient passes through them, by the
+backward of the forward that has them for outputs.
 """
 
 from __future__ import annotations
@@ -24,14 +23,13 @@ def recorded_call(
     fused: Any, inputs: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The outputs of a call by name, with a backward."""
-    backward = backward_of(fused)
     names = tuple(name for name, one in inputs.items() if hasattr(one, "requires_grad"))
-    narrow = any(is_narrow(inputs[name]) for name in names)
-    if options["plan"] is not None and backward.saved and not narrow:
+    backward = backward_of(fused).for_tensors({name: inputs[name] for name in names})
+    if options["plan"] is not None and backward.saved:
         raise GradientError("plan= belongs to a form without the row values that a gradient needs. Leave it out, or "
                             "call under `torch.no_grad()`.")  # fmt: skip
     others = {name: one for name, one in inputs.items() if name not in names}
-    run = Recorded(fused, backward, names, others, {**options, "backend": backend}, dict(sizes), narrow)
+    run = Recorded(backward, names, others, {**options, "backend": backend}, dict(sizes))
     made = function().apply(run, *(inputs[name] for name in names))
     return dict(zip(backward.outputs, made, strict=False))
 
@@ -52,23 +50,18 @@ PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two 
 @final
 @dataclass(frozen=True, eq=False)
 class Recorded:
-    """One call: the function, its backward, and what is no tensor.
+    """One call: its backward, and what is no tensor."""
 
-    `narrow`: some tensors have 16 bits or fewer, so that the backward makes its row values in float32.
-    """
-
-    fused: Any
     backward: Backward
     names: tuple[str, ...]
     others: Mapping[str, Any]
     options: Mapping[str, Any]
     sizes: Mapping[str, int]
-    narrow: bool
 
     @cached_property
     def outputs(self) -> tuple[str, ...]:
         """The names of what the forward returns."""
-        return (*self.backward.outputs, *(() if self.narrow else self.backward.saved))
+        return (*self.backward.outputs, *self.backward.saved)
 
     def _arguments(self, tensors: tuple[Any, ...]) -> dict[str, Any]:
         """The arguments of a call by name."""
@@ -76,7 +69,7 @@ class Recorded:
 
     def forward(self, tensors: tuple[Any, ...]) -> tuple[Any, ...]:
         """Outputs, then row values."""
-        function = self.fused if self.narrow else self.backward.forward
+        function = self.backward.forward
         made = function(**self._arguments(tensors), **self.options, sizes=dict(self.sizes))
         return (made,) if function.single else tuple(made)
 
@@ -85,25 +78,12 @@ class Recorded:
         """The gradients of the wanted tensors."""
         given = self._arguments(tensors)
         by_output = {name: g for name, g in zip(self.outputs, cotangents, strict=True) if g is not None}
-        if self.narrow:
-            wide = {name: in_float32(one) for name, one in given.items()}
-            result = self.backward({name: in_float32(g) for name, g in by_output.items()}, sizes=self.sizes, **wide)
-            return {name: result[name].to(given[name].dtype) for name in wanted if name in result}
         if by_output.keys() <= set(self.backward.outputs):
             saved = dict(zip(self.outputs, made, strict=True))
-            return self.backward.from_saved(by_output, saved, given, self.sizes, wanted)
-        return backward_of(self.backward.forward)(by_output, sizes=self.sizes, **given)
-
-
-def in_float32(value: Any) -> Any:
-    """A tensor of a narrow floating-point dtype in float32; anything else as it is."""
-    return value.float() if is_narrow(value) else value
-
-
-def is_narrow(value: Any) -> bool:
-    """Tell if a value is a tensor of a floating-point dtype of fewer than 32 bits."""
-    dtype: Any = getattr(value, "dtype", None)
-    return bool(getattr(dtype, "is_floating_point", False)) and dtype.itemsize < 4
+            found = self.backward.from_saved(by_output, saved, given, self.sizes, wanted)
+        else:
+            found = backward_of(self.backward.forward)(by_output, sizes=self.sizes, **given)
+        return {name: one.to(given[name].dtype) for name, one in found.items()}
 
 
 def function() -> Any:

@@ -32,7 +32,7 @@ def causal(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
     return attended(Q, K, V, torch.ones(Q.shape[2], K.shape[2], dtype=torch.bool, device=Q.device).tril())
 
 
-FORMS: dict[str, tuple[Any, dict[str, tuple[int, ...]], Any]] = {
+FORMS: dict[str, Any] = {
     "attention": (ra.fuse(ra.sum(ra.softmax(SCORES, k) * VALUES, k), axes="b h q e"), HEADS, attended),
     "causal": (ra.fuse(ra.sum(ra.softmax(ra.where(k <= q, SCORES, -oo), k) * VALUES, k), axes="b h q e"), HEADS,
                causal),

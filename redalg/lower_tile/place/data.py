@@ -85,7 +85,18 @@ class Product(Pending):
             self.name = self._copy_operand(self.assembly.tile_of("term", self.left, body).name, body)
         else:
             term = drop_rounding(self.left, self.dtype)
-            self.name = self.operands.tile_in(self.space, term, self.dtype, body)
+            if self._is_of_producers(term):
+                lines = self.operands.apart.of(self.space, term, body)
+                self.name = self._copy_operand(self.assembly.tile_of("term", lines, body).name, body)
+            else:
+                self.name = self.operands.tile_in(self.space, term, self.dtype, body)
+
+    def _is_of_producers(self, term: Expr) -> bool:
+        """Tell if an operand for tensor cores is made of products in registers, and of numbers of rows or columns."""
+        reads = term.atoms(Load)
+        held = {load for load in reads if self.assembly.holds(load.name)}
+        in_registers = any(self.assembly.is_fragment(load.name) and load.indices == (I, J) for load in held)
+        return in_registers and held < reads and self.space.plan.tensor_cores and not is_eight_bits(self.dtype)
 
     def into(self, target: str, body: list[Statement], *, clear: bool) -> None:
         domain = self.form.cascade.domain
@@ -101,7 +112,8 @@ class Product(Pending):
         key = Load(f"operand {self.dtype} of {source}")
         if key not in self.assembly.tiles:
             plan, narrow = self.space.plan, self.dtype != self.space.problem.compute and not is_eight_bits(self.dtype)
-            stays = bool(self.accumulator.weight) and plan.tensor_cores and plan.warps == "rows" and narrow
+            stays = plan.tensor_cores and plan.warps == "rows" and narrow
+            stays = stays and (bool(self.accumulator.weight) or self.left not in self.assembly.tiles)
             shape, note = (plan.block_row, plan.block_streamed), f"{source} as {self.dtype}"
             name = self.assembly.buffer("operand", "fragment" if stays else "shared", shape, self.dtype, note)
             self.assembly.tiles[key] = name

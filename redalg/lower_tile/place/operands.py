@@ -22,6 +22,7 @@ from redalg.expression.dtypes import is_eight_bits
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.lines_apart import LinesApart
 from redalg.lower_tile.place.space import E_, I, J, Space
 from redalg.lower_tile.workarounds.tma import is_fetched
 from redalg.strategies.model.dag import loops_around
@@ -40,6 +41,7 @@ class Operands:
     def __init__(self, assembly: Assembly, before: list[Statement]) -> None:
         self.assembly, self.before = assembly, before
         self.tiles: dict[Region, str] = {}
+        self.apart = LinesApart(assembly, before)
 
     # ---- tiles of inputs ---------------------------------------------------------------------------------------------
 

@@ -20,7 +20,7 @@ from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.backends import ARRAY_BACKENDS, ops_for, tensors_for
 from redalg.runtime.bind.blocks import Ranges, block_lengths, output_axes, pieces, stream
-from redalg.runtime.bind.inputs import Bound
+from redalg.runtime.bind.inputs import Bound, promote_dtypes
 
 CARRIES = attrgetter("carries")
 
@@ -141,6 +141,12 @@ def output_dtype(output: FormOutput, form: FusedForm, result: str) -> str:
         return result
     wide = output.expr.has(log) or _is_extremum(output.expr, form)
     return result if not wide or DTYPES[result].bytes > 2 else "float32"
+
+
+def output_dtypes(fused: Any, dtypes: Mapping[str, str]) -> dict[str, str]:
+    """The dtypes of a function's outputs by name, of its floating-point tensors'."""
+    _, result = promote_dtypes(list(dtypes.values()))
+    return {one.name: output_dtype(one, fused.form, result) for one in fused.form.outputs}
 
 
 def own_dtype(output: FormOutput, form: FusedForm) -> str:

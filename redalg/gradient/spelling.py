@@ -1,0 +1,124 @@
+"""The stages as kernels want them: one product for what shares factors, axes of their own, operands of 16 bits.
+
+a·x + a·y                      →  a·(x + y)                     in what a reduction adds
+Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
+Σ_k K[k,d]·w[q,k]              →  Σ_k K[k,d]·cast(w[q,k])       of a product of matrices, to the dtype of K
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from functools import reduce
+from operator import and_
+
+from sympy import Add, Expr, Mul, S
+from sympy.core.basic import Basic
+
+from redalg.expression import Axis, Cast, Element, Reduce, Where
+from redalg.expression.contents import free_axes, reductions_of
+from redalg.expression.rebuild import replace_nodes, with_args
+from redalg.lower_tile.ir.names import Names
+
+
+def with_shared_factors(node: Basic) -> Basic:
+    """An expression in which every sum of products has the factors of all its terms once."""
+    if not node.args or isinstance(node, Element):
+        return node
+    node = with_args(node, [with_shared_factors(one) for one in node.args])
+    return _shared(node) if isinstance(node, Add) else node
+
+
+def _shared(total: Expr) -> Expr:
+    """A sum whose terms share their factors, and whose sums over the same axes are one sum if they share some."""
+    terms = _joined_sums(total)
+    common = _common(terms)
+    if len(terms) == 1 or not common:
+        return Add(*terms)
+    rest = Add(*(Mul(*(_factors(term) - common).elements()) for term in terms))
+    return Mul(*common.elements(), rest)
+
+
+def _joined_sums(total: Expr) -> list[Expr]:
+    """The terms of a sum: c·Σ f·x + d·Σ g·x is one term, Σ x·(c·f + d·g)."""
+    by_axes, terms = dict[Basic, list[tuple[Expr, Reduce]]](), list[Expr]()
+    for term in Add.make_args(total):
+        sums = [one for one in Mul.make_args(term) if isinstance(one, Reduce) and one.kind == "sum"]
+        factor = term / sums[0] if len(sums) == 1 else S.One
+        if len(sums) == 1 and not free_axes(factor) & set(sums[0].bound):
+            by_axes.setdefault(sums[0].args[2], []).append((factor, sums[0]))
+        else:
+            terms.append(term)
+    for pairs in by_axes.values():
+        if len(pairs) > 1 and _common([one.expr for _, one in pairs]):
+            inside = Add(*(factor * one.expr for factor, one in pairs))
+            terms.append(pairs[0][1].rebuilt(_shared(inside), pairs[0][1].bound))
+        else:
+            terms += [factor * one for factor, one in pairs]
+    return terms
+
+
+def _factors(term: Expr) -> Counter[Expr]:
+    return Counter(Mul.make_args(term))
+
+
+def _common(terms: Sequence[Expr]) -> Counter[Expr]:
+    """The factors that all terms have, without numbers."""
+    common = reduce(and_, map(_factors, terms))
+    return Counter({one: times for one, times in common.items() if not one.is_number})
+
+
+def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr, dict[str, str]]:
+    """An expression whose inner reductions bind none of some axes, and what the new axes are called after.
+
+    Outer ones may, and those of the same row within them: a row is reduced and written in one pass.
+    """
+    own = dict[Axis, Axis]()
+
+    def rename(node: Basic, outer: frozenset[Axis] | None = None) -> Basic:
+        if not node.args:
+            return node
+        bound = frozenset(node.bound) if isinstance(node, Reduce) else frozenset()
+        within = outer if not bound else bound | (outer or frozenset())
+        node = with_args(node, [rename(one, within) for one in node.args])
+        clash = [axis for axis in bound if axis in order and axis not in outer] if outer is not None else []
+        if not clash:
+            return node
+        for axis in clash:
+            own.setdefault(axis, Axis(names.fresh(axis.name)))
+        renamed = tuple(own[axis] if axis in clash else axis for axis in node.bound)
+        return node.rebuilt(node.expr.xreplace({axis: own[axis] for axis in clash}), renamed)
+
+    return rename(expr), {new.name: axis.name for axis, new in own.items()}
+
+
+def with_narrow_operands(expr: Expr, dtypes: Mapping[str, str]) -> Expr:
+    """An expression in which products of matrices have computed operands of their tensors' dtypes."""
+    changed: dict[Basic, Expr] = {}
+    for one in reductions_of(expr):
+        if one.kind == "sum":
+            changed[one] = one.rebuilt(_in_branches(one.expr, lambda term: _rounded(term, dtypes)), one.bound)
+    return replace_nodes(expr, changed)
+
+
+def _in_branches(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
+    """An expression with what a mask leaves of it changed."""
+    if isinstance(expr, Where) and S.Zero in expr.args[1:]:
+        condition, *branches = expr.args
+        return Where(condition, *(one if one is S.Zero else _in_branches(one, change) for one in branches))
+    return change(expr)
+
+
+def _rounded(term: Expr, dtypes: Mapping[str, str]) -> Expr:
+    """A product of a tensor and of what has other axes, which is rounded to the tensor's dtype."""
+    for factor in Mul.make_args(term):
+        rest = term / factor
+        is_tensor = isinstance(factor, Element) and factor.name in dtypes
+        if (
+            is_tensor
+            and reductions_of(rest)
+            and free_axes(factor) - free_axes(rest)
+            and free_axes(rest) - free_axes(factor)
+        ):
+            return factor * Cast(rest, dtypes[factor.name])
+    return term

@@ -1,0 +1,67 @@
+"""Numbers of a row, or of a streamed element, that an operand makes of inputs alone: once each, in shared memory.
+
+    f(r(i), c(j), s[i, j])   →   r[i] before the loop;  c[j] in every step;  f(r[i], c[j], s[i, j])
+
+An operand is evaluated at every place of a tile: without this, a backward would read a row's statistics from memory,
+and divide by them, as often as a tile has columns.
+"""
+
+from __future__ import annotations
+
+from typing import final
+
+from sympy import Add, Expr, Mul, S, Symbol
+from sympy.core.basic import Basic
+
+from redalg.expression import Where
+from redalg.expression.rebuild import with_args
+from redalg.lower_tile.ir.program import Parallel, Statement, Store
+from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.space import E_, I, J, Space
+
+
+@final
+class LinesApart:
+    """Rewrites the operands of one kernel, and appends what fills the lines: to `before` or to the loop's body."""
+
+    def __init__(self, assembly: Assembly, before: list[Statement]) -> None:
+        self.assembly, self.before = assembly, before
+        self.lines: dict[Basic, Load] = {}
+
+    def of(self, space: Space, read: Basic, body: list[Statement]) -> Basic:
+        """The expression with reads of lines."""
+        if isinstance(read, Load) and self._index(space, read) is None:
+            return read
+        if isinstance(read, Expr) and self._index(space, read) is not None:
+            return self._line(space, read, body)
+        if isinstance(read, Add | Mul):
+            for index in (I, J):
+                alone = [one for one in read.args if self._index(space, one) == index]
+                if len(alone) > 1:
+                    rest = [one for one in read.args if one not in alone]
+                    line = self._line(space, read.func(*alone), body)
+                    return read.func(line, self.of(space, read.func(*rest), body))
+        return with_args(read, [self.of(space, one, body) for one in read.args])
+
+    def _index(self, space: Space, node: Basic) -> Symbol | None:
+        """The index that an expression of inputs depends on, if it is one that has lines; else None."""
+        loads = node.atoms(Load)
+        if not loads or any(self.assembly.holds(load.name) for load in loads) or node.has(E_):
+            return None
+        if node.has(I) == node.has(J) or (node.has(J) and space.plan.warp_specialized):
+            return None
+        return I if node.has(I) else J
+
+    def _line(self, space: Space, node: Expr, body: list[Statement]) -> Load:
+        """The line that holds an expression; 0 beyond the end of its axis."""
+        index, binding = self._index(space, node), space.plan.binding
+        if node not in self.lines and index is not None:
+            axis = binding.row if index == I else binding.streamed
+            line = self.lines[node] = self.assembly.new("row" if index == I else "line", index, scope="shared")
+            ragged = axis is not None and space.is_ragged(axis)
+            value = Where(space.at[axis] < space.problem.sizes[axis.name], node, S.Zero) if axis and ragged else node
+            moves = node.free_symbols & (space.at[binding.streamed].free_symbols - {J})
+            extent = (index, self.assembly.extents[index])
+            (body if moves else self.before).append(Parallel((extent,), (Store(line.name, (index,), value),)))
+        return self.lines[node]

@@ -1,0 +1,89 @@
+"""The stages as kernels want them: factors shared, axes of their own, operands of 16 bits."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from sympy import exp, oo
+
+import redalg as ra
+from redalg.expression import Cast
+from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.lower_tile.ir.names import Names
+
+b, h, n, m, q, k, d, e = ra.axes("b h n m q k d e")
+x, y, g, w = ra.tensors("x[b,n] y[b,n] g[b] w[b]")
+SCORES = ra.sum(ra.tensor("Q[b,h,q,d]") * ra.tensor("K[b,h,k,d]"), d) / 8
+VALUES = ra.tensor("V[b,h,k,e]")
+SIZES = {"b": 4, "h": 16, "q": 4096, "k": 4096, "d": 128, "e": 128}
+WIDTHS = {"K": "bfloat16", "Q": "bfloat16", "V": "bfloat16"}
+
+
+def test_sums_share_their_factors() -> None:
+    assert with_shared_factors(x * g + x * w) == x * (g + w)
+    assert with_shared_factors(x * g + y * w) == x * g + y * w
+    assert with_shared_factors(2 * x - 2 * y) == 2 * x - 2 * y
+    assert with_shared_factors(ra.sum(x * g + x * y, n)) == ra.sum(x * (g + y), n)
+
+
+def test_sums_over_the_same_axes_are_one_if_they_share_a_factor() -> None:
+    joined = with_shared_factors(g * ra.sum(x * y, n) + w * ra.sum(x * exp(y), n))
+    assert joined == ra.sum(x * (g * y + w * exp(y)), n)
+    apart = g * ra.sum(x, n) + w * ra.sum(y, n)
+    assert with_shared_factors(apart) == apart
+    captured = x * ra.sum(x * y, n) + w * ra.sum(x * exp(y), n)  # x stands outside the sum: its n is another
+    assert with_shared_factors(captured) == captured
+
+
+def test_an_inner_reduction_has_axes_of_its_own() -> None:
+    scores = ra.sum(ra.tensor("Q[q,d]") * ra.tensor("K[k,d]"), d)
+    expr, renamed = with_own_axes(ra.sum(exp(scores) * ra.tensor("K[k,d]"), k), (q, d), Names(("q", "k", "d")))
+    assert renamed == {"d_1": "d"}
+    assert expr == ra.sum(exp(scores.rebuilt(scores.expr.subs(d, ra.axes("d_1")), [ra.axes("d_1")]))
+                          * ra.tensor("K[k,d]"), k)  # fmt: skip
+
+
+def test_a_row_that_is_written_is_reduced_along_its_own_axis() -> None:
+    row = ra.softmax(x, n) * ra.sum(ra.softmax(x, n) * y, n)
+    assert with_own_axes(row, (b, n), Names(("b", "n"))) == (row, {})
+
+
+def test_products_of_matrices_round_what_is_computed() -> None:
+    weight = exp(ra.sum(ra.tensor("Q[q,d]") * ra.tensor("K[k,d]"), d))
+    product = ra.sum(weight * ra.tensor("V[k,e]"), k)
+    assert with_narrow_operands(product, WIDTHS) == ra.sum(Cast(weight, "bfloat16") * ra.tensor("V[k,e]"), k)
+    assert with_narrow_operands(product, {}) == product
+    for no_product in (ra.sum(x * y, n), ra.sum(x * exp(y) * g, n)):
+        assert with_narrow_operands(no_product, {"x": "bfloat16"}) == no_product
+
+
+@pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
+@pytest.mark.parametrize("mask", [None, k <= q, k > q - 128], ids=str)
+def test_the_backward_of_attention_multiplies_on_tensor_cores(mask: Any, dtype: str) -> None:
+    """As FlashAttention-2's: scores again from saved statistics, D from the output, no workspace of scores."""
+    scores = SCORES if mask is None else ra.where(mask, SCORES, -oo)
+    form = ra.fuse(ra.sum(ra.softmax(scores, k) * VALUES, k), axes="b h q e")
+    of = {name: torch.empty(0, dtype=getattr(torch, dtype)) for name in "QKV"}
+    backward = form.vjp().for_tensors(of)
+    assert [stage.name for stage in backward.stages] == ["grad_row_sum_0", "grad_Q", "grad_K", "grad_V"]
+    assert all(len(stage.fused.passes) == 1 for stage in backward.stages)
+    dtypes = dict.fromkeys((*backward.saved, "grad_row_sum_0"), "float32")
+    dtypes |= dict.fromkeys(("Q", "K", "V", *backward.cotangents.values(), *backward.made.values()), dtype)
+    for stage, products in zip(backward.stages, (0, 3, 3, 2), strict=True):
+        own = {name: dtypes[name] for name in stage.inputs}
+        text = stage.source("sm_90a", SIZES, dtypes=own)
+        assert "float32 (T.gemm would" not in text
+        assert len([line for line in text.splitlines() if line.strip().startswith("contract")]) == products
+        assert "workspace" not in text
+
+
+def test_row_values_are_not_rounded_to_16_bits() -> None:
+    form = ra.fuse(ra.softmax(x, n) * y, axes="b n")
+    of = {name: torch.empty(0, dtype=torch.bfloat16) for name in "xy"}
+    backward = form.vjp().for_tensors(of)
+    made = backward.forward(**{name: torch.randn(3, 7).bfloat16() for name in "xy"})
+    assert [one.dtype for one in made] == [torch.bfloat16, *[torch.float32] * len(backward.saved)]
+    wide = {name: torch.empty(0) for name in "xy"}
+    assert form.vjp().for_tensors(wide).again is not None
