@@ -1,7 +1,7 @@
 """The derivation of a backward: from what the user wrote to stages.
 
 outputs o     x̄ and r̄ get what the cotangents hand on through o, read over row values
-              where o is a sum of the degree p in r: r̄ = p/r·Σ ō·o, which no sum is made again for (dO·O of attention)
+              where o is a sum of the degree p in r: r̄ = p/r·Σ ō·o, for which no sum is made again
 r, last one first   r̄ is a stage of its own if it reduces; what it hands on goes to x̄ and to earlier row values
 pivots        are skipped: no output depends on them (`invariant`)
 tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)]; without a sum where i is j
@@ -145,7 +145,7 @@ class Derivation:
         return " ".join(map(str, axes))
 
     def _by_value(self, expr: Expr, value: Callable[[], Element], g: Expr) -> dict[Element, Expr]:
-        """What the adjoint g of an expression hands on to the row values of which its sums have a degree.
+        """The parts that the adjoint g of an expression hands on to the row values of which its sums have a degree.
 
         `value` gives the tensor that holds the expression.
         """

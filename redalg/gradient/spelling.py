@@ -26,12 +26,12 @@ def with_shared_factors(node: Basic) -> Basic:
     if not node.args or isinstance(node, Element):
         return node
     node = with_args(node, [with_shared_factors(one) for one in node.args])
-    return _shared(node) if isinstance(node, Add) else node
+    return _with_common_factors(node) if isinstance(node, Add) else node
 
 
-def _shared(total: Expr) -> Expr:
+def _with_common_factors(total: Expr) -> Expr:
     """A sum whose terms share their factors, and whose sums over the same axes are one sum if they share some."""
-    terms = _joined_sums(total)
+    terms = _terms_of(total)
     common = _common(terms)
     if len(terms) == 1 or not common:
         return Add(*terms)
@@ -39,7 +39,7 @@ def _shared(total: Expr) -> Expr:
     return Mul(*common.elements(), rest)
 
 
-def _joined_sums(total: Expr) -> list[Expr]:
+def _terms_of(total: Expr) -> list[Expr]:
     """The terms of a sum: c·Σ f·x + d·Σ g·x is one term, Σ x·(c·f + d·g)."""
     by_axes, terms = dict[Basic, list[tuple[Expr, Reduce]]](), list[Expr]()
     for term in Add.make_args(total):
@@ -52,7 +52,7 @@ def _joined_sums(total: Expr) -> list[Expr]:
     for pairs in by_axes.values():
         if len(pairs) > 1 and _common([one.expr for _, one in pairs]):
             inside = Add(*(factor * one.expr for factor, one in pairs))
-            terms.append(pairs[0][1].rebuilt(_shared(inside), pairs[0][1].bound))
+            terms.append(pairs[0][1].rebuilt(_with_common_factors(inside), pairs[0][1].bound))
         else:
             terms += [factor * one for factor, one in pairs]
     return terms
@@ -95,9 +95,11 @@ def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr
 def with_narrow_operands(expr: Expr, dtypes: Mapping[str, str]) -> Expr:
     """An expression in which products of matrices have computed operands of their tensors' dtypes."""
     changed: dict[Basic, Expr] = {}
-    for one in reductions_of(expr):
-        if one.kind == "sum":
-            changed[one] = one.rebuilt(_in_branches(one.expr, lambda term: _rounded(term, dtypes)), one.bound)
+    for reduction in reductions_of(expr):
+        if reduction.kind == "sum":
+            changed[reduction] = reduction.rebuilt(
+                _in_branches(reduction.expr, lambda term: _with_narrow_factor(term, dtypes)), reduction.bound
+            )
     return replace_nodes(expr, changed)
 
 
@@ -109,7 +111,7 @@ def _in_branches(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
     return change(expr)
 
 
-def _rounded(term: Expr, dtypes: Mapping[str, str]) -> Expr:
+def _with_narrow_factor(term: Expr, dtypes: Mapping[str, str]) -> Expr:
     """A product of a tensor and of what has other axes, which is rounded to the tensor's dtype."""
     for factor in Mul.make_args(term):
         rest = term / factor
