@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from threading import RLock
@@ -22,6 +22,7 @@ from redalg.expression import Element, Scalar
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import analyse, derive_passes
+from redalg.runtime.bind.functions import is_traced, numbered
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ class Fused(Algebra):
         earlier: the decompositions of the passes before the last, in order, whose outputs the later ones take as
             tensors (empty: one pass). `decomposition`, `form` and the algebra below are those of the last pass.
         written: each output's name and its expression as it was given, for `reference`.
+        number, result: of this process: its number, and the namedtuple of its outputs.
     """
 
     cascade: Cascade
@@ -59,6 +61,8 @@ class Fused(Algebra):
     exact: bool
     earlier: tuple[Decomposition, ...] = ()
     written: tuple[tuple[str, Expr], ...] = ()
+    number: str = field(init=False, compare=False, repr=False)
+    result: Any = field(init=False, compare=False, repr=False)
 
     @classmethod
     def of_outputs(
@@ -74,6 +78,9 @@ class Fused(Algebra):
         outputs = tuple((name, one) for name, (one, _) in written.items())
         names = tuple(one.name for one in inputs)
         return cls(cascade if earlier else last.cascade, last, names, single, exact, tuple(earlier), outputs)
+
+    def __post_init__(self) -> None:
+        vars(self).update(number=numbered(self), result=outputs_type(tuple(one.name for one in self.cascade.outputs)))
 
     def __hash__(self) -> int:
         return hash((self.cascade, self.inputs, self.single, self.exact))
@@ -99,7 +106,11 @@ class Fused(Algebra):
     def __getstate__(self) -> dict[str, Any]:
         """The attributes that are pickled and copied, the forms among them."""
         self.passes  # noqa: B018
-        return vars(self)
+        return {name: value for name, value in vars(self).items() if name not in ("number", "result")}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        vars(self).update(state)
+        self.__post_init__()
 
     # ---- run ---------------------------------------------------------------------------------------------------------
 
@@ -127,6 +138,11 @@ class Fused(Algebra):
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
+        if is_traced():
+            from redalg.gradient.operators import traced_call
+
+            given = {**dict(zip(self.inputs, positional, strict=False)), **tensors}
+            return traced_call(self, given, sizes or {}, empty, precision)
         from redalg.runtime.bind.inputs import is_recorded
         from redalg.runtime.call.dispatch import call
 

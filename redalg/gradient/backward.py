@@ -18,8 +18,8 @@ from sympy import Expr
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Scalar
 from redalg.expression.contents import nodes_of
-from redalg.expression.dtypes import DTYPES, is_float
-from redalg.runtime.bind.inputs import array_dtype
+from redalg.expression.dtypes import DTYPES
+from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
 
 WIDE = 4
 """The bytes of a float32."""
@@ -129,8 +129,8 @@ class Backward:
 
     def for_tensors(self, tensors: Mapping[str, Any]) -> Backward:
         """The backward for tensors of their dtypes: row values are float32 where a tensor has 16 bits or fewer."""
-        dtypes = {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")}
-        floats = {name: one for name, one in dtypes.items() if is_float(one)}
+        arrays = {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")}
+        floats = dtypes_of_floats(arrays)
         if self.again is None or all(DTYPES[one].bytes >= WIDE for one in floats.values()):
             return self
         known: dict[Any, Backward] = vars(self).setdefault("_for_dtypes", {})

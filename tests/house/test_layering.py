@@ -43,6 +43,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.runtime": "it runs forms on tensors",
     "redalg.definition.tensors": "it evaluates definitions on tensors",
     "redalg.gradient.recorded": "it is PyTorch's function of a call that records a gradient",
+    "redalg.gradient.operators": "it registers the operators of graphs that PyTorch traces",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",
 }
 NOT_LOADED_BY_IMPORT = {"torch", "tilelang", "numpy", "rich"}

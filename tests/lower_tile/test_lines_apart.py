@@ -38,7 +38,9 @@ def test_lines(name: str, choices: dict[str, int]) -> None:
     inputs = {one.name for one in lowered.program.parameters if one.role == "input"}
     for loop in loops:
         reads = {load.name for store in loop.body for load in store.expr.atoms(Load)} & inputs
-        by_columns = numbers_of(plan).warp_specialized and "c" in reads  # threads fill no shared tile in a loop of such warps
+        by_columns = (
+            numbers_of(plan).warp_specialized and "c" in reads
+        )  # threads fill no shared tile in a loop of such warps
         assert len(loop.indices) == 1 or not reads & {"r", "c"} or by_columns
     generator = np.random.default_rng(0)
     shapes = {"q": (100, 32), "k": (150, 32), "v": (150, 32), "r": (100,), "c": (150,)}

@@ -149,6 +149,11 @@ def bind(cascade: Cascade, inputs: Mapping[str, Any], extents: Mapping[str, int]
     return Bound(tensors, scalars, sizes, dtypes, library, next(iter(devices.values()), "cpu"), compute, result)
 
 
+def dtypes_of_floats(dtypes: Mapping[str, str]) -> dict[str, str]:
+    """The dtypes of floating-point tensors, by name."""
+    return {name: one for name, one in dtypes.items() if is_float(one)}
+
+
 def promote_dtypes(dtypes: list[str]) -> tuple[str, str]:
     """(compute dtype, output dtype) by torch's promotion: two different 16-bit types meet in float32.
 

@@ -1,0 +1,172 @@
+"""Calls in a graph that PyTorch traces (`torch.compile`): operators of `torch.library`, which no tracer looks into.
+
+    redalg::run(call, tensors, scalars, sizes) → outputs, and row values beside them where a gradient is asked for
+    redalg::gradients(call, tensors, scalars, sizes) → the gradients of some tensors: its backward
+
+`call` is the text of a `Call`: the function's number in this process, which Dynamo reads off it, so that nothing of
+SymPy is traced, and the names of what is passed. The fakes know the shapes and dtypes of what is returned, of symbolic
+sizes too.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any, final
+
+import torch
+from torch import Tensor
+
+from redalg.errors import GradientError
+from redalg.expression import Axis
+from redalg.gradient.backward import Backward
+from redalg.gradient.recorded import PRODUCT, backward_of
+from redalg.runtime.bind.arrays import output_dtypes
+from redalg.runtime.bind.functions import function_of
+from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
+
+FIELD, NAME = ";", ","
+
+
+@final
+@dataclass(frozen=True)
+class Call:
+    """What an operator is told beside tensors and numbers.
+
+    Attributes:
+        number: of the function.
+        names, scalars, sizes: of what is passed, in order.
+        empty, precision: options of the call.
+        training: true if row values are made for a gradient.
+        cotangents, wanted: of a backward: the outputs that have cotangents, and the tensors whose gradients are made.
+    """
+
+    number: str
+    names: tuple[str, ...]
+    scalars: tuple[str, ...]
+    sizes: tuple[str, ...]
+    empty: str
+    precision: str
+    training: bool
+    cotangents: tuple[str, ...] = ()
+    wanted: tuple[str, ...] = ()
+
+    @classmethod
+    def read(cls, text: str) -> Call:
+        """The call of a text."""
+        number, names, scalars, sizes, empty, precision, training, *more = text.split(FIELD)
+        tensors, numbers, axes = (_names(one) for one in (names, scalars, sizes))
+        return cls(number, tensors, numbers, axes, empty, precision, training == "True", *map(_names, more))
+
+    @property
+    def text(self) -> str:
+        """Its fields in order."""
+        fields = vars(self).values()
+        return FIELD.join(NAME.join(one) if isinstance(one, tuple) else str(one) for one in fields)
+
+    def backward(self, tensors: Mapping[str, Any]) -> Backward:
+        """The backward of the function, for tensors of their dtypes."""
+        return backward_of(function_of(self.number)).for_tensors(tensors)
+
+    def function(self, tensors: Mapping[str, Any]) -> Any:
+        """The function that runs: with row values beside its outputs if it is training."""
+        return self.backward(tensors).forward if self.training else function_of(self.number)
+
+
+def _names(text: str) -> tuple[str, ...]:
+    return tuple(text.split(NAME)) if text else ()
+
+
+def traced_call(fused: Any, given: Mapping[str, Any], sizes: Mapping[Any, Any], empty: str, precision: str) -> Any:
+    """The outputs of a call that is traced: Dynamo follows these lines, and no other of redalg."""
+    names = [name for name in given if isinstance(given[name], Tensor)]
+    scalars = [name for name in given if not isinstance(given[name], Tensor)]
+    tensors = [given[name] for name in names]
+    training = torch.is_grad_enabled() and any([one.requires_grad for one in tensors])  # noqa: C419 - traced
+    fields = [fused.number, NAME.join(names), NAME.join(scalars), NAME.join([str(axis) for axis in sizes]),
+              empty, precision, str(training)]  # fmt: skip
+    numbers = [float(given[name]) for name in scalars]
+    made = torch.ops.redalg.run(FIELD.join(fields), tensors, numbers, list(sizes.values()))
+    return made[0] if fused.single else fused.result(*made[: len(fused.result._fields)])
+
+
+def _arguments(call: Call, scalars: Sequence[float], sizes: Sequence[int]) -> dict[str, Any]:
+    return {**dict(zip(call.scalars, scalars, strict=True)), "sizes": dict(zip(call.sizes, sizes, strict=True))}
+
+
+@torch.library.custom_op("redalg::run", mutates_args=())
+def run(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
+    """The outputs of a function, and its row values if it is training."""
+    told = Call.read(call)
+    given = dict(zip(told.names, tensors, strict=True))
+    function = told.function(given)
+    with torch.no_grad():
+        made = function(**given, **_arguments(told, scalars, sizes), empty=told.empty, precision=told.precision)
+    return [one.contiguous() for one in ((made,) if function.single else made)]
+
+
+@run.register_fake
+def _(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
+    told = Call.read(call)
+    given = dict(zip(told.names, tensors, strict=True))
+    function = told.function(given)
+    lengths = _lengths(function, given) | _arguments(told, scalars, sizes)["sizes"]
+    dtypes = output_dtypes(function, dtypes_of_floats({name: array_dtype(one) for name, one in given.items()}))
+    return [tensors[0].new_empty([lengths[axis.name] for axis in one.axes], dtype=getattr(torch, dtypes[one.name]))
+            for one in function.cascade.outputs]  # fmt: skip
+
+
+def _lengths(function: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
+    """The extents of axes by the tensors' shapes: symbolic ones stay so."""
+    lengths: dict[str, Any] = {axis.name: axis.size for axis in function.cascade.axes() if axis.size is not None}
+    for element in function.cascade.elements():
+        if element.name in tensors:
+            places = zip(element.indices, tensors[element.name].shape, strict=True)
+            lengths |= {index.name: size for index, size in places if isinstance(index, Axis)}
+    return lengths
+
+
+@torch.library.custom_op("redalg::gradients", mutates_args=())
+def gradients(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
+    """The gradients of the wanted tensors; after a call's tensors come what it made, and cotangents."""
+    told = Call.read(call)
+    own, cotangents = len(told.names), len(tensors) - len(told.cotangents)
+    given = dict(zip(told.names, tensors[:own], strict=True))
+    backward, arguments = told.backward(given), _arguments(told, scalars, sizes)
+    made = dict(zip((*backward.outputs, *backward.saved), tensors[own:cotangents], strict=True))
+    lengths = arguments.pop("sizes")
+    with torch.no_grad():
+        found = backward.from_saved(dict(zip(told.cotangents, tensors[cotangents:], strict=True)), made,
+                                    given | arguments, lengths, told.wanted)  # fmt: skip
+    return [found[name].to(given[name].dtype).contiguous() if name in found else torch.zeros_like(given[name])
+            for name in told.wanted]  # fmt: skip
+
+
+@gradients.register_fake
+def _(call: str, tensors: list[Tensor], *_: Any) -> list[Tensor]:
+    told = Call.read(call)
+    given = dict(zip(told.names, tensors, strict=False))
+    return [given[name].new_empty(given[name].shape) for name in told.wanted]
+
+
+def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
+    call, tensors, ctx.scalars, ctx.sizes = inputs
+    ctx.call, ctx.count = Call.read(call), len(tensors)
+    ctx.save_for_backward(*tensors, *output)
+
+
+def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
+    saved, call = ctx.saved_tensors, ctx.call
+    given = dict(zip(call.names, saved, strict=False))
+    backward = call.backward(given)
+    if backward.once and torch.is_grad_enabled():
+        raise GradientError(PRODUCT)
+    by_name = {name: g for name, g in zip(backward.outputs, grads, strict=False) if g is not None}
+    wanted = tuple(name for name, one in given.items() if one.is_floating_point())
+    told = replace(call, cotangents=tuple(by_name), wanted=wanted)
+    found = torch.ops.redalg.gradients(told.text, [*saved, *by_name.values()], ctx.scalars, ctx.sizes)
+    by_tensor = dict(zip(wanted, found, strict=True))
+    return None, [by_tensor.get(name) for name in call.names], [None] * len(call.scalars), [None] * len(call.sizes)
+
+
+run.register_autograd(_hand_back, setup_context=_keep)
