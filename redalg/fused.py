@@ -22,7 +22,7 @@ from redalg.expression import Element, Scalar
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import analyse, derive_passes
-from redalg.runtime.bind.functions import is_traced, numbered
+from redalg.runtime.bind.functions import is_traced, number_of
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
@@ -80,7 +80,7 @@ class Fused(Algebra):
         return cls(cascade if earlier else last.cascade, last, names, single, exact, tuple(earlier), outputs)
 
     def __post_init__(self) -> None:
-        vars(self).update(number=numbered(self), result=outputs_type(tuple(one.name for one in self.cascade.outputs)))
+        vars(self).update(number=number_of(self), result=outputs_type(tuple(one.name for one in self.cascade.outputs)))
 
     def __hash__(self) -> int:
         return hash((self.cascade, self.inputs, self.single, self.exact))

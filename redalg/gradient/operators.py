@@ -31,7 +31,7 @@ FIELD, NAME = ";", ","
 @final
 @dataclass(frozen=True)
 class Call:
-    """What an operator is told beside tensors and numbers.
+    """The names and options that an operator is told beside tensors and numbers.
 
     Attributes:
         number: of the function.
@@ -95,7 +95,7 @@ def _arguments(call: Call, scalars: Sequence[float], sizes: Sequence[int]) -> di
 
 
 @torch.library.custom_op("redalg::run", mutates_args=())
-def run(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
+def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
     """The outputs of a function, and its row values if it is training."""
     told = Call.read(call)
     given = dict(zip(told.names, tensors, strict=True))
@@ -105,15 +105,16 @@ def run(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]
     return [one.contiguous() for one in ((made,) if function.single else made)]
 
 
-@run.register_fake
+@run_function.register_fake
 def _(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
     told = Call.read(call)
     given = dict(zip(told.names, tensors, strict=True))
     function = told.function(given)
     lengths = _lengths(function, given) | _arguments(told, scalars, sizes)["sizes"]
     dtypes = output_dtypes(function, dtypes_of_floats({name: array_dtype(one) for name, one in given.items()}))
-    return [tensors[0].new_empty([lengths[axis.name] for axis in one.axes], dtype=getattr(torch, dtypes[one.name]))
-            for one in function.cascade.outputs]  # fmt: skip
+    outputs = function.cascade.outputs
+    shapes = {output.name: [lengths[axis.name] for axis in output.axes] for output in outputs}
+    return [tensors[0].new_empty(shape, dtype=getattr(torch, dtypes[name])) for name, shape in shapes.items()]
 
 
 def _lengths(function: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
@@ -169,4 +170,4 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     return None, [by_tensor.get(name) for name in call.names], [None] * len(call.scalars), [None] * len(call.sizes)
 
 
-run.register_autograd(_hand_back, setup_context=_keep)
+run_function.register_autograd(_hand_back, setup_context=_keep)

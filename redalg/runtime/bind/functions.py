@@ -13,7 +13,7 @@ NUMBERS = count()
 FUNCTIONS: WeakValueDictionary[str, Any] = WeakValueDictionary()
 
 
-def numbered(function: Any) -> str:
+def number_of(function: Any) -> str:
     """A new number for a function, as text: tracers take a text for a constant."""
     number = str(next(NUMBERS))
     FUNCTIONS[number] = function
