@@ -81,6 +81,10 @@ class Library(ABC):
         """The numbers rounded to a dtype, in float64."""
 
     @abstractmethod
+    def copy(self, array: Any, dtype: str) -> Any:
+        """A copy of the array in a dtype."""
+
+    @abstractmethod
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         """An array to be filled."""
 
@@ -171,6 +175,9 @@ class Numpy(Library):
         if not row.saturates:
             return np.where(np.abs(near) >= 2.0**128, np.copysign(math.inf, near), near)
         return np.clip(near, -row.limit, row.limit)
+
+    def copy(self, array: Any, dtype: str) -> Any:
+        return np.array(array, dtype)
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return np.empty(tuple(shape), dtype)

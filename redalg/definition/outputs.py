@@ -77,9 +77,12 @@ def extents(outputs: Written, tensors: Mapping[str, Any], sizes: Mapping[str, in
 
 
 def whole_output(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Any:
-    """One output, chunk by chunk."""
+    """One output, chunk by chunk; at once if there is one, so that `torch.vmap` may look into it."""
+    parts = list(chunks(at, expr, order))
+    if len(parts) == 1:
+        return at.library.copy(transpose_to_output(at, at(expr), order), result_dtype(expr))
     result = at.library.empty([at.sizes[axis.name] for axis in order], result_dtype(expr))
-    for ranges in chunks(at, expr, order):
+    for ranges in parts:
         inner = Evaluator(at.library, at.axes, {**at.ranges, **ranges}, at.sizes, at.tensors, at.scalars)
         window = tuple(slice(*inner.ranges[axis.name]) for axis in order)
         result[window] = transpose_to_output(inner, inner(expr), order)

@@ -77,5 +77,8 @@ class Torch(Library):
             array = array.clamp(-DTYPES[dtype].limit, DTYPES[dtype].limit)
         return array.to(getattr(torch, dtype)).to(torch.float64)
 
+    def copy(self, array: Any, dtype: str) -> Any:
+        return array.to(getattr(torch, dtype), copy=True)
+
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=self.device)

@@ -4,18 +4,19 @@
     backward    the stages (`Backward.from_saved`); each is a call of its own, recorded again if a graph is asked for
 
 Row values are outputs that nobody sees, float32 at least: the derivative of a gradient passes through them, by the
-backward of the forward that has them for outputs.
+backward of the forward that has them for outputs. Under `torch.vmap` the function of a batch is called (`batched.py`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from typing import Any, final
 
 from redalg.errors import GradientError
 from redalg.gradient.backward import Backward
+from redalg.gradient.batched import lacks_batch, of_batch
 from redalg.gradient.derive import derive_backward
 
 
@@ -24,14 +25,48 @@ def recorded_call(
 ) -> dict[str, Any]:
     """The outputs of a call by name, with a backward."""
     names = tuple(name for name, one in inputs.items() if hasattr(one, "requires_grad"))
+    if not any(inputs[name].requires_grad for name in names):
+        return mapped_call(fused, names, inputs, {**options, "backend": backend, "sizes": dict(sizes)})
     backward = backward_of(fused).for_tensors({name: inputs[name] for name in names})
     if options["plan"] is not None and backward.saved:
         raise GradientError("plan= belongs to a form without the row values that a gradient needs. Leave it out, or "
                             "call under `torch.no_grad()`.")  # fmt: skip
     others = {name: one for name, one in inputs.items() if name not in names}
     run = Recorded(backward, names, others, {**options, "backend": backend}, dict(sizes))
-    made = function().apply(run, *(inputs[name] for name in names))
+    made = functions()[0].apply(run, *(inputs[name] for name in names))
     return dict(zip(backward.outputs, made, strict=False))
+
+
+def mapped_call(fused: Any, names: tuple[str, ...], inputs: Mapping[str, Any], options: Mapping[str, Any]) -> Any:
+    """The outputs of a call under `torch.vmap`, by name."""
+    others = {name: one for name, one in inputs.items() if name not in names}
+    made = functions()[1].apply(Mapped(fused, names, {**others, **options}), *(inputs[name] for name in names))
+    return dict(zip((output.name for output in fused.cascade.outputs), made, strict=True))
+
+
+@final
+@dataclass(frozen=True, eq=False)
+class Mapped:
+    """A call of which tensors may hold batches: the function, its tensors' names in order, and its other arguments."""
+
+    function: Any
+    names: tuple[str, ...]
+    others: Mapping[str, Any]
+
+    def call(self, tensors: Iterable[Any]) -> tuple[Any, ...]:
+        """The outputs."""
+        made = self.function(**dict(zip(self.names, tensors, strict=True)), **self.others)
+        return (made,) if self.function.single else tuple(made)
+
+    def call_on_batch(self, size: int, places: Sequence[int | None], tensors: Iterable[Any]) -> tuple[Any, ...]:
+        """The outputs of a batch, whose first dimension it is, of tensors that have it at a place or lack it."""
+        named = zip(self.names, tensors, places, strict=True)
+        moved = {name: tensor if place is None else tensor.movedim(place, 0) for name, tensor, place in named}
+        batched = {name for name, place in zip(self.names, places, strict=True) if place is not None}
+        if lacks_batch(self.function, batched):
+            moved |= {name: moved[name].expand(size, *moved[name].shape) for name in moved.keys() - batched}
+            batched = set(self.names)
+        return Mapped(of_batch(self.function, batched), self.names, self.others).call(moved.values())
 
 
 def backward_of(fused: Any) -> Backward:
@@ -86,20 +121,28 @@ class Recorded:
         return {name: one.to(given[name].dtype) for name, one in found.items()}
 
 
-def function() -> Any:
-    """PyTorch's function of a recorded call, made once: torch is imported where a call has its tensors alone."""
-    global _FUNCTION  # noqa: PLW0603 - made once
-    if _FUNCTION is None:
-        _FUNCTION = _define()
-    return _FUNCTION
-
-
-_FUNCTION: Any = None
-
-
-def _define() -> Any:
+@cache
+def functions() -> tuple[Any, Any]:
+    """PyTorch's functions of recorded calls and of mapped ones; torch is imported where a call has its tensors."""
     from torch import Tensor, is_grad_enabled
     from torch.autograd import Function
+
+    @final
+    class MappedCall(Function):
+        """A call under `torch.vmap`, without gradients of its own."""
+
+        @staticmethod
+        def forward(call: Mapped, *tensors: Tensor) -> tuple[Tensor, ...]:
+            return call.call(tensors)
+
+        @staticmethod
+        def setup_context(ctx: Any, _: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+            ctx.mark_non_differentiable(*output)
+
+        @staticmethod
+        def vmap(info: Any, places: tuple[int | None, ...], call: Mapped, *tensors: Tensor) -> Any:
+            made = call.call_on_batch(info.batch_size, places[1:], tensors)
+            return made, (0,) * len(made)
 
     @final
     class RecordedCall(Function):
@@ -130,4 +173,10 @@ def _define() -> Any:
             found = run.gradients(tensors, made, cotangents, wanted)
             return (None, *(found.get(name) if needs else None for name, needs in zip(run.names, needed, strict=True)))
 
-    return RecordedCall
+        @staticmethod
+        def vmap(info: Any, places: tuple[int | None, ...], run: Recorded, *tensors: Tensor) -> Any:
+            call = Mapped(run.backward.forward, run.names, {**run.others, **run.options, "sizes": dict(run.sizes)})
+            made = call.call_on_batch(info.batch_size, places[1:], tensors)
+            return made, (0,) * len(made)
+
+    return RecordedCall, MappedCall
