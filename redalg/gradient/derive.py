@@ -1,7 +1,7 @@
 """The derivation of a backward: from what the user wrote to stages.
 
 outputs o     x̄ and r̄ get what the cotangents hand on through o, read over row values
-              where o is a sum of the degree p in r: r̄ = p/r·Σ ō·o, for which no sum is made again
+              where o is a sum of the degree p < 0 in r: r̄ = p/r·Σ ō·o, for which no sum is made again
 r, last one first   r̄ is a stage of its own if it reduces; what it hands on goes to x̄ and to earlier row values
 pivots        are skipped: no output depends on them (`invariant`)
 tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)]; without a sum where i is j
@@ -153,7 +153,7 @@ class Derivation:
         for reduce in self.rows.names:
             element = self.rows.element(reduce)
             degree = degree_in(element, expr)
-            if degree is None:
+            if degree is None or not degree.is_negative:  # where r is 0, o is 0 too if the degree is positive
                 continue
             whole = value()
             rest = free_axes(whole) - free_axes(element)

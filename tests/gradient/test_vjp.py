@@ -160,3 +160,18 @@ def test_what_has_no_gradient_yet_is_refused_by_name(expr: Any, said: str) -> No
 def test_wrt_names_tensors() -> None:
     with pytest.raises(ra.InputError, match=r"wrt names z, which is no tensor .* The tensors are x, y"):
         ra.fuse(ra.sum(sqrt(x**2 + y**2), n), axes="b").vjp(wrt=["z"])
+
+
+@pytest.mark.parametrize("power", [1, 2, -1])
+def test_a_row_value_that_is_zero(power: int) -> None:
+    """Σ x·r^p is 0 beside an r of 0 if p > 0, and its derivative by r is not 0/0."""
+    n = ra.axes("n")
+    x, y = ra.tensors("x[b,n] y[b,n]")
+    form = ra.fuse(ra.sum(x * ra.sum(y, n) ** power, n), axes="b")
+    data = {"x": torch.tensor([[1.0, 2.0, 4.0]]).double(), "y": torch.tensor([[1.0, -3.0, 2.0]]).double()}
+    data["y"] += 0.0 if power > 0 else 1.0
+    leaves = {name: tensor.clone().requires_grad_() for name, tensor in data.items()}
+    wanted = torch.autograd.grad((leaves["x"].sum(1) * leaves["y"].sum(1) ** power).sum(), list(leaves.values()))
+    found = form.vjp()(torch.ones(1).double(), **data)
+    for name, one in zip(data, wanted, strict=True):
+        torch.testing.assert_close(found[name], one)
