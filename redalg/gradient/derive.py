@@ -26,7 +26,7 @@ from redalg.expression.dtypes import DTYPES
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import WIDE, Backward, Stage, dimension, needed_stages
 from redalg.gradient.invariant import is_invariant
-from redalg.gradient.reverse import CONSTANT, adjoints, sum_of
+from redalg.gradient.reverse import adjoints, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
 from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
 from redalg.lower_tile.ir.names import Names
@@ -34,6 +34,7 @@ from redalg.runtime.bind.arrays import output_dtypes
 
 PASSES = (1, 2, 3)
 """Passes over the data that a stage may take; it takes the fewest."""
+EXTREMA = ("max", "min")
 INVARIANT = "No output depends on it: their forms are the same with any number in its place."
 
 
@@ -95,7 +96,7 @@ class Derivation:
             node = self.rows.read(expr)
             self._hand_on(node, g, self._by_value(node, partial(self._output, name), g))
         for reduce in reversed(list(self.rows.names)):
-            if reduce.kind not in CONSTANT and reduce.result != "indices" and reduce not in self.pivots:
+            if reduce.result != "indices" and reduce not in self.pivots:
                 self._through_row(reduce)
         return self._of_tensors(wrt)
 
@@ -128,7 +129,7 @@ class Derivation:
     def pivots(self) -> tuple[Reduce, ...]:
         """The extrema that are proved to have no gradient."""
         outputs = [(expr, self._text(self._axes[name])) for name, expr in self.written.items()]
-        extrema = (one for one in self.rows.names if one.kind in ("max", "min"))
+        extrema = (one for one in self.rows.names if one.kind in EXTREMA)
         return tuple(one for one in extrema if is_invariant(one, outputs, self._fuse))
 
     def _wide(self, expr: Expr) -> Expr:
@@ -187,8 +188,12 @@ class Derivation:
 
     @cached_property
     def _definitions(self) -> dict[Basic, Expr]:
-        """Row values as reductions of each other, and the tensors that hold them."""
-        return {self.rows.definition(one): self.rows.element(one) for one in self.rows.names}
+        """Row values as reductions of each other, and the tensors that hold them.
+
+        Not the extrema of what is computed: a stage compares them with it, as it computes it itself.
+        """
+        rows = (one for one in self.rows.names if one.kind not in EXTREMA or isinstance(one.expr, Element))
+        return {self.rows.definition(one): self.rows.element(one) for one in rows}
 
     def _through_row(self, reduce: Reduce) -> None:
         """Hand a row value's adjoint on, from a stage of its own if it is made by reductions."""

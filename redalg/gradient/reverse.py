@@ -24,11 +24,8 @@ from redalg.expression import Axis, Element, Reduce, Where
 from redalg.expression import prod as prod_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import axes_by_name, elements_of, free_axes
-from redalg.gradient.rows import places_of_best
+from redalg.gradient.rows import CONSTANT, places_of_best
 from redalg.gradient.rules import partials, times
-
-CONSTANT = ("argmax", "argmin", "any", "all")
-"""Kinds of reductions that are constant nearly everywhere."""
 
 
 def adjoints(seeds: Mapping[Expr, Expr]) -> dict[Element, Expr]:
@@ -48,8 +45,8 @@ def adjoints(seeds: Mapping[Expr, Expr]) -> dict[Element, Expr]:
             continue
         for argument, part in arguments_of(node, g):
             if elements_of(argument):
-                axes = frozenset() if isinstance(node, Reduce) else free_axes(node) - free_axes(argument)
-                found.setdefault(argument, []).append(sum_of(part, axes_by_name(axes)))
+                around = set(node.bound) if isinstance(node, Reduce) else free_axes(node)
+                found.setdefault(argument, []).append(sum_of(part, axes_by_name(around - free_axes(argument))))
     return result
 
 

@@ -18,6 +18,9 @@ from redalg.expression import Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
 
+CONSTANT = ("argmax", "argmin", "any", "all")
+"""Kinds of reductions that are constant nearly everywhere: places and truths, which no arithmetic takes as tensors."""
+
 
 @final
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class RowValues:
         cascades = [*(one.cascade for one in fused.earlier), fused.decomposition.cascade]
         streamed = {axis for one in cascades for axis in one.reduced_axes}
         taken = {*tensor_names(written.values()), *written}
-        found = {one for expr in written.values() for one in reductions_of(expr)}
+        found = {one for expr in written.values() for one in reductions_of(expr) if one.kind not in CONSTANT}
         found |= {places_of_best(one) for one in found if one.kind == "topk"}
         names = dict[Reduce, str]()
         for reduce in sorted(found, key=lambda one: (len(reductions_of(one)), str(one))):
