@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 import pytest
 from sympy import Add, symbols
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.ir.program import Parallel, nested_statements
+from redalg.lower_tile.ir.program import Parallel, Store, nested_statements
 from redalg.lower_tile.ir.scalars import Kept, Load
-from redalg.lower_tile.passes.elements import MANY, MOST_TERMS, cancelled_names
+from redalg.lower_tile.passes.elements import LONGEST, MANY, MOST_TERMS, cancelled_names, long_names
 
 n, l = ra.axes("n l")
 m, r = ra.tensors("m[n] r[n,l]")
@@ -78,3 +80,23 @@ def test_compensated_sums_keep_their_buffers() -> None:
             meaning = {store.target: store.expr for store in loop.body if store.target in elements}
             for node in (node for store in loop.body for node in store.expr.atoms(Add)):
                 assert not cancelled_names(node, meaning)
+
+
+def test_names_do_not_grow_in_each_other() -> None:
+    """A chain of 40 squares stood for 2^40 numbers; a kernel of Cramer's rule compiled for more than half an hour."""
+    i, j = symbols("i j")
+    names = [f"a{place}" for place in range(40)]
+    first = Store(names[0], (i, j), X)
+    chain = [Store(new, (i, j), Load(old, i, j) * (Load(old, i, j) + 1))
+             for old, new in pairwise(names)]  # fmt: skip
+    loop = Parallel(((i, 8), (j, 8)), (first, *chain))
+    kept = long_names(loop, set(names))
+    lengths = dict[str, int]()
+    for store in loop.body:
+        reads = [load.name for load in (store.expr,) if isinstance(load, Load)] or [
+            names[int(store.target[1:]) - 1]
+        ] * 2
+        within = all(name in lengths and name not in kept for name in reads)
+        lengths[store.target] = sum(lengths[name] for name in reads) if within else 1
+    assert max(lengths[name] for name in names if name not in kept) <= LONGEST
+    assert 0 < len(kept) < len(names) / 2

@@ -19,7 +19,7 @@ from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 from typing import Any
 
-from sympy import Add, Expr, S
+from sympy import Add, Expr, S, preorder_traversal
 from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.program import (
@@ -35,8 +35,9 @@ from redalg.lower_tile.ir.program import (
 from redalg.lower_tile.ir.scalars import Kept, Load
 from redalg.strategies.plan import Plan
 
-MANY, MOST_TERMS = 16, 256
-"""Such numbers of a kernel from which they have names, and the terms of a sum that are compared."""
+MANY, MOST_TERMS, LONGEST = 16, 256, 16
+"""Such numbers of a kernel from which they have names, the terms of a sum that are compared, and the numbers that a
+name may stand for: names within names grow as powers do."""
 
 
 def name_elements(kernel: Kernel, _: Plan) -> Kernel:
@@ -75,7 +76,21 @@ def names_of_loop(loop: Parallel, free: Set[str]) -> set[str]:
     meaning = {store.target: store.expr for store in loop.body if store.target in named}
     sums = [node for store in loop.body for top in (store.expr, *(one for _, one in store.once))
             for node in top.atoms(Add)]  # fmt: skip
-    return named - {name for node in sums for name in cancelled_names(node, meaning)}
+    named -= {name for node in sums for name in cancelled_names(node, meaning)}
+    return named - long_names(loop, named)
+
+
+def long_names(loop: Parallel, named: Set[str]) -> set[str]:
+    """The names whose text would be long where TileLang writes them out: those that read no buffer, in each other."""
+    lengths, found = dict[str, int](), set[str]()
+    for store in loop.body:
+        if store.target in named:
+            reads = [node.name for node in preorder_traversal(store.expr) if isinstance(node, Load)]
+            written_out = all(name in named - found for name in reads)
+            lengths[store.target] = sum(lengths[name] for name in reads) if written_out else 1
+            if lengths[store.target] > LONGEST:
+                found.add(store.target)
+    return found
 
 
 def cancelled_names(total: Expr, meaning: Mapping[str, Basic]) -> set[str]:
