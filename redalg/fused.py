@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -22,7 +23,7 @@ from redalg.expression import Element, Scalar
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import analyse, derive_passes
-from redalg.runtime.bind.functions import is_traced, number_of
+from redalg.runtime.bind.functions import number_of
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
@@ -138,11 +139,10 @@ class Fused(Algebra):
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
-        if is_traced():
+        if "torch" in sys.modules and sys.modules["torch"].compiler.is_compiling():
             from redalg.gradient.operators import traced_call
 
-            given = {**dict(zip(self.inputs, positional, strict=False)), **tensors}
-            return traced_call(self, given, sizes or {}, empty, precision)
+            return traced_call(self, positional, tensors, sizes or {}, (empty, precision))
         from redalg.runtime.bind.inputs import is_recorded
         from redalg.runtime.call.dispatch import call
 

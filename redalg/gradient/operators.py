@@ -77,16 +77,20 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split(NAME)) if text else ()
 
 
-def traced_call(fused: Any, given: Mapping[str, Any], sizes: Mapping[Any, Any], empty: str, precision: str) -> Any:
+def traced_call(
+    fused: Any, positional: Sequence[Any], tensors: Mapping[str, Any], sizes: Mapping[Any, Any],
+    options: tuple[str, str],
+) -> Any:  # fmt: skip
     """The outputs of a call that is traced: Dynamo follows these lines, and no other of redalg."""
+    given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
     names = [name for name in given if isinstance(given[name], Tensor)]
     scalars = [name for name in given if not isinstance(given[name], Tensor)]
-    tensors = [given[name] for name in names]
-    training = torch.is_grad_enabled() and any([one.requires_grad for one in tensors])  # noqa: C419 - traced
+    arrays = [given[name] for name in names]
+    training = torch.is_grad_enabled() and any([one.requires_grad for one in arrays])  # noqa: C419 - traced
     fields = [fused.number, NAME.join(names), NAME.join(scalars), NAME.join([str(axis) for axis in sizes]),
-              empty, precision, str(training)]  # fmt: skip
+              *options, str(training)]  # fmt: skip
     numbers = [float(given[name]) for name in scalars]
-    made = torch.ops.redalg.run(FIELD.join(fields), tensors, numbers, list(sizes.values()))
+    made = torch.ops.redalg.run(FIELD.join(fields), arrays, numbers, list(sizes.values()))
     return made[0] if fused.single else fused.result(*made[: len(fused.result._fields)])
 
 

@@ -8,7 +8,7 @@ from sympy import Abs, Eq, Expr, Max, S, log, oo, symbols
 from redalg.expression import Where
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Store
 from redalg.lower_tile.ir.scalars import Is, Load
-from redalg.lower_tile.passes.ratios import only_ratios_count
+from redalg.lower_tile.passes.exponents import only_ratios_count
 
 (i,) = symbols("i,", integer=True)
 S1, L, X, OUT = (Load(name, i) for name in ("s", "l", "x", "out"))

@@ -7,8 +7,10 @@ s = s·2^(p − k·c)
 
 A row without an element has a c of −∞, and so a p of −∞, which no weight is about: the weights are about p or the
 least float32, whichever is larger, and r is 0. In the loop all weights are about p, the rounded k·c, and so are the
-sums, which are about c again when it ends: the state is the same. Where all that is read of the sums are their ratios
-(`ratios.py`), they stay about p.
+sums, which are about c again when it ends: the state is the same. Where ratios of the sums alone are read, they stay
+about p:
+
+    o = s / l; lse = c + log l     s and l have the degree 1, s / l has 0, log l has none
 
 The exponent k·u − p is rounded once, as k·(u − c) was. What p is off k·c by stands in every weight of a row: 2^±4 at
 most where |p| < 2^27. Beyond that a unit in the last place of u is 8 or more in the exponent, and a power of 2 serves
@@ -18,7 +20,7 @@ for k (`Rate`): it moves u by less than such a unit, and p is exact. So a row of
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, replace
 from math import copysign, floor, log2
 from typing import final
@@ -27,8 +29,10 @@ from sympy import Add, Expr, Float, Max, Mul, Pow, S, Symbol, sign
 from sympy.core.basic import Basic
 
 from redalg.expression import Where
+from redalg.expression.degrees import ANY, NoDegreeError, degree_of
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
+    Copy,
     Fill,
     Kernel,
     Loop,
@@ -40,9 +44,9 @@ from redalg.lower_tile.ir.program import (
     map_statement,
     nested_statements,
 )
-from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Is, Load, Rate, Rounded, ScaledExp
+from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Is, Kept, Load, Rate, Rounded, ScaledExp
+from redalg.lower_tile.passes.elements import loads_of_store, mentions
 from redalg.lower_tile.passes.hoist import program_names
-from redalg.lower_tile.passes.ratios import only_ratios_count
 from redalg.strategies.plan import Plan
 
 MOST = 2.0
@@ -229,3 +233,48 @@ def by_indices(loads: Iterable[Load]) -> Iterator[list[Load]]:
     for load in loads:
         groups.setdefault(load.indices, []).append(load)
     yield from groups.values()
+
+
+def only_ratios_count(sums: Iterable[Load], after: Iterable[Statement], buffers: Container[str]) -> bool:
+    """Tell if a positive factor of the sums changes nothing that the statements after their loop store elsewhere.
+
+    `buffers` are the kernel's own.
+    """
+    degrees: dict[str, Expr] = {one.name: S.One for one in sums}
+    try:
+        for statement in after:
+            _follow(statement, degrees)
+    except NoDegreeError:
+        return False
+    return all(name in buffers for name in degrees)
+
+
+def _follow(statement: Statement, degrees: dict[str, Expr]) -> None:
+    """Note the degrees of what a statement stores."""
+    if isinstance(statement, Parallel):
+        for store in statement.body:
+            _keep(store.target, _degree_of_store(store, degrees), degrees)
+    elif isinstance(statement, Copy) and isinstance(statement.source, str) and isinstance(statement.target, str):
+        _keep(statement.target, degrees.get(statement.source, S.Zero), degrees)
+    elif isinstance(statement, Fill):
+        _keep(statement.buffer, S.Zero, degrees)
+    elif mentions(statement) & degrees.keys() or _loads(expressions(statement)) & degrees.keys():
+        raise NoDegreeError
+
+
+def _loads(nodes: Iterable[Basic]) -> set[str]:
+    return {load.name for node in nodes for load in node.atoms(Load)}
+
+
+def _keep(name: str, degree: Expr, degrees: dict[str, Expr]) -> None:
+    degrees.pop(name, None)
+    if degree not in (S.Zero, ANY):
+        degrees[name] = degree
+
+
+def _degree_of_store(store: Store, degrees: dict[str, Expr]) -> Expr:
+    if store.once or _loads((store.guard, *store.indices)) & degrees.keys():
+        if {load.name for load in loads_of_store(store)} & degrees.keys():
+            raise NoDegreeError
+        return S.Zero
+    return degree_of(store.expr, lambda node: degrees.get(node.name) if isinstance(node, Load) else None, (Kept,))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from itertools import count
 from typing import Any
 from weakref import WeakValueDictionary
@@ -30,9 +29,3 @@ def function_of(number: str) -> Any:
         raise InputError(f"redalg::run: this process has no function of number {number}. A traced graph runs in the "
                          "process that traced it, as long as its function lives: keep a reference to it.")  # fmt: skip
     return FUNCTIONS[number]
-
-
-def is_traced() -> bool:
-    """Tell if PyTorch traces this call (`torch.compile`, `torch.export`)."""
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.compiler.is_compiling()

@@ -83,17 +83,12 @@ def by_name(names: Sequence[str], positional: Sequence[Any], tensors: Mapping[st
     return {**by_position, **tensors}
 
 
-def is_transformed(torch: Any) -> bool:
-    """Tell if a transform of `torch.func` is active. PyTorch has no public question for it."""
-    return torch._C._functorch.peek_interpreter_stack() is not None
-
-
 def is_recorded(inputs: Mapping[str, Any]) -> bool:
     """Tell if PyTorch records a call on these tensors, or transforms it (`torch.func`)."""
     torch = sys.modules.get("torch")
     if torch is None:
         return False
-    if is_transformed(torch):
+    if torch._C._functorch.peek_interpreter_stack() is not None:  # there is no public question for a transform
         return True
     if not torch.is_grad_enabled():
         return False
