@@ -4,11 +4,14 @@ parallel i, j: a[i, j] = f; b[i, j] = g(a[i, j])   →   parallel i, j: a = f; b
 
 Exact: a is stored once, and read at its own element alone, after that. TileLang finds a layout for every buffer, in a
 time that grows faster than their number: the kernel of a moment of inertia, with 70 such numbers, compiles in a tenth
-of the time. Few of them cost it nothing, and stay as they are; so do those of loops over one element, whose layout is
-plain. They must: TileLang writes out a name that reads no buffer wherever it stands, and a quotient is divided again.
+of the time.
 
-So does a number of which another takes a part off again: TileLang looks through names, and makes (s + x) − s an x,
-which a compensated sum must not lose.
+These stay as they are:
+    the numbers of a kernel that has few: they cost nothing
+    those of a loop over one element, whose layout is plain
+    a number of which another takes a part off again: TileLang looks through names, and makes (s + x) − s an x, which a
+        compensated sum must not lose
+    a number whose text would be long: TileLang writes out a name that reads no buffer wherever it stands
 """
 
 from __future__ import annotations

@@ -82,12 +82,13 @@ class Product(Pending):
         if isinstance(self.left, Element):
             self.name = self.operands.load(self.space, self.left, body)
         elif self.accumulator.weight or self.left in self.assembly.tiles:
-            self.name = self._copy_operand(self.assembly.tile_of("term", self.left, body).name, body)
+            term = self.assembly.tile_of("term", self.left, body)
+            self.name = self._copy_operand(term.name, body, stays=bool(self.accumulator.weight))
         else:
             term = drop_rounding(self.left, self.dtype)
             if self._is_of_producers(term):
                 lines = self.operands.apart.of(self.space, term, body)
-                self.name = self._copy_operand(self.assembly.tile_of("term", lines, body).name, body)
+                self.name = self._copy_operand(self.assembly.tile_of("term", lines, body).name, body, stays=True)
             else:
                 self.name = self.operands.tile_in(self.space, term, self.dtype, body)
 
@@ -104,16 +105,15 @@ class Product(Pending):
         right, turned = self.operands.right(self.space, factor, self.dtype, body, live)
         body.append(Contract(self.name, right, target, transposed=turned, clear=clear))
 
-    def _copy_operand(self, source: str, body: list[Statement]) -> str:
-        """The first operand in the dtype of its partner: in registers if it is a 16-bit weight for tensor cores.
+    def _copy_operand(self, source: str, body: list[Statement], *, stays: bool) -> str:
+        """The first operand in the dtype of its partner: in registers if it may stay, of 16 bits for tensor cores.
 
         With 8 bits, no layout of registers serves both a product's result and the next product's operand.
         """
         key = Load(f"operand {self.dtype} of {source}")
         if key not in self.assembly.tiles:
             plan, narrow = self.space.plan, self.dtype != self.space.problem.compute and not is_eight_bits(self.dtype)
-            stays = plan.tensor_cores and plan.warps == "rows" and narrow
-            stays = stays and (bool(self.accumulator.weight) or self.left not in self.assembly.tiles)
+            stays = stays and plan.tensor_cores and plan.warps == "rows" and narrow
             shape, note = (plan.block_row, plan.block_streamed), f"{source} as {self.dtype}"
             name = self.assembly.buffer("operand", "fragment" if stays else "shared", shape, self.dtype, note)
             self.assembly.tiles[key] = name

@@ -15,7 +15,7 @@ from sympy.core.basic import Basic
 
 from redalg.expression import Where
 from redalg.expression.rebuild import with_args
-from redalg.lower_tile.ir.program import Parallel, Statement, Store
+from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.space import E_, I, J, Space
@@ -31,16 +31,17 @@ class LinesApart:
 
     def of(self, space: Space, read: Basic, body: list[Statement]) -> Basic:
         """The expression with reads of lines."""
-        if isinstance(read, Load) and self._index(space, read) is None:
+        index = self._index(space, read)
+        if isinstance(read, Expr) and index is not None:
+            return self._line(space, read, index, body)
+        if isinstance(read, Load):
             return read
-        if isinstance(read, Expr) and self._index(space, read) is not None:
-            return self._line(space, read, body)
         if isinstance(read, Add | Mul):
             for index in (I, J):
                 alone = [one for one in read.args if self._index(space, one) == index]
                 if len(alone) > 1:
                     rest = [one for one in read.args if one not in alone]
-                    line = self._line(space, read.func(*alone), body)
+                    line = self._line(space, read.func(*alone), index, body)
                     return read.func(line, self.of(space, read.func(*rest), body))
         return with_args(read, [self.of(space, one, body) for one in read.args])
 
@@ -53,15 +54,14 @@ class LinesApart:
             return None
         return I if node.has(I) else J
 
-    def _line(self, space: Space, node: Expr, body: list[Statement]) -> Load:
+    def _line(self, space: Space, node: Expr, index: Symbol, body: list[Statement]) -> Load:
         """The line that holds an expression; 0 beyond the end of its axis."""
-        index, binding = self._index(space, node), space.plan.binding
-        if node not in self.lines and index is not None:
-            axis = binding.row if index == I else binding.streamed
-            line = self.lines[node] = self.assembly.new("row" if index == I else "line", index, scope="shared")
+        if node not in self.lines:
+            binding = space.plan.binding
+            axis, wanted = (binding.row, "row") if index == I else (binding.streamed, "line")
+            line = self.lines[node] = self.assembly.new(wanted, index, scope="shared")
             ragged = axis is not None and space.is_ragged(axis)
             value = Where(space.at[axis] < space.problem.sizes[axis.name], node, S.Zero) if axis and ragged else node
             moves = node.free_symbols & (space.at[binding.streamed].free_symbols - {J})
-            extent = (index, self.assembly.extents[index])
-            (body if moves else self.before).append(Parallel((extent,), (Store(line.name, (index,), value),)))
+            (body if moves else self.before).append(self.assembly.stores((line, value)))
         return self.lines[node]
