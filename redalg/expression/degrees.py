@@ -12,12 +12,13 @@ from typing import final
 
 from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, preorder_traversal
 from sympy.core.basic import Basic
-from sympy.core.relational import Relational
 
 from redalg.expression.nodes import Where
 
+UNMOVED = (S.Zero, S.Infinity, S.NegativeInfinity)
+"""The numbers that a positive factor leaves as they are."""
 ANY = S.Infinity
-"""The degree of 0 and ±∞, which a positive factor leaves as they are."""
+"""The degree of these."""
 SAME = (Add, Max, Min, Abs)
 """Nodes that have the degree of their arguments."""
 
@@ -41,7 +42,7 @@ def degree_of(node: Basic, part: Callable[[Basic], Expr | None], same: tuple[typ
     known = part(node)
     if known is not None:
         return known
-    if node in (S.Zero, S.Infinity, S.NegativeInfinity):
+    if node in UNMOVED:
         return ANY
     if not any(part(inner) for inner in preorder_traversal(node)):
         return S.Zero
@@ -60,8 +61,7 @@ def _is_unmoved(condition: Basic, part: Callable[[Basic], Expr | None]) -> bool:
     """Tell if a positive factor changes no condition: it compares with 0 or ±∞."""
     if not any(part(inner) for inner in preorder_traversal(condition)):
         return True
-    compared = isinstance(condition, Relational) or type(condition).__name__ == "Is"
-    return compared and condition.args[1] in (S.Zero, S.Infinity, S.NegativeInfinity)
+    return len(condition.args) == 2 and condition.args[1] in UNMOVED
 
 
 def _same(degrees: Iterable[Expr]) -> Expr:
