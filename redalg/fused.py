@@ -105,9 +105,9 @@ class Fused(Algebra):
             return made["passes"]
 
     def __getstate__(self) -> dict[str, Any]:
-        """The attributes that are pickled and copied, the forms among them."""
+        """The attributes that are pickled and copied, the forms among them; what is only remembered is not."""
         self.passes  # noqa: B018
-        return {name: value for name, value in vars(self).items() if name not in ("number", "result")}
+        return {name: one for name, one in vars(self).items() if name not in ("number", "result") and name[0] != "_"}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         vars(self).update(state)
@@ -139,15 +139,15 @@ class Fused(Algebra):
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
+        options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
         if "torch" in sys.modules and sys.modules["torch"].compiler.is_compiling():
             from redalg.gradient.operators import traced_call
 
-            return traced_call(self, positional, tensors, sizes or {}, (empty, precision))
+            return traced_call(self, positional, tensors, sizes or {}, {**options, "backend": backend})
         from redalg.runtime.bind.inputs import is_recorded
         from redalg.runtime.call.dispatch import call
 
         inputs = self._pass_inputs(self._bind(positional, tensors))
-        options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
         if is_recorded(inputs):
             from redalg.gradient.recorded import recorded_call
 

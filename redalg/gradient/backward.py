@@ -15,14 +15,12 @@ from typing import Any, final
 
 from sympy import Expr
 
+from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Scalar
 from redalg.expression.contents import nodes_of
 from redalg.expression.dtypes import DTYPES
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
-
-WIDE = 4
-"""The bytes of a float32."""
 
 
 @final
@@ -131,7 +129,7 @@ class Backward:
         """The backward for tensors of their dtypes: row values are float32 where a tensor has 16 bits or fewer."""
         arrays = {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")}
         floats = dtypes_of_floats(arrays)
-        if self.again is None or all(DTYPES[one].bytes >= WIDE for one in floats.values()):
+        if self.again is None or not any(map(is_narrow, floats.values())):
             return self
         known: dict[Any, Backward] = vars(self).setdefault("_for_dtypes", {})
         key = tuple(sorted(floats.items()))
@@ -168,13 +166,10 @@ class Backward:
 
     def _sizes(self, tensors: Mapping[str, Any]) -> dict[str, int]:
         """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
-        sizes: dict[str, int] = {}
-        for element in self.forward.cascade.elements():
-            for place, (index, size) in enumerate(zip(element.indices, tensors[element.name].shape, strict=True)):
-                sizes[dimension(element.name, place).name] = size
-                if isinstance(index, Axis):
-                    sizes[index.name] = size
-        return sizes
+        names = {element.name for element in self.forward.cascade.elements()}
+        dimensions = {dimension(name, place).name: size for name in names
+                      for place, size in enumerate(tensors[name].shape)}  # fmt: skip
+        return dimensions | lengths_of(self.forward.cascade, tensors)
 
     def explain(self) -> str:
         """The row values that are saved, the stages, and why an extremum has no gradient."""
@@ -204,6 +199,18 @@ def needed_stages(stages: Sequence[Stage], last: Iterable[str]) -> list[Stage]:
             found.append(stage)
             needed |= stage.inputs
     return found[::-1]
+
+
+def lengths_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The extents of axes by the shapes of the tensors that are there; symbolic ones stay so."""
+    elements = (element for element in cascade.elements() if element.name in tensors)
+    places = (place for one in elements for place in zip(one.indices, tensors[one.name].shape, strict=True))
+    return {index.name: size for index, size in places if isinstance(index, Axis)}
+
+
+def is_narrow(dtype: str) -> bool:
+    """Tell if a dtype has fewer bits than float32."""
+    return DTYPES[dtype].bytes < DTYPES["float32"].bytes
 
 
 def dimension(tensor: str, place: int) -> Axis:

@@ -13,10 +13,8 @@ from sympy import Expr
 from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, nodes_of
 from redalg.expression.rebuild import replace_nodes
+from redalg.gradient.derive import PASSES
 from redalg.lower_tile.ir.names import Names
-
-PASSES = 3
-"""Passes that the function of a batch may take where the function itself takes several."""
 
 
 def of_batch(fused: Any, names: Iterable[str]) -> Any:
@@ -46,7 +44,7 @@ def _of_batch(fused: Any, names: frozenset[str]) -> Any:
 
     axes = {output.name: " ".join(map(str, (batch, *output.axes))) for output in fused.cascade.outputs}
     written = {name: (with_batch(expr), axes[name]) for name, expr in fused.written}
-    passes = PASSES if fused.earlier else None
+    passes = PASSES[-1] if fused.earlier else None
     if fused.single:
         [(expr, own)] = written.values()
         return fused.of_outputs(expr, own, passes, exact=fused.exact)

@@ -22,9 +22,8 @@ from redalg.errors import ExpressionError, GradientError, InputError, NotFusible
 from redalg.expression import Axis, Cast, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, nodes_of, reductions_of
 from redalg.expression.degrees import NoDegreeError, degree_of
-from redalg.expression.dtypes import DTYPES
 from redalg.expression.rebuild import replace_nodes
-from redalg.gradient.backward import WIDE, Backward, Stage, dimension, needed_stages
+from redalg.gradient.backward import Backward, Stage, dimension, is_narrow, needed_stages
 from redalg.gradient.invariant import is_invariant
 from redalg.gradient.reverse import adjoints, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
@@ -77,7 +76,7 @@ class Derivation:
     def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues, dtypes: Mapping[str, str]) -> None:
         self.fused, self.written, self.rows = fused, written, rows
         self.by_stage = dict[str, Expr]()
-        self.dtypes = {name: one for name, one in dtypes.items() if DTYPES[one].bytes < WIDE}
+        self.dtypes = {name: one for name, one in dtypes.items() if is_narrow(one)}
         self.by_output = output_dtypes(fused, dtypes) if self.dtypes else {}
         self.axis_names = Names(tuple({axis.name for expr in written.values() for axis in _all_axes(expr)}))
         self.stages = list[Stage]()
@@ -139,7 +138,7 @@ class Derivation:
     def _has_dtype(self, name: str, output: str) -> None:
         """Note the dtype of a tensor that has an output's."""
         dtype = self.by_output.get(output)
-        if dtype is not None and DTYPES[dtype].bytes < WIDE:
+        if dtype is not None and is_narrow(dtype):
             self.dtypes[name] = dtype
 
     def _text(self, axes: Sequence[Axis]) -> str:

@@ -17,9 +17,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from redalg.errors import GradientError
-from redalg.expression import Axis
-from redalg.gradient.backward import Backward
+from redalg.errors import GradientError, InputError
+from redalg.gradient.backward import Backward, lengths_of
 from redalg.gradient.recorded import PRODUCT, backward_of
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.functions import function_of
@@ -36,7 +35,7 @@ class Call:
     Attributes:
         number: of the function.
         names, scalars, sizes: of what is passed, in order.
-        empty, precision: options of the call.
+        empty, precision, backend: options of the call; a backend of "" is chosen.
         training: true if row values are made for a gradient.
         cotangents, wanted: of a backward: the outputs that have cotangents, and the tensors whose gradients are made.
     """
@@ -47,6 +46,7 @@ class Call:
     sizes: tuple[str, ...]
     empty: str
     precision: str
+    backend: str
     training: bool
     cotangents: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
@@ -54,9 +54,11 @@ class Call:
     @classmethod
     def read(cls, text: str) -> Call:
         """The call of a text."""
-        number, names, scalars, sizes, empty, precision, training, *more = text.split(FIELD)
+        number, names, scalars, sizes, *options, training, cotangents, wanted = text.split(FIELD)
         tensors, numbers, axes = (_names(one) for one in (names, scalars, sizes))
-        return cls(number, tensors, numbers, axes, empty, precision, training == "True", *map(_names, more))
+        empty, precision, backend = options
+        return cls(number, tensors, numbers, axes, empty, precision, backend, training == "True",
+                   _names(cotangents), _names(wanted))  # fmt: skip
 
     @property
     def text(self) -> str:
@@ -79,18 +81,21 @@ def _names(text: str) -> tuple[str, ...]:
 
 def traced_call(
     fused: Any, positional: Sequence[Any], tensors: Mapping[str, Any], sizes: Mapping[Any, Any],
-    options: tuple[str, str],
+    options: Mapping[str, Any],
 ) -> Any:  # fmt: skip
     """The outputs of a call that is traced: Dynamo follows these lines, and no other of redalg."""
+    if options["plan"] is not None or options["memory"] is not None or options["check"]:
+        raise InputError("plan=, memory= and check= are no options of a call within `torch.compile`. Leave them out, "
+                         "or call outside of the graph.")  # fmt: skip
     given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
     names = [name for name in given if isinstance(given[name], Tensor)]
     scalars = [name for name in given if not isinstance(given[name], Tensor)]
     arrays = [given[name] for name in names]
     training = torch.is_grad_enabled() and any([one.requires_grad for one in arrays])  # noqa: C419 - traced
-    fields = [fused.number, NAME.join(names), NAME.join(scalars), NAME.join([str(axis) for axis in sizes]),
-              *options, str(training)]  # fmt: skip
+    lists = [NAME.join(names), NAME.join(scalars), NAME.join([str(axis) for axis in sizes])]
+    fields = [fused.number, *lists, options["empty"], options["precision"], options["backend"] or "", str(training)]
     numbers = [float(given[name]) for name in scalars]
-    made = torch.ops.redalg.run(FIELD.join(fields), arrays, numbers, list(sizes.values()))
+    made = torch.ops.redalg.run(FIELD.join([*fields, "", ""]), arrays, numbers, list(sizes.values()))
     return made[0] if fused.single else fused.result(*made[: len(fused.result._fields)])
 
 
@@ -105,7 +110,8 @@ def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: 
     given = dict(zip(told.names, tensors, strict=True))
     function = told.function(given)
     with torch.no_grad():
-        made = function(**given, **_arguments(told, scalars, sizes), empty=told.empty, precision=told.precision)
+        made = function(**given, **_arguments(told, scalars, sizes), empty=told.empty, precision=told.precision,
+                        backend=told.backend or None)  # fmt: skip
     return [one.contiguous() for one in ((made,) if function.single else made)]
 
 
@@ -114,21 +120,12 @@ def _(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) 
     told = Call.read(call)
     given = dict(zip(told.names, tensors, strict=True))
     function = told.function(given)
-    lengths = _lengths(function, given) | _arguments(told, scalars, sizes)["sizes"]
+    lengths: dict[str, Any] = {axis.name: axis.size for axis in function.cascade.axes() if axis.size is not None}
+    lengths |= lengths_of(function.cascade, given) | _arguments(told, scalars, sizes)["sizes"]
     dtypes = output_dtypes(function, dtypes_of_floats({name: array_dtype(one) for name, one in given.items()}))
     outputs = function.cascade.outputs
     shapes = {output.name: [lengths[axis.name] for axis in output.axes] for output in outputs}
     return [tensors[0].new_empty(shape, dtype=getattr(torch, dtypes[name])) for name, shape in shapes.items()]
-
-
-def _lengths(function: Any, tensors: Mapping[str, Tensor]) -> dict[str, Any]:
-    """The extents of axes by the tensors' shapes: symbolic ones stay so."""
-    lengths: dict[str, Any] = {axis.name: axis.size for axis in function.cascade.axes() if axis.size is not None}
-    for element in function.cascade.elements():
-        if element.name in tensors:
-            places = zip(element.indices, tensors[element.name].shape, strict=True)
-            lengths |= {index.name: size for index, size in places if isinstance(index, Axis)}
-    return lengths
 
 
 @torch.library.custom_op("redalg::gradients", mutates_args=())
@@ -156,7 +153,8 @@ def _(call: str, tensors: list[Tensor], *_: Any) -> list[Tensor]:
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     call, tensors, ctx.scalars, ctx.sizes = inputs
-    ctx.call, ctx.count = Call.read(call), len(tensors)
+    ctx.call = Call.read(call)
+    ctx.wanted = tuple(name for name, one in zip(ctx.call.names, tensors, strict=True) if one.requires_grad)
     ctx.save_for_backward(*tensors, *output)
 
 
@@ -167,10 +165,9 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     if backward.once and torch.is_grad_enabled():
         raise GradientError(PRODUCT)
     by_name = {name: g for name, g in zip(backward.outputs, grads, strict=False) if g is not None}
-    wanted = tuple(name for name, one in given.items() if one.is_floating_point())
-    told = replace(call, cotangents=tuple(by_name), wanted=wanted)
+    told = replace(call, cotangents=tuple(by_name), wanted=ctx.wanted)
     found = torch.ops.redalg.gradients(told.text, [*saved, *by_name.values()], ctx.scalars, ctx.sizes)
-    by_tensor = dict(zip(wanted, found, strict=True))
+    by_tensor = dict(zip(ctx.wanted, found, strict=True))
     return None, [by_tensor.get(name) for name in call.names], [None] * len(call.scalars), [None] * len(call.sizes)
 
 

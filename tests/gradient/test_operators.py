@@ -13,6 +13,7 @@ from sympy import oo
 from torch.library import opcheck
 
 import redalg as ra
+from redalg.gradient.backward import Backward
 from redalg.gradient.operators import Call
 from redalg.runtime.bind.functions import function_of
 
@@ -95,7 +96,7 @@ def test_a_size_that_changes_does_not_compile_again() -> None:
 def test_the_operator_is_as_pytorch_asks(name: str) -> None:
     form, data = FORMS[name][0], drawn(name)
     for training in (False, True):
-        call = Call(form.number, tuple(data), (), (), "nan", "ieee", training)
+        call = Call(form.number, tuple(data), (), (), "nan", "ieee", "", training)
         tensors = [one if training else one.detach() for one in data.values()]
         opcheck(torch.ops.redalg.run.default, (call.text, tensors, [], []))
 
@@ -144,9 +145,9 @@ def test_a_module_holds_a_function() -> None:
 
 
 def test_calls_are_texts() -> None:
-    call = Call("3", ("x", "w"), ("t",), (), "nan", "ieee", True, ("out",), ("x",))
+    call = Call("3", ("x", "w"), ("t",), (), "nan", "ieee", "numpy", True, ("out",), ("x",))
     assert Call.read(call.text) == call
-    assert Call.read(Call("3", (), (), (), "nan", "ieee", False).text).names == ()
+    assert Call.read(Call("3", (), (), (), "nan", "ieee", "", False).text).names == ()
 
 
 def test_copies_have_numbers_of_their_own() -> None:
@@ -159,4 +160,50 @@ def test_copies_have_numbers_of_their_own() -> None:
 
 def test_a_function_that_is_gone_is_named() -> None:
     with pytest.raises(ra.InputError, match="no function of number 1234567"):
-        torch.ops.redalg.run(Call("1234567", ("x",), (), (), "nan", "ieee", False).text, [torch.ones(2)], [], [])
+        torch.ops.redalg.run(Call("1234567", ("x",), (), (), "nan", "ieee", "", False).text, [torch.ones(2)], [], [])
+
+
+@pytest.mark.parametrize("option", [{"memory": 10}, {"check": True}])
+def test_options_that_a_graph_cannot_have_are_refused(option: dict[str, Any]) -> None:
+    form = FORMS["variance"][0]
+    with pytest.raises(Exception, match="are no options of a call within"):
+        compiled(lambda x: form(x=x, **option), backend="aot_eager")(torch.randn(3, 7))
+
+
+def test_a_backend_is_the_calls(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = list[str | None]()
+    before = ra.Fused.__call__
+
+    def listen(self: ra.Fused, *args: Any, **options: Any) -> Any:
+        if not torch.compiler.is_compiling():
+            asked.append(options.get("backend"))
+        return before(self, *args, **options)
+
+    form = FORMS["variance"][0]
+    call = compiled(lambda x: form(x=x, backend="numpy"), backend="aot_eager")
+    monkeypatch.setattr(ra.Fused, "__call__", listen)
+    call(torch.randn(3, 7))
+    assert asked == ["numpy"]
+
+
+def test_gradients_that_nobody_asks_for_are_not_made(monkeypatch: pytest.MonkeyPatch) -> None:
+    form, data = FORMS["several"][0], drawn("several")
+    wanted = list[tuple[str, ...]]()
+    before = Backward.from_saved
+
+    def listen(self: Backward, *args: Any) -> Any:
+        wanted.append(tuple(args[-1]))
+        return before(self, *args)
+
+    monkeypatch.setattr(Backward, "from_saved", listen)
+    found = compiled(lambda x, w: form(x=x, w=w).s.sum(), backend="aot_eager")(data["x"], data["w"].detach())
+    found.backward()
+    assert wanted == [("x",)]
+    torch.testing.assert_close(data["x"].grad, 2 * data["x"].detach() * data["w"].detach())
+
+
+def test_a_pickle_holds_nothing_that_is_only_remembered() -> None:
+    form = ra.fuse(ra.var(x, n), axes="b")
+    before = len(pickle.dumps(form))
+    form(x=torch.randn(3, 7, requires_grad=True)).sum().backward()
+    assert len(pickle.dumps(form)) == before
