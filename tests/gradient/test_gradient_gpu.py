@@ -12,7 +12,12 @@ from torch.nn import functional
 
 import redalg as ra
 
-pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")]
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device"),
+    # PyTorch's own matrix product warns so in the first backward of a process, whose thread has no context yet.
+    pytest.mark.filterwarnings("ignore:Attempting to run cuBLAS"),
+]
 
 b, n, h, g, q, k, d, e = ra.axes("b n h g q k d e")
 x, y, gain, bias = ra.tensors("x[b,n] y[b] w[n] c[n]")
