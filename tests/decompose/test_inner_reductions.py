@@ -10,10 +10,10 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sympy import Abs, Dummy, Expr, Max, cos, exp, expand, floor, sign, sqrt, tanh
+from sympy import Abs, Dummy, Expr, Max, S, cos, exp, expand, floor, sign, sqrt, tanh
 
 import redalg as ra
-from redalg.decompose.parse.parse import linear_coefficient
+from redalg.decompose.parse.parse import linear_part
 from redalg.errors import ExpressionError
 from redalg.verdicts import Refused
 from tests.cases.corpus import Runner
@@ -68,7 +68,7 @@ def test_a_coefficient_is_one() -> None:
 def has_coefficient(seed: int) -> bool:
     hole = Dummy("hole", extended_real=True)
     node = function(random.Random(seed), 3, (hole, x, y))
-    found = linear_coefficient(node, hole)
+    found = linear_part(node, hole, S.One)
     if found is None:
         return False
     assert not found.has(hole)
@@ -77,6 +77,24 @@ def has_coefficient(seed: int) -> bool:
     for at in (-3.0, -0.25, 0.5, 4.0):
         assert abs(float(expand(rest.doit()).xreplace({**values, hole: at}))) < 1e-12
     return node.has(hole)
+
+
+ROWS = ra.sum(x * ra.sum(ra.sum(g, n), e), n)
+MASKED = {
+    "a factor": ra.where(y > 0, x * ROWS, 0),
+    "beside another term": ra.where(y > 0, x * (ROWS + 1), 0),
+    "in both branches": ra.where(y > 0, x * ROWS, ra.where(y < 0, 0, ROWS)),
+}
+
+
+@pytest.mark.parametrize("hidden", [np.nan, np.inf])
+@pytest.mark.parametrize("name", MASKED)
+def test_a_mask_hides_an_inner_sum_that_moves_out(name: str, hidden: float) -> None:
+    """Σ_n where(c, x·Σ_e R, 0) → Σ_e Σ_n where(c, x·R, 0): where no element counts, R is not multiplied by 0."""
+    fused = ra.fuse(ra.sum(MASKED[name], n))
+    values = {"x": np.ones(4), "g": np.full((4, 2), hidden)}
+    assert fused(y=np.full(4, -1.0), **values) == 0
+    assert not np.isfinite(fused(y=np.full(4, 1.0), **values))
 
 
 @pytest.mark.parametrize("block", [*range(5), *(pytest.param(one, marks=pytest.mark.slow) for one in range(5, 40))])

@@ -332,12 +332,12 @@ class _Builder:
         for inner in sorted(set(outermost_reductions(term)), key=str):
             hole = Dummy("hole")
             opened = term.xreplace({inner: hole})
-            factor = linear_coefficient(opened, hole) if kind == inner.kind == "sum" else None
-            if factor is None or set(inner.bound) & free_axes(opened):
+            product = linear_part(opened, hole, inner.expr) if kind == inner.kind == "sum" else None
+            if product is None or set(inner.bound) & free_axes(opened):
                 if self.together & free_axes(inner):
                     raise self._not_linear(kind, inner)
                 continue
-            rest, product = opened.xreplace({hole: S.Zero}), factor * inner.expr
+            rest = opened.xreplace({hole: S.Zero})
             first = Reduce("sum", self._exchange_sums(kind, product) or self._add(kind, product, None), inner.bound)
             return first if rest is S.Zero else first + (self._exchange_sums(kind, rest) or self._add(kind, rest, None))
         return None
@@ -388,28 +388,31 @@ class _Builder:
         return self.producers[-1].value
 
 
-def linear_coefficient(node: Expr, hole: Dummy) -> Expr | None:
-    """A of node = A·hole + C, where A and C are free of the hole; None if the hole stands in any other way.
+def linear_part(node: Expr, hole: Dummy, value: Expr) -> Expr | None:
+    """A·value of node = A·hole + C, where A and C are free of the hole; None if the hole stands in any other way.
 
-    A derivative is no test: that of a step function of the hole is 0.
+    A derivative is no test: that of a step function of the hole is 0. The value stays inside the conditions around the
+    hole, which hide it where they do not hold: 0·value outside of them would be NaN where the value is.
 
     >>> from sympy import Symbol
-    >>> hole, x = Dummy("hole"), Symbol("x")
-    >>> linear_coefficient(x * (hole + 1), hole), linear_coefficient(Where(x < hole, x, 0), hole)
-    (x, None)
+    >>> hole, x, y = Dummy("hole"), Symbol("x"), Symbol("y")
+    >>> linear_part(x * (hole + 1), hole, y), linear_part(Where(x < hole, x, 0), hole, y)
+    (x*y, None)
+    >>> linear_part(Where(x < 1, x * hole, 0), hole, y)
+    where(x < 1, x*y, 0)
     """
     if hole not in nodes_of(node):
         return S.Zero
     if node == hole:
-        return S.One
+        return value
     if isinstance(node, Where) and hole not in nodes_of(node.condition):
-        branches = [linear_coefficient(one, hole) for one in node.args[1:]]
+        branches = [linear_part(one, hole, value) for one in node.args[1:]]
         return None if None in branches else Where(node.condition, *branches)
     if node.is_Add:
-        terms = [linear_coefficient(one, hole) for one in node.args]
+        terms = [linear_part(one, hole, value) for one in node.args]
         return None if None in terms else Add(*terms)
     holding = [one for one in node.args if hole in nodes_of(one)] if node.is_Mul else []
-    inner = linear_coefficient(holding[0], hole) if len(holding) == 1 else None
+    inner = linear_part(holding[0], hole, value) if len(holding) == 1 else None
     return None if inner is None else Mul(inner, *(one for one in node.args if one not in holding))
 
 
