@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 import torch
 from sympy import Expr, Integer, exp
@@ -157,8 +159,9 @@ def test_tiles_that_a_mask_rules_out_are_skipped(form: str, sizes: dict[str, int
     [kernel] = program.kernels
     [loop] = [one for one in kernel.body if isinstance(one, Loop)]
     steps = 0
-    for block in range(kernel.grid[0][1]):
-        values: dict[Expr, Expr] = {kernel.grid[0][0]: Integer(block)}
+    for places in product(*(range(extent) for _, extent in kernel.grid)):
+        variables = (variable for variable, _ in kernel.grid)
+        values: dict[Expr, Expr] = dict(zip(variables, map(Integer, places), strict=True))
         for one in kernel.body:
             if isinstance(one, Bind):
                 values[Load(one.name)] = one.value.xreplace(values)

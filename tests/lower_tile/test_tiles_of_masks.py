@@ -79,7 +79,8 @@ def read_tiles(name: str, data: dict[str, Any], parts: int) -> tuple[np.ndarray,
 
     def recorded(block: Any, region: Region) -> Any:
         if region.name == "V":
-            rows = next(at for variable, at in block.variables.items() if str(variable).startswith("q_block"))
+            places = {str(variable): at for variable, at in block.variables.items()} | block.tiles
+            rows = next(at for name, at in places.items() if name.startswith("q_block") and "turn" not in name)
             tiles[int(rows)].append([first for first, _, _ in block._spans(region)][1] // BLOCK)
         return read(block, region)
 

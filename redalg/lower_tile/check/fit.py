@@ -7,12 +7,12 @@ from math import prod
 
 from redalg.errors import PlanError
 from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.mentions import names_in
 from redalg.lower_tile.ir.program import (
     Buffer,
     Contract,
     Copy,
     Kernel,
-    Last,
     Loop,
     Parallel,
     ReduceTile,
@@ -21,7 +21,6 @@ from redalg.lower_tile.ir.program import (
     TileProgram,
     nested_statements,
 )
-from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
 WARP = 32
@@ -101,16 +100,6 @@ def largest_together(kernel: Kernel, sizes: Mapping[str, int], scratch: Sequence
         [name for name, (first, last) in spans.items() if first <= place <= last] for place in range(len(mentions))
     )
     return max((own + sum(sizes[name] for name in names) for own, names in zip(scratch, alive, strict=True)), default=0)
-
-
-def names_in(statement: Statement) -> set[str]:
-    """Every buffer and parameter that a statement names."""
-    if isinstance(statement, Loop | Last):
-        return {name for inner in statement.body for name in names_in(inner)}
-    if isinstance(statement, Parallel):
-        reads = {load.name for store in statement.body for load in store.expr.atoms(Load)}
-        return reads | {store.target for store in statement.body}
-    return {str(getattr(side, "name", side)) for side in vars(statement).values()}
 
 
 def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:

@@ -57,6 +57,7 @@ from redalg.lower_tile.ir.scalars import (
     Rounded,
     ScaledExp,
     Wide,
+    Within,
     terms_in_order,
 )
 from redalg.lower_tile.text.expr_printer import is_of_places
@@ -187,6 +188,8 @@ class _Block:
         self.tiles[fill.buffer][...] = int(fill.value) if fill.value.is_Integer else float(fill.value)
 
     def _contract(self, contract: Contract) -> None:
+        if not np.all(self.value(contract.guard)):
+            return
         a, b = (self.tiles[name].astype(self.compute) for name in (contract.a, contract.b))
         product = a @ (b.T if contract.transposed else b)
         self.tiles[contract.c][...] = product if contract.clear else self.tiles[contract.c] + product
@@ -213,6 +216,8 @@ class _Block:
                 self.execute(statement)
 
     def _parallel(self, loop: Parallel) -> None:
+        if not np.all(self.value(loop.guard)):
+            return
         for place, (name, extent) in enumerate(loop.indices):
             self.variables[name] = np.arange(extent).reshape(
                 [-1 if d == place else 1 for d in range(len(loop.indices))]
@@ -402,7 +407,7 @@ def whole_place(x: Any, n: Any) -> Any:
 
 
 OWN: dict[type, Any] = {
-    Is: np.equal, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
+    Is: np.equal, Within: lambda condition, _: condition, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
     Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,
     OrderedValue: ordered_value,
 }  # fmt: skip

@@ -6,6 +6,7 @@ outputs and workspaces are only written in the first kernel that names them; inp
 Contract: shapes agree, a is in shared memory or registers, b in shared memory, c in registers
 ReduceTile: rows agree
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
+the guard of a tile's statement is one for all of its elements
 Copy between buffers keeps the shape
 Last: its counter is one, with as many places as dimensions, and named by nothing else
 of nested loops one is pipelined
@@ -154,6 +155,8 @@ def _reduce(reduction: ReduceTile, names: _Names) -> str | None:
 
 def _parallel(loop: Parallel, names: _Names) -> str | None:
     extents = tuple(extent for _, extent in loop.indices)
+    if loop.guard.free_symbols & {variable for variable, _ in loop.indices}:
+        return f"its guard `{loop.guard}` differs from element to element"
     once = [name for store in loop.body for name, _ in store.once]
     for place, name in enumerate(once):
         if names.dimensions(name) is not None or name in once[:place]:

@@ -9,9 +9,9 @@
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
                | Copy(source, target)                          one of them a Region of a parameter
                | Fill(buffer, value)
-               | Contract(a, b, c, transposed, clear)          c (+)= a · b or a · bᵀ
+               | Contract(a, b, c, transposed, clear, guard)   c (+)= a · b or a · bᵀ, where guard holds
                | ReduceTile(kind, source, target, clear, dim)  along a dimension
-               | Parallel(index*, store*)                      every element of a tile, in any order
+               | Parallel(index*, store*, guard)               every element of a tile, in any order, where guard holds
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
                                                             one that comes last of `parts`
@@ -144,16 +144,18 @@ class Fill:
 @final
 @dataclass(frozen=True)
 class Contract:
-    """c := (0 if clear else c) + a · b, or a · bᵀ if transposed."""
+    """c := (0 if clear else c) + a · b, or a · bᵀ if transposed; if the guard holds."""
 
     a: str
     b: str
     c: str
     transposed: bool
     clear: bool
+    guard: Boolean = S.true
 
     def __str__(self) -> str:
-        return f"{self.c} {'=' if self.clear else '+='} {self.a} @ {self.b}{'.T' if self.transposed else ''}"
+        tail = "" if self.guard == S.true else f" if {self.guard}"
+        return f"{self.c} {'=' if self.clear else '+='} {self.a} @ {self.b}{'.T' if self.transposed else ''}{tail}"
 
 
 @final
@@ -229,13 +231,18 @@ def live_names(store: Store, names: Mapping[Basic, Expr]) -> dict[Basic, Expr]:
 @final
 @dataclass(frozen=True)
 class Parallel:
-    """Stores for every element of a tile. Elements come in any order; the stores of an element keep their order."""
+    """Stores for every element of a tile, if the guard holds, which is the same for all of them.
+
+    Elements come in any order; the stores of an element keep their order.
+    """
 
     indices: tuple[tuple[Symbol, int], ...]
     body: tuple[Store, ...]
+    guard: Boolean = S.true
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
+        head += "" if self.guard == S.true else f" if {self.guard}"
         lines, names = list[str](), dict[Basic, Expr]()
         for store in self.body:
             lines += store.lines(names)
@@ -379,8 +386,11 @@ def map_statement(statement: Statement, change: Callable[[Any], Any]) -> Stateme
         return replace(statement, value=change(statement.value))
     if isinstance(statement, Copy):
         return Copy(_side(statement.source, change), _side(statement.target, change), statement.by_threads)
+    if isinstance(statement, Contract):
+        return replace(statement, guard=change(statement.guard))
     if isinstance(statement, Parallel):
-        return replace(statement, body=tuple(_map_store(store, change) for store in statement.body))
+        stores = tuple(_map_store(store, change) for store in statement.body)
+        return replace(statement, body=stores, guard=change(statement.guard))
     if isinstance(statement, Loop):
         body = tuple(map_statement(inner, change) for inner in statement.body)
         return replace(statement, start=change(statement.start), stop=change(statement.stop), body=body)
@@ -412,26 +422,3 @@ def expressions(statement: Statement) -> Iterator[Basic]:
 
     map_statement(statement, keep)
     yield from nodes
-
-
-def stored_names(kernel: Kernel) -> frozenset[str]:
-    """The buffers and parameters that a kernel writes."""
-    names = set[str]()
-    for statement in nested_statements(kernel.body):
-        if isinstance(statement, Parallel):
-            names |= {store.target for store in statement.body}
-        elif isinstance(statement, Copy):
-            names.add(statement.target if isinstance(statement.target, str) else statement.target.name)
-        elif isinstance(statement, Last):
-            names.add(statement.counter)
-    return frozenset(names)
-
-
-def bound_names(kernel: Kernel) -> tuple[str, ...]:
-    """The numbers that a kernel binds."""
-    return tuple(one.name for one in kernel.body if isinstance(one, Bind))
-
-
-def variables_of(kernel: Kernel) -> tuple[str, ...]:
-    """The variables of a kernel's grid, and the numbers that it binds."""
-    return (*map(str, dict(kernel.grid)), *bound_names(kernel))

@@ -7,6 +7,7 @@ Rounded(c, k)                    c·k, rounded before anything is added to it
 Rate(c, k, r)                    k, by which a pivot c is multiplied; r where |c·k| is beyond 2^27
 Kept(e), Wide(e)                 a difference or quotient as one number; an expression in float64, rounded once
 IsFinite(e), IsNaN(e), Is(e, c)  conditions; the last is e = c
+Within(c, w)                     c, which holds for every element of a tile where w does
 Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
 RankedValue(r), RankedIndex(r)   the two of it
 Places(x, n)                     ⌊x⌋ as an integer, at most 2^30 from 0; n for NaN
@@ -140,6 +141,14 @@ class Is(Boolean):
 
     def _sympystr(self, printer: Any) -> str:
         return f"Eq({printer._print(self.args[0])}, {printer._print(self.args[1])})"
+
+
+@final
+class Within(Boolean):
+    """A condition of a tile's elements, and one of the tile that tells if it holds for all of them: it is the first."""
+
+    def _sympystr(self, printer: Any) -> str:
+        return str(printer._print(self.args[0]))
 
 
 @final

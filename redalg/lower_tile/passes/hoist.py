@@ -13,6 +13,7 @@ from typing import final
 from sympy import Expr
 from sympy.core.basic import Basic
 
+from redalg.lower_tile.ir.mentions import stored_names, variables_of
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -20,8 +21,6 @@ from redalg.lower_tile.ir.program import (
     Parameter,
     TileProgram,
     map_statement,
-    stored_names,
-    variables_of,
 )
 from redalg.lower_tile.ir.scalars import Load, Places
 

@@ -37,10 +37,12 @@ def fuse_row_loops(
 
 
 def loop_of_both(first: Statement | None, second: Statement) -> Parallel | None:
-    """The loop that does what two loops do, if both are elementwise and over the same indices."""
-    if isinstance(first, Parallel) and isinstance(second, Parallel) and first.indices == second.indices:
-        return Parallel(first.indices, (*first.body, *second.body))
-    return None
+    """The loop that does what two loops do, if both are elementwise, over the same indices and under one guard."""
+    if not isinstance(first, Parallel) or not isinstance(second, Parallel):
+        return None
+    if (first.indices, first.guard) != (second.indices, second.guard):
+        return None
+    return replace(first, body=(*first.body, *second.body))
 
 
 def outward(loop: Parallel, buffers: frozenset[str]) -> bool:

@@ -19,6 +19,8 @@ from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
+from redalg.lower_tile.passes.turns import longest_first
+from redalg.lower_tile.passes.whole_tiles import mask_where_needed
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
 
@@ -82,5 +84,9 @@ PASSES: tuple[Pass, ...] = (
          "where no store between writes what g reads", _share),
     Pass("elements", "a[i] = f; b[i] = g(a[i])", "a = f; b[i] = g(a)", "where a kernel has many such a",
          _of_kernels(name_elements)),
+    Pass("whole tiles", "u = where(c, s, z)", "if not (c for the whole tile): s = where(c, s, z)",
+         "where c compares what is linear in a tile's indices", mask_where_needed),
+    Pass("turns", "grid (q, h, b)", "grid (h, r, b), q = n − 1 − r", "where block q reads more tiles as q grows",
+         longest_first),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""

@@ -29,6 +29,7 @@ from sympy.core.relational import Relational
 from sympy.core.symbol import Str
 
 from redalg.expression import Where
+from redalg.lower_tile.ir.mentions import variables_of
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import (
@@ -39,7 +40,6 @@ from redalg.lower_tile.ir.program import (
     TileProgram,
     innermost,
     nested_statements,
-    variables_of,
 )
 from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load, ScaledExp, Wide
 from redalg.lower_tile.text.expr_printer import Printer, dtypes_of, is_of_places

@@ -18,7 +18,8 @@ from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import smem_bytes
 from redalg.lower_tile.check.lint import lint
 from redalg.lower_tile.check.verify import verify
-from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram, variables_of
+from redalg.lower_tile.ir.mentions import variables_of
+from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.frames import Job, runtime_sizes

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, final
 
-from sympy import Expr, Ge, Integer, Lt, Max, Min, S, Symbol, floor, sympify
+from sympy import Eq, Expr, Ge, Integer, Lt, Max, Min, Mod, S, Symbol, floor, sympify
+from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Value, Where
 from redalg.incremental.form import FusedForm
+from redalg.lower_tile.ir.mentions import variables_of
 from redalg.lower_tile.ir.names import Names, kernel_name
-from redalg.lower_tile.ir.program import Bind, Kernel, index, variables_of
+from redalg.lower_tile.ir.program import Bind, Kernel, index
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.extent import Tiles, needed_tiles
 from redalg.lower_tile.place.space import E_, PLACE, I, Space, output_name
@@ -58,13 +60,15 @@ class Span:
 @final
 @dataclass(frozen=True)
 class Listing:
-    """A workspace that lists live tiles: at 0 of its last dimension how many, then these.
+    """A workspace that lists live tiles: at 0 of its last dimension how many, then 2·t of each, 2·t + 1 if it is whole.
 
-    Its other dimensions are those of the grid along some axes.
+    Its other dimensions are those of the grid along some axes. A tile is whole if all of its elements are live: then
+    the `conditions` hold for each of them.
     """
 
     name: str
     axes: tuple[Axis, ...]
+    conditions: tuple[Boolean, ...] = ()
 
 
 @final
@@ -113,7 +117,11 @@ def frame(job: Job, names: Names, *, segmented: bool, listing: Listing | None = 
         spanned = span_of_list(listing, variables, plan, names)
     blocks = tuple(grid) or ((index(names.fresh("block")), 1),)
     first = SEGMENT * space.tiles if segmented and not spanned.moving else S.Zero
-    return Frame(blocks, space.at_tile(spanned.tile, first), spanned, variables)
+    space = space.at_tile(spanned.tile, first)
+    if listing is not None:
+        whole = Eq(Mod(entry(listing, variables), 2), 1)
+        space = replace(space, whole=dict.fromkeys(listing.conditions, whole))
+    return Frame(blocks, space, spanned, variables)
 
 
 def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:
@@ -166,7 +174,12 @@ def span_of_list(listing: Listing, variables: Mapping[Axis, Symbol], plan: Plan,
     at = tuple(variables[axis] for axis in listing.axes)
     count = Load(listing.name, *at, S.Zero)
     number = Bind(names.fresh("tiles"), Max(S.One, count) if plan.warp_specialized else count, "int32")
-    return Span(S.Zero, Load(number.name), (number,), tile=Load(listing.name, *at, 1 + TILE))
+    return Span(S.Zero, Load(number.name), (number,), tile=floor(entry(listing, variables) / 2))
+
+
+def entry(listing: Listing, variables: Mapping[Axis, Symbol]) -> Load:
+    """What the loop reads of a list at TILE."""
+    return Load(listing.name, *(variables[axis] for axis in listing.axes), 1 + TILE)
 
 
 def _join(own: tuple[Expr, Expr], other: Tiles, bind: Callable[[str, Expr], Expr]) -> tuple[Expr, Expr, Expr]:

@@ -1,26 +1,31 @@
 """Lists of live tiles: where data says which elements count, a kernel ahead finds the tiles that hold some.
 
-    mark[t] <- [some element of a block of rows in tile t is live]     by a block for every tile
-    list[n] <- t;  n <- n + mark[t]                                    tile after tile, so that list[0] is a tile
-    for j < n:                                                         the loop over tile list[j]
+    mark[t] <- [some element of a block of rows in tile t is live]·(1 + [all are])   by a block for every tile
+    list[n] <- 2·t + [mark[t] = 2];  n <- n + min(mark[t], 1)                        tile after tile
+    for j < n:                                                                       the loop over tile ⌊list[j] / 2⌋
 
 A mask by data has no limits that are known beforehand (documents, blocks, padding). The list is exact: it holds the
-tiles with a live element, in their order. It is found once for all columns and for every axis that the mask lacks
-(heads), and only where a tile's products cost far more than its mask.
+tiles with a live element, in their order, and tells which of them need no mask. It is found once for all columns and
+for every axis that the mask lacks (heads), and only where a tile's products cost far more than its mask. Elements are
+looked at only where the least and the largest of a tile's integers do not tell: for sorted documents at few.
 """
 
 from __future__ import annotations
 
+from dataclasses import replace
 from math import prod
 from typing import Any
 
-from sympy import And, Expr, Integer, Max, S, floor, sympify
+from sympy import And, Expr, Integer, Max, Min, Or, S, floor, sympify
+from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Element, Where
 from redalg.expression.contents import elements_of, free_axes, values_of
-from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.intervals import holds_for_all, negation, ranges_of
+from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.lower_tile.ir.program import (
     Buffer,
+    Copy,
     Fill,
     Kernel,
     Loop,
@@ -37,7 +42,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.extent import is_limit
 from redalg.lower_tile.place.frames import TILE, Job, Listing, frame, taken_names
 from redalg.lower_tile.place.operands import Operands
-from redalg.lower_tile.place.space import PLACE, I, J
+from redalg.lower_tile.place.space import PLACE, I, J, Space
 
 SHARED = 4
 """Blocks that read one list, from which on it may read as much for a tile as a product has scores."""
@@ -55,15 +60,30 @@ def lists_tiles(job: Job) -> bool:
 def _is_worth_it(job: Job) -> bool:
     """Tell if data masks the streamed axis, and the mask is read much faster than what it masks."""
     binding, sizes, domain = job.plan.binding, job.problem.sizes, job.form.cascade.domain
-    conjuncts = [one for one in And.make_args(domain) if elements_of(one) and binding.streamed in free_axes(one)]
-    if not conjuncts or values_of(domain):  # values of a producer are made in the loop
+    if not masks_by_data(job) or values_of(domain):  # values of a producer are made in the loop
         return False
     space = frame(job, Names(taken_names(job)), segmented=False).space
-    by_data = [one for one in conjuncts if not is_limit(one, space)]
+    by_data = data_conjuncts(job, space)
     axes = {axis for one in by_data for axis in free_axes(one)}
     shared = prod(least_size(sizes[axis.name]) for axis in binding.grid if axis not in axes) >= SHARED
     elements = {element for one in by_data for element in elements_of(one)}
     return bool(by_data) and all(shared or _is_small(element, job) for element in elements)
+
+
+def data_conjuncts(job: Job, space: Space) -> list[Boolean]:
+    """The parts of the domain of which only data says which tiles they leave."""
+    return [one for one in masks_by_data(job) if not is_limit(one, space)]
+
+
+def masks_by_data(job: Job) -> list[Boolean]:
+    """The parts of the domain in which data meets the streamed axis."""
+    masks = masks_of(job.plan.binding.streamed, job.form.cascade.domain)
+    return [one for one in masks if elements_of(one)]
+
+
+def masks_of(streamed: Axis, domain: Boolean) -> list[Boolean]:
+    """The parts of a domain that hold the streamed axis."""
+    return [one for one in And.make_args(domain) if streamed in free_axes(one)]
 
 
 def least_size(size: Any) -> int:
@@ -86,18 +106,23 @@ def list_tiles(job: Job, names: Names) -> tuple[list[Kernel], list[Parameter], L
     space = Operands(assembly, before).stage_lines(place.space.at_tile(tile), domain, body)
     counts = And(space.live(domain), space.rows_inside())
     live = assembly.new("live", J, note="1 where an element of some row counts")
-    found = Load(assembly.buffer("found", "fragment", (1,)), PLACE)
+    every = assembly.new("every", J, note="1 where the elements of all rows count")
+    found, whole = (Load(assembly.buffer(name, "fragment", (1,)), PLACE) for name in ("found", "whole"))
+    integers = {kernel_name(name) for name, dtype in job.problem.dtypes.items() if "int" in dtype}
+    certain, unknown = what_ends_tell(counts, integers, assembly, body)
     read = [counts, *(node for statement in (*before, *body) for node in expressions(statement))]
     used = {symbol for node in read for symbol in node.free_symbols}
     axes = tuple(axis for axis, variable in place.variables.items() if variable in used)
     grid = tuple(one for one in place.grid if one[0] in {place.variables[axis] for axis in axes})
     marks = names.fresh("marks")
     flag = Where(counts, S.One, S.Zero)
+    look = replace(assembly.stores((live, Max(live, flag)), (every, Min(every, flag))), guard=unknown)
     body += [
-        Fill(live.name, S.Zero),
-        Loop(I, Integer(space.plan.block_row), 0, (assembly.stores((live, Max(live, flag))),), pipelined=False),
+        assembly.stores((live, Where(certain, S.One, S.Zero)), (every, S.One)),
+        Loop(I, Integer(space.plan.block_row), 0, (look,), pipelined=False),
         ReduceTile("max", live.name, found.name, clear=True, dim=0),
-        _once(marks, (*(place.variables[axis] for axis in axes), tile), found),
+        ReduceTile("min", every.name, whole.name, clear=True, dim=0),
+        _once(marks, (*(place.variables[axis] for axis in axes), tile), found * (1 + whole)),
     ]
     streamed, tiles = space.plan.binding.streamed, space.tiles
     mark = Kernel(((tile, tiles), *grid), tuple(assembly.buffers.values()), (*before, *body),
@@ -105,8 +130,41 @@ def list_tiles(job: Job, names: Names) -> tuple[list[Kernel], list[Parameter], L
     shape = tuple(dict(grid)[place.variables[axis]] for axis in axes)
     workspaces = [Parameter(marks, (*shape, tiles), "int32", "workspace", marks)]
     kernel, listing = _list_kernel(marks, axes, shape, tiles, names)
+    listing = replace(listing, conditions=tuple(masks_of(streamed, domain)))
     workspaces.append(Parameter(listing.name, (*shape, tiles + 1), "int32", "workspace", listing.name))
     return [mark, kernel], workspaces, listing
+
+
+def what_ends_tell(
+    counts: Boolean, integers: set[str], assembly: Assembly, body: list[Statement]
+) -> tuple[Boolean, Boolean]:
+    """The conditions that all elements of a tile are live for certain, and that they have to be looked at.
+
+    The body takes the reductions of the integers that a mask compares to their least and their largest.
+    """
+    ranges = dict(ranges_of(assembly.extents))
+    for read in sorted(counts.atoms(Load), key=str):
+        tile = assembly.buffers.get(read.name)
+        if tile is None or len(tile.shape) != 1 or "int" not in tile.dtype:
+            continue
+        values = assembly.buffer(f"{read.name}_values", "fragment", tile.shape, tile.dtype)
+        body.append(Copy(read.name, values))
+        ranges[read] = (
+            end_of_tile("min", values, f"{read.name}_least", assembly, body),
+            end_of_tile("max", values, f"{read.name}_largest", assembly, body),
+        )
+    integers |= {load.name for load in ranges if isinstance(load, Load)}
+    found = (holds_for_all(one, ranges, integers) for one in (counts, negation(counts)))
+    certain, never = (S.false if one is None else one for one in found)
+    return certain, negation(Or(certain, never))
+
+
+def end_of_tile(kind: str, values: str, name: str, assembly: Assembly, body: list[Statement]) -> Load:
+    """The least or the largest of a tile's integers, in shared memory, where every thread may read it."""
+    dtype = assembly.buffers[values].dtype
+    own, end = assembly.buffer(name, "fragment", (1,), dtype), assembly.buffer(name, "shared", (1,), dtype)
+    body += [ReduceTile(kind, values, own, clear=True, dim=0), _once(end, (PLACE,), Load(own, PLACE))]
+    return Load(end, S.Zero)
 
 
 def _list_kernel(
@@ -115,10 +173,10 @@ def _list_kernel(
     """The kernel that lists the tiles that are marked."""
     at = tuple(index(names.fresh(f"{axis}_row")) for axis in axes)
     number, name = Buffer(names.fresh("number"), "fragment", (1,), "int32"), names.fresh("live_tiles")
-    sofar = Load(number.name, PLACE)
+    sofar, mark = Load(number.name, PLACE), Load(marks, *at, TILE)
     step = (
-        _once(name, (*at, 1 + sofar), TILE),
-        _once(number.name, (PLACE,), sofar + Load(marks, *at, TILE)),
+        _once(name, (*at, 1 + sofar), 2 * TILE + Where(mark > 1, S.One, S.Zero)),
+        _once(number.name, (PLACE,), sofar + Min(mark, 1)),
     )
     unrolled = UNROLLED if isinstance(tiles, int) else 1
     loop = Loop(TILE, sympify(tiles), 0, step, pipelined=False, unrolled=unrolled)

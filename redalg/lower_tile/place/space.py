@@ -15,7 +15,7 @@ from redalg.expression.contents import free_axes, is_indicator
 from redalg.expression.infinite import infinite_terms
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Region, index
-from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load
+from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load, Within
 from redalg.lower_tile.place.expressions import among_places, divides
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.varying import tiles_of
@@ -36,6 +36,7 @@ class Space:
         staged: element -> (buffer, index of each of its dimensions): tiles of inputs in shared memory.
         packed: axis -> (first, length) within the block, for axes that are packed into the rows.
         known: expression of axes -> the expression that it equals within the block.
+        whole: condition -> what tells that it holds for every element of the tile.
         places: axes that number selected elements.
     """
 
@@ -47,6 +48,7 @@ class Space:
     staged: Mapping[Element, tuple[str, tuple[Expr, ...]]] = field(default_factory=dict)
     packed: Mapping[Axis, tuple[Expr, int]] = field(default_factory=dict)
     known: Mapping[Expr, Expr] = field(default_factory=dict)
+    whole: Mapping[Boolean, Boolean] = field(default_factory=dict)
     places: frozenset[Axis] = frozenset()
 
     @property
@@ -70,6 +72,7 @@ class Space:
             self,
             at={**self.at, streamed: number * length + J},
             start={**self.start, streamed: (number * length, length)},
+            whole={},
         )
 
     def with_values(self, values: Mapping[Value, Expr]) -> Space:
@@ -84,6 +87,8 @@ class Space:
         """The expression with reads for its elements and values, indices for its axes, numbers for its extents."""
         if node in self.known:
             return self.known[node]
+        if node in self.whole:
+            return Within(replace(self, whole={}).read(node), self.whole[node])
         if isinstance(node, Value):
             return self.values[node]
         if isinstance(node, Element):

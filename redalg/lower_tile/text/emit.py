@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any, final
 
-from sympy import Expr, Mod, Mul, S, Symbol, floor, sympify
+from sympy import And, Expr, Mod, Mul, S, Symbol, floor, sympify
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_emulated
 from redalg.lower_tile.ir.program import (
@@ -257,7 +258,8 @@ class _Emitter:
             rows, columns = self.shapes[statement.c]
             depth = self.shapes[statement.a][1]
             name = MACROS[statement.transposed, statement.clear] + self.suffix
-            return [f"{name}({statement.a}, {statement.b}, {statement.c}, {rows}, {columns}, {depth})"]
+            call = f"{name}({statement.a}, {statement.b}, {statement.c}, {rows}, {columns}, {depth})"
+            return self.guarded(statement.guard, [call])
         if isinstance(statement, ReduceTile):
             keep = "" if statement.clear else ", clear=False"
             return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, dim={statement.dim}{keep})"]
@@ -306,7 +308,16 @@ class _Emitter:
             lines = self.store(store, names)
             inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
             names = live_names(store, names)
-        return [f"for {variables} in parallel({extents}):", *("    " + line for line in inner)]
+        lines = [f"for {variables} in parallel({extents}):", *("    " + line for line in inner)]
+        return self.guarded(loop.guard, lines)
+
+    def guarded(self, guard: Boolean, lines: list[str]) -> list[str]:
+        """Lines that run where a guard of the block holds: one `if` for each part, since TileLang 0.1.15 may find that
+        a conjunction differs from thread to thread."""
+        for part in reversed(guard.args if isinstance(guard, And) else (guard,)):
+            if part != S.true:
+                lines = [f"if {self.printer.condition(part)}:", *("    " + line for line in lines)]
+        return lines
 
     def store(self, store: Store, symbols: Mapping[Basic, Expr] = MappingProxyType({})) -> list[str]:
         """The lines of one assignment, with its guard if any, after the subexpressions that it computes once.

@@ -1,0 +1,49 @@
+"""The names that statements and kernels mention."""
+
+from __future__ import annotations
+
+from redalg.lower_tile.ir.program import (
+    Bind,
+    Copy,
+    Kernel,
+    Last,
+    Loop,
+    Parallel,
+    Statement,
+    expressions,
+    nested_statements,
+)
+from redalg.lower_tile.ir.scalars import Load
+
+
+def names_in(statement: Statement) -> set[str]:
+    """Every buffer and parameter that a statement names."""
+    if isinstance(statement, Loop | Last):
+        return {name for inner in statement.body for name in names_in(inner)}
+    if isinstance(statement, Parallel):
+        reads = {load.name for node in expressions(statement) for load in node.atoms(Load)}
+        return reads | {store.target for store in statement.body}
+    return {str(getattr(side, "name", side)) for side in vars(statement).values()}
+
+
+def stored_names(kernel: Kernel) -> frozenset[str]:
+    """The buffers and parameters that a kernel writes."""
+    names = set[str]()
+    for statement in nested_statements(kernel.body):
+        if isinstance(statement, Parallel):
+            names |= {store.target for store in statement.body}
+        elif isinstance(statement, Copy):
+            names.add(statement.target if isinstance(statement.target, str) else statement.target.name)
+        elif isinstance(statement, Last):
+            names.add(statement.counter)
+    return frozenset(names)
+
+
+def bound_names(kernel: Kernel) -> tuple[str, ...]:
+    """The numbers that a kernel binds."""
+    return tuple(one.name for one in kernel.body if isinstance(one, Bind))
+
+
+def variables_of(kernel: Kernel) -> tuple[str, ...]:
+    """The variables of a kernel's grid, and the numbers that it binds."""
+    return (*map(str, dict(kernel.grid)), *bound_names(kernel))
