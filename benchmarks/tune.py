@@ -69,7 +69,7 @@ def entries_of(content: Document) -> Iterator[Entry]:
                       tilelang=versions["tilelang"] or "")  # fmt: skip
         for best in winners(line):
             plan, predicted_us = packed_plan(fused, space, best)
-            yield Entry(key, key_sizes(fused.form, space.problem), stored.to_json(plan), time_of(best), predicted_us)
+            yield Entry(key, key_sizes(fused.form, space.problem), stored.write_line(plan), time_of(best), predicted_us)
 
 
 def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[AnySchedule, float]:

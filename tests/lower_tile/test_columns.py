@@ -14,7 +14,7 @@ from sympy import Expr, exp, oo
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only
-from redalg.runtime.known.stored import from_json, to_json
+from redalg.runtime.known.stored import read_line, write_line
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts, Whole
 from redalg.strategies.schedule import Schedule, numbers_of
 
@@ -137,7 +137,7 @@ def test_every_schedule_of_columns_that_is_listed_has_lanes_along_them() -> None
 
 def test_a_schedule_of_columns_is_kept_in_files() -> None:
     schedule = FORMS["variance"].lower("H200", {"n": 65536, "c": 1024}, {"x": "float32"}).plan
-    assert from_json(to_json(schedule), schedule.binding, schedule.device) == schedule
+    assert read_line(write_line(schedule), schedule.binding, schedule.device) == schedule
 
 
 def test_one_tile_has_no_lanes_of_columns() -> None:

@@ -14,7 +14,7 @@ from sympy import Expr, Rational, exp, floor, oo, sqrt
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only
-from redalg.runtime.known.stored import from_json, to_json
+from redalg.runtime.known.stored import read_line, write_line
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.schedule import Schedule, numbers_of
 
@@ -251,7 +251,7 @@ def test_every_schedule_that_is_listed_builds() -> None:
 
 def test_a_schedule_is_kept_in_files() -> None:
     plan = FORMS["potential"].lower("H200", **known(FORMS["potential"], 20000, 20000)).plan
-    assert from_json(to_json(plan), plan.binding, plan.device) == plan
+    assert read_line(write_line(plan), plan.binding, plan.device) == plan
 
 
 @pytest.mark.parametrize(

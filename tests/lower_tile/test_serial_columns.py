@@ -15,7 +15,7 @@ import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only
-from redalg.runtime.known.stored import from_json, to_json
+from redalg.runtime.known.stored import read_line, write_line
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.schedule import Schedule, numbers_of
 from tests.lower_tile.test_serial import results
@@ -160,7 +160,7 @@ def test_every_schedule_that_is_listed_builds() -> None:
 def test_a_schedule_is_kept_in_files() -> None:
     form = FORMS["log-domain product"]
     plan = form.lower("H200", **known(form, 512, 1024, 1024)).plan
-    assert from_json(to_json(plan), plan.binding, plan.device) == plan
+    assert read_line(write_line(plan), plan.binding, plan.device) == plan
 
 
 def test_a_second_tile_needs_lanes_along_the_rows() -> None:

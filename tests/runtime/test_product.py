@@ -186,9 +186,9 @@ def test_its_kernel_is_not_written_out() -> None:
 
 @pytest.mark.parametrize("plan", [ra.LibraryProduct(), ra.LibraryProduct(512)])
 def test_it_is_kept_in_files(plan: ra.LibraryProduct) -> None:
-    line, space = stored.to_json(plan), space_for(FORMS["loss"].passes.last, "c", SIZES, WIDE)
+    line, space = stored.write_line(plan), space_for(FORMS["loss"].passes.last, "c", SIZES, WIDE)
     assert stored.form_of(line) == "library"
-    assert stored.from_json(line, space.binding, device_for("c")) == plan
+    assert stored.read_line(line, space.binding, device_for("c")) == plan
     assert stored.form_of("product by the library 0") == "online"
 
 

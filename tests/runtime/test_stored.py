@@ -27,9 +27,9 @@ def test_what_is_written_is_read(name: str) -> None:
     form, sizes, dtypes, card = SPACES[name]
     space = space_for(fused(form).form, card, sizes, dtypes)
     for schedule in space.plans():
-        line = json.loads(json.dumps(stored.to_json(schedule)))
-        assert stored.from_json(line, space.binding, space.device) == schedule
-        assert stored.from_json(stored.from_choices(choices_of(schedule)), space.binding, space.device) == schedule
+        line = json.loads(json.dumps(stored.write_line(schedule)))
+        assert stored.read_line(line, space.binding, space.device) == schedule
+        assert stored.read_line(stored.from_choices(choices_of(schedule)), space.binding, space.device) == schedule
 
 
 def test_the_names_of_axes_do_not_matter() -> None:
@@ -38,15 +38,15 @@ def test_the_names_of_axes_do_not_matter() -> None:
         n = ra.axes("n" + suffix)
         form = ra.fuse(ra.var(ra.tensor(f"x[b{suffix},n{suffix}]"), n))
         space = space_for(form.form, "H200", {"b" + suffix: 4, "n" + suffix: 10**5}, {"x": "float32"})
-        lines.append([stored.to_json(schedule) for schedule in space.plans()])
+        lines.append([stored.write_line(schedule) for schedule in space.plans()])
     assert lines[0] == lines[1]
 
 
 def test_the_definition_is_a_word() -> None:
     space = space_for(fused("variance").form, "H200", {"b": 4, "n": 100}, {"x": "float32"})
     plain = ra.Definition(space.device)
-    assert stored.from_json(stored.to_json(plain), space.binding, space.device) == plain
-    assert stored.from_choices({"form": "unfused"}) == stored.to_json(plain) == "definition"
+    assert stored.read_line(stored.write_line(plain), space.binding, space.device) == plain
+    assert stored.from_choices({"form": "unfused"}) == stored.write_line(plain) == "definition"
 
 
 def test_a_warp_for_a_tile_is_a_block_of_one_warp() -> None:

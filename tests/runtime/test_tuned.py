@@ -61,7 +61,7 @@ def entry(one: ra.Fused, plan: Schedule, sizes: dict[str, int] = SIZES, dtypes: 
           **options: str) -> tuned.Entry:  # fmt: skip
     problem = space(one, sizes, dtypes, plan.device.part, **options).problem
     key, known = tuned.problem_key(one.form, problem, plan.device), tuned.key_sizes(one.form, problem)
-    return tuned.Entry(key, known, stored.to_json(plan), 10.0, 12.0)
+    return tuned.Entry(key, known, stored.write_line(plan), 10.0, 12.0)
 
 
 # ---- keys ------------------------------------------------------------------------------------------------------------

@@ -281,7 +281,7 @@ def remembered(
 ) -> tuned.Entry:
     one = space(form, sizes, dtype, card)
     extents, key = tuned.key_sizes(form.form, one.problem), tuned.problem_key(form.form, one.problem, one.device)
-    return tuned.Entry(key, extents, stored.to_json(plan), measured_us, 9.4)
+    return tuned.Entry(key, extents, stored.write_line(plan), measured_us, 9.4)
 
 
 @pytest.mark.slow

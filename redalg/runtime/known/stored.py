@@ -44,7 +44,7 @@ LATER = {"merge": "kernel", "persistent": 0, "along_rows": False}
 """Choices that older files do not name, as their plans had them."""
 
 
-def to_json(schedule: AnySchedule) -> Line:
+def write_line(schedule: AnySchedule) -> Line:
     """The JSON of a schedule of a form."""
     if isinstance(schedule, Definition):
         return DEFINITION
@@ -53,7 +53,7 @@ def to_json(schedule: AnySchedule) -> Line:
     return _lines(_over_roles(schedule.levels, schedule.binding))
 
 
-def from_json(line: Line, binding: Binding, device: DeviceSpec) -> AnySchedule:
+def read_line(line: Line, binding: Binding, device: DeviceSpec) -> AnySchedule:
     """The schedule of a form from its JSON."""
     if line == DEFINITION:
         return Definition(device)

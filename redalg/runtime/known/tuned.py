@@ -160,7 +160,7 @@ def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
     for origin, entry in sorted(found, key=lambda one: one[1].measured_us if one[1].sizes == sizes else inf):
         if entry.form != ONLINE and entry.sizes != sizes:
             continue
-        schedule = stored.from_json(entry.schedule, space.binding, space.device)
+        schedule = stored.read_line(entry.schedule, space.binding, space.device)
         schedule = replace(schedule, predicted_us=entry.predicted_us, origin=origin)
         if not isinstance(schedule, Schedule) or entry.sizes == sizes or space.admits(schedule):
             yield schedule
@@ -182,7 +182,7 @@ def was_measured(form: FusedForm, problem: Problem, schedule: Schedule) -> bool:
         return False
     found = (one for origin, one in known_entries(form, problem, schedule.device) if origin == schedule.origin)
     binding, device, sizes = schedule.binding, schedule.device, key_sizes(form, problem)
-    return any(one.sizes == sizes and stored.from_json(one.schedule, binding, device) == schedule for one in found)
+    return any(one.sizes == sizes and stored.read_line(one.schedule, binding, device) == schedule for one in found)
 
 
 def pack_file(name: str) -> Path:

@@ -185,7 +185,7 @@ def keep_fastest(task: Task, result: Found[AnySchedule], rules: AnySchedule, sta
         best = Found(tuple(same), result.listed, result.stopped).best
         if best is not None and best.measured_us is not None:
             key = tuned.problem_key(task.form, problem, task.space.device)
-            entry_sizes, plan = tuned.key_sizes(task.form, problem), stored.to_json(best.candidate)
+            entry_sizes, plan = tuned.key_sizes(task.form, problem), stored.write_line(best.candidate)
             path = tuned.remember(tuned.Entry(key, entry_sizes, plan, best.measured_us, best.predicted_us))
     if path is not None:
         sizes.forget(task.form)
