@@ -55,7 +55,7 @@ from redalg.expression import (
     topk,
     where,
 )
-from redalg.fuse import Fused, analyze, fuse
+from redalg.fuse import Fused, analyze, from_json, fuse
 from redalg.monoids import register_monoid
 from redalg.sugar import (
     cosine_similarity,
@@ -114,8 +114,8 @@ __all__ = [
     "GradientError", "Grid", "InputError", "Lanes", "LawViolation", "LibraryProduct", "Loop", "NotFusible",
     "OperationError", "Pad", "Parts", "Persistent", "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores",
     "Schedule", "Tensor", "TensorCores", "Undecided", "Whole", "affine", "all", "analyze", "any", "argmax", "argmin",
-    "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy", "eq", "first", "fuse",
-    "last", "layer_norm", "let", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max", "mean",
-    "min", "ne", "norm", "normalize", "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax", "std",
-    "sum", "sum_at_max", "tensor", "tensors", "topk", "var", "where",
+    "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy", "eq", "first", "from_json",
+    "fuse", "last", "layer_norm", "let", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max",
+    "mean", "min", "ne", "norm", "normalize", "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax",
+    "std", "sum", "sum_at_max", "tensor", "tensors", "topk", "var", "where",
 ]  # fmt: skip

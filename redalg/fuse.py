@@ -11,7 +11,7 @@ from redalg.expression import Element
 from redalg.fused import Fused
 from redalg.verdicts import Approximate, Exact, Refused
 
-__all__ = ["Fused", "analyze", "fuse", "fuse_outputs"]
+__all__ = ["Fused", "analyze", "from_json", "fuse", "fuse_outputs"]
 
 
 def fuse(
@@ -50,6 +50,22 @@ def fuse(
     """
     fused = fuse_outputs(expr, axes, inputs, exact=exact, passes=passes)
     fused.passes  # noqa: B018 - derived here, and not in `analyze`
+    return fused
+
+
+def from_json(text: str) -> Fused:
+    """The function that a text of `Fused.to_json` defines, derived anew: nothing in the text is evaluated.
+
+    Raises:
+        ExpressionError: the text is none of this version; the message has the row that is wrong, or the format.
+
+    >>> import redalg as ra
+    >>> best = ra.fuse(ra.max(ra.tensor("x[b,n]"), ra.axes("n")))
+    >>> ra.from_json(best.to_json()).written
+    (('out', max(x[b, n], n)),)
+    """
+    fused = Fused.of_text(text)
+    fused.passes  # noqa: B018 - derived here, as in `fuse`
     return fused
 
 

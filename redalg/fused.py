@@ -15,19 +15,19 @@ from sympy import Expr
 from redalg.algebra import Algebra
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.written import named_outputs, outputs_type, unread_inputs
-from redalg.decompose.verdict.passes import refuse_states
+from redalg.decompose.verdict.passes import most_passes, refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.errors import ExpressionError
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Element, Scalar
+from redalg.expression.portable import read_definition
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import analyse, derive_passes
+from redalg.portable import Portable
 from redalg.runtime.bind.functions import number_of
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
-    from redalg.gradient import Backward
     from redalg.runtime.bind.state import State
     from redalg.runtime.compile.compile import Kernel
     from redalg.runtime.lowered import Lowered
@@ -41,7 +41,7 @@ Result = TypeVar("Result")
 
 @final
 @dataclass(frozen=True)
-class Fused(Algebra):
+class Fused(Portable, Algebra):
     """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
 
     Attributes:
@@ -79,6 +79,13 @@ class Fused(Algebra):
         outputs = tuple((name, one) for name, (one, _) in written.items())
         names = tuple(one.name for one in inputs)
         return cls(cascade if earlier else last.cascade, last, names, single, exact, tuple(earlier), outputs)
+
+    @classmethod
+    def of_text(cls, text: str) -> Fused:
+        """The function of a text that `to_json` has written."""
+        definition = read_definition(text)
+        outputs, axes = definition.arguments
+        return cls.of_outputs(outputs, axes, definition.passes, definition.elements, exact=definition.exact)
 
     def __post_init__(self) -> None:
         vars(self).update(number=number_of(self), result=outputs_type(tuple(one.name for one in self.cascade.outputs)))
@@ -160,25 +167,6 @@ class Fused(Algebra):
 
         inputs, unread = self._bind(positional, tensors), self._unread_inputs
         return self._outputs(float64_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
-
-    def vjp(self, wrt: Sequence[str] | None = None) -> Backward:
-        """The derived backward: the gradients of tensors from cotangents of the outputs, as fused stages.
-
-        Args:
-            wrt: the names of the tensors; None for all that have a gradient.
-
-        Raises:
-            GradientError: something has no derivative that redalg knows.
-
-        >>> import redalg as ra
-        >>> n = ra.axes("n")
-        >>> print(ra.fuse(ra.sum(ra.tensor("x[b,n]") ** 2, n), axes="b").vjp())
-        saved by the forward: nothing beside the inputs
-        grad_x[b, n] = 2*grad_out[b]*x[b, n]    (element by element)
-        """
-        from redalg.gradient import derive_backward
-
-        return derive_backward(self, wrt)
 
     @cached_property
     def _unread_inputs(self) -> Mapping[str, Element | Scalar]:
@@ -441,10 +429,3 @@ class Fused(Algebra):
 
     def _repr_latex_(self) -> str:
         return explain_latex(self.decomposition, self.passes)
-
-
-def most_passes(passes: Any, *, exact: bool) -> int:
-    """The most passes over the data that a form may take."""
-    if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
-        raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
-    return passes or 1 + exact

@@ -20,7 +20,10 @@ modules' docstrings. The README shows the stages in one picture; [GLOSSARY.md](G
 STAGES = (
     ("The table of contents", ("pipeline",)),
     ("What the user writes", ("library", "sugar")),
-    ("What the user holds", ("__init__", "fuse", "fused", "algebra", "verdicts", "explain")),
+    (
+        "What the user holds",
+        ("__init__", "fuse", "fused", "portable", "algebra", "verdicts", "explain"),
+    ),
     ("What the user wrote → its backward", ("gradient",)),
     ("The command line", ("__main__", "demo")),
     ("Expression → Cascade", ("decompose.parse", "decompose")),

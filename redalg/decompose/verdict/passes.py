@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 from sympy import Expr, Float
 
@@ -26,12 +26,19 @@ from redalg.decompose.parse.axes import outermost_reductions
 from redalg.decompose.parse.parse import parse
 from redalg.decompose.parse.totals import total_of
 from redalg.decompose.verdict.verdict import Decomposition, decompose
-from redalg.errors import InputError, NotFusible, Undecided
+from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, values_of
 
 NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
 """Numbers of passes in words."""
+
+
+def most_passes(passes: Any, *, exact: bool) -> int:
+    """The most passes over the data that a form may take."""
+    if passes is not None and (isinstance(passes, bool) or not isinstance(passes, int) or passes < 1):
+        raise ExpressionError(f"fuse: passes={passes!r} is no number of passes over the data. Pass an int from 1 on.")
+    return passes or 1 + exact
 
 
 def decompose_in_passes(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...] | None:
