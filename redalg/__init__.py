@@ -57,6 +57,7 @@ from redalg.expression import (
 )
 from redalg.fuse import Fused, analyze, from_json, fuse
 from redalg.monoids import register_monoid
+from redalg.registration import register_operators
 from redalg.sugar import (
     cosine_similarity,
     covariance,
@@ -108,6 +109,7 @@ else:
 
 
 __version__ = VERSION
+register_operators()
 
 __all__ = [
     "Approximate", "Axis", "BackendError", "Definition", "Element", "Exact", "ExpressionError", "Fused",

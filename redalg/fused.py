@@ -24,7 +24,7 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import analyse, derive_passes
 from redalg.portable import Portable
-from redalg.runtime.bind.functions import number_of
+from redalg.runtime.bind.functions import number_of, read_texts_by
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 
 if TYPE_CHECKING:
@@ -147,8 +147,9 @@ class Fused(Portable, Algebra):
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
         options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
-        if "torch" in sys.modules and sys.modules["torch"].compiler.is_compiling():
-            from redalg.gradient.operators import traced_call
+        torch = sys.modules.get("torch")
+        if torch is not None and torch.compiler.is_compiling():
+            from redalg.gradient.traced import traced_call
 
             return traced_call(self, positional, tensors, sizes or {}, {**options, "backend": backend})
         from redalg.runtime.bind.inputs import is_recorded
@@ -429,3 +430,6 @@ class Fused(Portable, Algebra):
 
     def _repr_latex_(self) -> str:
         return explain_latex(self.decomposition, self.passes)
+
+
+read_texts_by(Fused.of_text)

@@ -1,46 +1,45 @@
-"""Calls in a graph that PyTorch traces (`torch.compile`): operators of `torch.library`, which no tracer looks into.
+"""The operators of calls in a graph that PyTorch traces, which no tracer looks into.
 
     redalg::run(call, tensors, scalars, sizes) → outputs, and row values beside them where a gradient is asked for
     redalg::gradients(call, tensors, scalars, sizes) → the gradients of some tensors: its backward
 
-`call` is the text of a `Call`: the function's number in this process, which Dynamo reads off it, so that nothing of
-SymPy is traced, and the names of what is passed. The fakes know the shapes and dtypes of what is returned, of symbolic
-sizes too.
+`call` is the text of a `Call`: the function's definition, and the names of what is passed. A process that has only the
+graph derives the function of it. The fakes know the shapes and dtypes of what is returned, of symbolic sizes too.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, fields, replace
+from functools import lru_cache
 from typing import Any, final
 
 import torch
 from torch import Tensor
 
-from redalg.errors import GradientError, InputError
+from redalg.errors import ExpressionError, GradientError
+from redalg.expression.portable import compact_json, parse_json
 from redalg.gradient.backward import Backward, lengths_of
 from redalg.gradient.recorded import PRODUCT, backward_of
 from redalg.runtime.bind.arrays import output_dtypes
-from redalg.runtime.bind.functions import function_of
+from redalg.runtime.bind.functions import MOST_TEXTS, function_of_text
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
-
-FIELD, NAME = ";", ","
 
 
 @final
 @dataclass(frozen=True)
 class Call:
-    """The names and options that an operator is told beside tensors and numbers.
+    """The function, names and options that an operator is told beside tensors and numbers.
 
     Attributes:
-        number: of the function.
+        function: the text of its definition.
         names, scalars, sizes: of what is passed, in order.
         empty, precision, backend: options of the call; a backend of "" is chosen.
         training: true if row values are made for a gradient.
         cotangents, wanted: of a backward: the outputs that have cotangents, and the tensors whose gradients are made.
     """
 
-    number: str
+    function: str
     names: tuple[str, ...]
     scalars: tuple[str, ...]
     sizes: tuple[str, ...]
@@ -51,52 +50,38 @@ class Call:
     cotangents: tuple[str, ...] = ()
     wanted: tuple[str, ...] = ()
 
-    @classmethod
-    def read(cls, text: str) -> Call:
-        """The call of a text."""
-        number, names, scalars, sizes, *options, training, cotangents, wanted = text.split(FIELD)
-        tensors, numbers, axes = (_names(one) for one in (names, scalars, sizes))
-        empty, precision, backend = options
-        return cls(number, tensors, numbers, axes, empty, precision, backend, training == "True",
-                   _names(cotangents), _names(wanted))  # fmt: skip
-
     @property
     def text(self) -> str:
-        """Its fields in order."""
-        fields = vars(self).values()
-        return FIELD.join(NAME.join(one) if isinstance(one, tuple) else str(one) for one in fields)
+        """Its fields as JSON, the definition's text as it is."""
+        others = compact_json({name: one for name, one in asdict(self).items() if name != "function"})
+        return f'{{"function":{self.function},{others[1:]}'
 
     def backward(self, tensors: Mapping[str, Any]) -> Backward:
         """The backward of the function, for tensors of their dtypes."""
-        return backward_of(function_of(self.number)).for_tensors(tensors)
+        return backward_of(function_of_text(self.function)).for_tensors(tensors)
 
-    def function(self, tensors: Mapping[str, Any]) -> Any:
+    def forward(self, tensors: Mapping[str, Any]) -> Any:
         """The function that runs: with row values beside its outputs if it is training."""
-        return self.backward(tensors).forward if self.training else function_of(self.number)
+        return self.backward(tensors).forward if self.training else function_of_text(self.function)
 
 
-def _names(text: str) -> tuple[str, ...]:
-    return tuple(text.split(NAME)) if text else ()
+@lru_cache(4 * MOST_TEXTS)
+def read_call(text: str) -> Call:
+    """The call of a text.
 
-
-def traced_call(
-    fused: Any, positional: Sequence[Any], tensors: Mapping[str, Any], sizes: Mapping[Any, Any],
-    options: Mapping[str, Any],
-) -> Any:  # fmt: skip
-    """The outputs of a call that is traced: Dynamo follows these lines, and no other of redalg."""
-    if options["plan"] is not None or options["memory"] is not None or options["check"]:
-        raise InputError("plan=, memory= and check= are no options of a call within `torch.compile`. Leave them out, "
-                         "or call outside of the graph.")  # fmt: skip
-    given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
-    names = [name for name in given if isinstance(given[name], Tensor)]
-    scalars = [name for name in given if not isinstance(given[name], Tensor)]
-    arrays = [given[name] for name in names]
-    training = torch.is_grad_enabled() and any([one.requires_grad for one in arrays])  # noqa: C419 - traced
-    lists = [NAME.join(names), NAME.join(scalars), NAME.join([str(axis) for axis in sizes])]
-    fields = [fused.number, *lists, options["empty"], options["precision"], options["backend"] or "", str(training)]
-    numbers = [float(given[name]) for name in scalars]
-    made = torch.ops.redalg.run(FIELD.join([*fields, "", ""]), arrays, numbers, list(sizes.values()))
-    return made[0] if fused.single else fused.result(*made[: len(fused.result._fields)])
+    Raises:
+        ExpressionError: it is none.
+    """
+    found = parse_json(text, "redalg::run")
+    names = [one.name for one in fields(Call)]
+    kinds = (dict, list, list, list, str, str, str, bool, list, list)
+    if not isinstance(found, dict) or [*found] != names or [*map(type, found.values())] != [*kinds]:
+        listed = ", ".join(found) if isinstance(found, dict) else repr(found)
+        raise ExpressionError(f"redalg::run: the text of the call has {listed}, and this version of redalg reads "
+                              f"{', '.join(names)}. Export the graph anew, with this version.")  # fmt: skip
+    values: dict[str, Any] = {**found, "function": compact_json(found["function"])}
+    values |= {name: tuple(map(str, one)) for name, one in values.items() if isinstance(one, list)}
+    return Call(**values)
 
 
 def _arguments(call: Call, scalars: Sequence[float], sizes: Sequence[int]) -> dict[str, Any]:
@@ -106,9 +91,9 @@ def _arguments(call: Call, scalars: Sequence[float], sizes: Sequence[int]) -> di
 @torch.library.custom_op("redalg::run", mutates_args=())
 def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
     """The outputs of a function, and its row values if it is training."""
-    told = Call.read(call)
+    told = read_call(call)
     given = dict(zip(told.names, tensors, strict=True))
-    function = told.function(given)
+    function = told.forward(given)
     with torch.no_grad():
         made = function(**given, **_arguments(told, scalars, sizes), empty=told.empty, precision=told.precision,
                         backend=told.backend or None)  # fmt: skip
@@ -117,9 +102,9 @@ def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: 
 
 @run_function.register_fake
 def _(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
-    told = Call.read(call)
+    told = read_call(call)
     given = dict(zip(told.names, tensors, strict=True))
-    function = told.function(given)
+    function = told.forward(given)
     lengths: dict[str, Any] = {axis.name: axis.size for axis in function.cascade.axes() if axis.size is not None}
     lengths |= lengths_of(function.cascade, given) | _arguments(told, scalars, sizes)["sizes"]
     dtypes = output_dtypes(function, dtypes_of_floats({name: array_dtype(one) for name, one in given.items()}))
@@ -131,7 +116,7 @@ def _(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) 
 @torch.library.custom_op("redalg::gradients", mutates_args=())
 def gradients(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
     """The gradients of the wanted tensors; after a call's tensors come what it made, and cotangents."""
-    told = Call.read(call)
+    told = read_call(call)
     own, cotangents = len(told.names), len(tensors) - len(told.cotangents)
     given = dict(zip(told.names, tensors[:own], strict=True))
     backward, arguments = told.backward(given), _arguments(told, scalars, sizes)
@@ -146,14 +131,14 @@ def gradients(call: str, tensors: list[Tensor], scalars: list[float], sizes: lis
 
 @gradients.register_fake
 def _(call: str, tensors: list[Tensor], *_: Any) -> list[Tensor]:
-    told = Call.read(call)
+    told = read_call(call)
     given = dict(zip(told.names, tensors, strict=False))
     return [given[name].new_empty(given[name].shape) for name in told.wanted]
 
 
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     call, tensors, ctx.scalars, ctx.sizes = inputs
-    ctx.call = Call.read(call)
+    ctx.call = read_call(call)
     ctx.wanted = tuple(name for name, one in zip(ctx.call.names, tensors, strict=True) if one.requires_grad)
     ctx.save_for_backward(*tensors, *output)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import gc
 import pickle
 from collections.abc import Callable
 from typing import Any
@@ -14,8 +15,8 @@ from torch.library import opcheck
 
 import redalg as ra
 from redalg.gradient.backward import Backward
-from redalg.gradient.operators import Call
-from redalg.runtime.bind.functions import function_of
+from redalg.gradient.operators import Call, read_call
+from redalg.runtime.bind.functions import FUNCTIONS, TEXTS, function_of_text, text_of
 
 b, n, h, q, k, d, e = ra.axes("b n h q k d e")
 x, w = ra.tensors("x[b,n] w[n]")
@@ -96,7 +97,7 @@ def test_a_size_that_changes_does_not_compile_again() -> None:
 def test_the_operator_is_as_pytorch_asks(name: str) -> None:
     form, data = FORMS[name][0], drawn(name)
     for training in (False, True):
-        call = Call(form.number, tuple(data), (), (), "nan", "ieee", "", training)
+        call = Call(form.to_json(), tuple(data), (), (), "nan", "ieee", "", training)
         tensors = [one if training else one.detach() for one in data.values()]
         opcheck(torch.ops.redalg.run.default, (call.text, tensors, [], []))
 
@@ -145,9 +146,10 @@ def test_a_module_holds_a_function() -> None:
 
 
 def test_calls_are_texts() -> None:
-    call = Call("3", ("x", "w"), ("t",), (), "nan", "ieee", "numpy", True, ("out",), ("x",))
-    assert Call.read(call.text) == call
-    assert Call.read(Call("3", (), (), (), "nan", "ieee", "", False).text).names == ()
+    text = FORMS["several"][0].to_json()
+    call = Call(text, ("x", "w"), ("t",), (), "nan", "ieee", "numpy", True, ("out",), ("x",))
+    assert read_call(call.text) == call
+    assert read_call(Call(text, (), (), (), "nan", "ieee", "", False).text).names == ()
 
 
 def test_copies_have_numbers_of_their_own() -> None:
@@ -155,12 +157,29 @@ def test_copies_have_numbers_of_their_own() -> None:
     again, other = pickle.loads(pickle.dumps(form)), copy.deepcopy(form)
     assert len({form.number, again.number, other.number}) == 3
     assert again == form == other
-    assert function_of(again.number) is again
+    assert FUNCTIONS[again.number] is again
 
 
-def test_a_function_that_is_gone_is_named() -> None:
-    with pytest.raises(ra.InputError, match="no function of number 1234567"):
-        torch.ops.redalg.run(Call("1234567", ("x",), (), (), "nan", "ieee", "", False).text, [torch.ones(2)], [], [])
+def test_a_text_is_the_function_that_is_here() -> None:
+    form = ra.fuse(ra.var(x * 17, n), axes="b")
+    assert function_of_text(text_of(form.number)) is form
+
+
+def test_a_function_that_is_gone_is_derived_again() -> None:
+    data = torch.randn(3, 7)
+    form = ra.fuse(ra.var(x * 19, n), axes="b")
+    text, wanted = text_of(form.number), form(x=data)
+    del form
+    gc.collect()
+    assert text not in TEXTS
+    call = Call(text, ("x",), (), (), "nan", "ieee", "", False)
+    torch.testing.assert_close(torch.ops.redalg.run(call.text, [data], [], [])[0], wanted)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"function":3}', "__import__('os').getcwd()"])
+def test_a_text_that_is_no_call_is_refused(text: str) -> None:
+    with pytest.raises(ra.ExpressionError, match="redalg::run: the text"):
+        torch.ops.redalg.run(text, [torch.ones(2)], [], [])
 
 
 @pytest.mark.parametrize("option", [{"memory": 10}, {"check": True}])

@@ -22,7 +22,7 @@ STAGES = (
     ("What the user writes", ("library", "sugar")),
     (
         "What the user holds",
-        ("__init__", "fuse", "fused", "portable", "algebra", "verdicts", "explain"),
+        ("__init__", "registration", "fuse", "fused", "portable", "algebra", "verdicts", "explain"),
     ),
     ("What the user wrote → its backward", ("gradient",)),
     ("The command line", ("__main__", "demo")),

@@ -20,7 +20,7 @@ ROOT_MODULE = "__init__"
 # files stand below the rooms in it where it has some. `__init__` is the package's own namespace: it may take names from
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
-    *("__main__", "demo", ROOT_MODULE, "library", "fuse", "fused", "portable"),
+    *("__main__", "demo", ROOT_MODULE, "registration", "library", "fuse", "fused", "portable"),
     *("algebra", "verdicts", "explain", "gradient"),
     *("runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
@@ -45,6 +45,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.definition.tensors": "it evaluates definitions on tensors",
     "redalg.gradient.recorded": "it is PyTorch's function of a call that records a gradient",
     "redalg.gradient.operators": "it registers the operators of graphs that PyTorch traces",
+    "redalg.gradient.traced": "PyTorch traces it",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",
 }
 NOT_LOADED_BY_IMPORT = {"torch", "tilelang", "numpy", "rich"}

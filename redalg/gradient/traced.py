@@ -1,0 +1,51 @@
+"""A call within a graph that PyTorch traces: one operator (`operators.py`), told by the text of its function."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.compiler import assume_constant_result
+
+from redalg.errors import InputError
+from redalg.gradient.operators import Call
+from redalg.runtime.bind.functions import text_of
+
+FIELD, NAME = ";", ","
+
+
+def traced_call(
+    fused: Any, positional: Sequence[Any], tensors: Mapping[str, Any], sizes: Mapping[Any, Any],
+    options: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    """The outputs of a call that is traced: Dynamo follows these lines, and no other of redalg."""
+    if options["plan"] is not None or options["memory"] is not None or options["check"]:
+        raise InputError("plan=, memory= and check= are no options of a call within `torch.compile`. Leave them out, "
+                         "or call outside of the graph.")  # fmt: skip
+    given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
+    names = [name for name in given if isinstance(given[name], Tensor)]
+    scalars = [name for name in given if not isinstance(given[name], Tensor)]
+    arrays = [given[name] for name in names]
+    training = torch.is_grad_enabled() and any([one.requires_grad for one in arrays])  # noqa: C419 - traced
+    lists = FIELD.join([NAME.join(one) for one in (names, scalars, [str(axis) for axis in sizes])])
+    choices = FIELD.join([options["empty"], options["precision"], options["backend"] or ""])
+    text = call_text(fused.number, lists, choices, training)
+    made = torch.ops.redalg.run(text, arrays, [float(given[name]) for name in scalars], list(sizes.values()))
+    return made[0] if fused.single else fused.result(*made[: len(fused.result._fields)])
+
+
+@assume_constant_result
+def call_text(number: str, lists: str, choices: str, training: bool) -> str:
+    """The text of a call, for a tracer a constant: nothing of SymPy is traced.
+
+    Args:
+        number: of the function.
+        lists: names of tensors, scalars and axes.
+        choices: the options `empty`, `precision` and `backend`.
+        training: if row values are made.
+    """
+    names, scalars, sizes = (tuple(one.split(NAME)) if one else () for one in lists.split(FIELD))
+    empty, precision, backend = choices.split(FIELD)
+    return Call(text_of(number), names, scalars, sizes, empty, precision, backend, training).text
