@@ -152,6 +152,10 @@ class Fused(Portable, Algebra):
             from redalg.gradient.traced import traced_call
 
             return traced_call(self, positional, tensors, sizes or {}, {**options, "backend": backend})
+        if torch is not None and (torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")):
+            from redalg.runtime.bind.autocast import call_in_autocast
+
+            return call_in_autocast(self, positional, tensors, {**options, "backend": backend, "sizes": sizes})
         from redalg.runtime.bind.inputs import is_recorded
         from redalg.runtime.call.dispatch import call
 

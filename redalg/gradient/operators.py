@@ -22,6 +22,7 @@ from redalg.expression.portable import compact_json, parse_json
 from redalg.gradient.backward import Backward, lengths_of
 from redalg.gradient.recorded import PRODUCT, backward_of
 from redalg.runtime.bind.arrays import output_dtypes
+from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.functions import MOST_TEXTS, function_of_text
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
 
@@ -94,7 +95,7 @@ def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: 
     told = read_call(call)
     given = dict(zip(told.names, tensors, strict=True))
     function = told.forward(given)
-    with torch.no_grad():
+    with torch.no_grad(), without_autocast():
         made = function(**given, **_arguments(told, scalars, sizes), empty=told.empty, precision=told.precision,
                         backend=told.backend or None)  # fmt: skip
     return [one.contiguous() for one in ((made,) if function.single else made)]
@@ -122,7 +123,7 @@ def gradients(call: str, tensors: list[Tensor], scalars: list[float], sizes: lis
     backward, arguments = told.backward(given), _arguments(told, scalars, sizes)
     made = dict(zip((*backward.outputs, *backward.saved), tensors[own:cotangents], strict=True))
     lengths = arguments.pop("sizes")
-    with torch.no_grad():
+    with torch.no_grad(), without_autocast():
         found = backward.from_saved(dict(zip(told.cotangents, tensors[cotangents:], strict=True)), made,
                                     given | arguments, lengths, told.wanted)  # fmt: skip
     return [found[name].to(given[name].dtype).contiguous() if name in found else torch.zeros_like(given[name])

@@ -18,6 +18,7 @@ from redalg.errors import GradientError
 from redalg.gradient.backward import Backward
 from redalg.gradient.batched import lacks_batch, of_batch
 from redalg.gradient.derive import derive_backward
+from redalg.runtime.bind.autocast import without_autocast
 
 
 def recorded_call(
@@ -161,7 +162,8 @@ def functions() -> Functions:
                 return (None, *(None for _ in run.names))
             if run.backward.once and is_grad_enabled():
                 raise GradientError(PRODUCT)
-            found = run.gradients(tensors, made, cotangents, wanted)
+            with without_autocast():
+                found = run.gradients(tensors, made, cotangents, wanted)
             return (None, *(found.get(name) if needs else None for name, needs in zip(run.names, needed, strict=True)))
 
     return Functions(MappedCall, RecordedCall)

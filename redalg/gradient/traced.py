@@ -11,7 +11,8 @@ from torch.compiler import assume_constant_result
 
 from redalg.errors import InputError
 from redalg.gradient.operators import Call
-from redalg.runtime.bind.functions import text_of
+from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
+from redalg.runtime.bind.functions import FUNCTIONS, text_of
 
 FIELD, NAME = ";", ","
 
@@ -27,7 +28,8 @@ def traced_call(
     given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
     names = [name for name in given if isinstance(given[name], Tensor)]
     scalars = [name for name in given if not isinstance(given[name], Tensor)]
-    arrays = [given[name] for name in names]
+    in_products = names_in_products(fused.number).split(NAME)
+    arrays = [cast_as_autocast(given[name]) if name in in_products else given[name] for name in names]
     training = torch.is_grad_enabled() and any([one.requires_grad for one in arrays])  # noqa: C419 - traced
     lists = FIELD.join([NAME.join(one) for one in (names, scalars, [str(axis) for axis in sizes])])
     choices = FIELD.join([options["empty"], options["precision"], options["backend"] or ""])
@@ -49,3 +51,9 @@ def call_text(number: str, lists: str, choices: str, training: bool) -> str:
     names, scalars, sizes = (tuple(one.split(NAME)) if one else () for one in lists.split(FIELD))
     empty, precision, backend = choices.split(FIELD)
     return Call(text_of(number), names, scalars, sizes, empty, precision, backend, training).text
+
+
+@assume_constant_result
+def names_in_products(number: str) -> str:
+    """The names of the tensors that autocast casts, joined by commas."""
+    return NAME.join(sorted(multiplied_names(FUNCTIONS[number])))

@@ -13,6 +13,7 @@ from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.arrays import assemble_chunks, output_dtype
+from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
 from redalg.runtime.bind.inputs import check_choice, library_name, without_gradients
 from redalg.runtime.bind.options import check_places, global_starts
@@ -20,6 +21,7 @@ from redalg.runtime.bind.places import computed_axes, finished_exprs, finished_p
 from redalg.runtime.bind.state import State, check_piece_indices, check_state, reduced_names, unpack, unpacked_scope
 
 
+@without_autocast()
 def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empty: str, start: Any, *,
            condition: bool = False) -> tuple[dict[str, Any], ...]:  # fmt: skip
     """The outputs of a state, and their condition numbers if they are asked for.

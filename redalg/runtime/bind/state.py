@@ -21,6 +21,7 @@ from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
 from redalg.runtime.bind.arrays import from_axes, scope_for, to_axes
+from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.backends import ops_for, tensors_for
 from redalg.runtime.bind.blocks import block_lengths, stream
 from redalg.runtime.bind.identity import VERSION, first_difference, identity
@@ -86,6 +87,7 @@ class State:
         return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
 
 
+@without_autocast()
 def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
     start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
@@ -200,6 +202,7 @@ def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
     return max([1, *sizes.values()])
 
 
+@without_autocast()
 def merge(form: FusedForm, a: State, b: State) -> State:
     """a ⊕ b. Both must be states of this form, over the same free axes."""
     for state in (a, b):
