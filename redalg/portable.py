@@ -1,10 +1,10 @@
-"""A fused function beyond its calls: its definition as text, and the derived backward."""
+"""A fused function beyond its calls: its definition as text, a module of PyTorch, and the derived backward."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
 from sympy import Expr
 
@@ -14,6 +14,7 @@ from redalg.incremental.passes import Passes
 
 if TYPE_CHECKING:
     from redalg.gradient import Backward
+    from redalg.runtime.bind.module import FusedModule
 
 
 class Portable(ABC):
@@ -51,6 +52,32 @@ class Portable(ABC):
                 outputs, self.inputs, self.single, self.exact, len(self.passes.earlier) + 1
             ).text
         return known["_json"]
+
+    def as_module(self, parameters: Mapping[str, Any] | None = None) -> FusedModule:
+        """A `torch.nn.Module` that calls the function with parameters of its own.
+
+        Args:
+            parameters: name -> tensor or `nn.Parameter`, of tensors of the function. A tensor becomes a parameter that
+                requires a gradient and starts as it is: initialise it before. A parameter is taken itself, so that
+                modules may share it.
+
+        Returns:
+            The module. Its `forward` takes the other tensors, and the options of a call, as the function does. It is
+            pickled as the function's text and its parameters.
+
+        Raises:
+            InputError: a name is no tensor of the function, or a value is no floating-point tensor.
+            ExpressionError: the function cannot be written as text, by which the module is pickled.
+
+        >>> import redalg as ra, torch
+        >>> scaled = ra.fuse(ra.sum(ra.tensor("x[b,n]") * ra.tensor("w[n]"), ra.axes("n")), axes="b")
+        >>> module = scaled.as_module({"w": torch.ones(3)})
+        >>> module(x=torch.ones(2, 3)).tolist(), list(module.state_dict())
+        ([3.0, 3.0], ['w'])
+        """
+        from redalg.runtime.bind.module import FusedModule
+
+        return FusedModule(self, parameters or {})
 
     def vjp(self, wrt: Sequence[str] | None = None) -> Backward:
         """The derived backward: the gradients of tensors from cotangents of the outputs, as fused stages.
