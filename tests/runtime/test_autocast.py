@@ -135,6 +135,25 @@ def test_graphs_cast_alike(function: Callable[..., Any], backend: str) -> None:
         torch.testing.assert_close(mine, eager, rtol=0, atol=0)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=str)
+def test_kernels_take_the_lower_tensors(dtype: torch.dtype) -> None:
+    generator = torch.Generator("cuda").manual_seed(0)
+    data = {name: torch.randn(2, 200, 64, generator=generator, device="cuda").requires_grad_() for name in "QKV"}
+    wanted = PLAIN(**cast(data, "QKV", dtype))
+    with torch.autocast("cuda", dtype):
+        found = PLAIN(**data)
+        beside = torch.softmax(data["Q"] @ data["K"].mT / 2, -1) @ data["V"]
+    assert found.dtype == beside.dtype == dtype
+    assert torch.equal(found, wanted)
+    torch.testing.assert_close(found, beside, rtol=3e-2, atol=3e-2)
+    gradients = (torch.autograd.grad(one.square().sum(), list(data.values())) for one in (found, wanted))
+    for mine, plain in zip(*gradients, strict=True):
+        assert mine.dtype == torch.float32
+        torch.testing.assert_close(mine, plain)
+
+
 def test_positional_tensors_and_options() -> None:
     form = ra.fuse(ra.sum(Q * K, d), axes="b q k", inputs=(Q, K))
     data = drawn("Q", "K")
