@@ -55,17 +55,21 @@ def test_what_is_allowed_globally_is_given_back(way: str, device: str) -> None:
 
 
 def test_autocast_and_rounded_products_do_not_reach_it() -> None:
+    """Autocast decides the dtypes of the call's tensors, and nothing within."""
     generator, sizes = torch.Generator().manual_seed(0), {"b": 1, "m": 40, "n": 64, "k": 48, "h": 24}
     shapes = {"A": (1, 40, 48), "B": (1, 48, 64), "D": (1, 64, 24)}
     tensors = {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
     form = chained_product()
     plan = unfused.admit_unfused(form.form, space_for(form.form, "c", sizes, dict.fromkeys("ABD", "float32"))).plan
-    plain = form(**tensors, backend="tilelang", plan=plan)
+    plain, lower = (form(**one, backend="tilelang", plan=plan)
+                    for one in (tensors, {name: one.bfloat16() for name, one in tensors.items()}))  # fmt: skip
     try:
         allow("medium")
+        rounded = form(**tensors, backend="tilelang", plan=plan)
         with torch.autocast("cpu", dtype=torch.bfloat16):
             out = form(**tensors, backend="tilelang", plan=plan)
             assert torch.is_autocast_enabled("cpu")
     finally:
         allow("highest")
-    assert torch.equal(out, plain)
+    assert torch.equal(rounded, plain)
+    assert torch.equal(out, lower)
