@@ -13,7 +13,7 @@ from sympy import Expr
 from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, nodes_of
 from redalg.expression.rebuild import replace_nodes
-from redalg.gradient.derive import PASSES
+from redalg.gradient.stages import PASSES
 from redalg.lower_tile.ir.names import Names
 
 

@@ -9,7 +9,7 @@ tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
@@ -18,21 +18,19 @@ from sympy import Add, And, Eq, Expr, Integer, S
 from sympy.core.basic import Basic
 
 from redalg.decompose.parse.parse import without_names
-from redalg.errors import ExpressionError, GradientError, InputError, NotFusible, Undecided
-from redalg.expression import Axis, Cast, Element, Label, Reduce, Where
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, nodes_of, reductions_of
+from redalg.errors import GradientError, InputError
+from redalg.expression import Axis, Element, Label, Reduce, Where
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, of_kind, reductions_of
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
-from redalg.gradient.backward import Backward, Stage, dimension, is_narrow, needed_stages
+from redalg.gradient.backward import Backward, dimension, is_narrow, needed_stages
 from redalg.gradient.invariant import is_invariant
 from redalg.gradient.reverse import adjoints, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
-from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.gradient.stages import PASSES, Stages
 from redalg.lower_tile.ir.names import Names
 from redalg.runtime.bind.arrays import output_dtypes
 
-PASSES = (1, 2, 3)
-"""Passes over the data that a stage may take; it takes the fewest."""
 EXTREMA = ("max", "min")
 INVARIANT = "No output depends on it: their forms are the same with any number in its place."
 
@@ -70,7 +68,7 @@ class Derivation:
         seeds: the adjoints of what the outputs and the row values are, read over row values.
         by_stage: what the stages of row values are.
         dtypes: of the floating-point tensors, cotangents and outputs that have 16 bits or fewer.
-        names, axis_names: those of tensors, row values, cotangents and stages; of axes.
+        names: those of tensors, row values, cotangents and stages.
     """
 
     def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues, dtypes: Mapping[str, str]) -> None:
@@ -78,13 +76,12 @@ class Derivation:
         self.by_stage = dict[str, Expr]()
         self.dtypes = {name: one for name, one in dtypes.items() if is_narrow(one)}
         self.by_output = output_dtypes(fused, dtypes) if self.dtypes else {}
-        self.axis_names = Names(tuple({axis.name for expr in written.values() for axis in _all_axes(expr)}))
-        self.stages = list[Stage]()
         self.cotangents = dict[str, str]()
         self.made = dict[str, str]()
         self.by_row = dict[Element, list[Expr]]()
         self.seeds = dict[Expr, Expr]()
         self.names = Names((*tensor_names(written.values()), *rows.names.values()))
+        self.stages = Stages.of(fused, written, rows, self.names, self.dtypes)
 
     def run(self, wrt: Sequence[str] | None) -> dict[str, str]:
         """Derive all stages; the gradients' names by tensor."""
@@ -101,24 +98,18 @@ class Derivation:
 
     def backward(self, gradients: Mapping[str, str]) -> Backward:
         """The result, with a forward that makes the row values that stages read."""
-        stages = needed_stages(self.stages, gradients.values())
+        stages = needed_stages(self.stages.found, gradients.values())
         read = tensor_names(stage.expr for stage in stages)
         saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
         given = {name: (expr, self._text(self._axes[name])) for name, expr in self.fused.written}
-        kept = {
-            name: (self._wide(reduce), self._text(axes_by_name(free_axes(reduce)))) for name, reduce in saved.items()
-        }
+        wide = {name: self.stages.wide(reduce) for name, reduce in saved.items()}
+        kept = {name: (expr, self._text(axes_by_name(free_axes(expr)))) for name, expr in wide.items()}
         passes = PASSES[-1] if self.fused.earlier else None
-        forward = self._fuse({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
+        forward = self.fused.of_outputs({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
         proofs = {str(reduce): INVARIANT for reduce in self.pivots}
         once = any(one.kind == "prod" for expr in self.written.values() for one in reductions_of(expr))
         made = {output: name for output, name in self.made.items() if name in read}
         return Backward(forward, tuple(kept), tuple(stages), gradients, self.cotangents, made, proofs, once)
-
-    @property
-    def _fuse(self) -> Any:
-        """The function that fuses (outputs, axes, passes), as the user's was."""
-        return self.fused.of_outputs
 
     @cached_property
     def _axes(self) -> dict[str, tuple[Axis, ...]]:
@@ -129,11 +120,7 @@ class Derivation:
         """The extrema that are proved to have no gradient."""
         outputs = [(expr, self._text(self._axes[name])) for name, expr in self.written.items()]
         extrema = (one for one in self.rows.names if one.kind in EXTREMA)
-        return tuple(one for one in extrema if is_invariant(one, outputs, self._fuse))
-
-    def _wide(self, expr: Expr) -> Expr:
-        """A number of a row, which is not rounded to 16 bits."""
-        return Cast(expr, "float32") if self.dtypes else expr
+        return tuple(one for one in extrema if is_invariant(one, outputs, self.fused.of_outputs))
 
     def _has_dtype(self, name: str, output: str) -> None:
         """Note the dtype of a tensor that has an output's."""
@@ -201,47 +188,10 @@ class Derivation:
         if g is S.Zero:
             return
         if reductions_of(g):
-            name = self._append(f"grad_{element.name}", g, element.indices)
+            name = self.stages.append(f"grad_{element.name}", g, element.indices)
             self.by_stage[name], g = g, Element(Label(name), *element.indices)
         definition = self.rows.definition(reduce)
         self._hand_on(definition, g, self._by_value(definition, partial(self._row, reduce), g))
-
-    def _append(self, wanted: str, expr: Expr, order: tuple[Axis, ...], dtype: str | None = None) -> str:
-        """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own.
-
-        `dtype` is that of its result, if it is to be rounded.
-        """
-        shared = self.rows.zero_empty_rows(with_shared_factors(expr))
-        own, renamed = with_own_axes(shared, order, self.axis_names)
-        own = with_narrow_operands(own, self.dtypes)
-        result = self._wide(own) if dtype is None else Cast(own, dtype)
-        try:
-            fused = self._function(wanted, result, self._text(order))
-        except GradientError:
-            apart = _apart(expr)
-            if not apart:
-                raise
-            parts = {one: self._part(wanted, one) for one in apart}
-            return self._append(wanted, replace_nodes(expr, parts), order, dtype)
-        name = self.names.fresh(wanted)
-        self.stages.append(Stage(name, own if fused is None else result, order, fused, renamed))
-        return name
-
-    def _part(self, wanted: str, reduce: Reduce) -> Element:
-        """A reduction within a stage, from a stage of its own."""
-        own = axes_by_name(free_axes(reduce))
-        return Element(Label(self._append(f"{wanted}_part", reduce, own)), *own)
-
-    def _function(self, name: str, expr: Expr, axes: str) -> Any:
-        """A stage as a function; None if it reduces over nothing."""
-        if not reductions_of(expr):
-            return None
-        for passes in PASSES:
-            try:
-                return self._fuse(expr, axes, passes)
-            except (NotFusible, Undecided, ExpressionError) as error:
-                refused = error
-        raise GradientError(f"{name} = {expr} has no form of at most {PASSES[-1]} passes: {refused}")
 
     def _of_tensors(self, wrt: Sequence[str] | None) -> dict[str, str]:
         """The stages of the tensors' gradients, along their dimensions; their names by tensor."""
@@ -264,10 +214,10 @@ class Derivation:
         for whole in () if reductions_of(expr) else (self._with_stages(expr), self._with_rows(expr, order)):
             if reductions_of(whole):
                 try:
-                    return self._append(name, whole, order, dtype)
+                    return self.stages.append(name, whole, order, dtype)
                 except GradientError:
                     continue
-        return self._append(name, expr, order, dtype)
+        return self.stages.append(name, expr, order, dtype)
 
     def _with_rows(self, expr: Expr, order: Sequence[Axis]) -> Expr:
         """An expression that reduces its rows again: a pass that writes them reads them anyway."""
@@ -291,33 +241,13 @@ def degree_in(element: Element, expr: Expr) -> Expr | None:
         return None
 
 
-def _apart(expr: Expr) -> list[Reduce]:
-    """The reductions of an expression to make apart: the outermost ones, or those within the only one."""
-    outer = _outermost(expr)
-    if len(outer) == 1 and expr == outer[0]:
-        return _outermost(outer[0].expr)
-    return outer
-
-
-def _outermost(expr: Basic) -> list[Reduce]:
-    """The reductions that no other holds."""
-    if isinstance(expr, Reduce):
-        return [expr]
-    return list(dict.fromkeys(one for part in expr.args for one in _outermost(part)))
-
-
 def at_place(element: Element, g: Expr, order: tuple[Axis, ...]) -> Expr:
     """Σ_a [j = i(a)] g(a) of an element X[i(a)], at the place j of the tensor."""
     if element.indices == order:
         return g
-    if is_plainly_indexed(element) and not set(order) & set(_all_axes(g)):
+    if is_plainly_indexed(element) and not set(order) & of_kind(Axis, g):
         renamed: Expr = g.subs(dict(zip(element.indices, order, strict=True)), simultaneous=True)
         return renamed
     met = And(*(Eq(j, i) for j, i in zip(order, element.indices, strict=True)))
     within = {axis for index in element.indices for axis in free_axes(index)}
     return sum_of(Where(met, g, S.Zero), axes_by_name(within))
-
-
-def _all_axes(expr: Expr) -> Iterator[Axis]:
-    """Free axes and bound ones."""
-    yield from (node for node in nodes_of(expr) if isinstance(node, Axis))

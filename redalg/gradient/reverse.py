@@ -45,8 +45,9 @@ def adjoints(seeds: Mapping[Expr, Expr]) -> dict[Element, Expr]:
             continue
         for argument, part in arguments_of(node, g):
             if elements_of(argument):
-                around = set(node.bound) if isinstance(node, Reduce) else free_axes(node)
-                found.setdefault(argument, []).append(sum_of(part, axes_by_name(around - free_axes(argument))))
+                found.setdefault(argument, []).append(
+                    sum_of(part, axes_by_name(axes_around(node) - free_axes(argument)))
+                )
     return result
 
 
@@ -68,8 +69,15 @@ def in_reverse(nodes: Mapping[Expr, Expr]) -> list[Expr]:
     return order[::-1]
 
 
+def axes_around(node: Expr) -> frozenset[Axis]:
+    """The axes over which what a node hands on varies: those that it binds, or its own."""
+    if not isinstance(node, Reduce):
+        return free_axes(node)
+    return frozenset(node.bound) if node.place is None else frozenset((*node.bound, node.place))
+
+
 def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
-    """Yield the arguments of a node, with the node's adjoint times its derivative."""
+    """Yield the arguments of a node, with the node's adjoint times its derivative, at every place of both."""
     if not isinstance(node, Reduce):
         yield from partials(node, g)
     elif node.kind == "sum":
@@ -86,7 +94,7 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
         yield node.expr, Where(Eq(node.expr, 0), alone, times(g, node / node.expr))
     elif node.kind == "topk" and node.result == "values":
         met = Eq(node.bound[0], places_of_best(node))
-        yield node.expr, sum_over(Where(met, g, S.Zero), node.place)
+        yield node.expr, Where(met, g, S.Zero)
     elif node.kind not in CONSTANT and node.kind != "topk":
         raise GradientError(f"`{node}` has no gradient: reductions of kind `{node.kind}` have none yet. Those "
                             "of sum, mean, max, min, logsumexp and all that is made of them have one: detach the "

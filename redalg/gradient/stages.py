@@ -1,0 +1,117 @@
+"""The stages of a derivation: an expression as a cascade of the fewest passes, or as several if no passes make it.
+
+e                     →  e with shared factors, axes of its own, operands of 16 bits (`spelling`), fused
+e(⊕_B u, …)  if refused  →  r = ⊕_B u, e(r, …)         its outermost reductions, each a stage of its own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from sympy import Expr
+from sympy.core.basic import Basic
+
+from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
+from redalg.expression import Axis, Cast, Element, Label, Reduce
+from redalg.expression.contents import axes_by_name, free_axes, of_kind, reductions_of
+from redalg.expression.rebuild import replace_nodes
+from redalg.gradient.backward import Stage
+from redalg.gradient.rows import RowValues
+from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.lower_tile.ir.names import Names
+
+PASSES = (1, 2, 3)
+"""Passes over the data that a stage may take; it takes the fewest."""
+
+
+@final
+@dataclass(frozen=True)
+class Stages:
+    """The stages that are derived, in order.
+
+    Attributes:
+        fuse: the function that fuses (outputs, axes, passes), as the user's was.
+        rows: the row values that stages read as tensors.
+        names, axis_names: those of tensors and stages; of axes.
+        dtypes: of the floating-point tensors that have 16 bits or fewer.
+        found: the stages.
+    """
+
+    fuse: Callable[..., Any]
+    rows: RowValues
+    names: Names
+    axis_names: Names
+    dtypes: Mapping[str, str]
+    found: list[Stage] = field(default_factory=list)
+
+    @classmethod
+    def of(cls, fused: Any, written: Mapping[str, Expr], rows: RowValues, names: Names,
+           dtypes: Mapping[str, str]) -> Stages:  # fmt: skip
+        """None yet, of a function."""
+        axes = Names(tuple({axis.name for axis in of_kind(Axis, *written.values())}))
+        return cls(fused.of_outputs, rows, names, axes, dtypes)
+
+    def append(self, wanted: str, expr: Expr, order: tuple[Axis, ...], dtype: str | None = None) -> str:
+        """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own.
+
+        `dtype` is that of its result, if it is to be rounded.
+        """
+        shared = self.rows.zero_empty_rows(with_shared_factors(expr))
+        own, renamed = with_own_axes(shared, order, self.axis_names)
+        own = with_narrow_operands(own, self.dtypes)
+        result = self.wide(own) if dtype is None else Cast(own, dtype)
+        try:
+            fused = self._function(wanted, result, " ".join(map(str, order)))
+        except GradientError:
+            apart = _apart(expr)
+            if not apart:
+                raise
+            parts = {one: self._part(wanted, one) for one in apart}
+            return self.append(wanted, replace_nodes(expr, parts), order, dtype)
+        name = self.names.fresh(wanted)
+        self.found.append(Stage(name, own if fused is None else result, order, fused, renamed))
+        return name
+
+    def wide(self, expr: Expr) -> Expr:
+        """A number of a row, which is not rounded to 16 bits."""
+        return Cast(expr, "float32") if self.dtypes else expr
+
+    def _part(self, wanted: str, reduce: Reduce) -> Element:
+        """A reduction within a stage, from a stage of its own."""
+        own = axes_by_name(free_axes(reduce))
+        return Element(Label(self.append(f"{wanted}_part", reduce, own)), *own)
+
+    def _function(self, name: str, expr: Expr, axes: str) -> Any:
+        """A stage as a function; None if it reduces over nothing."""
+        return of_fewest_passes(self.fuse, expr, axes, name) if reductions_of(expr) else None
+
+
+def of_fewest_passes(fuse: Callable[..., Any], expr: Any, axes: str | None, name: str) -> Any:
+    """An expression, or outputs by name, as a function of the fewest passes.
+
+    Raises:
+        GradientError: there is none of `PASSES`; `name` is what it was to make.
+    """
+    for passes in PASSES:
+        try:
+            return fuse(expr, axes, passes)
+        except (NotFusible, Undecided, ExpressionError) as error:
+            refused = error
+    raise GradientError(f"{name} = {expr} has no form of at most {PASSES[-1]} passes: {refused}")
+
+
+def _apart(expr: Expr) -> list[Reduce]:
+    """The reductions of an expression to make apart: the outermost ones, or those within the only one."""
+    outer = _outermost(expr)
+    if len(outer) == 1 and expr == outer[0]:
+        return _outermost(outer[0].expr)
+    return outer
+
+
+def _outermost(expr: Basic) -> list[Reduce]:
+    """The reductions that no other holds."""
+    if isinstance(expr, Reduce):
+        return [expr]
+    return list(dict.fromkeys(one for part in expr.args for one in _outermost(part)))
