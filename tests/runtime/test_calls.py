@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sympy import exp
+from sympy import exp, sin
 
 import redalg as ra
 from redalg.runtime.call import dispatch, kernels, prepared
@@ -151,3 +151,16 @@ def test_every_case_again() -> None:
         tensors, form = tensors_of(case), fused(case.form)
         first, second = (form(**tensors, backend="torch", empty=case.empty) for _ in range(2))
         assert worst_error(first, second, case.empty) == 0.0
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+@pytest.mark.parametrize("backend", [None, "torch", "tilelang"])
+def test_a_pass_that_reads_no_tensor_lies_beside_those_that_do(backend: str | None, dtype: torch.dtype) -> None:
+    """In the library of the call's tensors, and in the dtype of their arithmetic."""
+    form = ra.fuse(ra.sum(abs(x - ra.mean(sin(n), n)), n), axes="b", passes=2)
+    data = rows(3, 7).to(dtype)
+    assert not form.passes.earlier[0].cascade.inputs()
+    wanted = (data.double() - torch.arange(7).double().sin().mean()).abs().sum(1)
+    for _ in range(2):
+        found = form(x=data, backend=backend, sizes={"n": 7})
+        torch.testing.assert_close(found.double(), wanted, rtol=8 * torch.finfo(dtype).eps, atol=0)

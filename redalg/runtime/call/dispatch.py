@@ -67,7 +67,9 @@ def start_earlier_passes(
     steps, tensors = list[Step](), dict(inputs)
     for form in passes.earlier:
         bound = bind_pass(passes, form, tensors, sizes)
-        step, outputs = start_pass(form, bound, tensors, backend, {**options, "plan": None})
+        wide = not bound.tensors and bound.compute == "float64"  # a kernel of no tensor computes in float32
+        own = bound.library if wide else backend
+        step, outputs = start_pass(form, bound, tensors, own, {**options, "plan": None})
         steps.append(step)
         tensors |= outputs
     return steps, tensors
@@ -154,6 +156,8 @@ def bind_pass(passes: Passes, form: FusedForm, inputs: Mapping[str, Any], sizes:
     A pass before the last stores as it computes; the outputs of the last have the dtype of the caller's tensors.
     """
     bound = bind(form.cascade, passes.tensors_of(form, inputs), passes.sizes_of(form, sizes))
+    if not bound.tensors:
+        bound = _beside(bound, inputs)
     if form is not passes.last:
         return replace(bound, result=bound.compute)
     if not passes.earlier:
@@ -161,6 +165,17 @@ def bind_pass(passes: Passes, form: FusedForm, inputs: Mapping[str, Any], sizes:
     names = {element.name for element in passes.elements}
     floats = [dtype for name in names if is_float(dtype := array_dtype(inputs[name]))]
     return replace(bound, result=promote_dtypes(floats)[1])
+
+
+def _beside(bound: Bound, inputs: Mapping[str, Any]) -> Bound:
+    """A binding of no tensors, for results that lie where a call's tensors do, in the dtype of their arithmetic."""
+    arrays_of_call = [one for one in inputs.values() if library_name(one) is not None]
+    if not arrays_of_call:
+        return bound
+    library = library_name(arrays_of_call[0]) or bound.library
+    device = str(arrays_of_call[0].device) if library == "torch" else "cpu"
+    compute, result = promote_dtypes([dtype for one in arrays_of_call if is_float(dtype := array_dtype(one))])
+    return replace(bound, library=library, device=device, compute=compute, result=result)
 
 
 def check_inputs(passes: Passes, inputs: Mapping[str, Any]) -> None:
