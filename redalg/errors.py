@@ -6,7 +6,7 @@ RedalgError
   LawViolation         a monoid that is none as declared           (raised where one is registered)
   NotFusible           no state of fixed size exists               (raised by `fuse`)
   Undecided            neither a form nor a refusal was found      (raised by `fuse`)
-  GradientError        no derivative is known                      (raised by `vjp`, and by a recorded call)
+  GradientError        no derivative is known                      (raised by `vjp` and `jvp`, and by a recorded call)
   InputError           tensors that do not fit the expression      (raised at a call)
   PlanError            a plan that the device cannot hold          (raised while planning)
   BackendError         a backend that is missing or cannot do it   (raised at a call)

@@ -17,6 +17,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.written import named_outputs, outputs_type, unread_inputs
 from redalg.decompose.verdict.passes import most_passes, refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.differentiable import Differentiable
 from redalg.explain import explain_latex, explain_text
 from redalg.expression import Element, Scalar
 from redalg.expression.portable import read_definition
@@ -41,7 +42,7 @@ Result = TypeVar("Result")
 
 @final
 @dataclass(frozen=True)
-class Fused(Portable, Algebra):
+class Fused(Portable, Algebra, Differentiable):
     """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
 
     Attributes:
@@ -52,6 +53,7 @@ class Fused(Portable, Algebra):
         earlier: the decompositions of the passes before the last, in order, whose outputs the later ones take as
             tensors (empty: one pass). `decomposition`, `form` and the algebra below are those of the last pass.
         written: each output's name and its expression as it was given, for `reference`.
+        once: true of a derivative that has none of its own (`ra.prod`).
         number, result: of this process: its number, and the namedtuple of its outputs.
     """
 
@@ -62,13 +64,15 @@ class Fused(Portable, Algebra):
     exact: bool
     earlier: tuple[Decomposition, ...] = ()
     written: tuple[tuple[str, Expr], ...] = ()
+    once: bool = False
     number: str = field(init=False, compare=False, repr=False)
     result: Any = field(init=False, compare=False, repr=False)
 
     @classmethod
     def of_outputs(
-        cls, expr: Any, axes: str | None, passes: int | None, inputs: Sequence[Element] = (), *, exact: bool = False
-    ) -> Fused:
+        cls, expr: Any, axes: str | None, passes: int | None, inputs: Sequence[Element] = (), *,
+        exact: bool = False, once: bool = False,
+    ) -> Fused:  # fmt: skip
         """The cascade and its decomposition, which decides the verdict; the rest is derived when it is first asked for.
 
         Args and errors: those of `fuse`.
@@ -78,7 +82,7 @@ class Fused(Portable, Algebra):
         *earlier, last = decompositions
         outputs = tuple((name, one) for name, (one, _) in written.items())
         names = tuple(one.name for one in inputs)
-        return cls(cascade if earlier else last.cascade, last, names, single, exact, tuple(earlier), outputs)
+        return cls(cascade if earlier else last.cascade, last, names, single, exact, tuple(earlier), outputs, once)
 
     @classmethod
     def of_text(cls, text: str) -> Fused:

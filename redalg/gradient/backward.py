@@ -8,68 +8,12 @@ What has an element for each row and streamed element is never saved: it is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from functools import cached_property
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
 from typing import Any, final
 
-from sympy import Expr
-
-from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
-from redalg.expression import Axis, Element, Scalar
-from redalg.expression.contents import nodes_of
-from redalg.expression.dtypes import DTYPES
-from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
-
-
-@final
-@dataclass(frozen=True)
-class Stage:
-    """One tensor of the backward.
-
-    Attributes:
-        name: of the tensor: `grad_x` of a tensor or row value x.
-        expr: what it is, in the user's tensors, the row values, and the tensors of earlier stages.
-        axes: its dimensions in order.
-        fused: the stage as a function; None if it reduces over nothing, and is evaluated element by element.
-        renamed: axis that it binds instead of one of its own dimensions -> that dimension.
-    """
-
-    name: str
-    expr: Expr
-    axes: tuple[Axis, ...]
-    fused: Any
-    renamed: Mapping[str, str] = field(default_factory=dict)
-
-    def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
-        """The tensor, of those that it reads; in their promoted dtype."""
-        given = {name: one for name, one in tensors.items() if name in self.inputs}
-        if self.fused is not None:
-            return self.fused(**given, sizes=self._own(sizes))
-        from redalg.gradient.elementwise import elementwise_value
-
-        return elementwise_value(self.expr, self.axes, given, sizes)
-
-    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
-        """The TileLang program of a stage that reduces; `sizes` may hold other axes too."""
-        text: str = self.fused.source(target, sizes=self._own(sizes), **options)
-        return text
-
-    def _own(self, sizes: Mapping[str, int]) -> dict[str, int]:
-        """The sizes of the axes that it has."""
-        known = {axis.name for axis in self.fused.cascade.axes()} | set(self.fused.cascade.extents())
-        all_sizes = {**sizes, **{new: sizes[old] for new, old in self.renamed.items() if old in sizes}}
-        return {name: size for name, size in all_sizes.items() if name in known}
-
-    @cached_property
-    def inputs(self) -> frozenset[str]:
-        """The names of the tensors and of the scalars that it reads."""
-        return frozenset(one.name for one in nodes_of(self.expr) if isinstance(one, Element | Scalar))
-
-    def __str__(self) -> str:
-        indices = ", ".join(map(str, self.axes))
-        return f"{self.name}[{indices}] = {self.expr}"
+from redalg.gradient.stage import Stage, for_dtypes, needed_stages, sizes_of, zeros_like
 
 
 @final
@@ -127,15 +71,7 @@ class Backward:
 
     def for_tensors(self, tensors: Mapping[str, Any]) -> Backward:
         """The backward for tensors of their dtypes: row values are float32 where a tensor has 16 bits or fewer."""
-        arrays = {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")}
-        floats = dtypes_of_floats(arrays)
-        if self.again is None or not any(map(is_narrow, floats.values())):
-            return self
-        known: dict[Any, Backward] = vars(self).setdefault("_for_dtypes", {})
-        key = tuple(sorted(floats.items()))
-        if key not in known:
-            known[key] = replace(self.again(floats), again=None)
-        return known[key]
+        return for_dtypes(self, tensors)
 
     def from_saved(
         self, cotangents: Any, made: Mapping[str, Any], tensors: Mapping[str, Any], sizes: Mapping[str, int],
@@ -144,11 +80,11 @@ class Backward:
         """The gradients of the `wanted` tensors (None: of all), of what the forward has made: outputs, row values."""
         given = cotangents if isinstance(cotangents, Mapping) else {self.outputs[0]: cotangents}
         self._check(given, made)
-        zeros = {name: made[name] * 0 for name in self.outputs if given.get(name) is None}
+        zeros = {name: zeros_like(made[name]) for name in self.outputs if given.get(name) is None}
         known = {**tensors, **{name: made[name] for name in self.saved}}
         known |= {name: made[output] for output, name in self.made.items()}
         known |= {name: zeros.get(output, given.get(output)) for output, name in self.cotangents.items()}
-        lengths = {**self._sizes(tensors), **sizes}
+        lengths = {**sizes_of(self.forward.cascade, tensors), **sizes}
         names = self.gradients.keys() if wanted is None else [one for one in wanted if one in self.gradients]
         for stage in needed_stages(self.stages, [self.gradients[name] for name in names]):
             known[stage.name] = stage.run(known, lengths)
@@ -163,13 +99,6 @@ class Backward:
             if cotangent is not None and shape != wanted:
                 raise InputError(f"cotangents: that of `{name}` has shape {shape}, and the output has {wanted}. Pass "
                                  "an array of the output's shape.")  # fmt: skip
-
-    def _sizes(self, tensors: Mapping[str, Any]) -> dict[str, int]:
-        """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
-        names = {element.name for element in self.forward.cascade.elements()}
-        dimensions = {dimension(name, place).name: size for name in names
-                      for place, size in enumerate(tensors[name].shape)}  # fmt: skip
-        return dimensions | lengths_of(self.forward.cascade, tensors)
 
     def explain(self) -> str:
         """The row values that are saved, the stages, and why an extremum has no gradient."""
@@ -189,30 +118,3 @@ class Backward:
     ) -> dict[str, str]:
         """The TileLang programs by stage; options as of `Fused.source`, sizes by the forward's axes."""
         return {one.name: one.source(target, sizes or {}, **options) for one in self.stages if one.fused is not None}
-
-
-def needed_stages(stages: Sequence[Stage], last: Iterable[str]) -> list[Stage]:
-    """The stages that make some tensors, in order."""
-    needed, found = set(last), list[Stage]()
-    for stage in reversed(stages):
-        if stage.name in needed:
-            found.append(stage)
-            needed |= stage.inputs
-    return found[::-1]
-
-
-def lengths_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The extents of axes by the shapes of the tensors that are there; symbolic ones stay so."""
-    elements = (element for element in cascade.elements() if element.name in tensors)
-    places = (place for one in elements for place in zip(one.indices, tensors[one.name].shape, strict=True))
-    return {index.name: size for index, size in places if isinstance(index, Axis)}
-
-
-def is_narrow(dtype: str) -> bool:
-    """Tell if a dtype has fewer bits than float32."""
-    return DTYPES[dtype].bytes < DTYPES["float32"].bytes
-
-
-def dimension(tensor: str, place: int) -> Axis:
-    """The axis of a gradient's dimension whose index is no axis."""
-    return Axis(f"{tensor}_{place}")

@@ -47,5 +47,5 @@ def _of_batch(fused: Any, names: frozenset[str]) -> Any:
     passes = PASSES[-1] if fused.earlier else None
     if fused.single:
         [(expr, own)] = written.values()
-        return fused.of_outputs(expr, own, passes, exact=fused.exact)
-    return fused.of_outputs(written, None, passes, exact=fused.exact)
+        return fused.of_outputs(expr, own, passes, exact=fused.exact, once=fused.once)
+    return fused.of_outputs(written, None, passes, exact=fused.exact, once=fused.once)

@@ -18,21 +18,19 @@ from sympy import Add, And, Eq, Expr, Integer, S
 from sympy.core.basic import Basic
 
 from redalg.decompose.parse.parse import without_names
-from redalg.errors import GradientError, InputError
+from redalg.errors import GradientError
 from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, of_kind, reductions_of
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
-from redalg.gradient.backward import Backward, dimension, is_narrow, needed_stages
-from redalg.gradient.invariant import is_invariant
-from redalg.gradient.reverse import adjoints, sum_of
-from redalg.gradient.rows import RowValues, tensor_names
+from redalg.gradient.backward import Backward
+from redalg.gradient.invariant import EXTREMA, INVARIANT, pivots_among
+from redalg.gradient.reverse import adjoints, check_once, holds_product, sum_of
+from redalg.gradient.rows import RowValues, check_wrt, tensor_names
+from redalg.gradient.stage import dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.lower_tile.ir.names import Names
 from redalg.runtime.bind.arrays import output_dtypes
-
-EXTREMA = ("max", "min")
-INVARIANT = "No output depends on it: their forms are the same with any number in its place."
 
 
 def derive_backward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mapping[str, str] | None = None) -> Backward:
@@ -45,11 +43,10 @@ def derive_backward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mappin
         GradientError: something has no derivative that redalg knows, or a stage has no form.
         InputError: `wrt` names no tensor.
     """
+    check_once(fused)
     written = {name: without_names(expr) for name, expr in fused.written}
     tensors = tensor_names(written.values())
-    if wrong := [one for one in wrt or () if one not in tensors]:
-        raise InputError(f"vjp: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors are "
-                         f"{', '.join(sorted(tensors))}.")  # fmt: skip
+    check_wrt(wrt or (), tensors, "vjp")
     derivation = Derivation(fused, written, RowValues.of(fused, written), dtypes or {})
     gradients = derivation.run(wrt)
     return replace(derivation.backward(gradients), again=partial(derive_backward, fused, wrt))
@@ -107,7 +104,7 @@ class Derivation:
         passes = PASSES[-1] if self.fused.earlier else None
         forward = self.fused.of_outputs({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
         proofs = {str(reduce): INVARIANT for reduce in self.pivots}
-        once = any(one.kind == "prod" for expr in self.written.values() for one in reductions_of(expr))
+        once = holds_product(self.written.values())
         made = {output: name for output, name in self.made.items() if name in read}
         return Backward(forward, tuple(kept), tuple(stages), gradients, self.cotangents, made, proofs, once)
 
@@ -119,8 +116,7 @@ class Derivation:
     def pivots(self) -> tuple[Reduce, ...]:
         """The extrema that are proved to have no gradient."""
         outputs = [(expr, self._text(self._axes[name])) for name, expr in self.written.items()]
-        extrema = (one for one in self.rows.names if one.kind in EXTREMA)
-        return tuple(one for one in extrema if is_invariant(one, outputs, self.fused.of_outputs))
+        return pivots_among(self.rows.names, outputs, self.fused.of_outputs)
 
     def _has_dtype(self, name: str, output: str) -> None:
         """Note the dtype of a tensor that has an output's."""

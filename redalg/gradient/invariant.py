@@ -8,7 +8,7 @@ of them; a form with π proves nothing, and the extremum is then differentiated.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from sympy import Expr
@@ -20,6 +20,14 @@ from redalg.expression.contents import nodes_of
 from redalg.expression.rebuild import replace_nodes
 
 PIVOT = Scalar("pivot_of_the_proof", real=True)
+EXTREMA = ("max", "min")
+INVARIANT = "No output depends on it: their forms are the same with any number in its place."
+
+
+def pivots_among(reductions: Iterable[Reduce], outputs: Sequence[tuple[Expr, str]],
+                 fuse: Callable[..., Any]) -> tuple[Reduce, ...]:  # fmt: skip
+    """The extrema that are proved to have no derivative, of outputs (expression, axes)."""
+    return tuple(one for one in reductions if one.kind in EXTREMA and is_invariant(one, outputs, fuse))
 
 
 def is_invariant(extremum: Reduce, outputs: Iterable[tuple[Expr, str]], fuse: Callable[..., Any]) -> bool:

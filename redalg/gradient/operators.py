@@ -19,8 +19,10 @@ from torch import Tensor
 
 from redalg.errors import ExpressionError, GradientError
 from redalg.expression.portable import compact_json, parse_json
-from redalg.gradient.backward import Backward, lengths_of
-from redalg.gradient.recorded import PRODUCT, backward_of
+from redalg.gradient.backward import Backward
+from redalg.gradient.recorded import backward_of
+from redalg.gradient.reverse import PRODUCT
+from redalg.gradient.stage import lengths_of
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.functions import MOST_TEXTS, function_of_text

@@ -2,9 +2,11 @@
 
     forward     outputs and row values, in one call; both are saved
     backward    the stages (`Backward.from_saved`); each is a call of its own, recorded again if a graph is asked for
+    jvp         forward mode (`Forward`) of what ran, of the tensors that have tangents; its stages are such calls too
 
 Row values are outputs that nobody sees, float32 at least: the derivative of a gradient passes through them, by the
-backward of the forward that has them for outputs. Under `torch.vmap` the function of a batch is called (`batched.py`).
+backward, or forward mode, of the forward that has them for outputs. Under `torch.vmap` the function of a batch is
+called (`batched.py`). Where no tensor requires a gradient there are no row values: a backward makes them then.
 """
 
 from __future__ import annotations
@@ -12,13 +14,18 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from typing import Any, NamedTuple, final
+from typing import Any, final
 
 from redalg.errors import GradientError
 from redalg.gradient.backward import Backward
 from redalg.gradient.batched import lacks_batch, of_batch
 from redalg.gradient.derive import derive_backward
+from redalg.gradient.derive_forward import derive_forward
+from redalg.gradient.forward import Forward
+from redalg.gradient.reverse import PRODUCT
+from redalg.gradient.stage import zeros_like
 from redalg.runtime.bind.autocast import without_autocast
+from redalg.runtime.bind.inputs import has_dual_level
 
 
 def recorded_call(
@@ -30,15 +37,15 @@ def recorded_call(
     tensors = [inputs[name] for name in names]
     options = {**options, "backend": backend}
     outputs = (output.name for output in fused.cascade.outputs)
-    if not any(one.requires_grad for one in tensors):  # under `torch.vmap`
+    if fused.once or not any(one.requires_grad for one in tensors):
         run = Recorded(fused, None, names, scalars, sizes, options)
-        return dict(zip(outputs, functions().mapped.apply(run, *tensors), strict=True))
+        return dict(zip(outputs, recorded_function().apply(run, *tensors), strict=True))
     backward = backward_of(fused).for_tensors({name: inputs[name] for name in names})
     if options["plan"] is not None and backward.saved:
         raise GradientError("plan= belongs to a form without the row values that a gradient needs. Leave it out, or "
                             "call under `torch.no_grad()`.")  # fmt: skip
     run = Recorded(backward.forward, backward, names, scalars, sizes, options)
-    return dict(zip(outputs, functions().recorded.apply(run, *tensors), strict=False))
+    return dict(zip(outputs, recorded_function().apply(run, *tensors), strict=False))
 
 
 def backward_of(fused: Any) -> Backward:
@@ -50,8 +57,13 @@ def backward_of(fused: Any) -> Backward:
     return made
 
 
-PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two factors are 0 the stages say nothing "
-           "of it. Take the gradient without `create_graph=True`.")  # fmt: skip
+def forward_of(fused: Any, names: Iterable[str]) -> Forward:
+    """Forward mode of a function by some of its tensors, derived once."""
+    known: dict[frozenset[str], Forward] = vars(fused).setdefault("_forward", {})
+    wrt = frozenset(names)
+    if wrt not in known:
+        known[wrt] = derive_forward(fused, sorted(wrt))
+    return known[wrt]
 
 
 @final
@@ -91,58 +103,63 @@ class Recorded:
     def gradients(self, tensors: tuple[Any, ...], made: tuple[Any, ...], cotangents: tuple[Any, ...],
                   wanted: tuple[str, ...]) -> dict[str, Any]:  # fmt: skip
         """The gradients of the wanted tensors."""
-        backward, given = self.backward, self._arguments(tensors)
-        if backward is None:
-            raise AssertionError("a call without a gradient has no backward")
-        outputs = (*backward.outputs, *backward.saved)
-        by_output = {name: g for name, g in zip(outputs, cotangents, strict=True) if g is not None}
-        if by_output.keys() <= set(backward.outputs):
-            saved = dict(zip(outputs, made, strict=True))
-            found = backward.from_saved(by_output, saved, given, self.sizes, wanted)
+        self._refuse_scalars(wanted)
+        given = self._arguments(tensors)
+        names = [output.name for output in self.function.cascade.outputs]
+        by_output = {name: g for name, g in zip(names, cotangents, strict=True) if g is not None}
+        backward = self.backward
+        if backward is not None and by_output.keys() <= set(backward.outputs):
+            found = backward.from_saved(by_output, dict(zip(names, made, strict=True)), given, self.sizes, wanted)
         else:
-            found = backward_of(backward.forward)(by_output, sizes=self.sizes, **given)
+            found = backward_of(self.function)(by_output, sizes=self.sizes, **given)
         return {name: one.to(given[name].dtype) for name, one in found.items()}
+
+    def tangents(self, tensors: Iterable[Any], made: Iterable[Any], tangents: Iterable[Any]) -> tuple[Any, ...]:
+        """The tangents of what was made, of tensors' (None: it has none); None for what is no floating-point number."""
+        given = {name: one for name, one in zip(self.names, tangents, strict=True) if one is not None}
+        self._refuse_scalars(given)
+        forward = forward_of(self.function, given)
+        known = {name: one for name, one in given.items() if name in forward.names}
+        found = forward(known, sizes=self.sizes, **self._arguments(tensors))
+        return tuple(_as_tangent(found.get(output.name), value)
+                     for output, value in zip(self.function.cascade.outputs, made, strict=True))  # fmt: skip
+
+    def _refuse_scalars(self, names: Iterable[str]) -> None:
+        """Refuse derivatives by run-time scalars, which are numbers to a form."""
+        if numbers := sorted(set(names) - set(self.function.cascade.inputs())):
+            raise GradientError(f"redalg has derivatives by tensors alone, and {', '.join(numbers)} are run-time "
+                                "scalars. Write them as tensors, such as `s[]`, or pass numbers.")  # fmt: skip
 
     def _arguments(self, tensors: Iterable[Any]) -> dict[str, Any]:
         """Tensors and scalars by name."""
         return {**self.scalars, **dict(zip(self.names, tensors, strict=True))}
 
 
-class Functions(NamedTuple):
-    """PyTorch's functions of calls that are transformed alone, and of those that have a gradient."""
-
-    mapped: Any
-    recorded: Any
+def _as_tangent(tangent: Any, value: Any) -> Any:
+    """A tangent as PyTorch needs it: of the value's dtype, 0 of a constant, None of integers and truths."""
+    if not value.is_floating_point():
+        return None
+    return zeros_like(value) if tangent is None else tangent.to(value.dtype)
 
 
 @cache
-def functions() -> Functions:
-    """PyTorch's functions, made once: torch is imported where a call has its tensors."""
+def recorded_function() -> Any:
+    """PyTorch's function of calls, made once: torch is imported where a call has its tensors."""
     from torch import Tensor, is_grad_enabled
-    from torch.autograd import Function
-
-    def run_call(run: Recorded, *tensors: Tensor) -> tuple[Tensor, ...]:
-        return run.call(tensors)
-
-    def run_batch(info: Any, places: tuple[int | None, ...], run: Recorded, *tensors: Tensor) -> Any:
-        made = run.call_on_batch(info.batch_size, places[1:], tensors)
-        return made, (0,) * len(made)
-
-    @final
-    class MappedCall(Function):
-        """A call under `torch.vmap`, without gradients of its own."""
-
-        forward, vmap = staticmethod(run_call), staticmethod(run_batch)
-
-        @staticmethod
-        def setup_context(ctx: Any, _: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-            ctx.mark_non_differentiable(*output)
+    from torch.autograd import Function, forward_ad
 
     @final
     class RecordedCall(Function):
         """See the module."""
 
-        forward, vmap = staticmethod(run_call), staticmethod(run_batch)
+        @staticmethod
+        def forward(run: Recorded, *tensors: Tensor) -> tuple[Tensor, ...]:
+            return run.call(tensors)
+
+        @staticmethod
+        def vmap(info: Any, places: tuple[int | None, ...], run: Recorded, *tensors: Tensor) -> Any:
+            made = run.call_on_batch(info.batch_size, places[1:], tensors)
+            return made, (0,) * len(made)
 
         @staticmethod
         def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
@@ -151,6 +168,8 @@ def functions() -> Functions:
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(*(one for one in output if not one.dtype.is_floating_point))
             ctx.save_for_backward(*tensors, *output)
+            if has_dual_level():
+                ctx.save_for_forward(*tensors, *output)
 
         @staticmethod
         def backward(ctx: Any, *cotangents: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -160,10 +179,18 @@ def functions() -> Functions:
             wanted = tuple(name for name, needs in zip(run.names, needed, strict=True) if needs)
             if all(one is None for one in cotangents):
                 return (None, *(None for _ in run.names))
-            if run.backward.once and is_grad_enabled():
+            if run.backward is not None and run.backward.once and is_grad_enabled():
                 raise GradientError(PRODUCT)
             with without_autocast():
                 found = run.gradients(tensors, made, cotangents, wanted)
             return (None, *(found.get(name) if needs else None for name, needs in zip(run.names, needed, strict=True)))
 
-    return Functions(MappedCall, RecordedCall)
+        @staticmethod
+        def jvp(ctx: Any, _: None, *tangents: Tensor | None) -> tuple[Tensor | None, ...]:
+            # PyTorch turns forward mode off here, and with it the tangents of an outer `torch.func.jvp`
+            with forward_ad._set_fwd_grad_enabled(True):
+                primals = [forward_ad.unpack_dual(one).primal for one in ctx.saved_tensors]
+                tensors, made = primals[: ctx.number], primals[ctx.number :]
+                return ctx.run.tangents(tensors, made, tangents)
+
+    return RecordedCall

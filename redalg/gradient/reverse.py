@@ -2,6 +2,7 @@
 
     d = Σ_B f             f̄ = d̄                       f̄ holds for every element of B
     d = max_B u           ū = where(u = d, d̄ / Σ_B [u = d], 0)         ties share, as in torch.amax; min alike
+    d = sum_at_max_B u, w w̄ = where(u = max u, d̄, 0)          ū = 0
     d = logsumexp_B u     ū = d̄·exp(u − d)
     d = Π_B u             ū = where(u ≠ 0, d/u, Π_B where(u = 0, 1, u)·[one u is 0]·d̄)      once: `Backward.once`
     d_j = topk_B u        ū = Σ_j where(place of u = index_j, d̄_j, 0)     the elements that were selected
@@ -14,18 +15,23 @@ chain rule; what all consumers of a node give is added before it is handed on.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
 
 from sympy import Add, Eq, Expr, Mul, S, exp, oo
 from sympy.core.basic import Basic
 
 from redalg.errors import GradientError
 from redalg.expression import Axis, Element, Reduce, Where
+from redalg.expression import max as max_over
 from redalg.expression import prod as prod_over
 from redalg.expression import sum as sum_over
-from redalg.expression.contents import axes_by_name, elements_of, free_axes
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.gradient.rows import CONSTANT, places_of_best
 from redalg.gradient.rules import partials, times
+
+PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two factors are 0 the stages say nothing "
+           "of it. Take the gradient without `create_graph=True`.")  # fmt: skip
 
 
 def adjoints(seeds: Mapping[Expr, Expr]) -> dict[Element, Expr]:
@@ -49,6 +55,17 @@ def adjoints(seeds: Mapping[Expr, Expr]) -> dict[Element, Expr]:
                     sum_of(part, axes_by_name(axes_around(node) - free_axes(argument)))
                 )
     return result
+
+
+def holds_product(exprs: Iterable[Expr]) -> bool:
+    """Tell if expressions hold a product over an axis, whose derivative has none of its own."""
+    return any(one.kind == "prod" for expr in exprs for one in reductions_of(expr))
+
+
+def check_once(fused: Any) -> None:
+    """Refuse the derivative of a function that is one of a product."""
+    if fused.once:
+        raise GradientError(PRODUCT)
 
 
 def in_reverse(nodes: Mapping[Expr, Expr]) -> list[Expr]:
@@ -87,6 +104,9 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
     elif node.kind in ("max", "min"):
         ties = sum_over(Where(Eq(node.expr, node), S.One, S.Zero), *node.bound)
         yield node.expr, Where(Eq(node.expr, node), times(g, 1 / ties), S.Zero)
+    elif node.kind == "sum_at_max":
+        value, weight = node.operands
+        yield weight, Where(Eq(value, max_over(value, *node.bound)), g, S.Zero)
     elif node.kind == "prod":
         zeros = sum_over(Where(Eq(node.expr, 0), S.One, S.Zero), *node.bound)
         others = prod_over(Where(Eq(node.expr, 0), S.One, node.expr), *node.bound)

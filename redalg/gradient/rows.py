@@ -2,6 +2,7 @@
 
 r_k = ⊕_B u(x, r_j)   j < k           inner ones first; each is a tensor to the expressions of the backward
 e^(u − m), 1/Σ e^(u − m)  →  0 where m = max u is −∞         a row of which nothing counts has gradients of 0
+t(e^(u − m), …) + s       →  where(m ≠ −∞, t, 0) + s         and tangents of 0: terms together, no factor of them alone
 """
 
 from __future__ import annotations
@@ -11,9 +12,10 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, final
 
-from sympy import Add, And, Expr, Ne, Pow, S, exp, oo
+from sympy import Add, And, Expr, Mul, Ne, Pow, S, exp, oo
 from sympy.core.basic import Basic
 
+from redalg.errors import InputError
 from redalg.expression import Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
@@ -79,7 +81,44 @@ def places_of_best(best: Reduce) -> Reduce:
     return Reduce(best.args[0], best.expr, best.args[2], "indices", best.place)
 
 
-def _is_pivot(maximum: Element, exponential: Expr) -> bool:
+def guard_empty_rows(expr: Expr, known: frozenset[Reduce] = frozenset()) -> Expr:
+    """A tangent, with 0 for its terms that hold exponentials less a maximum of −∞; `known` ones are no such."""
+    groups = dict[frozenset[Reduce], list[Expr]]()
+    for term in Add.make_args(expr):
+        sums = [factor for factor in Mul.make_args(term) if factor.is_Add]
+        rest = Mul(*(factor for factor in Mul.make_args(term) if not factor.is_Add))
+        own = frozenset(one for one in _pivots_of(rest) - known if free_axes(one) <= free_axes(term))
+        parts = [guard_empty_rows(one, known | own) for one in sums]
+        groups.setdefault(own, []).append(Mul(_guard_within(rest, known | own), *parts))
+    guards = {own: And(*(Ne(one, -oo) for one in own)) for own in groups}
+    return Add(*(Where(guards[own], Add(*terms), S.Zero) for own, terms in groups.items()))
+
+
+def _guard_within(term: Expr, known: frozenset[Reduce]) -> Expr:
+    """A term whose sums over the rows themselves are guarded inside."""
+    across = dict[Basic, Expr]()
+    for reduce in reductions_of(term):
+        axes = {axis for pivot in _pivots_of(reduce.expr) - known for axis in free_axes(pivot)}
+        if reduce.kind == "sum" and axes & set(reduce.bound):
+            across[reduce] = reduce.rebuilt(guard_empty_rows(reduce.expr, known), reduce.bound)
+    guarded: Expr = replace_nodes(term, across)
+    return guarded
+
+
+def _pivots_of(expr: Expr) -> frozenset[Reduce]:
+    """The maxima that exponentials are less."""
+    maxima = (one for one in reductions_of(expr) if one.kind == "max")
+    return frozenset(one for one in maxima if any(_is_pivot(one, exponential) for exponential in of_kind(exp, expr)))
+
+
+def check_wrt(wrt: Iterable[str], tensors: Iterable[str], method: str) -> None:
+    """Refuse names of no tensor."""
+    if wrong := [one for one in wrt if one not in tensors]:
+        raise InputError(f"{method}: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors "
+                         f"are {', '.join(sorted(tensors))}.")  # fmt: skip
+
+
+def _is_pivot(maximum: Expr, exponential: Expr) -> bool:
     """Tell if an exponential is that of something less a maximum."""
     return any(term.as_coeff_Mul()[1] == maximum and term.could_extract_minus_sign()
                for term in Add.make_args(exponential.args[0]))  # fmt: skip

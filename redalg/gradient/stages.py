@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
 
 from sympy import Expr
@@ -17,9 +18,10 @@ from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Reduce
 from redalg.expression.contents import axes_by_name, free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
-from redalg.gradient.backward import Stage
+from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
 from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.gradient.stage import Stage
 from redalg.lower_tile.ir.names import Names
 
 PASSES = (1, 2, 3)
@@ -50,8 +52,9 @@ class Stages:
     def of(cls, fused: Any, written: Mapping[str, Expr], rows: RowValues, names: Names,
            dtypes: Mapping[str, str]) -> Stages:  # fmt: skip
         """None yet, of a function."""
+        fuse = partial(fused.of_outputs, once=holds_product(written.values()))
         axes = Names(tuple({axis.name for axis in of_kind(Axis, *written.values())}))
-        return cls(fused.of_outputs, rows, names, axes, dtypes)
+        return cls(fuse, rows, names, axes, dtypes)
 
     def append(self, wanted: str, expr: Expr, order: tuple[Axis, ...], dtype: str | None = None) -> str:
         """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own.

@@ -9,12 +9,14 @@ import torch
 from torch import Tensor
 from torch.compiler import assume_constant_result
 
-from redalg.errors import InputError
+from redalg.errors import GradientError, InputError
 from redalg.gradient.operators import Call
 from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
 from redalg.runtime.bind.functions import FUNCTIONS, text_of
 
 FIELD, NAME = ";", ","
+TANGENTS = ("`torch.func.jvp`, `jacfwd`, `hessian` and `forward_ad` do not reach a call within `torch.compile`: "
+            "PyTorch drops the tangents of an operator. Take them outside of the graph.")  # fmt: skip
 
 
 def traced_call(
@@ -25,6 +27,8 @@ def traced_call(
     if options["plan"] is not None or options["memory"] is not None or options["check"]:
         raise InputError("plan=, memory= and check= are no options of a call within `torch.compile`. Leave them out, "
                          "or call outside of the graph.")  # fmt: skip
+    if torch.autograd.forward_ad._current_level >= 0:
+        raise GradientError(TANGENTS)
     given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
     names = [name for name in given if isinstance(given[name], Tensor)]
     scalars = [name for name in given if not isinstance(given[name], Tensor)]

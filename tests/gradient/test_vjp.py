@@ -77,6 +77,14 @@ def test_attention_saves_rows_and_differentiates_no_maximum() -> None:
     assert "main" in sources["grad_K"]
 
 
+def test_what_is_added_at_a_maximum_gets_the_gradient() -> None:
+    form = ra.fuse(ra.sum_at_max(x, y**2, n), axes="b")
+    data = {"x": np.array([[1.0, 3.0, 3.0]]), "y": np.array([[5.0, 7.0, 2.0]])}
+    found = form.vjp()(np.full(1, 10.0), **data)
+    np.testing.assert_array_equal(found["y"], [[0, 140, 40]])
+    assert "x" not in found
+
+
 def test_an_extremum_that_is_an_output_has_a_gradient() -> None:
     backward = ra.fuse((x - ra.min(x, n)) / (ra.max(x, n) - ra.min(x, n)), axes="b n").vjp()
     assert not backward.proofs
@@ -142,6 +150,14 @@ def test_cotangents_by_name_and_none() -> None:
     np.testing.assert_allclose(found, np.full((1, 3), 1 / 3))
     with pytest.raises(ra.InputError, match="total is no output"):
         form.vjp()({"total": np.ones(1)}, **data)
+
+
+def test_a_cotangent_that_is_left_out_is_zero_beside_an_infinite_output() -> None:
+    """It was 0·lse, which is NaN in a row of which nothing counts."""
+    form = ra.fuse({"mean": (ra.mean(y, n), "b"), "lse": (ra.logsumexp(ra.where(y > 0, x, -oo), n), "b")})
+    data = {"x": np.ones((2, 2)), "y": np.array([[1.0, 1], [-1, -1]])}
+    np.testing.assert_array_equal(form.vjp()({"mean": np.ones(2)}, **data)["y"], np.full((2, 2), 0.5))
+    np.testing.assert_array_equal(form.vjp()({"mean": np.ones(2)}, **data)["x"], np.zeros((2, 2)))
 
 
 @pytest.mark.parametrize(

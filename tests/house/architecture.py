@@ -22,9 +22,9 @@ STAGES = (
     ("What the user writes", ("library", "sugar")),
     (
         "What the user holds",
-        ("__init__", "registration", "fuse", "fused", "portable", "algebra", "verdicts", "explain"),
+        ("__init__", "registration", "fuse", "fused", "portable", "algebra", "differentiable", "verdicts", "explain"),
     ),
-    ("What the user wrote → its backward", ("gradient",)),
+    ("What the user wrote → its derivatives", ("gradient",)),
     ("The command line", ("__main__", "demo")),
     ("Expression → Cascade", ("decompose.parse", "decompose")),
     (

@@ -21,7 +21,7 @@ ROOT_MODULE = "__init__"
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
     *("__main__", "demo", ROOT_MODULE, "registration", "library", "fuse", "fused", "portable"),
-    *("algebra", "verdicts", "explain", "gradient"),
+    *("algebra", "differentiable", "verdicts", "explain", "gradient"),
     *("runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",

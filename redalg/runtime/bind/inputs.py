@@ -90,18 +90,38 @@ def is_recorded(inputs: Mapping[str, Any]) -> bool:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:  # there is no public question for a transform
         return True
+    if torch.autograd.forward_ad._current_level >= 0 and may_have_tangents():
+        return any(has_tangent(one) or getattr(one, "requires_grad", False) for one in inputs.values())
     if not torch.is_grad_enabled():
         return False
     return True in [getattr(one, "requires_grad", False) for one in inputs.values()]
 
 
+def may_have_tangents() -> bool:
+    """Tell if PyTorch computes tangents: within a level of forward mode, but for the insides of recorded calls."""
+    return has_dual_level() and bool(sys.modules["torch"]._C._is_fwd_grad_enabled())
+
+
+def has_dual_level() -> bool:
+    """Tell if PyTorch is within a level of forward mode: there is no public question for it."""
+    torch = sys.modules.get("torch")
+    return torch is not None and bool(torch.autograd.forward_ad._current_level >= 0)
+
+
+def has_tangent(array: Any) -> bool:
+    """Tell if an array is a tensor of PyTorch with a tangent, within a level of forward mode."""
+    forward_ad = sys.modules["torch"].autograd.forward_ad
+    return hasattr(array, "requires_grad") and forward_ad.unpack_dual(array).tangent is not None
+
+
 def without_gradients(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     """The tensors of a call; if torch records no gradients, those that require one are detached.
 
-    Under `torch.no_grad` and `torch.inference_mode` a parameter is a tensor like any other.
+    Under `torch.no_grad` and `torch.inference_mode` a parameter is a tensor like any other. A tangent is not lost: no
+    tensor is detached where they may be.
     """
     torch = sys.modules.get("torch")
-    if torch is None or torch.is_grad_enabled():
+    if torch is None or torch.is_grad_enabled() or may_have_tangents():
         return inputs
     return {name: one.detach() if getattr(one, "requires_grad", False) else one for name, one in inputs.items()}
 
@@ -257,6 +277,10 @@ def _check_array(name: str, array: Any) -> None:
         raise InputError(f"tensor `{name}` requires a gradient, and only a call records one: states and the reference "
                          f"do not. Work under `torch.no_grad()`, or pass `{name}.detach()`, if no gradient is needed; "
                          "nothing is detached silently.")  # fmt: skip
+    if may_have_tangents() and has_tangent(array):
+        raise InputError(f"tensor `{name}` has a tangent (`torch.func.jvp`, `forward_ad`), and only a call has "
+                         f"derivatives: states and the reference do not. Pass `unpack_dual({name}).primal` if no "
+                         "tangent is needed; none is dropped silently.")  # fmt: skip
     layout = str(getattr(array, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise InputError(f"tensor `{name}` has layout {layout}, and redalg reads strided tensors. Pass "

@@ -1,0 +1,110 @@
+"""Forward mode of a fused function, as a value: the tangents of its outputs, of those of its tensors.
+
+    ȯ = Σ_x ẋ·∂o/∂x        linear in the tangents ẋ, which have the axes of x: a cascade over what o streams
+    stages                 one, if one form makes all tangents that reduce; else one for each output, parts before it
+
+Nothing is saved: a tangent's pass makes the row values of its output again, beside its own sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, final
+
+from redalg.errors import InputError
+from redalg.gradient.stage import JointStage, Stage, for_dtypes, sizes_of, zeros_like
+
+
+@final
+@dataclass(frozen=True)
+class Forward:
+    """The derived forward mode, which is called on tangents and tensors.
+
+    Attributes:
+        function: the function itself.
+        stages: what is computed, in order.
+        tangents: output -> the name of the stage's tensor that is its tangent; an output without one is constant.
+        names: tensor -> the name of its tangent in the stages.
+        proofs: extremum -> why it has no tangent.
+        again: derives it for the dtypes of the tensors, if some have 16 bits or fewer.
+    """
+
+    function: Any
+    stages: tuple[Stage | JointStage, ...]
+    tangents: Mapping[str, str]
+    names: Mapping[str, str]
+    proofs: Mapping[str, str] = field(default_factory=dict)
+    again: Callable[[Mapping[str, str]], Forward] | None = None
+
+    def __call__(self, tangents: Any, /, *, sizes: Mapping[str, int] | None = None, **tensors: Any) -> dict[str, Any]:
+        """The tangents of the outputs by name; an output that is constant has none.
+
+        Args:
+            tangents: of the tensors: a dict by tensor name, or one array where one tensor has a tangent; those left
+                out are 0.
+            sizes: extents of axes that no tensor carries, by name.
+            tensors: the tensors and scalars of the function, by name.
+
+        >>> import numpy as np, redalg as ra
+        >>> n = ra.axes("n")
+        >>> square = ra.fuse(ra.sum(ra.tensor("x[n]") ** 2, n))
+        >>> square.jvp()(np.array([1.0, 0.0, 2.0]), x=np.array([1.0, 2.0, 6.0]))["out"]
+        array(26.)
+        """
+        own = self.for_tensors(tensors)
+        given = tangents if isinstance(tangents, Mapping) else {self._only_tensor: tangents}
+        self._check(given, tensors)
+        known = dict(tensors)
+        for name, own_name in own.names.items():
+            known[own_name] = zeros_like(tensors[name]) if given.get(name) is None else given[name]
+        lengths = {**sizes_of(self.function.cascade, tensors), **(sizes or {})}
+        for stage in own.stages:
+            known |= stage.tensors(known, lengths)
+        return {output: known[name] for output, name in own.tangents.items()}
+
+    def for_tensors(self, tensors: Mapping[str, Any]) -> Forward:
+        """Forward mode for tensors of their dtypes: if one has 16 bits or fewer, a tangent has its output's dtype."""
+        return for_dtypes(self, tensors)
+
+    @property
+    def _only_tensor(self) -> str:
+        """The name of the tensor with a tangent, if there is one."""
+        if len(self.names) != 1:
+            raise InputError(f"tangents: the tensors with a tangent are {', '.join(self.names) or 'none'}. Pass a dict "
+                             "of tangents by tensor name.")  # fmt: skip
+        return next(iter(self.names))
+
+    def _check(self, given: Mapping[str, Any], tensors: Mapping[str, Any]) -> None:
+        """Refuse tangents of what has none, and those of another shape than their tensor's."""
+        if wrong := sorted(given.keys() - self.names.keys()):
+            raise InputError(f"tangents: {', '.join(wrong)} is no tensor with a tangent. Those are "
+                             f"{', '.join(self.names) or 'none'}.")  # fmt: skip
+        if absent := sorted(self.names.keys() - tensors.keys()):
+            raise InputError(f"the call lacks the tensors {', '.join(absent)}. Pass them by keyword.")
+        for name, tangent in given.items():
+            shape, needed = tuple(getattr(tangent, "shape", ())), tuple(getattr(tensors[name], "shape", ()))
+            if tangent is not None and shape != needed:
+                raise InputError(f"tangents: that of `{name}` has shape {shape}, and the tensor has {needed}. Pass an "
+                                 "array of the tensor's shape.")  # fmt: skip
+
+    def explain(self) -> str:
+        """The stages, the names of the tangents in them, and why an extremum has no tangent."""
+        tangents = ", ".join(f"{name} (of {tensor})" for tensor, name in self.names.items())
+        lines = [
+            f"linear in: {tangents or 'nothing'}",
+            *(f"no tangent: {one}. {why}" for one, why in self.proofs.items()),
+        ]
+        for stage in self.stages:
+            passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
+            lines.append(f"{stage}    ({passes})")
+        return "\n".join(lines)
+
+    def __str__(self) -> str:
+        return self.explain()
+
+    def source(
+        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, **options: Any
+    ) -> dict[str, str]:
+        """The TileLang programs by stage; options as of `Fused.source`, sizes by the function's axes."""
+        return {one.name: one.source(target, sizes or {}, **options) for one in self.stages if one.fused is not None}

@@ -1,0 +1,173 @@
+"""The stages of a derivation, forward or backward, and what they are run with: sizes, and dtypes of the tensors."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import Any, Protocol, TypeVar, final
+
+import numpy as np
+from sympy import Expr
+
+from redalg.decompose.cascade import Cascade
+from redalg.expression import Axis, Element, Scalar
+from redalg.expression.contents import nodes_of
+from redalg.expression.dtypes import DTYPES
+from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
+
+
+class Derivative(Protocol):
+    """A derivation that is made again for tensors of 16 bits or fewer."""
+
+    @property
+    def again(self) -> Callable[[Mapping[str, str]], Any] | None:
+        """Derives it for dtypes of floating-point tensors."""
+
+
+D = TypeVar("D", bound=Derivative)
+
+
+@final
+@dataclass(frozen=True)
+class Stage:
+    """One tensor of a derivation.
+
+    Attributes:
+        name: of the tensor: `grad_x` of a tensor or row value x, `tangent_o` of an output o.
+        expr: what it is, in the user's tensors, the row values, and the tensors of earlier stages.
+        axes: its dimensions in order.
+        fused: the stage as a function; None if it reduces over nothing, and is evaluated element by element.
+        renamed: axis that it binds instead of one of its own dimensions -> that dimension.
+    """
+
+    name: str
+    expr: Expr
+    axes: tuple[Axis, ...]
+    fused: Any
+    renamed: Mapping[str, str] = field(default_factory=dict)
+
+    def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+        """The tensor, of those that it reads; in their promoted dtype."""
+        given = {name: one for name, one in tensors.items() if name in self.inputs}
+        if self.fused is not None:
+            return self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
+        from redalg.gradient.elementwise import elementwise_value
+
+        return elementwise_value(self.expr, self.axes, given, sizes)
+
+    def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The tensor by its name."""
+        return {self.name: self.run(known, sizes)}
+
+    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """The TileLang program of a stage that reduces; `sizes` may hold other axes too."""
+        text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes, self.renamed), **options)
+        return text
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The names of the tensors and of the scalars that it reads."""
+        return frozenset(one.name for one in nodes_of(self.expr) if isinstance(one, Element | Scalar))
+
+    def __str__(self) -> str:
+        indices = ", ".join(map(str, self.axes))
+        return f"{self.name}[{indices}] = {self.expr}"
+
+
+@final
+@dataclass(frozen=True)
+class JointStage:
+    """Several tensors of the passes of one function.
+
+    Attributes:
+        parts: the stages that they would be alone, in order.
+        fused: the function of all.
+    """
+
+    parts: tuple[Stage, ...]
+    fused: Any
+
+    def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The tensors by name, of those that it reads."""
+        given = {name: one for name, one in known.items() if name in self.inputs}
+        made = self.fused(**given, sizes=own_sizes(self.fused, sizes))
+        return dict(zip((part.name for part in self.parts), made, strict=True))
+
+    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """The TileLang program; `sizes` may hold other axes too."""
+        text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes), **options)
+        return text
+
+    @property
+    def name(self) -> str:
+        """The names of its tensors."""
+        return ", ".join(part.name for part in self.parts)
+
+    @cached_property
+    def inputs(self) -> frozenset[str]:
+        """The names of the tensors and of the scalars that it reads."""
+        return frozenset().union(*(part.inputs for part in self.parts))
+
+    def __str__(self) -> str:
+        return "\n".join(map(str, self.parts))
+
+
+def needed_stages(stages: Sequence[Stage], last: Iterable[str]) -> list[Stage]:
+    """The stages that make some tensors, in order."""
+    needed, found = set(last), list[Stage]()
+    for stage in reversed(stages):
+        if stage.name in needed:
+            found.append(stage)
+            needed |= stage.inputs
+    return found[::-1]
+
+
+def for_dtypes(derived: D, tensors: Mapping[str, Any]) -> D:
+    """A derivation for tensors of their dtypes, derived once for each choice of narrow ones."""
+    arrays = {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")}
+    floats = dtypes_of_floats(arrays)
+    if derived.again is None or not any(map(is_narrow, floats.values())):
+        return derived
+    known: dict[Any, D] = vars(derived).setdefault("_for_dtypes", {})
+    key = tuple(sorted(floats.items()))
+    if key not in known:
+        known[key] = replace(derived.again(floats), again=None)
+    return known[key]
+
+
+def own_sizes(fused: Any, sizes: Mapping[str, int], renamed: Mapping[str, str] | None = None) -> dict[str, int]:
+    """The sizes of the axes that a function has; `renamed` ones have those of others."""
+    known = {axis.name for axis in fused.cascade.axes()} | set(fused.cascade.extents())
+    all_sizes = {**sizes, **{new: sizes[old] for new, old in (renamed or {}).items() if old in sizes}}
+    return {name: size for name, size in all_sizes.items() if name in known}
+
+
+def sizes_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, int]:
+    """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
+    names = {element.name for element in cascade.elements()}
+    dimensions = {dimension(name, place).name: size for name in names
+                  for place, size in enumerate(tensors[name].shape)}  # fmt: skip
+    return dimensions | lengths_of(cascade, tensors)
+
+
+def lengths_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The extents of axes by the shapes of the tensors that are there; symbolic ones stay so."""
+    elements = (element for element in cascade.elements() if element.name in tensors)
+    places = (place for one in elements for place in zip(one.indices, tensors[one.name].shape, strict=True))
+    return {index.name: size for index, size in places if isinstance(index, Axis)}
+
+
+def is_narrow(dtype: str) -> bool:
+    """Tell if a dtype has fewer bits than float32."""
+    return DTYPES[dtype].bytes < DTYPES["float32"].bytes
+
+
+def dimension(tensor: str, place: int) -> Axis:
+    """The axis of a gradient's dimension whose index is no axis."""
+    return Axis(f"{tensor}_{place}")
+
+
+def zeros_like(array: Any) -> Any:
+    """Zeros of an array's shape, dtype and device, by its own library."""
+    return array.new_zeros(array.shape) if hasattr(array, "new_zeros") else np.zeros_like(array)
