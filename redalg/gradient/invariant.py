@@ -1,9 +1,11 @@
 """Extrema on which no output depends: pivots, which have no gradient.
 
     o[m := π] is fused, and holds no π any more   ⇒   o is the same for every π, so that ∂o/∂m = 0
+    o[m := π] holds π in e^(u + c·π) = e^u·Tᶜ alone, and has the degree 0 in T = e^π   ⇒   the same
 
 The engine derives forms by ring identities, e^u·e^v = e^(u + v) and log(e^u·r) = u + log r. A form without π is a proof
-of them; a form with π proves nothing, and the extremum is then differentiated.
+of them. The degree proves what a form does not cancel: a ratio whose denominator has terms beside a sum, as in
+Σ e^(s − π)·v / (Σ e^(s − π) + e^(t − π)). Where neither proves it, the extremum is differentiated.
 """
 
 from __future__ import annotations
@@ -11,15 +13,18 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
-from sympy import Expr
+from sympy import Add, Expr, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.errors import RedalgError
 from redalg.expression import Reduce, Scalar
-from redalg.expression.contents import nodes_of
+from redalg.expression.contents import nodes_of, of_kind, reductions_of
+from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
 
 PIVOT = Scalar("pivot_of_the_proof", real=True)
+POWER = Scalar("power_of_the_proof", positive=True)
+"""T = e^π."""
 EXTREMA = ("max", "min")
 INVARIANT = "No output depends on it: their forms are the same with any number in its place."
 
@@ -32,8 +37,28 @@ def pivots_among(reductions: Iterable[Reduce], outputs: Sequence[tuple[Expr, str
 
 def is_invariant(extremum: Reduce, outputs: Iterable[tuple[Expr, str]], fuse: Callable[..., Any]) -> bool:
     """Tell if outputs (expression, axes) are proved not to depend on an extremum."""
-    return all(_is_free(replace_nodes(expr, {extremum: PIVOT}), axes, fuse)
-               for expr, axes in outputs if extremum in nodes_of(expr))  # fmt: skip
+    told = ((replace_nodes(expr, {extremum: PIVOT}), axes) for expr, axes in outputs if extremum in nodes_of(expr))
+    return all(_has_no_degree(expr) or _is_free(expr, axes, fuse) for expr, axes in told)
+
+
+def _has_no_degree(expr: Expr) -> bool:
+    """Tell if an expression has the degree 0 in e^π, and holds π nowhere else."""
+    powers = {one: _with_power(one) for one in of_kind(exp, expr) if PIVOT in one.free_symbols}
+    told = replace_nodes(expr, powers)
+    within = (one for one in reductions_of(told) if POWER in nodes_of(one))
+    if PIVOT in nodes_of(told) or any(one.kind not in ("sum", "max", "min") for one in within):
+        return False
+    try:
+        return degree_of(told, lambda node: S.One if node == POWER else None, (Reduce,)) == 0
+    except NoDegreeError:
+        return False
+
+
+def _with_power(exponential: Expr) -> Expr:
+    """e^(u + c·π) as e^u·Tᶜ, for a number c."""
+    terms = [term.as_coeff_Mul() for term in Add.make_args(exponential.args[0])]
+    rest = Add(*(Mul(*term) for term in terms if term[1] != PIVOT))
+    return exp(rest) * POWER ** Add(*(factor for factor, term in terms if term == PIVOT))
 
 
 def _is_free(expr: Expr, axes: str, fuse: Callable[..., Any]) -> bool:

@@ -1,0 +1,56 @@
+"""Shares whose denominator has terms beside the sum: maxima without a gradient, and rows of which nothing counts."""
+
+from __future__ import annotations
+
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import exp, oo
+
+import redalg as ra
+
+b, n = ra.axes("b n")
+x, y, t, w = ra.tensors("x[b,n] y[b,n] t[b] w[b,n]")
+DATA = {"x": (4, 6), "y": (4, 6), "t": (4,), "w": (4, 6)}
+
+
+def drawn(seed: int) -> dict[str, torch.Tensor]:
+    """Data in float64; of the second row nothing counts."""
+    generator = torch.Generator().manual_seed(seed)
+    data = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in DATA.items()}
+    data["w"][1] = -1
+    return data
+
+
+def share(seen: float, power: int, beside: int, constant: int) -> ra.Fused:
+    """Σ e^(x − m)·y / (Σ e^(x − m) + beside·e^(power·(t − m)) + constant), where w is above `seen`."""
+    s = ra.where(w > seen, x, -oo)
+    m = ra.max(s, n)
+    total = ra.sum(exp(s - m), n) + beside * exp(power * (t - m)) + constant
+    return ra.fuse(ra.sum(exp(s - m) / total * y, n), axes="b")
+
+
+def by_hand(data: dict[str, torch.Tensor], seen: float, power: int, beside: int, constant: int) -> torch.Tensor:
+    """The shares of the rows of which something counts."""
+    live = (data["w"] > seen).any(1)
+    s, t, y = (data[name][live] for name in "xty")
+    s = s.masked_fill(data["w"][live] <= seen, -torch.inf)
+    m = s.amax(1, keepdim=True)
+    total = (s - m).exp().sum(1, keepdim=True) + beside * (power * (t[:, None] - m)).exp() + constant
+    return ((s - m).exp() / total * y).sum()
+
+
+@given(st.integers(0, 99), st.sampled_from([-0.5, 0.5]), st.sampled_from([1, 2]), st.integers(0, 2), st.integers(0, 1))
+def test_a_maximum_is_a_pivot_if_every_term_holds_it_alike(
+    seed: int, seen: float, power: int, beside: int, constant: int
+) -> None:
+    form, data = share(seen, power, beside, constant), drawn(seed)
+    alike = not constant and (not beside or power == 1)
+    assert bool(form.vjp().proofs) == alike
+    leaves = [data[name].requires_grad_() for name in ("xyt" if beside else "xy")]
+    wanted = torch.autograd.grad(by_hand(data, seen, power, beside, constant), leaves)
+    live = (data["w"] > seen).any(1)
+    made = form(**{name: one for name, one in data.items() if beside or name != "t"}, empty="zero")
+    found = torch.autograd.grad(made[live].sum(), leaves)
+    for got, exact in zip(found, wanted, strict=True):
+        torch.testing.assert_close(got, exact, rtol=1e-12, atol=1e-13)
