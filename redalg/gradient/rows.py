@@ -2,6 +2,7 @@
 
 r_k = ⊕_B u(x, r_j)   j < k           inner ones first; each is a tensor to the expressions of the backward
 e^(u − m), 1/Σ e^(u − m)  →  0 where m = max u is −∞         a row of which nothing counts has gradients of 0
+1/(Σ e^(u − m) + e^(t − m))  →  0 there too                 every term is 0
 t(e^(u − m), …) + s       →  where(m ≠ −∞, t, 0) + s         and tangents of 0: terms together, no factor of them alone
 """
 
@@ -57,19 +58,33 @@ class RowValues:
 
     def zero_empty_rows(self, expr: Expr) -> Expr:
         """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞."""
-        sums = {self.element(one): self.read(one.expr) for one in self.names if one.kind == "sum"}
         changed: dict[Basic, Expr] = {}
         for node in nodes_of(expr):
-            weight = sums.get(node.base, S.Zero) if isinstance(node, Pow) and node.exp.is_negative else node
-            if isinstance(node, exp | Pow):
-                changed[node] = self.zero_where_empty(node, weight)
+            if isinstance(node, exp) or (isinstance(node, Pow) and node.exp.is_negative):
+                weight = node.base if isinstance(node, Pow) else node
+                changed[node] = _zero_where(self._empty_at(weight), node)
         return replace_nodes(expr, {node: new for node, new in changed.items() if new != node})
 
     def zero_where_empty(self, value: Expr, weight: Expr) -> Expr:
         """A value, 0 in the rows in which a weight's pivots are −∞."""
+        return _zero_where(self._pivots(weight), value)
+
+    def _empty_at(self, weight: Expr) -> list[Element]:
+        """The pivots of which each, where it is −∞, makes every term of a sum 0."""
+        sums = {self.element(one): self.read(one.expr) for one in self.names if one.kind == "sum"}
+
+        def of_term(term: Expr) -> list[Element]:
+            factors = (one.base if isinstance(one, Pow) and one.exp.is_positive else one for one in Mul.make_args(term))
+            weights = (sums.get(one, one) for one in factors if one in sums or isinstance(one, exp))
+            return [pivot for weight in weights for pivot in self._pivots(weight)]
+
+        first, *others = map(of_term, Add.make_args(weight))
+        return [one for one in dict.fromkeys(first) if all(one in other for other in others)]
+
+    def _pivots(self, weight: Expr) -> list[Element]:
+        """The maxima that the exponentials of a weight are less."""
         maxima = [self.element(one) for one in self.names if one.kind == "max"]
-        pivots = [one for one in maxima for e in of_kind(exp, weight) if _is_pivot(one, e)]
-        return Where(And(*(Ne(one, -oo) for one in dict.fromkeys(pivots))), value, S.Zero) if pivots else value
+        return [one for one in maxima if any(_is_pivot(one, e) for e in of_kind(exp, weight))]
 
     def definition(self, reduce: Reduce) -> Reduce:
         """A row value as a reduction of the others' tensors."""
@@ -116,6 +131,12 @@ def check_wrt(wrt: Iterable[str], tensors: Iterable[str], method: str) -> None:
     if wrong := [one for one in wrt if one not in tensors]:
         raise InputError(f"{method}: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors "
                          f"are {', '.join(sorted(tensors))}.")  # fmt: skip
+
+
+def _zero_where(pivots: Iterable[Element], value: Expr) -> Expr:
+    """A value, 0 in the rows in which a pivot is −∞."""
+    conditions = [Ne(one, -oo) for one in pivots]
+    return Where(And(*conditions), value, S.Zero) if conditions else value
 
 
 def _is_pivot(maximum: Expr, exponential: Expr) -> bool:
