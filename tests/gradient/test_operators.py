@@ -105,12 +105,14 @@ def test_the_operator_is_as_pytorch_asks(name: str) -> None:
 def test_scalars_sizes_and_options_reach_the_operator() -> None:
     form = ra.fuse(ra.sum(ra.softmax(x / t, n) * n.extent, n), axes="b")
     counted = ra.fuse(ra.sum(ra.where(n < 3, x, 0), n) / k.extent, axes="b")
-    data = torch.randn(3, 7)
+    data = torch.randn(3, 7, requires_grad=True)
 
     def both(x: torch.Tensor) -> torch.Tensor:
         return form(x=x, t=0.5) + counted(x=x, sizes={"k": 4}, empty="zero")
 
-    torch.testing.assert_close(compiled(both, backend="aot_eager")(data), both(data))
+    found, wanted = compiled(both, backend="aot_eager")(data), both(data)
+    torch.testing.assert_close(found, wanted)
+    torch.testing.assert_close(*(torch.autograd.grad(one.square().sum(), data)[0] for one in (found, wanted)))
 
 
 def test_positional_tensors_and_no_gradient() -> None:
