@@ -63,14 +63,14 @@ class Derivation:
         made: output -> the name of its tensor in the stages that read it.
         by_row: the adjoints of the elements of row values so far.
         seeds: the adjoints of what the outputs and the row values are, read over row values.
-        by_stage: what the stages of row values are.
+        by_stage: what the stages of row values are, at some indices.
         dtypes: of the floating-point tensors, cotangents and outputs that have 16 bits or fewer.
         names: those of tensors, row values, cotangents and stages.
     """
 
     def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues, dtypes: Mapping[str, str]) -> None:
         self.fused, self.written, self.rows = fused, written, rows
-        self.by_stage = dict[str, Expr]()
+        self.by_stage = dict[str, tuple[tuple[Expr, ...], Expr]]()
         self.dtypes = {name: one for name, one in dtypes.items() if is_narrow(one)}
         self.by_output = output_dtypes(fused, dtypes) if self.dtypes else {}
         self.cotangents = dict[str, str]()
@@ -185,7 +185,8 @@ class Derivation:
             return
         if reductions_of(g):
             name = self.stages.append(f"grad_{element.name}", g, element.indices)
-            self.by_stage[name], g = g, Element(Label(name), *element.indices)
+            self.by_stage[name] = element.indices, g
+            g = Element(Label(name), *element.indices)
         definition = self.rows.definition(reduce)
         self._hand_on(definition, g, self._by_value(definition, partial(self._row, reduce), g))
 
@@ -222,8 +223,22 @@ class Derivation:
 
     def _with_stages(self, expr: Expr) -> Expr:
         """An expression that reads no stage of a row value: it holds what they are."""
-        read = {one: self.by_stage[one.name] for one in elements_of(expr) if one.name in self.by_stage}
+        read = {one: self._stage_at(one) for one in elements_of(expr) if one.name in self.by_stage}
         return self._with_stages(replace_nodes(expr, read)) if read else expr
+
+    def _stage_at(self, element: Element) -> Expr:
+        """The expression of a stage at an element's indices."""
+        indices, expr = self.by_stage[element.name]
+        return with_axes(
+            expr, {axis: place for axis, place in zip(indices, element.indices, strict=True) if axis != place}
+        )
+
+
+def with_axes(expr: Expr, others: Mapping[Axis, Expr]) -> Expr:
+    """An expression at other places: one axis after another, as a sum that binds one of them is left as it is."""
+    for axis, place in others.items():
+        expr = expr.subs(axis, place)
+    return expr
 
 
 def degree_in(element: Element, expr: Expr) -> Expr | None:
@@ -238,12 +253,21 @@ def degree_in(element: Element, expr: Expr) -> Expr | None:
 
 
 def at_place(element: Element, g: Expr, order: tuple[Axis, ...]) -> Expr:
-    """Σ_a [j = i(a)] g(a) of an element X[i(a)], at the place j of the tensor."""
+    """Σ_a [j = i(a)] g(a) of an element X[i(a)], at the place j of the tensor.
+
+    An index that is an axis needs no sum: Σ_a [j = a] g(a) = g(j).
+    """
     if element.indices == order:
         return g
-    if is_plainly_indexed(element) and not set(order) & of_kind(Axis, g):
-        renamed: Expr = g.subs(dict(zip(element.indices, order, strict=True)), simultaneous=True)
-        return renamed
-    met = And(*(Eq(j, i) for j, i in zip(order, element.indices, strict=True)))
-    within = {axis for index in element.indices for axis in free_axes(index)}
-    return sum_of(Where(met, g, S.Zero), axes_by_name(within))
+    own = dict[Axis, Axis]()
+    if not set(order) & of_kind(Axis, g):
+        for j, index in zip(order, element.indices, strict=True):
+            if isinstance(index, Axis):
+                own.setdefault(index, j)
+
+    others = [(j, index) for j, index in zip(order, element.indices, strict=True) if own.get(index) != j]
+    if not others:
+        return with_axes(g, own)
+    met = And(*(Eq(j, with_axes(index, own)) for j, index in others))
+    within = {axis for _, index in others for axis in free_axes(index)} - own.keys()
+    return sum_of(Where(met, with_axes(g, own), S.Zero), axes_by_name(within))

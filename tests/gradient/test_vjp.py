@@ -143,6 +143,18 @@ def test_a_gathered_tensor_gets_the_sum_of_its_places() -> None:
     assert q not in form.cascade.axes()
 
 
+def test_a_sum_over_places_takes_the_axes_that_are_no_places() -> None:
+    """Of K[b, h // 2, d] it is one over h: over b and d too it would have |b|·|d| times the terms."""
+    h, q, d = ra.axes("h q d")
+    scores = ra.sum(ra.tensor("Q[b,h,q,d]") * ra.Tensor("K")[b, h // 2, d], d)
+    [stage] = ra.fuse(ra.sum(scores**2, q), axes="b h").vjp(["K"]).stages
+    assert [str(axis) for axis in stage.expr.bound] == ["h"]
+    repeated = ra.fuse(ra.sum(ra.Tensor("K")[n, n] * x, n), axes="b")
+    data = {"x": torch.randn(2, 3, dtype=torch.float64), "K": torch.randn(3, 3, dtype=torch.float64)}
+    found = repeated.vjp(["K"])(torch.ones(2, dtype=torch.float64), **data)["K"]
+    torch.testing.assert_close(found, torch.diag(data["x"].sum(0)))
+
+
 def test_cotangents_by_name_and_none() -> None:
     form = ra.fuse({"mean": (ra.mean(x, n), "b"), "var": (ra.var(x, n), "b")})
     data = {"x": np.array([[1.0, 2.0, 6.0]])}
