@@ -201,9 +201,14 @@ class Derivation:
             [first, *others] = parts
             order = first.indices if is_plainly_indexed(first) and not others else tuple(
                 dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
-            expr = Add(*(at_place(one, part, order) for one, part in parts.items()))
+            expr = Add(*(self._at_place(one, part, tuple(order)) for one, part in parts.items()))
             gradients[tensor] = self._append_gradient(tensor, expr, tuple(order))
         return gradients
+
+    def _at_place(self, element: Element, part: Expr, order: tuple[Axis, ...]) -> Expr:
+        """The gradient at a tensor's places by one element; where they are renamed, empty rows are told before."""
+        own = part if element.indices == order else self.rows.zero_empty_rows(with_shared_factors(part))
+        return at_place(element, own, order)
 
     def _append_gradient(self, tensor: str, expr: Expr, order: tuple[Axis, ...]) -> str:
         """Append the gradient of a tensor: one pass of its rows if it reduces over nothing but what stages make."""

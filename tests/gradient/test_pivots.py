@@ -59,22 +59,24 @@ def test_a_maximum_is_a_pivot_if_every_term_holds_it_alike(
         torch.testing.assert_close(got, exact, rtol=1e-12, atol=1e-13)
 
 
+@pytest.mark.parametrize("sinks", [0, 1])
 @pytest.mark.parametrize("groups", [1, 2])
-def test_a_gathered_tensor_has_no_nan_of_an_empty_row(groups: int) -> None:
-    """The denominator of the empty row is 0 + 0, and a gathered tensor's gradient is summed over that row too."""
+def test_a_gathered_tensor_has_no_nan_of_an_empty_row(groups: int, sinks: int) -> None:
+    """The denominator of the empty row is 0 (0 + 0 with sinks); a gathered tensor's gradient is summed over it too."""
     h, k, e = ra.axes("h k e")
     s = ra.where(ra.ne(ra.tensor("M[q,k]"), 0), ra.tensor("s[h,q,k]"), -oo)
     m = ra.max(s, k)
-    total = ra.sum(exp(s - m), k) + exp(ra.tensor("t[h]") - m)
+    total = ra.sum(exp(s - m), k) + sinks * exp(ra.tensor("t[h]") - m)
     form = ra.fuse(ra.sum(exp(s - m) / total * ra.Tensor("V")[h // groups, k, e], k), axes="h q e")
     generator = torch.Generator().manual_seed(0)
     shapes: dict[str, Any] = {"s": (2, 3, 5), "V": (2 // groups, 5, 4), "t": (2,)}
     data = {name: torch.randn(shape, generator=generator, dtype=torch.float64).requires_grad_()
-            for name, shape in shapes.items()}  # fmt: skip
+            for name, shape in shapes.items() if sinks or name != "t"}  # fmt: skip
     seen = torch.ones(3, 5, dtype=torch.bool)
     seen[1] = False
     found = torch.autograd.grad(form(**data, M=seen, empty="zero").sum(), list(data.values()))
-    logits = torch.cat([data["s"][:, [0, 2]], data["t"][:, None, None].expand(2, 2, 1)], 2)
+    sink = data["t"] if sinks else torch.full((2,), -torch.inf, dtype=torch.float64)
+    logits = torch.cat([data["s"][:, [0, 2]], sink[:, None, None].expand(2, 2, 1)], 2)
     values = data["V"].repeat_interleave(groups, 0)
     wanted = torch.autograd.grad((logits.softmax(2)[..., :-1] @ values).sum(), list(data.values()))
     for got, exact in zip(found, wanted, strict=True):
