@@ -156,7 +156,9 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     told = replace(call, cotangents=tuple(by_name), wanted=ctx.wanted)
     found = torch.ops.redalg.gradients(told.text, [*saved, *by_name.values()], ctx.scalars, ctx.sizes)
     by_tensor = dict(zip(ctx.wanted, found, strict=True))
-    nothing = ([] if not numbers else None for numbers in (ctx.scalars, ctx.sizes))  # as PyTorch's structure has it
+    nothing: list[Any] = [
+        None if numbers else [] for numbers in (ctx.scalars, ctx.sizes)
+    ]  # PyTorch's structure of them
     return None, [by_tensor.get(name) for name in call.names], *nothing
 
 
