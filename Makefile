@@ -4,6 +4,7 @@ PYTHON  ?= python3
 VENV    := .venv
 BIN     := $(VENV)/bin
 STAMP   := $(VENV)/.installed
+OTHERS  := .venv-integration
 FAMILIES ?= all
 ROWS    ?=
 ASKED   ?=
@@ -14,7 +15,7 @@ export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow random gpu budget fuzz replay architecture golden bench readme accuracy sanitize fit cold clean
+.PHONY: help demo test lint format types unit notebooks slow random integration gpu budget fuzz replay architecture golden bench readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -46,6 +47,9 @@ slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and 
 
 random: $(STAMP)       ## the property tests on new examples in every run; what fails is kept in .hypothesis, and tried first
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "hypothesis and not gpu and not slow" --numprocesses auto --dist worksteal tests
+
+integration: $(OTHERS)/.installed       ## models of transformers, in an environment of their own (some minutes)
+	$(OTHERS)/bin/python -m pytest tests/integration
 
 gpu: $(STAMP)       ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests
@@ -84,13 +88,15 @@ readme: $(STAMP)       ## make README's tables, docs/BENCHMARKS.md and its pictu
 	$(BIN)/python -m benchmarks report
 
 clean:       ## remove .venv, caches and build outputs
-	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(OTHERS) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	find . -name __pycache__ -type d -not -path './.git/*' -prune -exec rm -rf {} +
 
-$(STAMP): pyproject.toml constraints.txt
+$(STAMP): EXTRA := dev
+$(OTHERS)/.installed: EXTRA := integration
+$(STAMP) $(OTHERS)/.installed: pyproject.toml constraints.txt
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 	    || { echo "redalg needs Python 3.11 or newer; $(PYTHON) is $$($(PYTHON) --version 2>&1). Try: make $(MAKECMDGOALS) PYTHON=python3.12" >&2; exit 1; }
-	@echo "Installing redalg and its tools into $(VENV) (some minutes the first time)"
-	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --constraint constraints.txt --editable '.[dev]'
+	@echo "Installing redalg and its tools into $(@D) (some minutes the first time)"
+	$(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install --constraint constraints.txt --editable '.[$(EXTRA)]'
 	@touch $@

@@ -18,9 +18,10 @@ from redalg.library.statistics import (
     weighted_mean,
     weighted_variance,
 )
+from redalg.library.transformers import register_with_transformers
 
 __all__ = [
     "attention", "chained_product", "cross_entropy", "inertia", "layer_norm", "log_softmax", "logsumexp", "mla_decode",
-    "quantized_product", "rms_norm", "routing", "softmax", "softmax_denominator", "variance", "weighted_mean",
-    "weighted_variance",
+    "quantized_product", "register_with_transformers", "rms_norm", "routing", "softmax", "softmax_denominator",
+    "variance", "weighted_mean", "weighted_variance",
 ]  # fmt: skip

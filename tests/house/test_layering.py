@@ -46,6 +46,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.gradient.recorded": "it is PyTorch's function of a call that records a gradient",
     "redalg.gradient.operators": "it registers the operators of graphs that PyTorch traces",
     "redalg.gradient.traced": "PyTorch traces it",
+    "redalg.library.transformers": "its models are PyTorch's",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",
 }
 NOT_LOADED_BY_IMPORT = {"torch", "tilelang", "numpy", "rich"}

@@ -13,6 +13,7 @@ BESIDE = {  # folder: what it holds
     "fuzz": "random cascades, and their tests",
     "golden": "what stages print",
     "house": "rules that a machine reads off the source",
+    "integration": "tests with other libraries, in an environment of their own",
     "surface": "tests of what crosses every room",
 }
 
