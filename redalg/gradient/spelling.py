@@ -1,6 +1,7 @@
 """The stages as kernels want them: one product for what shares factors, axes of their own, operands of 16 bits.
 
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
+Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
 Σ_k K[k,d]·w[q,k]              →  Σ_k K[k,d]·cast(w[q,k])       of a product of matrices, to the dtype of K
 """
@@ -66,6 +67,27 @@ def _common(terms: Sequence[Expr]) -> Counter[Expr]:
     """The factors that all terms have, without numbers."""
     common = reduce(and_, map(_factors, terms))
     return Counter({one: times for one, times in common.items() if not one.is_number})
+
+
+def with_inner_sums(expr: Expr) -> Expr:
+    """An expression in which what is computed by reductions is multiplied once for all products of two tensors."""
+    changed: dict[Basic, Expr] = {}
+    for reduction in reductions_of(expr):
+        if reduction.kind == "sum" and len(reduction.bound) > 1:
+            changed[reduction] = _with_inner_sum(reduction)
+    return replace_nodes(expr, {old: new for old, new in changed.items() if new != old})
+
+
+def _with_inner_sum(total: Reduce) -> Expr:
+    """A sum of products, with an inner one over an axis that its tensors alone have."""
+    factors = Mul.make_args(total.expr)
+    for axis in total.bound:
+        own = [one for one in factors if axis in free_axes(one)]
+        others = [one for one in factors if one not in own]
+        if len(own) > 1 and all(isinstance(one, Element) for one in own) and any(map(reductions_of, others)):
+            inner = total.rebuilt(Mul(*own), (axis,))
+            return total.rebuilt(Mul(*others, inner), tuple(one for one in total.bound if one != axis))
+    return total
 
 
 def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr, dict[str, str]]:

@@ -20,7 +20,7 @@ from redalg.expression.contents import axes_by_name, free_axes, of_kind, reducti
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
-from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
 from redalg.gradient.stage import Stage
 from redalg.lower_tile.ir.names import Names
 
@@ -61,7 +61,7 @@ class Stages:
 
         `dtype` is that of its result, if it is to be rounded.
         """
-        shared = self.rows.zero_empty_rows(with_shared_factors(expr))
+        shared = self.rows.zero_empty_rows(with_inner_sums(with_shared_factors(expr)))
         own, renamed = with_own_axes(shared, order, self.axis_names)
         own = with_narrow_operands(own, self.dtypes)
         result = self.wide(own) if dtype is None else Cast(own, dtype)

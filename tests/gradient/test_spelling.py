@@ -10,7 +10,7 @@ from sympy import exp, oo
 
 import redalg as ra
 from redalg.expression import Cast
-from redalg.gradient.spelling import with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
 from redalg.lower_tile.ir.names import Names
 
 b, h, n, m, q, k, d, e = ra.axes("b h n m q k d e")
@@ -35,6 +35,25 @@ def test_sums_over_the_same_axes_are_one_if_they_share_a_factor() -> None:
     assert with_shared_factors(apart) == apart
     captured = x * ra.sum(x * y, n) + w * ra.sum(x * exp(y), n)  # x stands outside the sum: its n is another
     assert with_shared_factors(captured) == captured
+
+
+def test_what_is_computed_is_multiplied_once_for_the_products_of_two_tensors() -> None:
+    keys, cotangent = ra.tensors("K[k,d] G[q,e]")
+    values, weight = ra.tensor("V[k,e]"), exp(ra.sum(ra.tensor("Q[q,d]") * keys, d))
+    within = ra.sum(weight * ra.sum(values * cotangent, e), k)
+    flat = ra.sum(weight * values * cotangent, e, k)
+    assert with_inner_sums(flat) == within
+    assert with_inner_sums(2 / ra.sum(flat * g, b)) == 2 / ra.sum(within * g, b)
+    for alone in (
+        ra.sum(weight * values, e, k),
+        ra.sum(x * y * g, b, n),
+        ra.sum(exp(cotangent) * values * weight, e, k),
+    ):
+        assert with_inner_sums(alone) == alone
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"Q": (3, 4), "K": (5, 4), "V": (5, 2), "G": (3, 2)}
+    data = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+    torch.testing.assert_close(ra.fuse(flat, axes="q").reference(**data), ra.fuse(within, axes="q")(**data))
 
 
 def test_an_inner_reduction_has_axes_of_its_own() -> None:
