@@ -27,6 +27,7 @@ from redalg.gradient.backward import Backward
 from redalg.gradient.invariant import EXTREMA, INVARIANT, pivots_among
 from redalg.gradient.reverse import adjoints, check_once, holds_product, sum_of
 from redalg.gradient.rows import RowValues, check_wrt, tensor_names
+from redalg.gradient.spelling import with_masked_weights
 from redalg.gradient.stage import dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.lower_tile.ir.names import Names
@@ -275,4 +276,4 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...]) -> Expr:
         return with_axes(g, own)
     met = And(*(Eq(j, with_axes(index, own)) for j, index in others))
     within = {axis for _, index in others for axis in free_axes(index)} - own.keys()
-    return sum_of(Where(met, with_axes(g, own), S.Zero), axes_by_name(within))
+    return sum_of(Where(met, with_masked_weights(with_axes(g, own)), S.Zero), axes_by_name(within))

@@ -2,6 +2,7 @@
 
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
+Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
 Σ_k K[k,d]·w[q,k]              →  Σ_k K[k,d]·cast(w[q,k])       of a product of matrices, to the dtype of K
 """
@@ -90,6 +91,26 @@ def _with_inner_sum(total: Reduce) -> Expr:
     return total
 
 
+def with_masked_weights(expr: Expr) -> Expr:
+    """An expression in which a mask of a product of matrices is one of what is computed: the other is a tensor."""
+    changed: dict[Basic, Expr] = {}
+    for reduction in reductions_of(expr):
+        body = reduction.expr
+        if reduction.kind == "sum" and isinstance(body, Where) and body.args[2] is S.Zero:
+            condition, term, _ = body.args
+            tensor = next((one for one in Mul.make_args(term) if _is_matrix_beside(one, term / one)), None)
+            if tensor is not None and free_axes(condition) <= free_axes(term / tensor):
+                masked = tensor * Where(condition, term / tensor, S.Zero)
+                changed[reduction] = reduction.rebuilt(masked, reduction.bound)
+    return replace_nodes(expr, changed)
+
+
+def _is_matrix_beside(factor: Expr, rest: Expr) -> bool:
+    """Tell if a factor is a tensor's element, and its product with what is computed is one of matrices."""
+    axes, others = free_axes(factor), free_axes(rest)
+    return isinstance(factor, Element) and bool(reductions_of(rest) and axes - others and others - axes)
+
+
 def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr, dict[str, str]]:
     """An expression whose inner reductions bind none of some axes, and what the new axes are called after.
 
@@ -136,13 +157,6 @@ def _in_branches(expr: Expr, change: Callable[[Expr], Expr]) -> Expr:
 def _with_narrow_factor(term: Expr, dtypes: Mapping[str, str]) -> Expr:
     """A product of a tensor and of what has other axes, which is rounded to the tensor's dtype."""
     for factor in Mul.make_args(term):
-        rest = term / factor
-        is_tensor = isinstance(factor, Element) and factor.name in dtypes
-        if (
-            is_tensor
-            and reductions_of(rest)
-            and free_axes(factor) - free_axes(rest)
-            and free_axes(rest) - free_axes(factor)
-        ):
-            return factor * Cast(rest, dtypes[factor.name])
+        if _is_matrix_beside(factor, term / factor) and factor.name in dtypes:
+            return factor * Cast(term / factor, dtypes[factor.name])
     return term

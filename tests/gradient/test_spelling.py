@@ -10,7 +10,13 @@ from sympy import exp, oo
 
 import redalg as ra
 from redalg.expression import Cast
-from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.gradient.spelling import (
+    with_inner_sums,
+    with_masked_weights,
+    with_narrow_operands,
+    with_own_axes,
+    with_shared_factors,
+)
 from redalg.lower_tile.ir.names import Names
 
 b, h, n, m, q, k, d, e = ra.axes("b h n m q k d e")
@@ -54,6 +60,20 @@ def test_what_is_computed_is_multiplied_once_for_the_products_of_two_tensors() -
     shapes = {"Q": (3, 4), "K": (5, 4), "V": (5, 2), "G": (3, 2)}
     data = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     torch.testing.assert_close(ra.fuse(flat, axes="q").reference(**data), ra.fuse(within, axes="q")(**data))
+
+
+def test_a_mask_of_a_product_of_matrices_is_one_of_what_is_computed() -> None:
+    queries, keys, rows = ra.tensors("Q[q,d] K[k,d] X[q,e]")
+    weight = exp(ra.sum(queries * keys, d))
+    masked = ra.sum(ra.where(k <= q, weight * rows, 0), q)
+    moved = ra.sum(ra.where(k <= q, weight, 0) * rows, q)
+    assert with_masked_weights(2 * masked) == 2 * moved
+    for alone in (moved, ra.sum(ra.where(n > 1, x * g, 0), n), ra.sum(ra.where(e <= q, weight * rows, 0), q)):
+        assert with_masked_weights(alone) == alone
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"Q": (6, 4), "K": (5, 4), "X": (6, 2)}
+    data = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
+    torch.testing.assert_close(ra.fuse(masked, axes="k e").reference(**data), ra.fuse(moved, axes="k e")(**data))
 
 
 def test_an_inner_reduction_has_axes_of_its_own() -> None:
