@@ -27,7 +27,7 @@ from redalg.gradient.backward import Backward
 from redalg.gradient.invariant import EXTREMA, INVARIANT, pivots_among
 from redalg.gradient.reverse import adjoints, check_once, holds_product, sum_of
 from redalg.gradient.rows import RowValues, check_wrt, tensor_names
-from redalg.gradient.spelling import with_masked_weights
+from redalg.gradient.spelling import with_masked_weights, with_shared_factors
 from redalg.gradient.stage import dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.lower_tile.ir.names import Names

@@ -12,7 +12,7 @@ from sympy import And, Eq, Expr, Integer, Ne, Or, oo, symbols
 from sympy.logic.boolalg import Boolean
 
 import redalg as ra
-from redalg.lower_tile.ir.intervals import extreme, holds_for_all, negation, ranges_of
+from redalg.lower_tile.ir.intervals import end_of_side, holds_for_all, index_ranges, opposite
 from redalg.lower_tile.ir.scalars import Load
 
 b, h, q, k, d, e = ra.axes("b h q k d e")
@@ -40,7 +40,7 @@ CONDITIONS = st.recursive(
 @settings(max_examples=300, deadline=None)
 @given(condition=CONDITIONS, tile=st.integers(-3, 3))
 def test_a_whole_tile_holds_the_condition_everywhere(condition: Boolean, tile: int) -> None:
-    whole = holds_for_all(condition, ranges_of(EXTENTS), set())
+    whole = holds_for_all(condition, index_ranges(EXTENTS), set())
     if whole is None:
         return
     assert not whole.free_symbols & set(EXTENTS)
@@ -49,18 +49,18 @@ def test_a_whole_tile_holds_the_condition_everywhere(condition: Boolean, tile: i
     )
     at_tile = bool(whole.subs(T, tile))
     assert everywhere or not at_tile
-    assert bool(negation(whole).subs(T, tile)) != at_tile
+    assert bool(opposite(whole).subs(T, tile)) != at_tile
 
 
 def test_what_is_not_known_of_a_tile() -> None:
     data, length = Load("x", J), Load("length")
-    assert holds_for_all(data > 0, ranges_of(EXTENTS), {"x"}) is None
-    assert holds_for_all(And(J < 4, data > 0), ranges_of(EXTENTS), {"x"}) is None
-    assert holds_for_all(Or(T > 2, data > 0), ranges_of(EXTENTS), {"x"}) == (T > 2)
-    assert holds_for_all(length > J, ranges_of(EXTENTS), set()) is None  # a float: NaN is neither less nor more
-    assert holds_for_all(length > J, ranges_of(EXTENTS), {"length"}) == (Integer(7) < length)
-    assert holds_for_all(I * J < 4, ranges_of(EXTENTS), set()) is None
-    assert extreme(2 * I - J + T, ranges_of(EXTENTS), largest=True) == T + 6
+    assert holds_for_all(data > 0, index_ranges(EXTENTS), {"x"}) is None
+    assert holds_for_all(And(J < 4, data > 0), index_ranges(EXTENTS), {"x"}) is None
+    assert holds_for_all(Or(T > 2, data > 0), index_ranges(EXTENTS), {"x"}) == (T > 2)
+    assert holds_for_all(length > J, index_ranges(EXTENTS), set()) is None  # a float: NaN is neither less nor more
+    assert holds_for_all(length > J, index_ranges(EXTENTS), {"length"}) == (Integer(7) < length)
+    assert holds_for_all(I * J < 4, index_ranges(EXTENTS), set()) is None
+    assert end_of_side(2 * I - J + T, index_ranges(EXTENTS), largest=True) == T + 6
 
 
 def scores(mask: Boolean) -> ra.Fused:

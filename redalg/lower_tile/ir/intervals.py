@@ -22,12 +22,12 @@ Ranges = Mapping[Expr, tuple[Expr, Expr]]
 """The least and the largest value of indices of a tile and of reads of its data."""
 
 
-def ranges_of(extents: Mapping[Symbol, int]) -> Ranges:
+def index_ranges(extents: Mapping[Symbol, int]) -> Ranges:
     """The ranges of indices below their extents."""
     return {symbol: (Integer(0), Integer(extent - 1)) for symbol, extent in extents.items()}
 
 
-def negation(whole: Boolean) -> Boolean:
+def opposite(whole: Boolean) -> Boolean:
     """The opposite of a condition of integers, as comparisons."""
     return to_nnf(Not(whole), simplify=False)
 
@@ -38,7 +38,7 @@ def holds_for_all(condition: Boolean, ranges: Ranges, integers: set[str]) -> Boo
     `integers` names the buffers and parameters that hold integers.
 
     >>> i, j, t = map(Symbol, "ijt")
-    >>> holds_for_all(t + j <= 8 + i, ranges_of({i: 4, j: 4}), set())
+    >>> holds_for_all(t + j <= 8 + i, index_ranges({i: 4, j: 4}), set())
     t + 3 <= 8
     """
     if isinstance(condition, Within):
@@ -58,13 +58,13 @@ def holds_for_all(condition: Boolean, ranges: Ranges, integers: set[str]) -> Boo
         return holds_for_all(both[isinstance(condition, Ne)], ranges, integers)
     if not isinstance(condition, Le | Lt | Ge | Gt):
         return None
-    low, high = extreme(condition.lts, ranges, largest=True), extreme(condition.gts, ranges, largest=False)
+    low, high = end_of_side(condition.lts, ranges, largest=True), end_of_side(condition.gts, ranges, largest=False)
     if low is None or high is None:
         return None
     return low <= high if isinstance(condition, Le | Ge) else low < high
 
 
-def extreme(side: Expr, ranges: Ranges, *, largest: bool) -> Expr | None:
+def end_of_side(side: Expr, ranges: Ranges, *, largest: bool) -> Expr | None:
     """The largest or least value of what is linear in parts within their ranges; None of anything else."""
     for part in sorted((one for one in ranges if side.has(one)), key=lambda one: isinstance(one, Symbol)):
         tilt = side.expand().coeff(part)

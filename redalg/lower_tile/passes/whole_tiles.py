@@ -13,13 +13,14 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeGuard
 
 from sympy import S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
-from redalg.lower_tile.ir.intervals import holds_for_all, negation, ranges_of
+from redalg.lower_tile.ir.intervals import holds_for_all, index_ranges, opposite
 from redalg.lower_tile.ir.mentions import names_in
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -54,7 +55,7 @@ def in_kernel(kernel: Kernel, plan: Plan, inputs: set[str]) -> Kernel:
     if plan.multiplies:
         bound = {one.name for one in nested_statements(body) if isinstance(one, Bind) and "int" in one.dtype}
         integers = inputs | bound | {one.name for one in kernel.buffers if "int" in one.dtype}
-        body = tuple(in_loop(one, kernel, integers) if isinstance(one, Loop) else one for one in body)
+        body = tuple(in_loop(one, kernel, integers) if multiplies_tiles(one) else one for one in body)
     body = tuple(map_statement(one, without_hints) for one in body)
     replaced = {name for one in kernel.body for name in names_in(one)}.difference(*map(names_in, body))
     return replace(kernel, body=body, buffers=tuple(one for one in kernel.buffers if one.name not in replaced))
@@ -65,27 +66,33 @@ def without_hints(node: Basic) -> Basic:
     return node.replace(Within, lambda condition, _: condition) if node.has(Within) else node
 
 
+def multiplies_tiles(statement: Statement) -> TypeGuard[Loop]:
+    """Tell if a statement is a loop that multiplies tile after tile."""
+    inner = nested_statements((statement,))
+    return isinstance(statement, Loop) and any(isinstance(one, Contract) for one in inner)
+
+
 def in_loop(loop: Loop, kernel: Kernel, integers: set[str]) -> Loop:
     """A loop with its masked tiles in two cases, as a whole and masked."""
     body, operands = list[Statement](), dict[str, tuple[str, Boolean]]()
     for statement in loop.body:
         if isinstance(statement, Contract) and statement.b in operands:
             unmasked, whole = operands[statement.b]
-            body += [replace(statement, b=unmasked, guard=whole), replace(statement, guard=negation(whole))]
+            body += [replace(statement, b=unmasked, guard=whole), replace(statement, guard=opposite(whole))]
             continue
         case = masked_tile(statement, integers)
         if case is None:
-            body.append(in_loop(statement, kernel, integers) if isinstance(statement, Loop) else statement)
+            body.append(in_loop(statement, kernel, integers) if multiplies_tiles(statement) else statement)
             continue
         tile, store, mask, whole = case
-        if (product := product_of(store, mask, kernel, body)) is not None:
-            body = [multiplied_into(store.target, product, one) for one in body]
+        if (product := masked_product(store, mask, kernel, body)) is not None:
+            body = [with_product_in(store.target, product, one) for one in body]
             mask = Where(mask.condition, Load(store.target, *store.indices), mask.args[2])
         elif (operand := operand_of(store, mask, kernel, loop)) is not None:
             operands[store.target] = operand, whole
         else:
             body.append(Parallel(tile.indices, (replace(store, expr=mask.args[1]),), whole))
-        body.append(Parallel(tile.indices, (replace(store, expr=mask),), negation(whole)))
+        body.append(Parallel(tile.indices, (replace(store, expr=mask),), opposite(whole)))
     return replace(loop, body=tuple(body))
 
 
@@ -96,13 +103,13 @@ def masked_tile(statement: Statement, integers: set[str]) -> tuple[Parallel, Sto
     [store] = statement.body
     if len(store.indices) < MATRIX or store.guard != S.true or store.once or not isinstance(store.expr, Where):
         return None
-    whole = holds_for_all(store.expr.condition, ranges_of(dict(statement.indices)), integers)
+    whole = holds_for_all(store.expr.condition, index_ranges(dict(statement.indices)), integers)
     return None if whole is None or whole in (S.true, S.false) else (statement, store, store.expr, whole)
 
 
-def product_of(store: Store, mask: Where, kernel: Kernel, before: Sequence[Statement]) -> str | None:
+def masked_product(store: Store, mask: Where, kernel: Kernel, before: Sequence[Statement]) -> str | None:
     """The matrix product that a store masks, if nothing else reads it: then the target may hold it."""
-    product = copied(store, mask, kernel)
+    product = unmasked_buffer(store, mask, kernel)
     if product is None or statements_naming(store.target, before):
         return None
     makes = statements_naming(product, before)
@@ -116,10 +123,10 @@ def operand_of(store: Store, mask: Where, kernel: Kernel, loop: Loop) -> str | N
     """The shared tile that a store masks for matrix products of the loop, and for nothing else."""
     products = [one for one in loop.body if isinstance(one, Contract) and one.b == store.target]
     alone = len(statements_naming(store.target, kernel.body)) == len(products) + 1
-    return copied(store, mask, kernel) if products and alone else None
+    return unmasked_buffer(store, mask, kernel) if products and alone else None
 
 
-def copied(store: Store, mask: Where, kernel: Kernel) -> str | None:
+def unmasked_buffer(store: Store, mask: Where, kernel: Kernel) -> str | None:
     """The buffer that a store copies where the mask holds, if it is alike in all but the name."""
     value, buffers = mask.args[1], {one.name: (one.shape, one.dtype, one.scope) for one in kernel.buffers}
     if not isinstance(value, Load) or value.indices != store.indices or value.name not in buffers:
@@ -133,10 +140,10 @@ def statements_naming(name: str, body: Sequence[Statement]) -> list[Statement]:
     return [one for one in inner if name in names_in(one)]
 
 
-def multiplied_into(target: str, product: str, statement: Statement) -> Statement:
+def with_product_in(target: str, product: str, statement: Statement) -> Statement:
     """A statement that accumulates a product, with another buffer in its place."""
     if isinstance(statement, Loop):
-        return replace(statement, body=tuple(multiplied_into(target, product, one) for one in statement.body))
+        return replace(statement, body=tuple(with_product_in(target, product, one) for one in statement.body))
     if isinstance(statement, Fill) and statement.buffer == product:
         return replace(statement, buffer=target)
     return replace(statement, c=target) if isinstance(statement, Contract) and statement.c == product else statement

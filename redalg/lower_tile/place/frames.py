@@ -178,7 +178,7 @@ def span_of_list(listing: Listing, variables: Mapping[Axis, Symbol], plan: Plan,
 
 
 def entry(listing: Listing, variables: Mapping[Axis, Symbol]) -> Load:
-    """What the loop reads of a list at TILE."""
+    """The read of a list in the loop, at TILE."""
     return Load(listing.name, *(variables[axis] for axis in listing.axes), 1 + TILE)
 
 

@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Element, Where
 from redalg.expression.contents import elements_of, free_axes, values_of
-from redalg.lower_tile.ir.intervals import holds_for_all, negation, ranges_of
+from redalg.lower_tile.ir.intervals import holds_for_all, index_ranges, opposite
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.lower_tile.ir.program import (
     Buffer,
@@ -142,7 +142,7 @@ def what_ends_tell(
 
     The body takes the reductions of the integers that a mask compares to their least and their largest.
     """
-    ranges = dict(ranges_of(assembly.extents))
+    ranges = dict(index_ranges(assembly.extents))
     for read in sorted(counts.atoms(Load), key=str):
         tile = assembly.buffers.get(read.name)
         if tile is None or len(tile.shape) != 1 or "int" not in tile.dtype:
@@ -154,9 +154,9 @@ def what_ends_tell(
             end_of_tile("max", values, f"{read.name}_largest", assembly, body),
         )
     integers |= {load.name for load in ranges if isinstance(load, Load)}
-    found = (holds_for_all(one, ranges, integers) for one in (counts, negation(counts)))
+    found = (holds_for_all(one, ranges, integers) for one in (counts, opposite(counts)))
     certain, never = (S.false if one is None else one for one in found)
-    return certain, negation(Or(certain, never))
+    return certain, opposite(Or(certain, never))
 
 
 def end_of_tile(kind: str, values: str, name: str, assembly: Assembly, body: list[Statement]) -> Load:

@@ -259,7 +259,7 @@ class _Emitter:
             depth = self.shapes[statement.a][1]
             name = MACROS[statement.transposed, statement.clear] + self.suffix
             call = f"{name}({statement.a}, {statement.b}, {statement.c}, {rows}, {columns}, {depth})"
-            return self.guarded(statement.guard, [call])
+            return self.under_guard(statement.guard, [call])
         if isinstance(statement, ReduceTile):
             keep = "" if statement.clear else ", clear=False"
             return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, dim={statement.dim}{keep})"]
@@ -309,9 +309,9 @@ class _Emitter:
             inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
             names = live_names(store, names)
         lines = [f"for {variables} in parallel({extents}):", *("    " + line for line in inner)]
-        return self.guarded(loop.guard, lines)
+        return self.under_guard(loop.guard, lines)
 
-    def guarded(self, guard: Boolean, lines: list[str]) -> list[str]:
+    def under_guard(self, guard: Boolean, lines: list[str]) -> list[str]:
         """Lines that run where a guard of the block holds: one `if` for each part, since TileLang 0.1.15 may find that
         a conjunction differs from thread to thread."""
         for part in reversed(guard.args if isinstance(guard, And) else (guard,)):
