@@ -2,11 +2,11 @@
 
 s += a·b;  u = where(c, s, z)   →   u += a·b;  if not (c for the whole tile): u = where(c, u, z)
 w = where(c, v, z);  o += p·w   →   if (c for the whole tile): o += p·v;  if not: w = where(c, v, z);  o += p·w
-u = where(c, f, z)              →   if (c for the whole tile): u = f;  if not: u = where(c, f, z)
 
 Exact: where c holds for every element, the branches are equal. For a block it is known of causal masks, windows,
 lengths and the end of an axis (`intervals`). Of a mask by an element's own data a list of tiles tells it (`Within`,
-which ends here).
+which ends here). A product that is read unmasked too keeps its mask in every tile: two copies of the masked tile took
+more registers than the mask was worth (10 % longer on an H100, of a product over 32,000 columns).
 """
 
 from __future__ import annotations
@@ -87,12 +87,13 @@ def in_loop(loop: Loop, kernel: Kernel, integers: set[str]) -> Loop:
         tile, store, mask, whole = case
         if (product := masked_product(store, mask, kernel, body)) is not None:
             body = [with_product_in(store.target, product, one) for one in body]
-            mask = Where(mask.condition, Load(store.target, *store.indices), mask.args[2])
+            store = replace(store, expr=Where(mask.condition, Load(store.target, *store.indices), mask.args[2]))
         elif (operand := operand_of(store, mask, kernel, loop)) is not None:
             operands[store.target] = operand, whole
         else:
-            body.append(Parallel(tile.indices, (replace(store, expr=mask.args[1]),), whole))
-        body.append(Parallel(tile.indices, (replace(store, expr=mask),), opposite(whole)))
+            body.append(statement)
+            continue
+        body.append(Parallel(tile.indices, (store,), opposite(whole)))
     return replace(loop, body=tuple(body))
 
 
