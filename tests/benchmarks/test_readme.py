@@ -18,6 +18,8 @@ def blocks(path: Path) -> list[str]:
             for found in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]  # fmt: skip
 
 
+# of torch.func's forward mode
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_the_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From top to bottom, in one namespace, in an empty folder."""

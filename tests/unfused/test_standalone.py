@@ -86,7 +86,8 @@ def run(path: Path) -> Any:
 
 
 def test_every_function_of_the_library_is_saved() -> None:
-    assert set(library.__all__) <= {name.split(",")[0] for name in LIBRARY}
+    patterns = {*library.__all__} - {"register_with_transformers"}
+    assert patterns <= {name.split(",")[0] for name in LIBRARY}
 
 
 @pytest.mark.sweep(4)
