@@ -1,6 +1,7 @@
 """The stages as kernels want them: one product for what shares factors, axes of their own, operands of 16 bits.
 
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
+a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN or infinity of a is in a·x
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
@@ -37,8 +38,7 @@ def _with_common_factors(total: Expr) -> Expr:
     common = _common(terms)
     if len(terms) == 1 or not common:
         return Add(*terms)
-    rest = Add(*(Mul(*(_factors(term) - common).elements()) for term in terms))
-    return Mul(*common.elements(), rest)
+    return Mul(*common.elements(), Add(*(_without(term, common) for term in terms)))
 
 
 def _terms_of(total: Expr) -> list[Expr]:
@@ -60,13 +60,27 @@ def _terms_of(total: Expr) -> list[Expr]:
     return terms
 
 
-def _factors(term: Expr) -> Counter[Expr]:
-    return Counter(Mul.make_args(term))
+def _without(term: Expr, common: Counter[Expr]) -> Expr:
+    """A term without factors that it has, within its mask if it is masked."""
+    condition, product = _mask_of(term)
+    rest = Mul(*(Counter(Mul.make_args(product)) - common).elements())
+    return rest if condition is None else Where(condition, rest, S.Zero)
+
+
+def _mask_of(term: Expr) -> tuple[Basic | None, Expr]:
+    """The condition and the product of a term where(c, y, 0) times a number; none and the term of any other."""
+    number, mask = term.as_coeff_Mul()
+    if isinstance(mask, Where) and mask.args[2] is S.Zero:
+        return mask.args[0], number * mask.args[1]
+    return None, term
 
 
 def _common(terms: Sequence[Expr]) -> Counter[Expr]:
-    """The factors that all terms have, without numbers."""
-    common = reduce(and_, map(_factors, terms))
+    """The factors that all terms have, without numbers: also within masks, if a term has none."""
+    within = [_mask_of(term) for term in terms]
+    plain = all(condition is not None for condition, _ in within)
+    common = reduce(and_, (Counter(Mul.make_args(term if plain else product))
+                           for term, (_, product) in zip(terms, within, strict=True)))  # fmt: skip
     return Counter({one: times for one, times in common.items() if not one.is_number})
 
 
