@@ -68,6 +68,11 @@ class Stages:
         """The input elements that occur, stage by stage."""
         return tuple(element for form in self.forms for element in form.cascade.elements())
 
+    @property
+    def multiplies_apart(self) -> bool:
+        """True if a stage beside the loop multiplies matrices; loading warps of the loop would take its pipeline."""
+        return any(len(one.factors) > 1 for form in (*self.ahead, *self.after) for one in form.accumulators)
+
     def map_forms(self, change: Callable[[FusedForm], FusedForm]) -> Stages:
         """Every form changed; what a call returns stays."""
         return replace(self, forms=tuple(map(change, self.forms)))

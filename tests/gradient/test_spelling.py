@@ -126,3 +126,42 @@ def test_row_values_are_not_rounded_to_16_bits() -> None:
     assert [one.dtype for one in made] == [torch.bfloat16, *[torch.float32] * len(backward.saved)]
     wide = {name: torch.empty(0) for name in "xy"}
     assert form.vjp().for_tensors(wide).again is not None
+
+
+def test_a_mask_beside_an_unmasked_term_shares_its_factors() -> None:
+    label = ra.tensor("label[b]")
+    shared = with_shared_factors(ra.sum(x * y, n) + ra.sum(ra.where(ra.eq(n, label), -2 * x, 0), n))
+    assert shared == ra.sum(x * (y + ra.where(ra.eq(n, label), -2, 0)), n)
+    alone = ra.where(ra.eq(n, label), x * y, 0) + ra.where(ra.eq(n, 0), x, 0)
+    assert with_shared_factors(alone) == alone  # a NaN of x that both masks hide stays hidden
+
+
+def test_scores_of_many_columns_are_made_once() -> None:
+    """A loss of 32000 scores, each of 2048 components: products on tensor cores, and labels that stay integers."""
+    v, label = ra.axes("v"), ra.tensor("label[b]")
+    scores = ra.sum(ra.tensor("t[b,d]") * ra.tensor("u[v,d]"), d)
+    loss = ra.fuse(ra.logsumexp(scores, v) - ra.sum(ra.where(ra.eq(v, label), scores, 0), v), axes="b")
+    narrow = {name: torch.empty(1, 1, dtype=torch.bfloat16) for name in "tu"}
+    backward = loss.vjp(wrt=["t", "u"]).for_tensors(narrow | {"label": torch.empty(1, dtype=torch.int64)})
+    rows = dict.fromkeys(backward.saved, "float32")
+    dtypes = {"t": "bfloat16", "u": "bfloat16", "label": "int64", "grad_out": "bfloat16"} | rows
+    for source in backward.source("H200", sizes={"b": 4096, "v": 32000, "d": 2048}, dtypes=dtypes).values():
+        product, rest = source.split("stream b" if "stream b" in source else "stream v")
+        assert "add_transposed" in product
+        assert "contract(operand," in rest
+        assert 'shared((64,), "int64")' in rest
+        assert "num_stages=0" not in product
+
+
+@pytest.mark.parametrize("width", [64, 128])
+def test_plans_have_a_layout_for_operands_in_registers(width: int) -> None:
+    """Two warpgroups hold an operand of 128 rows; TileLang 0.1.15 finds no layout for 256."""
+    backward = (
+        ra.fuse(ra.sum(ra.softmax(SCORES, k) * VALUES, k), axes="b h q e")
+        .vjp()
+        .for_tensors({name: torch.empty(1, 1, 1, 1, dtype=torch.bfloat16) for name in WIDTHS})
+    )
+    dtypes = WIDTHS | {"grad_out": "bfloat16", "made_out": "bfloat16"} | dict.fromkeys(backward.saved, "float32")
+    dtypes |= {stage.name: "float32" for stage in backward.stages if stage.name.startswith("grad_row")}
+    for source in backward.source("H100", sizes=SIZES | {"d": width, "e": width}, dtypes=dtypes).values():
+        assert "operand = fragment((256" not in source

@@ -36,6 +36,8 @@ from redalg.incremental.stages import Stages
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
+MOST_COLUMNS = 512
+"""The most columns that a block holds: more are shared out among blocks, each of which would make a value again."""
 REPEATED = 32
 """The largest count of the form's numbers that may each repeat a reduction: more pay for a launch of its own."""
 
@@ -85,7 +87,7 @@ class Division:
         """Tell if a producer is the same for all rows of a tile, or for many of the form's own numbers.
 
         Each of them would reduce it again. The numbers of a row share a value that is made for its columns, unless it
-        is made of all columns.
+        is made of all columns, or these are more than a block holds.
         """
         cascade = self.form.cascade
         free = {axis for part in cascade.reductions for axis in part.axes}
@@ -93,7 +95,8 @@ class Division:
         free -= {*cascade.reduced_axes}
         alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced_axes})
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
-        return many or (bool(rows) and not {*rows} & {*producer.axes})
+        wide = column is not None and column not in producer.axes and self.sizes[column.name] > MOST_COLUMNS
+        return many or wide or (bool(rows) and not {*rows} & {*producer.axes})
 
     def numbers(self, producer: Producer) -> int:
         """The number of elements of a producer's value."""

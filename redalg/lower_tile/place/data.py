@@ -23,7 +23,7 @@ from redalg.incremental.form import Accumulator, FusedForm
 from redalg.lower_tile.ir.program import Contract, Copy, Parallel, ReduceTile, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.expressions import drop_rounding
+from redalg.lower_tile.place.expressions import divides, drop_rounding
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import E_, I, J, Space, usable_scale
 from redalg.strategies.rules.products import operands_dtype
@@ -90,7 +90,9 @@ class Product(Pending):
                 lines = self.operands.apart.of(self.space, term, body)
                 self.name = self._copy_operand(self.assembly.tile_of("term", lines, body).name, body, stays=True)
             else:
-                self.name = self.operands.tile_in(self.space, term, self.dtype, body)
+                apart = self.space.plan.tensor_cores and divides(term)  # a quotient of lines is made once for each line
+                lines = self.operands.apart.of(self.space, term, body) if apart else term
+                self.name = self.operands.tile_in(self.space, lines, self.dtype, body)
 
     def _is_of_producers(self, term: Expr) -> bool:
         """Tell if an operand for tensor cores is made of products in registers, and of numbers of rows or columns."""

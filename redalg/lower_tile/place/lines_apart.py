@@ -15,6 +15,7 @@ from sympy.core.basic import Basic
 
 from redalg.expression import Where
 from redalg.expression.rebuild import with_args
+from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
@@ -52,6 +53,8 @@ class LinesApart:
             return None
         if node.has(I) == node.has(J) or (node.has(J) and space.plan.warp_specialized):
             return None
+        if not isinstance(node, Load) and any("int" in dtype_of(space, load) for load in loads):
+            return None  # an integer stays one: its comparison is exact
         return I if node.has(I) else J
 
     def _line(self, space: Space, node: Expr, index: Symbol, body: list[Statement]) -> Load:
@@ -59,9 +62,17 @@ class LinesApart:
         if node not in self.lines:
             binding = space.plan.binding
             axis, wanted = (binding.row, "row") if index == I else (binding.streamed, "line")
-            line = self.lines[node] = self.assembly.new(wanted, index, scope="shared")
+            whole = isinstance(node, Load) and "int" in dtype_of(space, node)
+            dtype = dtype_of(space, node) if whole else None
+            line = self.lines[node] = self.assembly.new(wanted, index, dtype=dtype, scope="shared")
             ragged = axis is not None and space.is_ragged(axis)
             value = Where(space.at[axis] < space.problem.sizes[axis.name], node, S.Zero) if axis and ragged else node
             moves = node.free_symbols & (space.at[binding.streamed].free_symbols - {J})
             (body if moves else self.before).append(self.assembly.stores((line, value)))
         return self.lines[node]
+
+
+def dtype_of(space: Space, load: Load) -> str:
+    """The dtype of an input that is read; of nothing else that is read the arithmetic's."""
+    dtypes = {kernel_name(name): dtype for name, dtype in space.problem.dtypes.items()}
+    return dtypes.get(load.name, space.problem.compute)

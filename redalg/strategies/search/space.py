@@ -19,6 +19,7 @@ from functools import cached_property
 from itertools import product
 from typing import final
 
+from redalg.expression import Element
 from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
@@ -45,7 +46,7 @@ from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_
 from redalg.strategies.rules.rows import has_aligned_rows, lies_in_columns, vector
 from redalg.strategies.rules.rules import choose, tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
-from redalg.strategies.schedule import Schedule, numbers_of
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 PADDING = 0.05
 """Most padding of an extent that is no power of two (rule 3)."""
@@ -66,7 +67,7 @@ STAGES = 2
 THREADS = (32, 64, 128, 256, 512, 1024)
 """Threads of a block without matrix products."""
 WARPGROUP, ROWS_OF_TWO = 128, 128
-"""Threads of a warpgroup; rows whose weights two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
+"""Threads of a warpgroup; rows whose operand two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
 REGISTERS = 65536
 """Registers of a multiprocessor, and of its largest block."""
 
@@ -131,8 +132,10 @@ class Space:
 
     @cached_property
     def rules_schedule(self) -> Schedule:
-        """The rules' schedule."""
-        return choose(self.form, self.problem, self.target)
+        """The rules' schedule; without loading warps where these would take the pipeline from another stage."""
+        schedule = choose(self.form, self.problem, self.target)
+        loads = self.stages.multiplies_apart and numbers_of(schedule).warp_specialized
+        return with_choices(schedule, warp_specialized=False) if loads else schedule
 
     def predict(self, schedule: Schedule) -> Prediction:
         """Predict the time of a schedule by the model."""
@@ -190,7 +193,7 @@ class Space:
 
     def is_known(self, plan: Plan, by_rules: Plan) -> bool:
         """Tell if the model ranks a plan well: where warps share out other axes, it was 2.2 times off on an H100."""
-        return is_power_of_two(plan.block_streamed) and plan.warps == by_rules.warps
+        return plan.block_streamed == power_of_two(plan.block_streamed) and plan.warps == by_rules.warps
 
     def is_calibrated(self, plan: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space."""
@@ -308,9 +311,8 @@ class Space:
             yield 0, False, ScalarCores(1)
             return
         varies = trims(self.form, self.problem)
-        special = (
-            (False, True) if cores and self.device.wgmma and has_aligned_rows(self.form, self.problem) else (False,)
-        )
+        may_load = self.device.wgmma and has_aligned_rows(self.form, self.problem) and not self.stages.multiplies_apart
+        special = (False, True) if cores and may_load else (False,)
         lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
         for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256), special, lefts):
             alone = operands == "registers" or threads == 256
@@ -416,19 +418,16 @@ def in_order(form: FusedForm) -> bool:
     return all(index == axis or axis not in free_axes(index) for index in indices)
 
 
-def is_power_of_two(length: int) -> bool:
-    """Tell if a length is a power of two."""
-    return length == power_of_two(length)
-
-
 def suits_warps(plan: Plan, form: FusedForm) -> bool:
     """Tell if every warp gets its own rows, or its own columns, of each product that tensor cores make."""
     if not plan.tensor_cores:
         return True
     weighted = plan.binding.contracted and any(one.weight for one in form.accumulators)
+    products = [one.factors[0] for one in form.accumulators if len(one.factors) > 1 and form.cascade.producers]
+    computed = any(not isinstance(one, Element) for one in products)
     if plan.warps == "columns":
         return plan.block_streamed % (plan.threads // 4) == 0 and plan.block_column % (plan.threads // 4) == 0
-    if weighted and plan.threads > WARPGROUP and plan.block_row > ROWS_OF_TWO:
+    if (weighted or computed) and plan.threads > WARPGROUP and plan.block_row > ROWS_OF_TWO:
         return False
     apart = plan.binding.contracted and not weighted  # operands in shared memory
     wide = plan.device.wgmma and apart and plan.block_column % (plan.threads // 8) == 0
