@@ -70,3 +70,31 @@ def test_the_gradient_is_pytorchs(name: str, dtype: torch.dtype) -> None:
     for mine, eager, true in zip(gradients(form, dtype), gradients(written, dtype), wanted, strict=True):
         largest, step = float(true.abs().max()), torch.finfo(dtype).eps
         assert float((mine - true).abs().max()) <= 2 * float((eager - true).abs().max()) + step * largest
+
+
+@pytest.mark.parametrize("depth", [64, 640])
+def test_the_gradient_of_a_loss_of_products(depth: int) -> None:
+    """Of few columns in one kernel; of many by a product whose epilogue makes the operand of the next."""
+    v, t = ra.axes("v"), ra.tensor("label[b]")
+    s = ra.sum(ra.tensor("x[b,d]") * ra.tensor("w[v,d]"), d)
+    form = ra.fuse(ra.logsumexp(s, v) - ra.sum(ra.where(ra.eq(v, t), s, 0), v), axes="b")
+    generator = torch.Generator("cuda").manual_seed(0)
+    label = torch.randint(0, 1000, (200,), generator=generator, device="cuda")
+    x, w = (torch.randn(n, depth, generator=generator, device="cuda").bfloat16() for n in (200, 1000))
+
+    def gradients(kind: torch.dtype, *, derived: bool) -> list[torch.Tensor]:
+        leaves = [one.to(kind).requires_grad_() for one in (x, w)]
+        written = functional.cross_entropy((leaves[0] @ leaves[1].T).to(max_precision(kind)), label, reduction="none")
+        out = form(x=leaves[0], w=leaves[1], label=label) if derived else written
+        return [one.double() for one in torch.autograd.grad(out.sum(), leaves)]
+
+    wanted = gradients(torch.float64, derived=False)
+    pairs = zip(gradients(torch.bfloat16, derived=True), gradients(torch.bfloat16, derived=False), wanted, strict=True)
+    for mine, eager, true in pairs:
+        step = torch.finfo(torch.bfloat16).eps * float(true.abs().max())
+        assert float((mine - true).abs().max()) <= 2 * float((eager - true).abs().max()) + step
+
+
+def max_precision(kind: torch.dtype) -> torch.dtype:
+    """The dtype of a loss's arithmetic."""
+    return torch.float64 if kind == torch.float64 else torch.float32

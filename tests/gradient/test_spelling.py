@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any
 
 import pytest
@@ -136,21 +137,36 @@ def test_a_mask_beside_an_unmasked_term_shares_its_factors() -> None:
     assert with_shared_factors(alone) == alone  # a NaN of x that both masks hide stays hidden
 
 
-def test_scores_of_many_columns_are_made_once() -> None:
-    """A loss of 32000 scores, each of 2048 components: products on tensor cores, and labels that stay integers."""
+def loss_sources(depth: int) -> dict[str, str]:
+    """The backward of a loss of 32000 scores, each a sum of so many components."""
     v, label = ra.axes("v"), ra.tensor("label[b]")
     scores = ra.sum(ra.tensor("t[b,d]") * ra.tensor("u[v,d]"), d)
     loss = ra.fuse(ra.logsumexp(scores, v) - ra.sum(ra.where(ra.eq(v, label), scores, 0), v), axes="b")
     narrow = {name: torch.empty(1, 1, dtype=torch.bfloat16) for name in "tu"}
     backward = loss.vjp(wrt=["t", "u"]).for_tensors(narrow | {"label": torch.empty(1, dtype=torch.int64)})
-    rows = dict.fromkeys(backward.saved, "float32")
-    dtypes = {"t": "bfloat16", "u": "bfloat16", "label": "int64", "grad_out": "bfloat16"} | rows
-    for source in backward.source("H200", sizes={"b": 4096, "v": 32000, "d": 2048}, dtypes=dtypes).values():
-        product, rest = source.split("stream b" if "stream b" in source else "stream v")
-        assert "add_transposed" in product
-        assert "contract(operand," in rest
-        assert 'shared((64,), "int64")' in rest
-        assert "num_stages=0" not in product
+    dtypes = {"t": "bfloat16", "u": "bfloat16", "label": "int64", "grad_out": "bfloat16"}
+    dtypes |= dict.fromkeys(backward.saved, "float32")
+    return backward.source("H200", sizes={"b": 4096, "v": 32000, "d": depth}, dtypes=dtypes)
+
+
+def test_operands_of_many_columns_are_made_once() -> None:
+    """2048 columns: the product's epilogue rounds the operand, which blocks of columns share."""
+    for source in loss_sources(2048).values():
+        operand, product = source.split("with T.Kernel")[1:]
+        assert "T.exp(" in operand
+        assert "T.exp(" not in product
+        assert "contract(operand_tile," in product
+        assert '"operand": torch.full(' in product
+        assert "dtype=torch.bfloat16" in product.split('"operand": torch.full(')[1].splitlines()[0]
+        assert "num_stages=0" not in source
+
+
+def test_labels_in_an_operand_stay_integers() -> None:
+    """128 columns: an operand in the loop compares places with labels, not with their floats."""
+    sources = loss_sources(128)
+    assert re.search(r'row\w* = shared\(\(\d+,\), "int64"\)', sources["grad_t"])
+    for source in sources.values():
+        assert not re.search(r'T\.cast\(label\S*\[.*\], "float32"\)', source)
 
 
 @pytest.mark.parametrize("width", [64, 128])

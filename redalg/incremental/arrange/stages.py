@@ -4,6 +4,7 @@
     Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
     Σ_k s·r, s and r computed             →   r, then Σ_k s·r                one computed factor a product
     Σ_i f(x[i,k], s), s[i] = Σ_j g        →   s, then Σ_i f                  where k is long: every k would repeat s
+    Σ_k f(s)·r, f rounded to 16 bits      →   f(s), then Σ_k f·r             where a block holds not all columns of r
     out = Σ_j f(d[j]), d reduced          →   d, then out                    where j is not written out
     out[k] = f(x[k], Σ_j d[j])            →   d, Σ_j d[j], then out          elementwise, where out carries k streamed
     out, out' of one loop                 →   out, then out'                 where no axes are rows and columns of both
@@ -27,8 +28,8 @@ from redalg.decompose.parse.parse import parse
 from redalg.decompose.verdict.passes import prune_cascade
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
-from redalg.expression import Axis, Element, Label, Reduce, Value
-from redalg.expression.contents import axes_by_name, bound_axes, free_axes, reductions_of, values_of
+from redalg.expression import Axis, Cast, Element, Label, Reduce, Value
+from redalg.expression.contents import axes_by_name, bound_axes, free_axes, nodes_of, reductions_of, values_of
 from redalg.incremental.arrange.replace_symbols import replace_in_cascade, replace_in_form
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
@@ -64,6 +65,8 @@ class Division:
             return
         by_lane = any(not one.is_ranked for one in self.form.structures)
         rows, column = tile_of(self.form)
+        if column is not None and not together and self.sizes[column.name] > MOST_COLUMNS:
+            self.make_operands(column)
         self.hoist(*(
             producer for producer in self.form.cascade.producers
             if by_lane or producer in self.form.parameters or not has_combine_loops(producer)
@@ -97,6 +100,26 @@ class Division:
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
         wide = column is not None and column not in producer.axes and self.sizes[column.name] > MOST_COLUMNS
         return many or wide or (bool(rows) and not {*rows} & {*producer.axes})
+
+    def make_operands(self, column: Axis) -> None:
+        """Make first factors of products, rounded from one producer's values, stages ahead: columns share them."""
+        for accumulator in self.form.accumulators:
+            factor, *others = accumulator.factors
+            values = values_of(factor)
+            made = [one for one in self.form.cascade.producers if one.value in values]
+            if not others or accumulator.weight or not isinstance(factor, Cast) or column in free_axes(factor):
+                continue
+            if len(made) != 1 or values != {made[0].value}:
+                continue
+            cascade, name = made[0].cascade, self.fresh("operand")
+            streamed = self.form.cascade.axis
+            axes = (*(one for one in axes_by_name(free_axes(factor)) if one != streamed), streamed)
+            expr = factor.xreplace({made[0].value: cascade.outputs[0].expr})
+            form = replace_in_form(self.form, {factor: Element(Label(name), *axes), made[0].value: S.NaN})
+            read = [*(term for one in form.accumulators for term in one.factors), *(one.expr for one in form.outputs)]
+            if not form.extrema and not form.structures and not any(S.NaN in nodes_of(one) for one in read):
+                self.ahead += self.forms_of(replace(cascade, outputs=(Output(name, expr, axes),)))
+                self.form = form
 
     def numbers(self, producer: Producer) -> int:
         """The number of elements of a producer's value."""

@@ -8,14 +8,18 @@ from dataclasses import replace
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
-from redalg.expression import Element, Scalar, Value
+from redalg.expression import Cast, Element, Scalar, Value
 from redalg.expression.contents import of_kind
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Parameter
 from redalg.lower_tile.place.space import output_name
 from redalg.strategies.plan import Problem, shape_of
+
+NARROW = 2
+"""Bytes of an element that stages hand on as it was rounded."""
 
 
 def inputs(stages: Stages, problem: Problem) -> tuple[Parameter, ...]:
@@ -66,7 +70,13 @@ def problem_of_stage(form: FusedForm, stages: Stages, problem: Problem) -> Probl
 
 
 def dtype_between(name: str, stages: Stages, problem: Problem) -> str:
-    """The dtype of an array that one stage makes for another: the arithmetic's; bytes for truth, int64 for indices."""
+    """The dtype of an array that one stage makes for another: the arithmetic's; bytes for truth, int64 for indices.
+
+    What is rounded to the 16 bits of an input has these.
+    """
+    [expr] = (one.expr for one in stages.intermediates if one.name == name)
+    if isinstance(expr, Cast) and expr.dtype in problem.dtypes.values() and DTYPES[expr.dtype].bytes == NARROW:
+        return expr.dtype
     return {"bool": "uint8", "": problem.compute}.get(stages.whole.get(name, ""), "int64")
 
 
