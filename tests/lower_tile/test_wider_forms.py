@@ -11,9 +11,10 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import exp
+from sympy import exp, tanh
 
 import redalg as ra
+from redalg.expression import Cast
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.lowered import Lowered
 from redalg.strategies.binding import bind_axes
@@ -136,6 +137,24 @@ def test_what_every_row_would_reduce_again_is_made_ahead(length: int) -> None:
     assert bool(one.stages.ahead) == (length > 32)
     got = torch.as_tensor(interpret(one.program, {"w": data["w"].numpy()})["out"])
     assert worst_error(got, form.reference(**data)) <= TOLERANCE
+
+
+@pytest.mark.parametrize("columns", [512, 513])
+@pytest.mark.parametrize("rounded", [True, False])
+def test_an_operand_of_more_columns_than_a_block_holds_is_made_ahead(columns: int, *, rounded: bool) -> None:
+    """Σ_k f(s)·r: as a whole if it is rounded, so that the loop multiplies two tensors; else s is made ahead."""
+    k, d = ra.axes("k d")
+    score = ra.sum(ra.tensor("a[q,d]") * ra.tensor("b[k,d]"), d)
+    operand = tanh(score * ra.tensor("g[k]"))
+    operand = ra.cast(operand, "bfloat16") if rounded else operand
+    form, rng = ra.fuse(ra.sum(operand * ra.tensor("r[k,e]"), k), axes="q e"), torch.Generator().manual_seed(0)
+    shapes = {"a": (5, 3), "b": (7, 3), "g": (7,), "r": (7, columns)}
+    data = {name: torch.rand(shape, generator=rng) for name, shape in shapes.items()}
+    one = form.lower("c", {"q": 5, "k": 7, "d": 3, "e": columns}, dict.fromkeys(data, "float32"))
+    ahead = [output.expr for stage in one.stages.ahead for output in stage.outputs]
+    assert [isinstance(expr, Cast) for expr in ahead] == ([rounded] if columns > 512 else [])
+    got = torch.as_tensor(interpret(one.program, {name: tensor.numpy() for name, tensor in data.items()})["out"])
+    assert worst_error(got, form.reference(**data)) <= (1e-2 if rounded else TOLERANCE)
 
 
 def test_a_stage_reads_what_is_as_narrow_as_before() -> None:

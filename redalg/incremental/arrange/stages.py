@@ -29,7 +29,7 @@ from redalg.decompose.verdict.passes import prune_cascade
 from redalg.decompose.verdict.verdict import decompose
 from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Reduce, Value
-from redalg.expression.contents import axes_by_name, bound_axes, free_axes, nodes_of, reductions_of, values_of
+from redalg.expression.contents import axes_by_name, bound_axes, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.incremental.arrange.replace_symbols import replace_in_cascade, replace_in_form
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
@@ -90,7 +90,7 @@ class Division:
         """Tell if a producer is the same for all rows of a tile, or for many of the form's own numbers.
 
         Each of them would reduce it again. The numbers of a row share a value that is made for its columns, unless it
-        is made of all columns, or these are more than a block holds.
+        is made of all columns.
         """
         cascade = self.form.cascade
         free = {axis for part in cascade.reductions for axis in part.axes}
@@ -98,28 +98,34 @@ class Division:
         free -= {*cascade.reduced_axes}
         alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced_axes})
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
-        wide = column is not None and column not in producer.axes and self.sizes[column.name] > MOST_COLUMNS
-        return many or wide or (bool(rows) and not {*rows} & {*producer.axes})
+        return many or (bool(rows) and not {*rows} & {*producer.axes})
 
     def make_operands(self, column: Axis) -> None:
-        """Make first factors of products, rounded from one producer's values, stages ahead: columns share them."""
+        """Make first factors of products that are computed of producers' values and data ahead: columns share them.
+
+        What is rounded from one producer's values is made as a whole, else the producers are.
+        """
         for accumulator in self.form.accumulators:
             factor, *others = accumulator.factors
-            values = values_of(factor)
-            made = [one for one in self.form.cascade.producers if one.value in values]
-            if not others or accumulator.weight or not isinstance(factor, Cast) or column in free_axes(factor):
+            producers = [one for one in self.form.cascade.producers if one.value in values_of(factor)]
+            plain = not others or accumulator.weight or not of_kind(Element, factor)
+            if plain or not producers or column in free_axes(factor):
                 continue
-            if len(made) != 1 or values != {made[0].value}:
-                continue
-            cascade, name = made[0].cascade, self.fresh("operand")
-            streamed = self.form.cascade.axis
-            axes = (*(one for one in axes_by_name(free_axes(factor)) if one != streamed), streamed)
-            expr = factor.xreplace({made[0].value: cascade.outputs[0].expr})
-            form = replace_in_form(self.form, {factor: Element(Label(name), *axes), made[0].value: S.NaN})
-            read = [*(term for one in form.accumulators for term in one.factors), *(one.expr for one in form.outputs)]
-            if not form.extrema and not form.structures and not any(S.NaN in nodes_of(one) for one in read):
-                self.ahead += self.forms_of(replace(cascade, outputs=(Output(name, expr, axes),)))
-                self.form = form
+            if not (isinstance(factor, Cast) and len(producers) == 1 and self.make_operand(factor, producers[0])):
+                self.hoist(*producers)
+
+    def make_operand(self, factor: Cast, producer: Producer) -> bool:
+        """Make a factor a stage ahead, with the streamed axis last, if nothing else reads the producer's value."""
+        name, streamed, made = self.fresh("operand"), self.form.cascade.axis, producer.cascade.outputs[0].expr
+        axes = (*(one for one in axes_by_name(free_axes(factor)) if one != streamed), streamed)
+        form = replace_in_form(self.form, {factor: Element(Label(name), *axes), producer.value: S.NaN})
+        read = [*(term for one in form.accumulators for term in one.factors), *(one.expr for one in form.outputs)]
+        if form.extrema or form.structures or any(S.NaN in nodes_of(one) for one in read):
+            return False
+        output = Output(name, factor.xreplace({producer.value: made}), axes)
+        self.ahead += self.forms_of(replace(producer.cascade, outputs=(output,)))
+        self.form = form
+        return True
 
     def numbers(self, producer: Producer) -> int:
         """The number of elements of a producer's value."""

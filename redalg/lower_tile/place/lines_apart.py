@@ -53,7 +53,7 @@ class LinesApart:
             return None
         if node.has(I) == node.has(J) or (node.has(J) and space.plan.warp_specialized):
             return None
-        if not isinstance(node, Load) and any("int" in dtype_of(space, load) for load in loads):
+        if not isinstance(node, Load) and any("int" in read_dtype(space, load) for load in loads):
             return None  # an integer stays one: its comparison is exact
         return I if node.has(I) else J
 
@@ -62,8 +62,8 @@ class LinesApart:
         if node not in self.lines:
             binding = space.plan.binding
             axis, wanted = (binding.row, "row") if index == I else (binding.streamed, "line")
-            whole = isinstance(node, Load) and "int" in dtype_of(space, node)
-            dtype = dtype_of(space, node) if whole else None
+            whole = isinstance(node, Load) and "int" in read_dtype(space, node)
+            dtype = read_dtype(space, node) if whole else None
             line = self.lines[node] = self.assembly.new(wanted, index, dtype=dtype, scope="shared")
             ragged = axis is not None and space.is_ragged(axis)
             value = Where(space.at[axis] < space.problem.sizes[axis.name], node, S.Zero) if axis and ragged else node
@@ -72,7 +72,7 @@ class LinesApart:
         return self.lines[node]
 
 
-def dtype_of(space: Space, load: Load) -> str:
+def read_dtype(space: Space, load: Load) -> str:
     """The dtype of an input that is read; of nothing else that is read the arithmetic's."""
     dtypes = {kernel_name(name): dtype for name, dtype in space.problem.dtypes.items()}
     return dtypes.get(load.name, space.problem.compute)

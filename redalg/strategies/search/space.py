@@ -20,7 +20,7 @@ from itertools import product
 from typing import final
 
 from redalg.expression import Element
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
@@ -424,7 +424,7 @@ def suits_warps(plan: Plan, form: FusedForm) -> bool:
         return True
     weighted = plan.binding.contracted and any(one.weight for one in form.accumulators)
     products = [one.factors[0] for one in form.accumulators if len(one.factors) > 1 and form.cascade.producers]
-    computed = any(not isinstance(one, Element) for one in products)
+    computed = any(values_of(one) and of_kind(Element, one) for one in products)
     if plan.warps == "columns":
         return plan.block_streamed % (plan.threads // 4) == 0 and plan.block_column % (plan.threads // 4) == 0
     if (weighted or computed) and plan.threads > WARPGROUP and plan.block_row > ROWS_OF_TWO:
