@@ -1,9 +1,9 @@
-"""A fused function beyond its calls: its definition as text, a module of PyTorch, and the derived backward."""
+"""A fused function beyond its calls: its definition as text, and a module of PyTorch."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sympy import Expr
@@ -13,7 +13,6 @@ from redalg.expression.portable import FunctionDefinition
 from redalg.incremental.passes import Passes
 
 if TYPE_CHECKING:
-    from redalg.gradient import Backward
     from redalg.runtime.bind.module import FusedModule
 
 
@@ -78,22 +77,3 @@ class Portable(ABC):
         from redalg.runtime.bind.module import FusedModule
 
         return FusedModule(self, parameters or {})
-
-    def vjp(self, wrt: Sequence[str] | None = None) -> Backward:
-        """The derived backward: the gradients of tensors from cotangents of the outputs, as fused stages.
-
-        Args:
-            wrt: the names of the tensors; None for all that have a gradient.
-
-        Raises:
-            GradientError: something has no derivative that redalg knows.
-
-        >>> import redalg as ra
-        >>> n = ra.axes("n")
-        >>> print(ra.fuse(ra.sum(ra.tensor("x[b,n]") ** 2, n), axes="b").vjp())
-        saved by the forward: nothing beside the inputs
-        grad_x[b, n] = 2*grad_out[b]*x[b, n]    (element by element)
-        """
-        from redalg.gradient import derive_backward
-
-        return derive_backward(self, wrt)
