@@ -15,10 +15,10 @@ from sympy.core.basic import Basic
 
 from redalg.expression import Where
 from redalg.expression.rebuild import with_args
-from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.parameters import dtypes_in_kernels
 from redalg.lower_tile.place.space import E_, I, J, Space
 
 
@@ -74,5 +74,4 @@ class LinesApart:
 
 def read_dtype(space: Space, load: Load) -> str:
     """The dtype of an input that is read; of nothing else that is read the arithmetic's."""
-    dtypes = {kernel_name(name): dtype for name, dtype in space.problem.dtypes.items()}
-    return dtypes.get(load.name, space.problem.compute)
+    return dtypes_in_kernels(space.problem).get(load.name, space.problem.compute)

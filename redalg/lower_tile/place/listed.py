@@ -22,7 +22,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Axis, Element, Where
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.lower_tile.ir.intervals import holds_for_all, index_ranges, opposite
-from redalg.lower_tile.ir.names import Names, kernel_name
+from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Buffer,
     Copy,
@@ -42,6 +42,7 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.extent import is_limit
 from redalg.lower_tile.place.frames import TILE, Job, Listing, frame, taken_names
 from redalg.lower_tile.place.operands import Operands
+from redalg.lower_tile.place.parameters import dtypes_in_kernels
 from redalg.lower_tile.place.space import PLACE, I, J, Space
 
 SHARED = 4
@@ -108,7 +109,7 @@ def list_tiles(job: Job, names: Names) -> tuple[list[Kernel], list[Parameter], L
     live = assembly.new("live", J, note="1 where an element of some row counts")
     every = assembly.new("every", J, note="1 where the elements of all rows count")
     found, whole = (Load(assembly.buffer(name, "fragment", (1,)), PLACE) for name in ("found", "whole"))
-    integers = {kernel_name(name) for name, dtype in job.problem.dtypes.items() if "int" in dtype}
+    integers = {name for name, dtype in dtypes_in_kernels(job.problem).items() if "int" in dtype}
     certain, unknown = what_ends_tell(counts, integers, assembly, body)
     read = [counts, *(node for statement in (*before, *body) for node in expressions(statement))]
     used = {symbol for node in read for symbol in node.free_symbols}

@@ -69,6 +69,11 @@ def problem_of_stage(form: FusedForm, stages: Stages, problem: Problem) -> Probl
     return replace(problem, dtypes={**dtypes, **read})
 
 
+def dtypes_in_kernels(problem: Problem) -> dict[str, str]:
+    """The dtypes of the inputs, by their names in kernels."""
+    return {kernel_name(name): dtype for name, dtype in problem.dtypes.items()}
+
+
 def dtype_between(name: str, stages: Stages, problem: Problem) -> str:
     """The dtype of an array that one stage makes for another: the arithmetic's; bytes for truth, int64 for indices.
 
