@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from redalg.errors import InputError
-from redalg.gradient.stage import Stage, for_dtypes, needed_stages, sizes_of, zeros_like
+from redalg.gradient.stage import (
+    Stage,
+    for_dtypes,
+    lines_of_stages,
+    needed_stages,
+    sizes_of,
+    sources_of_stages,
+    zeros_like,
+)
 
 
 @final
@@ -105,10 +113,7 @@ class Backward:
         outputs = [f"{name} (the output {output})" for output, name in self.made.items()]
         lines = [f"saved by the forward: {', '.join([*self.saved, *outputs]) or 'nothing beside the inputs'}"]
         lines += [f"no gradient: {name}. {why}" for name, why in self.proofs.items()]
-        for stage in self.stages:
-            passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
-            lines.append(f"{stage}    ({passes})")
-        return "\n".join(lines)
+        return "\n".join([*lines, *lines_of_stages(self.stages)])
 
     def __str__(self) -> str:
         return self.explain()
@@ -117,4 +122,4 @@ class Backward:
         self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, **options: Any
     ) -> dict[str, str]:
         """The TileLang programs by stage; options as of `Fused.source`, sizes by the forward's axes."""
-        return {one.name: one.source(target, sizes or {}, **options) for one in self.stages if one.fused is not None}
+        return sources_of_stages(self.stages, target, sizes or {}, options)

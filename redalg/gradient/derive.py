@@ -17,7 +17,6 @@ from typing import Any, final
 from sympy import Add, And, Eq, Expr, Integer, S
 from sympy.core.basic import Basic
 
-from redalg.decompose.parse.parse import without_names
 from redalg.errors import GradientError
 from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, of_kind, reductions_of
@@ -25,8 +24,8 @@ from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward
 from redalg.gradient.invariant import EXTREMA, INVARIANT, pivots_among
-from redalg.gradient.reverse import adjoints, check_once, holds_product, sum_of
-from redalg.gradient.rows import RowValues, check_wrt, tensor_names
+from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
+from redalg.gradient.rows import RowValues, tensor_names
 from redalg.gradient.spelling import with_masked_weights, with_shared_factors
 from redalg.gradient.stage import dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
@@ -44,10 +43,7 @@ def derive_backward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mappin
         GradientError: something has no derivative that redalg knows, or a stage has no form.
         InputError: `wrt` names no tensor.
     """
-    check_once(fused)
-    written = {name: without_names(expr) for name, expr in fused.written}
-    tensors = tensor_names(written.values())
-    check_wrt(wrt or (), tensors, "vjp")
+    written = differentiable_definition(fused, wrt, "vjp")
     derivation = Derivation(fused, written, RowValues.of(fused, written), dtypes or {})
     gradients = derivation.run(wrt)
     return replace(derivation.backward(gradients), again=partial(derive_backward, fused, wrt))

@@ -13,14 +13,13 @@ from typing import Any
 
 from sympy import Expr, S
 
-from redalg.decompose.parse.parse import without_names
 from redalg.errors import GradientError
 from redalg.expression import Axis, Cast, Reduce, Scalar
 from redalg.expression.contents import of_kind, reductions_of
 from redalg.gradient.forward import Forward
 from redalg.gradient.invariant import INVARIANT, pivots_among
-from redalg.gradient.reverse import check_once
-from redalg.gradient.rows import RowValues, check_wrt, guard_empty_rows, tensor_names
+from redalg.gradient.reverse import differentiable_definition
+from redalg.gradient.rows import RowValues, guard_empty_rows, tensor_names
 from redalg.gradient.spelling import with_shared_factors
 from redalg.gradient.stage import JointStage, Stage, is_narrow
 from redalg.gradient.stages import Stages, of_fewest_passes
@@ -38,10 +37,8 @@ def derive_forward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mapping
         GradientError: something has no derivative that redalg knows, or a stage has no form.
         InputError: `wrt` names no tensor.
     """
-    check_once(fused)
-    written = {name: without_names(expr) for name, expr in fused.written}
+    written = differentiable_definition(fused, wrt, "jvp")
     tensors = tensor_names(written.values())
-    check_wrt(wrt or (), tensors, "jvp")
     names = Names((*tensors, *written, *(one.name for one in of_kind(Scalar, *written.values()))))
     moving = {one: names.fresh(f"tangent_{one}") for one in sorted(tensors if wrt is None else wrt)}
     axes = {one.name: " ".join(map(str, one.axes)) for one in fused.cascade.outputs}

@@ -13,7 +13,15 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from redalg.errors import InputError
-from redalg.gradient.stage import JointStage, Stage, for_dtypes, sizes_of, zeros_like
+from redalg.gradient.stage import (
+    JointStage,
+    Stage,
+    for_dtypes,
+    lines_of_stages,
+    sizes_of,
+    sources_of_stages,
+    zeros_like,
+)
 
 
 @final
@@ -95,10 +103,7 @@ class Forward:
             f"linear in: {tangents or 'nothing'}",
             *(f"no tangent: {one}. {why}" for one, why in self.proofs.items()),
         ]
-        for stage in self.stages:
-            passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
-            lines.append(f"{stage}    ({passes})")
-        return "\n".join(lines)
+        return "\n".join([*lines, *lines_of_stages(self.stages)])
 
     def __str__(self) -> str:
         return self.explain()
@@ -107,4 +112,4 @@ class Forward:
         self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, **options: Any
     ) -> dict[str, str]:
         """The TileLang programs by stage; options as of `Fused.source`, sizes by the function's axes."""
-        return {one.name: one.source(target, sizes or {}, **options) for one in self.stages if one.fused is not None}
+        return sources_of_stages(self.stages, target, sizes or {}, options)

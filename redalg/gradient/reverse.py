@@ -21,13 +21,14 @@ from typing import Any
 from sympy import Add, Eq, Expr, Mul, S, exp, oo
 from sympy.core.basic import Basic
 
-from redalg.errors import GradientError
+from redalg.decompose.parse.parse import without_names
+from redalg.errors import GradientError, InputError
 from redalg.expression import Axis, Element, Reduce, Where
 from redalg.expression import max as max_over
 from redalg.expression import prod as prod_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
-from redalg.gradient.rows import CONSTANT, places_of_best
+from redalg.gradient.rows import CONSTANT, places_of_best, tensor_names
 from redalg.gradient.rules import partials, times
 
 PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two factors are 0 the stages say nothing "
@@ -62,10 +63,21 @@ def holds_product(exprs: Iterable[Expr]) -> bool:
     return any(one.kind == "prod" for expr in exprs for one in reductions_of(expr))
 
 
-def check_once(fused: Any) -> None:
-    """Refuse the derivative of a function that is one of a product."""
+def differentiable_definition(fused: Any, wrt: Iterable[str] | None, method: str) -> dict[str, Expr]:
+    """The outputs of a function as they were written, without names.
+
+    Raises:
+        GradientError: the function is the derivative of a product.
+        InputError: `wrt` names no tensor of it.
+    """
     if fused.once:
         raise GradientError(PRODUCT)
+    written = {name: without_names(expr) for name, expr in fused.written}
+    tensors = tensor_names(written.values())
+    if wrong := [one for one in wrt or () if one not in tensors]:
+        raise InputError(f"{method}: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors "
+                         f"are {', '.join(sorted(tensors))}.")  # fmt: skip
+    return written
 
 
 def in_reverse(nodes: Mapping[Expr, Expr]) -> list[Expr]:

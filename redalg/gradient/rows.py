@@ -16,7 +16,6 @@ from typing import Any, final
 from sympy import Add, And, Expr, Mul, Ne, Pow, S, exp, oo
 from sympy.core.basic import Basic
 
-from redalg.errors import InputError
 from redalg.expression import Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
@@ -124,13 +123,6 @@ def _pivots_of(expr: Expr) -> frozenset[Reduce]:
     """The maxima that exponentials are less."""
     maxima = (one for one in reductions_of(expr) if one.kind == "max")
     return frozenset(one for one in maxima if any(_is_pivot(one, exponential) for exponential in of_kind(exp, expr)))
-
-
-def check_wrt(wrt: Iterable[str], tensors: Iterable[str], method: str) -> None:
-    """Refuse names of no tensor."""
-    if wrong := [one for one in wrt if one not in tensors]:
-        raise InputError(f"{method}: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors "
-                         f"are {', '.join(sorted(tensors))}.")  # fmt: skip
 
 
 def _zero_where(pivots: Iterable[Element], value: Expr) -> Expr:

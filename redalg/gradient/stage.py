@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, final
@@ -134,6 +134,20 @@ def for_dtypes(derived: D, tensors: Mapping[str, Any]) -> D:
     if key not in known:
         known[key] = replace(derived.again(floats), again=None)
     return known[key]
+
+
+def lines_of_stages(stages: Iterable[Stage | JointStage]) -> Iterator[str]:
+    """Yield a line for each stage, with its passes over the data."""
+    for stage in stages:
+        passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
+        yield f"{stage}    ({passes})"
+
+
+def sources_of_stages(
+    stages: Iterable[Stage | JointStage], target: str, sizes: Mapping[str, int], options: Mapping[str, Any]
+) -> dict[str, str]:
+    """The TileLang programs of the stages that reduce, by name."""
+    return {one.name: one.source(target, sizes, **options) for one in stages if one.fused is not None}
 
 
 def own_sizes(fused: Any, sizes: Mapping[str, int], renamed: Mapping[str, str] | None = None) -> dict[str, int]:
