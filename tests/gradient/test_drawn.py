@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
@@ -34,24 +34,44 @@ def test_those_that_were_wrong() -> None:
     assert all(is_compared(one_axis.case(seed).outputs, seed) for seed in ONCE_WRONG)
 
 
-def is_compared(outputs: Mapping[str, Any], seed: int) -> bool:
-    """Compare the gradients of a cascade; False if it is refused, has none, or has no gradient in PyTorch."""
+class Drawn(NamedTuple):
+    """A cascade that is fused, its derivative, and data for both."""
+
+    form: ra.Fused
+    derivative: Any
+    data: dict[str, torch.Tensor]
+    scalars: dict[str, float]
+    sizes: dict[str, int]
+    generator: np.random.Generator
+
+
+def drawn(outputs: Mapping[str, Any], seed: int, derive: Callable[[ra.Fused], Any]) -> Drawn | None:
+    """A drawn cascade with its derivative; None if it is refused, has none, or reads no tensor of the axes."""
     if "prod" in str(outputs):  # the definition's is one of mantissas, which PyTorch does not differentiate
-        return False
+        return None
     try:
         form = ra.fuse(dict(outputs))
-        backward = form.vjp()
+        derivative = derive(form)
     except RedalgError:
-        return False
+        return None
     generator = np.random.default_rng(seed)
     elements = {one.name: one for one in form.cascade.elements()}
     if not elements or any(str(index) not in SIZES for one in elements.values() for index in one.indices):
-        return False
+        return None
     shapes = {name: [SIZES[str(index)] for index in one.indices] for name, one in elements.items()}
-    leaves = {name: torch.as_tensor(generator.uniform(0.3, 1.7, shape)).requires_grad_()
-              for name, shape in shapes.items()}  # fmt: skip
+    data = {name: torch.as_tensor(generator.uniform(0.3, 1.7, shape)) for name, shape in shapes.items()}
     scalars = {one.name: 0.7 for _, expr in form.written for one in nodes_of(expr) if isinstance(one, Scalar)}
     sizes = {axis.name: SIZES[axis.name] for axis in form.cascade.axes()}
+    return Drawn(form, derivative, data, scalars, sizes, generator)
+
+
+def is_compared(outputs: Mapping[str, Any], seed: int) -> bool:
+    """Compare the gradients of a cascade; False if it is refused, has none, or has no gradient in PyTorch."""
+    case = drawn(outputs, seed, lambda form: form.vjp())
+    if case is None:
+        return False
+    form, backward, data, scalars, sizes, generator = case
+    leaves = {name: one.requires_grad_() for name, one in data.items()}
     axes = [output.axes for output in form.cascade.outputs]
     written = {name: (expr, own) for (name, expr), own in zip(form.written, axes, strict=True)}
     made = {

@@ -13,7 +13,7 @@ from torch.func import functional_call, grad, hessian, jacfwd, jacrev, jvp, vmap
 
 import redalg as ra
 from tests.gradient.test_forward import derivative, directions
-from tests.gradient.test_recorded import FORMS, tensors
+from tests.gradient.test_recorded import FORMS, by_position
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 b, n = ra.axes("b n")
@@ -84,14 +84,9 @@ def test_a_transform_of_a_call_is_that_of_its_definition(name: str, kind: str) -
 
 @pytest.mark.parametrize("name", FORMS)
 def test_first_and_second_derivatives(name: str) -> None:
-    form = FORMS[name]
-    data = tensors(form)
-
-    def call(*values: torch.Tensor) -> Any:
-        return form(**dict(zip(data, values, strict=True)))
-
-    assert gradcheck(call, tuple(data.values()), check_forward_ad=True)
-    assert gradgradcheck(call, tuple(data.values()), check_fwd_over_rev=True, check_rev_over_rev=False,
+    call, values = by_position(FORMS[name])
+    assert gradcheck(call, values, check_forward_ad=True)
+    assert gradgradcheck(call, values, check_fwd_over_rev=True, check_rev_over_rev=False,
                          check_undefined_grad=False, fast_mode=True)  # fmt: skip
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -41,14 +42,15 @@ def tensors(form: ra.Fused, dtype: torch.dtype = torch.float64) -> dict[str, tor
 
 @pytest.mark.parametrize("name", FORMS)
 def test_first_and_second_derivatives(name: str) -> None:
-    form = FORMS[name]
+    call, values = by_position(FORMS[name])
+    assert gradcheck(call, values)
+    assert gradgradcheck(call, values)
+
+
+def by_position(form: ra.Fused) -> tuple[Callable[..., Any], tuple[torch.Tensor, ...]]:
+    """A call of a form by position, and the tensors for it."""
     data = tensors(form)
-
-    def call(*values: torch.Tensor) -> Any:
-        return form(**dict(zip(data, values, strict=True)))
-
-    assert gradcheck(call, tuple(data.values()))
-    assert gradgradcheck(call, tuple(data.values()))
+    return lambda *values: form(**dict(zip(data, values, strict=True))), tuple(data.values())
 
 
 @pytest.mark.parametrize("backend", ["torch", "tilelang", "numpy"])
