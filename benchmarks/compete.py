@@ -1,17 +1,20 @@
-"""Rows run: redalg and its peers on the same inputs in one process, each checked before it is timed."""
+"""Rows run: redalg and its peers on the same inputs in one process, each checked before it is timed.
+
+What a row or a contestant raises is recorded, so that the others still run.
+"""
 
 import ast
+import gc
 import hashlib
 import re
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from functools import partial
-from os import cpu_count
+from typing import Any
 
 import torch
 
-from benchmarks.family import Contestant, Family, Row, Tensors
+from benchmarks.ahead import compile_all
+from benchmarks.family import Contestant, Family, Problem, Row, Tensors
 from benchmarks.timing import Timing, input_sets, measure
 from redalg.errors import RedalgError
 from redalg.runtime.call.sizes import lower
@@ -24,20 +27,28 @@ DOCSTRING = re.compile(r'^(?:"""|\'\'\').*?(?:"""|\'\'\')', re.DOTALL | re.MULTI
 
 @dataclass(frozen=True)
 class Measurement:
-    """One contestant on one row: its error, and its time unless it is wrong or does not run."""
+    """One contestant on one row: its error, and its time unless it is wrong or does not run.
+
+    `peak_bytes` is the most memory above the inputs that it takes at a time, with what is prepared; None on the CPU.
+    """
 
     error: float | None
     timing: Timing | None
     failure: str = ""
+    peak_bytes: int | None = None
 
 
 @dataclass(frozen=True)
 class Result:
-    """One row: the hash of what runs for it (None: it does not lower), and every contestant's measurement."""
+    """One row: the hash of what runs for it (None: it does not lower), and every contestant's measurement.
+
+    `timed` says what part of a contestant's work was timed.
+    """
 
     row: Row
     source_sha256: str | None
     measurements: dict[str, Measurement]
+    timed: str
 
 
 def bench(
@@ -46,56 +57,105 @@ def bench(
     target: str,
     device: torch.device,
     track: Callable[[Sequence[Row]], Iterable[Row]],
-) -> list[Result]:
-    """Measure the rows; `track` wraps them to show progress."""
+) -> Iterator[Result]:
+    """Measure the rows, one after another; `track` wraps them to show progress."""
     if target != "c":
-        compile_all(family, rows, target)
-    return [run(family, row, target, device) for row in track(rows)]
+        compile_all([problem for row in rows for problem in problems_of(family, row)], target)
+    for row in track(rows):
+        yield run(family, row, target, device)
+        if device.type == "cuda":
+            torch.cuda.empty_cache()
 
 
-def compile_all(family: Family, rows: Iterable[Row], target: str) -> None:
-    """Compile the kernels of all rows at once: the compilers are processes of their own, so threads suffice.
-
-    A row that does not compile fails again, and is reported, when it is run.
-    """
-    with ThreadPoolExecutor(cpu_count()) as pool:
-        for row in rows:
-            pool.submit(family.fused(row).compile, sizes=row.sizes, dtypes=row.dtypes, shapes=row.shapes, target=target)
+def problems_of(family: Family, row: Row) -> tuple[Problem, ...]:
+    """The functions of a row; none of a row that fails: it fails again, and is reported, when it runs."""
+    try:
+        return family.problems(row)
+    except Exception:  # noqa: BLE001 - one row never ends the run
+        return ()
 
 
 def run(family: Family, row: Row, target: str, device: torch.device) -> Result:
     """Measure one row; the inputs of all sets stay on the device for every contestant."""
+    try:
+        measured, digest = contest(family, row, device), source_sha256(family, row, target)
+    except Exception as failure:  # noqa: BLE001 - one row never ends the run
+        measured, digest = {OWN: Measurement(None, None, f"the row: {said(failure)}")}, None
+    return Result(row, digest, measured, family.timed(row))
+
+
+def contest(family: Family, row: Row, device: torch.device) -> dict[str, Measurement]:
+    """Every contestant's measurement; by events for all of a family that times `alike`, if a graph of one fails."""
     generator = torch.Generator(device).manual_seed(0)
     inputs = [family.inputs(row, generator) for _ in range(input_sets(row.in_bytes, device))]
     contestants = {OWN: family.fused(row), **family.peers(row, device)}
     measured = {name: compete(family, row, call, inputs, device) for name, call in contestants.items()}
-    return Result(row, source_sha256(family, row, target), measured)
+    methods = {name: one.timing.method for name, one in measured.items() if one.timing is not None}
+    if family.alike and len(set(methods.values())) > 1:
+        measured |= {name: compete(family, row, contestants[name], inputs, device, captured=False)
+                     for name, method in methods.items() if method != "cuda events"}  # fmt: skip
+    return measured
 
 
-def compete(family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors], device: torch.device) -> Measurement:
-    """Check one contestant, then time it; what it raises is recorded, not raised, so that the others still run."""
+def compete(
+    family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors], device: torch.device, *,
+    captured: bool = True,
+) -> Measurement:  # fmt: skip
+    """Check one contestant, then time it."""
+
+    def once() -> Any:
+        return family.prepare(row, call, inputs[0])()
+
     try:
-        error, allowed = family.error(row, call(**inputs[0]), inputs[0]), family.tolerance(row)
-        if not error <= allowed:
-            return Measurement(error, None, f"wrong: error {error:.1e}, allowed {allowed:.1e}")
-        return Measurement(error, measure([partial(call, **one) for one in inputs], device))
+        error = family.error(row, once(), inputs[0])
+        if not error <= family.tolerance(row):
+            return Measurement(error, None, f"wrong: error {error:.1e}, allowed {family.tolerance(row):.1e}")
+        peak = peak_bytes(once, device)
+        calls = [family.prepare(row, call, one) for one in inputs]
+        return Measurement(error, measure(calls, device, captured=captured), peak_bytes=peak)
     except Exception as failure:  # noqa: BLE001 - a contestant's failure is a result
-        return Measurement(None, None, f"{type(failure).__name__}: {failure}")
+        return Measurement(None, None, said(failure))
+
+
+def said(failure: Exception) -> str:
+    return f"{type(failure).__name__}: {failure}"
+
+
+def peak_bytes(call: Callable[[], object], device: torch.device) -> int | None:
+    """The most memory that a call takes at a time, above what is allocated before it."""
+    if device.type != "cuda":
+        return None
+    gc.collect()  # graphs of others
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    call()
+    torch.cuda.synchronize()
+    return torch.cuda.max_memory_allocated() - before
 
 
 def source_sha256(family: Family, row: Row, target: str) -> str | None:
-    """The hash of the last pass of a row, or of the unfused form where a call takes that; None for neither.
-
-    Comments, layout and docstrings are left out of it.
-    """
-    fused = family.fused(row)
+    """The hash of what runs for a row; None where a function of it has no derivative, or does not lower."""
     try:
-        plain = lower_passes(fused.passes, target, row.sizes, row.dtypes, choose_library_for, shapes=row.shapes)[-1]
-        text = str(lower_passes(fused.passes, target, row.sizes, row.dtypes, lower, shapes=row.shapes)[-1].source)
+        return sources_sha256(family.problems(row), target)
     except RedalgError:
         return None
-    text = plain.text if isinstance(plain, Unfused) else text if plain is None else f"{text}\n{str(plain.plan)!r}"
-    return hashlib.sha256(program_text(text).encode()).hexdigest()
+
+
+def sources_sha256(problems: Iterable[Problem], target: str) -> str:
+    """The hash of what runs for some functions, in order; comments, layout and docstrings are left out of it."""
+    texts = [program_text(text_of(problem, target)) for problem in problems]
+    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+
+
+def text_of(problem: Problem, target: str) -> str:
+    """The last pass of a function, or of the unfused form where a call takes that."""
+    function, sizes, dtypes, shapes = problem
+    plain = lower_passes(function.passes, target, sizes, dtypes, choose_library_for, shapes=shapes)[-1]
+    if isinstance(plain, Unfused):
+        return plain.text
+    text = str(lower_passes(function.passes, target, sizes, dtypes, lower, shapes=shapes)[-1].source)
+    return text if plain is None else f"{text}\n{str(plain.plan)!r}"
 
 
 def program_text(text: str) -> str:

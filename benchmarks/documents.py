@@ -112,9 +112,11 @@ def full(content: Document, stale: frozenset[str]) -> Table:
     rows = []
     for line in content["rows"]:
         name, *others = report.cells(line, names)
-        rows.append((name + (" †" if name in stale else ""), *others[:-1]))
+        peaks = report.memory_cells(content, line, names)
+        rows.append((name + (" †" if name in stale else ""), *others[:-1], *peaks))
     peers = [f"{name}, ms (ratio)" for name in names[1:]]
-    return Table(("row", "sizes", f"{OWN}, ms", "TFLOP/s", "TB/s", *peers, "errors"), rows)
+    memory = report.memory_header(content)
+    return Table(("row", "sizes", f"{OWN}, ms", "TFLOP/s", "TB/s", *peers, "errors", *memory), rows)
 
 
 # ---- documents -------------------------------------------------------------------------------------------------------

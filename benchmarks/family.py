@@ -1,12 +1,14 @@
 """A family of benchmarks: rows of sizes, a fused function, its peers, and the errors that are allowed.
 
 Family := rows, fused(row), inputs(row), peers(row), error(row, out, inputs), tolerance(row)
+          prepare(row, contestant, inputs): the call that is timed; problems(row): the kernels that it runs
 """
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from functools import partial
+from typing import Any, NamedTuple
 
 import torch
 
@@ -42,11 +44,25 @@ class Row:
         return sum(width(self.dtypes[name]) * torch.Size(shape).numel() for name, shape in self.shapes.items())
 
 
+class Problem(NamedTuple):
+    """A fused function, and the data that it is compiled for: sizes by axis, dtypes and shapes by tensor."""
+
+    function: Any
+    sizes: Mapping[str, int]
+    dtypes: Mapping[str, str]
+    shapes: Mapping[str, tuple[int, ...]]
+
+
 class Family(ABC):
-    """See the module."""
+    """See the module.
+
+    Attributes:
+        alike: all contestants of a row are timed by one method: if one cannot be captured in a graph, none is.
+    """
 
     name: str
     title: str
+    alike: bool = False
 
     @abstractmethod
     def rows(self, device: torch.device) -> tuple[Row, ...]:
@@ -63,6 +79,18 @@ class Family(ABC):
     @abstractmethod
     def tolerance(self, row: Row) -> float:
         """The largest error at which a contestant is still timed."""
+
+    def problems(self, row: Row) -> tuple[Problem, ...]:
+        """The functions whose kernels redalg runs in a row, in order."""
+        return (Problem(self.fused(row), row.sizes, row.dtypes, row.shapes),)
+
+    def timed(self, row: Row) -> str:
+        """The part of a contestant's work that is timed, as the JSON says it."""
+        return "a call"
+
+    def prepare(self, row: Row, call: Contestant, inputs: Tensors) -> Callable[[], Any]:
+        """The call of a contestant on one set of inputs that is timed; what comes before it is not."""
+        return partial(call, **inputs)
 
     def inputs(self, row: Row, generator: torch.Generator) -> Tensors:
         """One set of inputs: standard normal numbers, unless a family says otherwise."""

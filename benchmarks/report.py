@@ -29,6 +29,7 @@ def row(result: Result) -> dict[str, Any]:
         "dtypes": dict(result.row.dtypes),
         "flops": result.row.flops,
         "bytes": result.row.in_bytes + result.row.out_bytes,
+        "timed": result.timed,
         "source_sha256": result.source_sha256,
         "contestants": {name: contestant(one) for name, one in result.measurements.items()},
     }
@@ -36,10 +37,9 @@ def row(result: Result) -> dict[str, Any]:
 
 def contestant(measurement: Measurement) -> dict[str, Any]:
     timing = measurement.timing
-    median_us = {} if timing is None else {"median_us": timing.median_us}
-    return {"error": measurement.error, "failure": measurement.failure, **median_us} | (
-        asdict(timing) if timing else {}
-    )
+    figures = {} if timing is None else {"median_us": timing.median_us, **asdict(timing)}
+    peak = {} if measurement.peak_bytes is None else {"peak_bytes": measurement.peak_bytes}
+    return {"error": measurement.error, "failure": measurement.failure, **peak, **figures}
 
 
 def save(path: Path, content: Document) -> None:
@@ -77,11 +77,14 @@ def table(content: Document, stale: Collection[str] = ()) -> Table:
     view = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
     view.add_column("row")
     view.add_column("sizes")
-    for column in names[:1] + ["TFLOP/s", "TB/s"] + [f"{name} (ratio)" for name in names[1:]] + ["max error"]:
+    beside = [f"{name} (ratio)" for name in names[1:]]
+    for column in [*names[:1], "TFLOP/s", "TB/s", *beside, "max error", *memory_header(content)]:
         view.add_column(column, justify="right")
     view.add_column("method")
     for line in content["rows"]:
-        view.add_row(*cells(line, names), style="dim" if line["name"] in stale else None)
+        *figures, method = cells(line, names)
+        style = "dim" if line["name"] in stale else None
+        view.add_row(*figures, *memory_cells(content, line, names), method, style=style)
     if stale:
         view.caption = "dim: the emitted source has changed since"
     return view
@@ -97,6 +100,18 @@ def cells(line: dict[str, Any], names: Sequence[str]) -> list[str]:
     beside = [milliseconds(peer) + ratio(own, peer) for peer in peers]
     errors = " ".join("-" if one["error"] is None else f"{one['error']:.0e}" for one in (own, *peers))
     return [line["name"], sizes, milliseconds(own), *rates, *beside, errors, own.get("method", "-")]
+
+
+def memory_header(content: Document) -> list[str]:
+    """The column of peak memory above the inputs, where a document has it of some contestant."""
+    known = any("peak_bytes" in one for line in content["rows"] for one in line["contestants"].values())
+    return ["peak memory, MiB"] if known else []
+
+
+def memory_cells(content: Document, line: dict[str, Any], names: Sequence[str]) -> list[str]:
+    """The peaks of a row's contestants, in their order."""
+    known = [line["contestants"].get(name, ABSENT).get("peak_bytes") for name in names]
+    return [" ".join("-" if one is None else f"{one / 2**20:.0f}" for one in known) for _ in memory_header(content)]
 
 
 def rate(amount: float | None, entry: dict[str, Any]) -> str:

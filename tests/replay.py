@@ -20,7 +20,7 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from importlib import import_module
 from multiprocessing import get_context
@@ -63,15 +63,26 @@ def kernel_cases() -> ModuleType:
 
 
 def row_sources(name: str) -> dict[str, Source]:
-    """The kernels of a family's rows, by name."""
+    """The kernels of a family's rows, by name; those of a row that runs several functions are numbered."""
     import torch
 
     from benchmarks.families import FAMILIES
 
     family, found = FAMILIES[name], {}
     for row in family.rows(torch.device("cuda")):
-        options = {"sizes": row.sizes, "dtypes": row.dtypes, "shapes": row.shapes}
-        found[f"row {name} {row.name}"] = source_of(family.fused(row), CARD, options)
+        problems = problems_of(family, row)
+        for place, (form, sizes, dtypes, shapes) in enumerate(problems):
+            options = {"sizes": sizes, "dtypes": dtypes, "shapes": shapes}
+            number = f" {place}" if len(problems) > 1 else ""
+            found[f"row {name} {row.name}{number}"] = source_of(form, CARD, options)
+    return found
+
+
+def problems_of(family: Any, row: Any) -> Sequence[Any]:
+    """The functions of a row, with sizes, dtypes and shapes: in a commit before families told them, one."""
+    if not hasattr(family, "problems"):
+        return [(family.fused(row), row.sizes, row.dtypes, row.shapes)]
+    found: Sequence[Any] = family.problems(row)
     return found
 
 

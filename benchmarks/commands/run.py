@@ -15,9 +15,10 @@ A document a name is written into `--out`; `python -m benchmarks report` makes t
 import argparse
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 from rich.console import Console
 from rich.progress import track
@@ -25,7 +26,7 @@ from rich.progress import track
 from benchmarks import arrays, calls, cold, predict, report
 from benchmarks.ablations import ABLATIONS
 from benchmarks.ablations.ablation import Measured
-from benchmarks.compete import OWN, bench
+from benchmarks.compete import OWN, Result, bench
 from benchmarks.environment import device, environment, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
@@ -85,17 +86,33 @@ def check_rows(families: Sequence[Family], names: Sequence[str]) -> None:
 
 
 def measure(family: Family, options: argparse.Namespace) -> bool:
-    """Run the rows, write the JSON, show the table; whether redalg ran on every row."""
+    """Run the rows, write the JSON after each, show the table; whether redalg ran on every row."""
 
     def progress(rows: Sequence[Row]) -> Iterable[Row]:
         return track(rows, description=family.name, console=Console(stderr=True))
 
-    results = bench(family, choose(family, options.rows), target(), device(), progress)
-    content = report.document(family.name, environment(), results)
-    if options.out:
-        report.save(options.out / f"{family.name}.json", content)
+    told, results, content = environment(), list[Result](), report.document(family.name, {}, [])
+    for result in bench(family, choose(family, options.rows), target(), device(), progress):
+        results.append(result)
+        content = report.document(family.name, told, results)
+        if options.out:
+            place = options.out / f"{family.name}.json"
+            content["rows"] = with_kept_rows(content["rows"], place, told, family)
+            report.save(place, content)
     report.show(content)
     return not any(result.measurements[OWN].failure for result in results)
+
+
+def with_kept_rows(rows: list[dict[str, Any]], place: Path, told: Mapping[str, object],
+                   family: Family) -> list[dict[str, Any]]:  # fmt: skip
+    """Rows, and those that an earlier run of this commit on this device left; what runs again replaces its own.
+
+    The file itself may have made the checkout dirty.
+    """
+    earlier = report.load(place) if place.exists() else {"environment": {}, "rows": []}
+    same = {**earlier["environment"], "dirty": None} == {**told, "dirty": None}
+    known = {row["name"]: row for row in (*(earlier["rows"] if same else ()), *rows)}
+    return [known[row.name] for row in family.rows(device()) if row.name in known]
 
 
 def main(options: argparse.Namespace) -> int:

@@ -63,8 +63,8 @@ def l2_bytes() -> int:
     return int(torch.cuda.get_device_properties(0).L2_cache_size)
 
 
-def measure(calls: Sequence[Call], device: torch.device, samples: int = SAMPLES) -> Timing:
-    """Time one operation, given as one call for each input set.
+def measure(calls: Sequence[Call], device: torch.device, samples: int = SAMPLES, *, captured: bool = True) -> Timing:
+    """Time one operation, given as one call for each input set; by events where it is not to be `captured`.
 
     >>> timing = measure([lambda: sum(range(100))], torch.device("cpu"), samples=3)
     >>> timing.method, len(timing.samples_us)
@@ -77,7 +77,7 @@ def measure(calls: Sequence[Call], device: torch.device, samples: int = SAMPLES)
     torch.cuda.synchronize()
     host_us = host_time_us(calls, samples)
     sequence = list(islice(cycle(calls), max(CALLS_PER_SAMPLE, len(calls))))
-    method, run, note = launcher(sequence)
+    method, run, note = launcher(sequence) if captured else by_events(sequence, "")
     times_us = tuple(device_time_us(run) / len(sequence) for _ in range(samples))
     return Timing(method, times_us, host_us, len(sequence), len(calls), note)
 
@@ -89,7 +89,12 @@ def launcher(sequence: Sequence[Call]) -> tuple[str, Call, str]:
     except RuntimeError as error:
         torch.cuda.synchronize()
         reason = str(error).strip().splitlines()
-        return "cuda events", lambda: [call() for call in sequence], f"not captured: {reason[0] if reason else error!r}"
+        return by_events(sequence, f"not captured: {reason[0] if reason else error!r}")
+
+
+def by_events(sequence: Sequence[Call], note: str) -> tuple[str, Call, str]:
+    """A launcher that makes the calls one by one."""
+    return "cuda events", lambda: [call() for call in sequence], note
 
 
 def capture(sequence: Sequence[Call]) -> Call:

@@ -1,0 +1,111 @@
+"""Kernels of calls and of their backwards, compiled before anything is timed.
+
+Every function is lowered and compiled into the cache on disk by a process of its own, all at once. Then this process
+lowers them too, so that calls of changing sizes take the kernels of their own sizes, and find them on disk.
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial, reduce
+from multiprocessing import get_context
+from os import cpu_count
+from typing import Any
+
+import torch
+
+from benchmarks.family import Problem, Tensors
+from redalg.gradient.recorded import backward_of
+from redalg.gradient.stage import needed_stages, own_sizes, sizes_of
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.arrays import output_dtypes
+from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
+from redalg.runtime.call.sizes import ahead, lower
+from redalg.runtime.compile.compile import compile_source
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import choose_library_for, lower_passes
+from redalg.runtime.unfused.product import ProductPass, part_problem, shapes_of_part
+
+# ---- backwards -------------------------------------------------------------------------------------------------------
+
+
+def recorded_problems(problem: Problem, gradients: Sequence[str]) -> Iterator[Problem]:
+    """The function with its row values, then the stages of its backward that make some tensors' gradients."""
+    known = {name: placeholder(shape, problem.dtypes[name]) for name, shape in problem.shapes.items()}
+    backward = backward_of(problem.function).for_tensors(known)
+    yield problem._replace(function=backward.forward)
+    sizes = {**sizes_of(backward.forward.cascade, known), **problem.sizes}
+    dtypes = output_dtypes(backward.forward, dtypes_of_floats(dtypes_of(known)))
+    for output in backward.forward.cascade.outputs:
+        value = placeholder([sizes[axis.name] for axis in output.axes], dtypes[output.name])
+        names = (output.name, backward.made.get(output.name), backward.cotangents.get(output.name))
+        known |= {name: value for name in names if name is not None}
+    for stage in needed_stages(backward.stages, [backward.gradients[name] for name in gradients]):
+        read = {name: one for name, one in known.items() if name in stage.inputs}
+        known[stage.name] = placeholder([sizes[axis.name] for axis in stage.axes], promoted_dtype(stage.fused, read))
+        if stage.fused is not None:
+            shapes = {name: tuple(one.shape) for name, one in read.items()}
+            yield Problem(stage.fused, own_sizes(stage.fused, sizes, stage.renamed), dtypes_of(read), shapes)
+
+
+def placeholder(shape: Sequence[int], dtype: str) -> torch.Tensor:
+    """A tensor without memory."""
+    return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device="meta")
+
+
+def dtypes_of(tensors: Tensors) -> dict[str, str]:
+    return {name: array_dtype(one) for name, one in tensors.items()}
+
+
+def promoted_dtype(fused: Any, tensors: Tensors) -> str:
+    """The dtype of a stage: a function's, or the one to which the tensors of an elementwise expression promote."""
+    floats = dtypes_of_floats(dtypes_of(tensors))
+    if fused is None:
+        promoted = reduce(torch.promote_types, (getattr(torch, one) for one in floats.values()))
+        return str(promoted).removeprefix("torch.")
+    [dtype] = output_dtypes(fused, floats).values()
+    return dtype
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+
+def compile_all(problems: Sequence[Problem], target: str) -> list[str]:
+    """Compile every kernel; for each function what went wrong, if anything: it is met again when the function runs."""
+    workers = max(1, min(len(problems), cpu_count() or 1))
+    with get_context("spawn").Pool(workers) as pool:
+        said = pool.map(partial(compile_kernels, target), problems, chunksize=1)
+    for (function, sizes, dtypes, shapes), failure in zip(problems, said, strict=True):
+        if not failure:
+            lower_passes(function.passes, target, sizes, dtypes, ahead, shapes=shapes)
+    return said
+
+
+def compile_kernels(target: str, problem: Problem) -> str:
+    """Compile the kernels that a call takes into the cache on disk; gives back what went wrong, if anything."""
+    try:
+        for lowered in kernels_of(problem, target):
+            compile_source(lowered.source)
+    except Exception as failure:  # noqa: BLE001 - a function that does not compile is a result
+        return f"{type(failure).__name__}: {failure}"[:300]
+    return ""
+
+
+def kernels_of(problem: Problem, target: str) -> list[Lowered]:
+    """The kernels that a call takes: of every pass its own, or the one over a product by the library."""
+    passes = lower_passes(problem.function.passes, target, problem.sizes, problem.dtypes, lower_call,
+                          shapes=problem.shapes)  # fmt: skip
+    return [one for one in passes if one is not None]
+
+
+def lower_call(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
+) -> Lowered | None:
+    """The kernel of a pass; None if PyTorch evaluates all of it."""
+    plain = choose_library_for(form, target, sizes, dtypes, **options)
+    if plain is None:
+        return lower(form, target, sizes, dtypes, **options)
+    if not isinstance(plain, ProductPass):
+        return None
+    rows = plain.plan.rows or plain.problem.sizes.get(str(plain.split.cut), 0)
+    part_sizes, part_dtypes = part_problem(plain.split, plain.problem, rows)
+    shapes = shapes_of_part(plain.split, plain.problem, part_sizes)
+    return lower_call(plain.split.form, target, part_sizes, part_dtypes, **{**options, "shapes": shapes})
