@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from zlib import crc32
@@ -10,7 +10,7 @@ from zlib import crc32
 import torch
 
 from benchmarks.compete import OWN
-from benchmarks.family import Contestant, Row, Tensors
+from benchmarks.family import Contestant, Problem, Row, Tensors
 
 Outputs = dict[str, torch.Tensor]
 TIMES, MAX_FLOOR, RMS_FLOOR = 2.0, 4.0, 2.0
@@ -29,6 +29,8 @@ class Case:
         outputs: what a contestant gives, and the tensors -> the same samples of it, those that it has.
         peers: by name, called with the tensors by keyword.
         options: of redalg's call.
+        call: a contestant and tensors -> what it gives of them.
+        problems: redalg's function and its data -> the functions whose kernels are compiled for it.
         exact: names of outputs that must equal the reference.
         scores: tensors -> the largest score that is exponentiated, on the samples.
     """
@@ -42,6 +44,8 @@ class Case:
     outputs: Callable[[Any, Tensors], Outputs]
     peers: Mapping[str, Contestant]
     options: Mapping[str, Any] = field(default_factory=dict)
+    call: Callable[[Contestant, Tensors], Any] = lambda contestant, tensors: contestant(**tensors)
+    problems: Callable[[Problem], Iterable[Problem]] = lambda problem: (problem,)
     exact: frozenset[str] = frozenset()
     scores: Callable[[Tensors], float] = lambda _: 0.0
 
@@ -101,7 +105,7 @@ def run(case: Case, device: torch.device) -> Result:
     plain = {name: one.contiguous() for name, one in tensors.items()}  # several peers take no other layout
     for name, call in {OWN: case.own, **case.peers}.items():
         try:
-            out = case.outputs(call(**tensors if name == OWN else plain), tensors)
+            out = case.outputs(case.call(call, tensors if name == OWN else plain), tensors)
         except Exception as failure:  # noqa: BLE001 - a contestant's failure is a result
             failures[name] = f"{type(failure).__name__}: {str(failure).strip()[:300]}"
             continue

@@ -12,8 +12,10 @@ from torch.nn import functional
 
 from benchmarks.accuracy import attended
 from benchmarks.accuracy.case import Case, Outputs
+from benchmarks.ahead import recorded_problems
 from benchmarks.families import (
     FAMILIES,
+    backwards,
     chains,
     columns,
     covariances,
@@ -30,7 +32,7 @@ from benchmarks.families import (
     workloads,
 )
 from benchmarks.families import attention as definition
-from benchmarks.family import Family, Row, Tensors, outputs, picks
+from benchmarks.family import Contestant, Family, Row, Tensors, outputs, picks
 
 ROWS, BATCHES = 64, 4
 """Of how many rows, and of how many batches, the reference is taken."""
@@ -56,7 +58,14 @@ RAGGED: dict[str, tuple[Row, ...]] = {
     "losses": (losses.row("cross_entropy", 77, 3001, 200, "bfloat16"),),
     "masks": tuple(masks.row(use, (2, 3, 777, 64), "float16") for use in masks.MASKS),
     "semirings": tuple(semirings.row(operation, 77, 777, 301) for operation in semirings.PEERS),
-}
+    "backwards": (
+        *(backwards.attention_row(*asked) for asked in (
+            ("causal", "2x3x777x777x64", backwards.CAUSAL), ("attention", "2x3x777x1003x128"),
+            ("sinks", "2x3x777x777x64", backwards.SINKS))),
+        *(backwards.rows_row(operation, 777, 3001) for operation in backwards.OPERATIONS),
+        backwards.loss_row(77, 3001, 200),
+    ),
+}  # fmt: skip
 DOUBLE: dict[str, Callable[..., torch.Tensor]] = rows.PEERS | {
     "logsumexp": lambda x: torch.logsumexp(x, 1),
     "cross_entropy": lambda x, target: functional.cross_entropy(x, target, reduction="none"),
@@ -383,6 +392,26 @@ def of_workloads(of: Of) -> Iterator[Case]:
         yield of.case(kind, change, reference, lambda out, _: named(out, kept))
 
 
+def differentiated(of: Of) -> Iterator[Case]:
+    """Gradients of calls with random cotangents; beside attention's kernels stands the definition of some heads."""
+    row, family = of.row, of.family
+    peers = {name: peer for name, peer in family.peers(row, of.device).items() if name not in PARTIAL}
+
+    def call(contestant: Contestant, tensors: Tensors) -> Any:
+        return family.prepare(row, contestant, tensors)()
+
+    more: dict[str, Any] = {"call": call, "peers": peers}
+    if row.use.kind == "attention":
+        peers["eager"] = backwards.sampled_eager(row)
+        more["scores"] = partial(attended.largest_score, row.use.forward)
+    if of.device.type == "cuda":  # on the CPU stages are run by the array backend
+        more["problems"] = partial(recorded_problems, gradients=row.use.gradients)
+    names = {"attention": ("Q", "K", "V"), "losses": ("h", "w")}.get(row.use.kind, ("x",))
+    for kind, change in {"normal": same, "strided": turned(*names)}.items():
+        yield of.case(kind, change, partial(backwards.reference, row),
+                      lambda out, _: backwards.compared(row, out), **more)  # fmt: skip
+
+
 OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     **dict.fromkeys(("mha", "attention_small", "uses"), attention),
     **dict.fromkeys(("variance", "inertia"), moments),
@@ -398,4 +427,5 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "losses": vocabulary,
     "masks": masked,
     "workloads": of_workloads,
+    "backwards": differentiated,
 }

@@ -29,6 +29,7 @@ from benchmarks.accuracy.case import Case, Result, run
 from benchmarks.accuracy.report import document, failures, table
 from benchmarks.environment import environment, target
 from benchmarks.families import FAMILIES
+from benchmarks.family import Problem
 
 NAMES = (*FAMILIES, "attention", "large")
 WIDTH = 150
@@ -66,12 +67,14 @@ def key_of(case: Case, tensors: dict[str, Any]) -> Hashable:
 
 
 def compiled(case: Case, tensors: dict[str, Any], chip: str) -> str:
-    """The hash of what was emitted and compiled."""
+    """The hash of what was emitted and compiled, of all functions."""
     dtypes = {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()}
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     options = {"empty": case.options["empty"]} if "empty" in case.options else {}
-    kernel = case.fused().compile(chip, sizes=dict(case.row.sizes), dtypes=dtypes, shapes=shapes, **options)
-    return hashlib.sha256(kernel.source.text.encode()).hexdigest()
+    problems = case.problems(Problem(case.fused(), dict(case.row.sizes), dtypes, shapes))
+    kernels = [function.compile(chip, sizes=sizes, dtypes=dtypes, shapes=shapes, **options)
+               for function, sizes, dtypes, shapes in problems]  # fmt: skip
+    return hashlib.sha256("\n".join(kernel.source.text for kernel in kernels).encode()).hexdigest()
 
 
 def hash_of(case: Case, kernels: Compiled, device: torch.device) -> str | None:

@@ -1,6 +1,7 @@
 """The families, each in a file of its own. A new one is a file here and a name in `FAMILIES`."""
 
 from benchmarks.families.attention_small import SMALL
+from benchmarks.families.backwards import Backwards
 from benchmarks.families.chains import Chains
 from benchmarks.families.columns import Columns
 from benchmarks.families.covariances import Covariances
@@ -22,8 +23,9 @@ from benchmarks.family import Family
 ALL: tuple[Family, ...] = (
     MHA, Mla(), Moe(), Quant(), Variance(), Inertia(), Rows(), PAIRS, SEMIRINGS, Covariances(), Selection(),
     Columns(), Losses(), Masks(), Workloads(), Chains(), SMALL, USES,
+    Backwards(),
 )  # fmt: skip
 FAMILIES = {family.name: family for family in ALL}
 UNFITTED = frozenset({"pairs", "semirings", "covariances", "selection", "columns", "losses", "masks",
-                      "workloads"})  # fmt: skip
+                      "workloads", "backwards"})  # fmt: skip
 """Families that the cost model's training data do not hold."""

@@ -32,6 +32,8 @@ from redalg.strategies.schedule import choices_of
 from tests.house.source import ROOT
 
 RESULTS = ROOT / "benchmarks" / "results"
+UNMEASURED = {"backwards"}
+"""Documents that no GPU has written yet; a name leaves this set with its file."""
 PUBLISHED = ("mha", "mla", "moe", "quant", "variance", "inertia", "rows", "chains", "attention_small")
 
 
@@ -239,18 +241,9 @@ def test_the_results_are_small_and_of_one_generation() -> None:
     """A file a name: what is measured again replaces what was, and what is made of it stands elsewhere or nowhere."""
     ablations = {f"ablation-{name}" for name, found in ABLATIONS.items() if isinstance(found, Measured)}
     found = {path.stem: path.stat().st_size for path in RESULTS.glob("*.json")}
-    assert found.keys() == {
-        *FAMILIES,
-        *ablations,
-        "accuracy",
-        "arrays",
-        "calls",
-        "cold",
-        "predictions",
-        "sanitize",
-        "wide",
-    }
-    assert sum(found.values()) < 1_600_000
+    others = {"accuracy", "arrays", "calls", "cold", "predictions", "sanitize", "wide"}
+    assert found.keys() == {*FAMILIES, *ablations, *others} - UNMEASURED
+    assert sum(found.values()) < 1_750_000
     assert training.FILE.stat().st_size < 500_000
 
 
