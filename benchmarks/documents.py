@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks import report
+from benchmarks import report, training_step
 from benchmarks.ablations import ABLATIONS
 from benchmarks.ablations.ablation import Derived
 from benchmarks.compete import OWN
@@ -38,12 +38,13 @@ emitted differently now.
 
 @dataclass(frozen=True)
 class Results:
-    """The documents of a folder: families in their order, ablations, predictions; stale rows by family."""
+    """The documents of a folder: families in their order, ablations, predictions; stale rows by family; the step."""
 
     families: Mapping[str, Document]
     ablations: Mapping[str, Document]
     predictions: Document | None
     stale: Mapping[str, frozenset[str]]
+    step: Document | None = None
 
 
 def read(folder: Path, stale: Callable[[Document], list[str]]) -> Results:
@@ -54,7 +55,7 @@ def read(folder: Path, stale: Callable[[Document], list[str]]) -> Results:
     families = {name: found[name] for name in FAMILIES if name in found}
     ablations = {name: found[f"ablation-{name}"] for name in ABLATIONS if f"ablation-{name}" in found}
     old = {name: frozenset(stale(content)) for name, content in families.items()}
-    return Results(families, ablations, found.get(PREDICTIONS), old)
+    return Results(families, ablations, found.get(PREDICTIONS), old, found.get(training_step.NAME))
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -144,11 +145,15 @@ def benchmarks(results: Results) -> str:
 
 
 def sections(results: Results) -> Iterator[str]:
-    """Its parts: families, ablations, predictions."""
+    """Its parts: families, the training step, ablations, predictions."""
     for name, content in results.families.items():
         yield f"## {heading(name)}\n\n{where(content)}.\n\n{full(content, results.stale[name])}\n"
         yield from (f"{line}\n" for line in map(code, report.failures(content)))
         yield f"{shown(f'{name}-speedup')}\n{shown(f'{name}-roofline')}\n"
+    if results.step is not None:
+        yield f"## {training_step.TITLE}\n\n{where(results.step)}.\n\n{full(results.step, frozenset())}\n"
+        yield from (f"{line}\n" for line in map(code, report.failures(results.step)))
+        yield f"{training_step.first_losses(results.step)}\n"
     for name, content in results.ablations.items():
         ablation = ABLATIONS[name]
         yield f"## {ablation.title}\n\n{where(content)}.\n\n{ablation.table(content)}\n"

@@ -2,6 +2,7 @@
 
 from types import ModuleType
 
+from benchmarks import training_step
 from benchmarks.commands import fit, judge, report, run
 
-COMMANDS: dict[str, ModuleType] = {"run": run, "judge": judge, "fit": fit, "report": report}
+COMMANDS: dict[str, ModuleType] = {"run": run, "step": training_step, "judge": judge, "fit": fit, "report": report}

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import predict, report
+from benchmarks import predict, report, training_step
 from benchmarks.ablations import ABLATIONS
 from benchmarks.environment import ROOT
 from benchmarks.families import FAMILIES
@@ -32,6 +32,9 @@ def show(content: report.Document) -> None:
         ablation = ABLATIONS[content["ablation"]]
         Console().print(ablation.table(content).shown(ablation.title))
         Console().print(ablation.said(content), highlight=False)
+    elif content["benchmark"] == training_step.NAME:
+        report.show(content)
+        Console().print(training_step.first_losses(content), highlight=False)
     elif content["benchmark"] == predict.NAME:
         predict.show(content)
     else:
@@ -47,7 +50,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     for content in map(report.load, options.files):
         show(content)
-        if options.out:
+        if options.out and content["benchmark"] != training_step.NAME:
             from benchmarks.plot import plot
 
             for path in plot(content, options.out):
