@@ -236,6 +236,15 @@ def test_the_pack_goes_before_the_cache_and_the_cache_before_the_rules(form: ra.
     assert from_cache.predicted_us == 12.0
 
 
+def test_a_card_without_a_pack_takes_that_of_its_chip(form: ra.Fused) -> None:
+    plan = next(one for one in space(form, SIZES, DTYPES).plans() if one != form.lower("H200", SIZES, DTYPES).plan)
+    pack(entry(form, plan))
+    other = form.lower("H100", SIZES, DTYPES).plan
+    assert (other.origin, choices_of(other)) == ("pack", choices_of(plan))
+    assert form.lower("A100", SIZES, DTYPES).plan.origin != "pack"
+    assert tuned.card_of_pack(device_for("A100")) == "A100"
+
+
 def test_what_was_measured_at_the_very_sizes_goes_before_the_buckets(form: ra.Fused) -> None:
     """Someone who tunes gets what was found, though the pack has another size of the bucket."""
     other = {"b": 100, "n": 4096}
@@ -273,7 +282,11 @@ def test_the_switch_may_leave_the_pack_alone(form: ra.Fused, monkeypatch: pytest
 
 def test_another_card_takes_nothing_of_it(form: ra.Fused) -> None:
     pack(entry(form, other_plan(form, SIZES, DTYPES)))
-    assert form.lower("H100", SIZES, DTYPES).plan.origin not in TUNED
+    assert form.lower("A100", SIZES, DTYPES).plan.origin not in TUNED
+    tuned.remember(entry(form, other_plan(form, SIZES, DTYPES)))
+    assert (
+        form.lower("H100", SIZES, DTYPES).plan.origin == "pack"
+    )  # the same chip; what was tuned is for its card alone
 
 
 def test_run_time_sizes_take_nothing_of_it(form: ra.Fused) -> None:

@@ -4,7 +4,7 @@
     key    := cascade, dtypes, shape bucket, options, card, version of the planner, TileLang's version; axes and tensors
               stand under names of its own (`naming`): what a caller calls them does not matter
     bucket := every size rounded up to a power of two; it may hold the plans of several sizes
-    pack   := redalg/tuned/<card>.json                    read only
+    pack   := redalg/tuned/<card>.json                    read only; that of a card of the same chip if a card has none
     cache  := <REDALG_CACHE_DIR>/tuned/<card>.json        one writer at a time, replaced whole: readers see old or new
 
 Files of the format before this, which hold the numbers of plans, are read too, and written in this one when an entry
@@ -33,7 +33,7 @@ from redalg.incremental.form import FusedForm
 from redalg.runtime.compile.cache import folder, one_at_a_time
 from redalg.runtime.known import stored
 from redalg.runtime.known.naming import naming
-from redalg.strategies.device import DeviceSpec
+from redalg.strategies.device import CARDS, DeviceSpec
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.parts import power_of_two
 from redalg.strategies.schedule import ONLINE, TUNED, UNFUSED, AnySchedule, Schedule
@@ -168,12 +168,27 @@ def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
 
 def known_entries(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:
     """The entries of a problem's key, each with its origin; the pack's come first."""
-    places = {"pack": pack_file(card_name(device)), "cache": cache_file(card_name(device))}
+    cards = {"pack": card_of_pack(device), "cache": card_name(device)}
+    places = {"pack": pack_file(cards["pack"]), "cache": cache_file(cards["cache"])}
     origins = {"off": (), "pack": ("pack",)}.get(os.environ.get(SWITCH, "").lower(), TUNED)
     files = {origin: read_entries(places[origin]) for origin in origins}
     if any(files.values()):  # else nothing is worth the printing of the form
         key = problem_key(form, problem, device)
-        yield from ((origin, one) for origin, entries in files.items() for one in entries.values() if one.key == key)
+        keys = {origin: replace(key, card=card) for origin, card in cards.items()}
+        for origin, entries in files.items():
+            yield from ((origin, one) for one in entries.values() if one.key == keys[origin])
+
+
+def card_of_pack(device: DeviceSpec) -> str:
+    """The card whose pack serves a card: its own, or that of a card of the same chip with other memory."""
+    own = card_name(device)
+    alike = (one.part for one in CARDS.values() if chip_of(one) == chip_of(device))
+    return next((name for name in (own, *alike) if pack_file(name).is_file()), own)
+
+
+def chip_of(device: DeviceSpec) -> tuple[str, int, int]:
+    """The chip of a card, without its memory."""
+    return device.target, device.multiprocessors, device.product_tflops
 
 
 def was_measured(form: FusedForm, problem: Problem, schedule: Schedule) -> bool:
