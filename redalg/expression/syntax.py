@@ -134,8 +134,8 @@ def _scalar(name: str, assumptions: Mapping[str, Any]) -> Scalar:
 
 
 def _element(name: str, sign: str, indices: Sequence[Expr]) -> Element:
-    if sign not in ("", "positive", "nonnegative"):
-        raise UnfitFieldError(f"the sign {sign!r} is none of '', 'positive' and 'nonnegative'")
+    if sign not in ("", "positive", "nonnegative", "finite"):
+        raise UnfitFieldError(f"the sign {sign!r} is none of '', 'positive', 'nonnegative' and 'finite'")
     return Element(Label(name, sign), *indices)
 
 

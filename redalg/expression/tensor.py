@@ -21,7 +21,7 @@ ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 class Label(Symbol):
     """The name of a tensor, an argument of its elements so that it can be substituted.
 
-    `sign` is `positive` or `nonnegative` if the elements are declared so, else empty.
+    `sign` is `positive`, `nonnegative` or `finite` if the elements are declared so, else empty.
     """
 
     __slots__ = ("sign",)
@@ -37,8 +37,7 @@ class Label(Symbol):
 @lru_cache(1 << 10)
 def _label(name: str, sign: str) -> Label:
     """One label for a name: SymPy deduces a symbol's facts anew for each symbol that is made."""
-    declared = {f"extended_{sign}": True} if sign else {}
-    label: Label = Symbol.__xnew__(Label, name, extended_real=True, **declared)
+    label: Label = Symbol.__xnew__(Label, name, extended_real=True, **_assumptions_of(sign))
     label.sign = sign
     return label
 
@@ -103,8 +102,13 @@ class Element(_Indexed):
 
 @cache
 def _facts(sign: str) -> StdFactKB:
-    """The assumptions of an element of that sign: it need not be finite."""
-    return StdFactKB({**Element.default_assumptions, **StdFactKB({"extended_real": True, f"extended_{sign}": True})})
+    """The assumptions of an element of that sign, which need not be finite, or of one that is finite."""
+    return StdFactKB({**Element.default_assumptions, **StdFactKB({"extended_real": True, **_assumptions_of(sign)})})
+
+
+def _assumptions_of(sign: str) -> dict[str, bool]:
+    """SymPy's assumptions of what is declared so."""
+    return {"finite": True} if sign == "finite" else {f"extended_{sign}": True} if sign else {}
 
 
 @final

@@ -6,14 +6,16 @@ A lane's own element is a tile that nothing is reduced over.
 
 from __future__ import annotations
 
-from typing import final
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, final
 
 from sympy import Abs, Eq, Expr, Mul, Ne, Or, S, exp
 from sympy.logic.boolalg import And, Boolean, Not
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value, Where
-from redalg.expression.contents import free_axes, is_indicator
+from redalg.expression.contents import free_axes, is_indicator, of_kind
 from redalg.incremental.combine.define import add_producers
 from redalg.incremental.combine.let import Precision
 from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_zero
@@ -107,6 +109,7 @@ class Elements(Source):
             return lines.count(name, self.domain, self.over)
         values = {**self.produced, **at.values_in_terms}
         terms = [live_term(factor, self.form.cascade.domain).xreplace(values) for factor in accumulator.factors]
+        terms = [term.xreplace(self._weights(values, lines)) for term in terms]
         factors = [lines.assign(f"{name}_factor", term) for term in terms if term is not S.One]
         if self.tile and len(terms) == 2:
             return self._product(accumulator, at, factors, lines, name)
@@ -120,6 +123,16 @@ class Elements(Source):
             condition = holds_where(guard).xreplace(values)
             factors = [self._mask_operand(condition, factor, lines) for factor in factors]
         return lines.sum(name, factors, self.over)
+
+    def _weights(self, values: Mapping[Any, Expr], lines: Lines) -> dict[Expr, Value]:
+        """The exponentials that several products of matrices compute of a tile's producers, once for all of them."""
+        if not self.tile:
+            return {}
+        products = [one.factors for one in self.form.accumulators if len(one.factors) == 2]
+        common = Counter(node for factors in products for node in
+                         {node for factor in factors for node in weights_in(factor)})  # fmt: skip
+        shared = [node.xreplace(values) for node, times in common.items() if times > 1]
+        return {node: lines.assign("weight", node) for node in sorted(shared, key=str)}
 
     def _product(self, accumulator: Accumulator, at: Target, factors: list[Value], lines: Lines, name: str) -> Value:
         """A matrix product of a tile: a masked factor of rows, and one of columns."""
@@ -173,6 +186,14 @@ class Elements(Source):
             return And(*(one for one in parts if not free_axes(one) - free_axes(factor) - set(self.over)))
         some = lines.some("some", condition, tuple(sorted(missing, key=str)))
         return Ne(some, S.Zero, evaluate=False)
+
+
+def weights_in(factor: Expr) -> list[Expr]:
+    """The exponentials of an operand that hold producers, each with the mask that it stands in."""
+    masked = [one for one in of_kind(Where, factor) if one.args[2] is S.Zero and isinstance(one.args[1], exp)]
+    within = {one.args[1] for one in masked}
+    found = [*masked, *(one for one in of_kind(exp, factor) if one not in within)]
+    return [one for one in found if one.has(Value)]
 
 
 def indicators(accumulator: Accumulator) -> list[Where]:

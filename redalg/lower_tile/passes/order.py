@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
 from redalg.lower_tile.passes.elements import name_elements
 from redalg.lower_tile.passes.exponents import add_exponents_once
 from redalg.lower_tile.passes.factors import share_factors
@@ -74,6 +75,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(_without_single_steps)),
     Pass("exponents", "exp(q·(u − c))", "p = k·c; 2^(k·u − p)", "where u has more indices than c, |q|·log₂e ≤ 1",
          add_exponents_once),
+    Pass("binary exponents", "exp(a·s + r)", "2^(a·log₂e·s + log₂e·r)", "where s is a product on tensor cores",
+         _of_kernels(with_powers_of_two)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("reciprocals", "s += a/b³ - c/b⁶", "r = 1/b; s += a·r³ - c·r⁶", "where a loop divides by several powers of b",

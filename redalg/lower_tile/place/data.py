@@ -95,11 +95,13 @@ class Product(Pending):
                 self.name = self.operands.tile_in(self.space, lines, self.dtype, body)
 
     def _is_of_producers(self, term: Expr) -> bool:
-        """Tell if an operand for tensor cores is made of products in registers, and of numbers of rows or columns."""
+        """Tell if an operand for tensor cores is made of products in registers, by functions or numbers of rows."""
         reads = term.atoms(Load)
-        held = {load for load in reads if self.assembly.holds(load.name)}
-        in_registers = any(self.assembly.is_fragment(load.name) and load.indices == (I, J) for load in held)
-        return in_registers and held < reads and self.space.plan.tensor_cores and not is_eight_bits(self.dtype)
+        lines = {name for name, _ in self.space.staged.values()}
+        held = {load for load in reads if self.assembly.holds(load.name) and load.name not in lines}
+        in_registers = {one.name for one in held if self.assembly.is_fragment(one.name) and one.indices == (I, J)}
+        computed = held < reads or bool(in_registers & {*self.assembly.tiles.values()})
+        return bool(in_registers) and computed and self.space.plan.tensor_cores and not is_eight_bits(self.dtype)
 
     def into(self, target: str, body: list[Statement], *, clear: bool) -> None:
         domain = self.form.cascade.domain

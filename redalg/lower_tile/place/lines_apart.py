@@ -1,4 +1,4 @@
-"""Numbers of a row, or of a streamed element, that an operand makes of inputs alone: once each, in shared memory.
+"""Numbers of a row, or of a streamed element, that an operand makes of inputs alone: once each.
 
     f(r(i), c(j), s[i, j])   →   r[i] before the loop;  c[j] in every step;  f(r[i], c[j], s[i, j])
 
@@ -64,7 +64,9 @@ class LinesApart:
             axis, wanted = (binding.row, "row") if index == I else (binding.streamed, "line")
             whole = isinstance(node, Load) and "int" in read_dtype(space, node)
             dtype = read_dtype(space, node) if whole else None
-            line = self.lines[node] = self.assembly.new(wanted, index, dtype=dtype, scope="shared")
+            by_row = index == I and space.plan.tensor_cores and space.plan.warps == "rows"  # as a product's sums lie
+            scope = "fragment" if by_row and not whole else "shared"
+            line = self.lines[node] = self.assembly.new(wanted, index, dtype=dtype, scope=scope)
             ragged = axis is not None and space.is_ragged(axis)
             value = Where(space.at[axis] < space.problem.sizes[axis.name], node, S.Zero) if axis and ragged else node
             moves = node.free_symbols & (space.at[binding.streamed].free_symbols - {J})

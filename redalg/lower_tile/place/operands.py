@@ -57,8 +57,18 @@ class Operands:
 
     def stage_lines(self, space: Space, domain: Boolean, body: list[Statement]) -> Space:
         """The space with a tile for every element of a mask along one axis: its row or column is read many times."""
+        return self._stage_lines(space, elements_of(domain), body)
+
+    def stage_columns(self, space: Space, terms: Iterable[Expr], body: list[Statement]) -> Space:
+        """The space with a tile for every number of a streamed element that terms read, which is loaded ahead."""
+        found = (element for term in terms for element in elements_of(term))
+        floating = {one for one in found if space.problem.dtypes[one.name].startswith(("float", "bfloat"))}
+        along = {space.plan.binding.streamed}
+        return self._stage_lines(space, {one for one in floating if space.axes_within(one) == along}, body)
+
+    def _stage_lines(self, space: Space, elements: Iterable[Element], body: list[Statement]) -> Space:
         tiles = {}
-        for element in sorted(elements_of(domain), key=str):
+        for element in sorted(elements, key=str):
             part = space.region(element)
             if part is None or len(part[1]) != 1 or element in space.staged:
                 continue

@@ -101,6 +101,8 @@ class Step:
         """The statements of one step of a loop over tiles, or of the only tile."""
         if self.form.cascade.producers and self.space.plan.multiplies:
             self.space = self.operands.stage_lines(self.space, self.form.cascade.domain, self.body)
+            if self.space.plan.tensor_cores:
+                self.space = self.operands.stage_columns(self.space, element_terms(self.form), self.body)
         self.produce()
         self.scale(slots)
         state, written = slots.reads(), programs(self.form)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import cache
+from math import inf
 from typing import Any, final
 
 from redalg.errors import BackendError, InputError
@@ -100,7 +101,7 @@ def check_signs(passes: Passes, inputs: Mapping[str, Any]) -> None:
         array = inputs.get(name)
         if array is None or library_name(array) is None:  # refused when it is bound
             continue
-        wrong = (array <= 0) if sign == "positive" else (array < 0)
+        wrong = abs(array) == inf if sign == "finite" else array <= 0 if sign == "positive" else array < 0
         if bool(wrong.any()):
             raise InputError(
                 f"tensor `{name}` was declared {sign}, and {int(wrong.sum())} of its elements are not, such as "

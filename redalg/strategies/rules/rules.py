@@ -86,6 +86,11 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         streamed, stages = gcd(part, streamed), min(stages, 1)
     cut = inner_rule(inner, columns, cores=cores)
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
+        tile = gradient_tile(form, problem, device, binding, facts) if device.wgmma and not cut else None
+        if tile is not None:
+            streamed, stages = tile
+            loop = Loop(binding.streamed.name, streamed, stages, True)
+            return product_schedule(device, binding, (LARGE_TILE[0], columns), loop, TensorCores(256))
         return chain_rule(problem, device, binding, columns, cut, varies=facts.trims)
     if not cores and device.target != "c":
         columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
@@ -98,6 +103,28 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     unit = TensorCores(threads, operands) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit, inner=cut)
+
+
+GRADIENT_COLUMNS = 256
+"""Columns of all sums together that leave registers for two tiles of 128 x 64 scores, 32 numbers a thread each."""
+
+
+def gradient_tile(
+    form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, facts: TileFacts
+) -> tuple[int, int] | None:
+    """The streamed elements and stages of sums whose operands are computed of two products or more: tiles of 128 rows.
+
+    None if their sums and scores do not fit in registers, or if there are too few rows. (H100, the gradients of
+    4 x 16 x 4096² scores at d 128 and 64: 0.8 to 0.9 of the time of tiles of 64 x 64, where causal 0.6 to 0.8.)
+    """
+    rows, products = LARGE_TILE[0], sum(len(one.factors) > 1 for one in form.accumulators)
+    columns = round_up(problem.sizes[binding.column.name] if binding.column else 1, 16)
+    few = facts.rows < rows or blocks(binding, problem, rows, columns) < device.multiprocessors
+    if len(form.cascade.producers) < 2 or few or facts.biased or not facts.aligned:
+        return None
+    if columns * products > GRADIENT_COLUMNS:
+        return None
+    return 128 if columns * products <= GRADIENT_COLUMNS // 2 else 64, 2 * products
 
 
 def chain_rule(

@@ -1,0 +1,57 @@
+"""Write the exponential of a matrix product as a power of 2 of one multiply-add.
+
+w[i, j] = exp(a·s[i, j] + r)   →   w[i, j] = 2^((a·log₂e)·s[i, j] + log₂e·r)        s a product on tensor cores
+
+r is a number of a row or column. Exact but for the exponent's rounding, which is relative to the larger of both terms,
+as it was: s is itself a sum that is rounded so.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import Add, Expr, Float, Pow, S, exp
+from sympy.core.basic import Basic
+
+from redalg.lower_tile.ir.program import Contract, Kernel, Parallel, Statement, innermost, nested_statements
+from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Load
+from redalg.lower_tile.passes.exponents import variables
+from redalg.strategies.plan import Plan
+
+
+def with_powers_of_two(kernel: Kernel, plan: Plan) -> Kernel:
+    """The kernel with such exponentials as powers of 2."""
+    if not plan.tensor_cores:
+        return kernel
+    products = {one.c for one in nested_statements(kernel.body) if isinstance(one, Contract)}
+
+    def change(statement: Statement) -> Statement:
+        if not isinstance(statement, Parallel):
+            return statement
+        stores = tuple(replace(one, expr=in_expression(one.expr, products)) for one in statement.body)
+        return replace(statement, body=stores)
+
+    return replace(kernel, body=tuple(innermost(one, change) for one in kernel.body))
+
+
+def in_expression(expr: Expr, products: set[str]) -> Expr:
+    """An expression with powers of 2 for the exponentials of products."""
+    powers: dict[Basic, Expr] = {}
+    for node in expr.atoms(exp):
+        terms = Add.make_args(node.args[0])
+        of_product = [one for one in terms if reads_product(one.as_independent(Load, as_Add=False)[1], products)]
+        rest = Add(*(one for one in terms if one not in of_product))
+        factor, product = Add(*of_product).as_independent(Load, as_Add=False)
+        if len(of_product) == 1 and factor.is_number and variables(rest) < variables(node):
+            powers[node] = Pow(2, Fma(product, Float(float(factor) * LOG2_E), in_units(rest)), evaluate=False)
+    return expr.xreplace(powers) if powers else expr
+
+
+def reads_product(node: Expr, products: set[str]) -> bool:
+    """Tell if an expression reads a product, and is no more."""
+    return isinstance(node, Load) and node.name in products
+
+
+def in_units(rest: Expr) -> Expr:
+    """The rest of an exponent, of a power of 2."""
+    return S.Zero if rest is S.Zero else Float(LOG2_E) * rest
