@@ -14,7 +14,7 @@ import torch
 
 from benchmarks.family import Problem, Tensors
 from redalg.gradient.recorded import backward_of
-from redalg.gradient.stage import needed_stages, own_sizes, sizes_of
+from redalg.gradient.stage import JointStage, Stage, needed_stages, own_sizes, sizes_of
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
@@ -39,11 +39,14 @@ def recorded_problems(problem: Problem, gradients: Sequence[str]) -> Iterator[Pr
         names = (output.name, backward.made.get(output.name), backward.cotangents.get(output.name))
         known |= {name: value for name in names if name is not None}
     for stage in needed_stages(backward.stages, [backward.gradients[name] for name in gradients]):
-        read = {name: one for name, one in known.items() if name in stage.inputs}
-        known[stage.name] = placeholder([sizes[axis.name] for axis in stage.axes], promoted_dtype(stage.fused, read))
-        if stage.fused is not None:
-            shapes = {name: tuple(one.shape) for name, one in read.items()}
-            yield Problem(stage.fused, own_sizes(stage.fused, sizes, stage.renamed), dtypes_of(read), shapes)
+        for one in [stage] if isinstance(stage, Stage) or stage.serves(sizes) else stage.parts:
+            read = {name: value for name, value in known.items() if name in one.inputs}
+            promoted = promoted_dtypes(one, read)
+            known |= {part.name: placeholder([sizes[axis.name] for axis in part.axes], dtype)
+                      for part, dtype in zip(one.parts, promoted, strict=True)}  # fmt: skip
+            if one.fused is not None:
+                shapes = {name: tuple(value.shape) for name, value in read.items()}
+                yield Problem(one.fused, own_sizes(one.fused, sizes, one.renamed), dtypes_of(read), shapes)
 
 
 def placeholder(shape: Sequence[int], dtype: str) -> torch.Tensor:
@@ -55,14 +58,13 @@ def dtypes_of(tensors: Tensors) -> dict[str, str]:
     return {name: array_dtype(one) for name, one in tensors.items()}
 
 
-def promoted_dtype(fused: Any, tensors: Tensors) -> str:
-    """The dtype of a stage: a function's, or the one to which the tensors of an elementwise expression promote."""
+def promoted_dtypes(stage: Stage | JointStage, tensors: Tensors) -> list[str]:
+    """The dtypes of a stage: a function's, or the one to which the tensors of an elementwise expression promote."""
     floats = dtypes_of_floats(dtypes_of(tensors))
-    if fused is None:
+    if stage.fused is None:
         promoted = reduce(torch.promote_types, (getattr(torch, one) for one in floats.values()))
-        return str(promoted).removeprefix("torch.")
-    [dtype] = output_dtypes(fused, floats).values()
-    return dtype
+        return [str(promoted).removeprefix("torch.")]
+    return [*output_dtypes(stage.fused, floats).values()]
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import Any, final
 
 from redalg.errors import InputError
 from redalg.gradient.stage import (
+    JointStage,
     Stage,
     for_dtypes,
     lines_of_stages,
@@ -44,7 +45,7 @@ class Backward:
 
     forward: Any
     saved: tuple[str, ...]
-    stages: tuple[Stage, ...]
+    stages: tuple[Stage | JointStage, ...]
     gradients: Mapping[str, str]
     cotangents: Mapping[str, str]
     made: Mapping[str, str] = field(default_factory=dict)
@@ -95,7 +96,7 @@ class Backward:
         lengths = {**sizes_of(self.forward.cascade, tensors), **sizes}
         names = self.gradients.keys() if wanted is None else [one for one in wanted if one in self.gradients]
         for stage in needed_stages(self.stages, [self.gradients[name] for name in names]):
-            known[stage.name] = stage.run(known, lengths)
+            known |= stage.tensors(known, lengths)
         return {name: known[self.gradients[name]] for name in names}
 
     def _check(self, given: Mapping[str, Any], made: Mapping[str, Any]) -> None:

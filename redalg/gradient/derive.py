@@ -14,12 +14,20 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, Integer, S
+from sympy import Add, And, Eq, Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.errors import GradientError
 from redalg.expression import Axis, Element, Label, Reduce, Where
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, is_plainly_indexed, of_kind, reductions_of
+from redalg.expression.contents import (
+    axes_by_name,
+    elements_of,
+    free_axes,
+    is_plainly_indexed,
+    nodes_of,
+    of_kind,
+    reductions_of,
+)
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward
@@ -29,6 +37,7 @@ from redalg.gradient.rows import RowValues, tensor_names
 from redalg.gradient.spelling import with_masked_weights, with_shared_factors
 from redalg.gradient.stage import dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
+from redalg.gradient.together import join_stages
 from redalg.lower_tile.ir.names import Names
 from redalg.runtime.bind.arrays import output_dtypes
 
@@ -61,6 +70,7 @@ class Derivation:
         by_row: the adjoints of the elements of row values so far.
         seeds: the adjoints of what the outputs and the row values are, read over row values.
         by_stage: what the stages of row values are, at some indices.
+        totals: sums of a row value and others -> the number that stands for each while adjoints are made.
         dtypes: of the floating-point tensors, cotangents and outputs that have 16 bits or fewer.
         names: those of tensors, row values, cotangents and stages.
     """
@@ -68,6 +78,7 @@ class Derivation:
     def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues, dtypes: Mapping[str, str]) -> None:
         self.fused, self.written, self.rows = fused, written, rows
         self.by_stage = dict[str, tuple[tuple[Expr, ...], Expr]]()
+        self.totals = dict[Expr, Element]()
         self.dtypes = {name: one for name, one in dtypes.items() if is_narrow(one)}
         self.by_output = output_dtypes(fused, dtypes) if self.dtypes else {}
         self.cotangents = dict[str, str]()
@@ -83,8 +94,7 @@ class Derivation:
             self.cotangents[name] = self.names.fresh(f"grad_{name}")
             self._has_dtype(self.cotangents[name], name)
             g = Element(Label(self.cotangents[name]), *self._axes[name])
-            node = self.rows.read(expr)
-            self._hand_on(node, g, self._by_value(node, partial(self._output, name), g))
+            self._hand_on(self.rows.read(expr), g, partial(self._output, name))
         for reduce in reversed(list(self.rows.names)):
             if reduce.result != "indices" and reduce not in self.pivots:
                 self._through_row(reduce)
@@ -92,8 +102,9 @@ class Derivation:
 
     def backward(self, gradients: Mapping[str, str]) -> Backward:
         """The result, with a forward that makes the row values that stages read."""
-        stages = needed_stages(self.stages.found, gradients.values())
-        read = tensor_names(stage.expr for stage in stages)
+        needed = needed_stages(self.stages.found, gradients.values())
+        read = set[str]().union(*(stage.inputs for stage in needed))
+        stages = join_stages([part for stage in needed for part in stage.parts], self.stages) if self.dtypes else needed
         saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
         given = {name: (expr, self._text(self._axes[name])) for name, expr in self.fused.written}
         wide = {name: self.stages.wide(reduce) for name, reduce in saved.items()}
@@ -130,16 +141,35 @@ class Derivation:
         `value` gives the tensor that holds the expression.
         """
         found = dict[Element, Expr]()
-        for reduce in self.rows.names:
-            element = self.rows.element(reduce)
+        for element in (*map(self.rows.element, self.rows.names), *self.totals.values()):
             degree = degree_in(element, expr)
             if degree is None or not degree.is_negative:  # where r is 0, o is 0 too if the degree is positive
                 continue
             whole = value()
             rest = free_axes(whole) - free_axes(element)
-            part = self.rows.zero_where_empty(whole, self.rows.read(reduce.expr))
+            part = self.rows.zero_where_empty(whole, self._source(element))
             found[element] = degree * sum_of(g * part, axes_by_name(rest)) / element
         return found
+
+    def _source(self, element: Element) -> Expr:
+        """The terms of a row value, or of the row values in a total, read over row values."""
+        terms = Add.make_args(next((total for total, one in self.totals.items() if one == element), element))
+        return Add(*(self.rows.read(one.expr) for one in self.rows.names if self.rows.element(one) in terms))
+
+    def _with_totals(self, expr: Expr) -> Expr:
+        """An expression that reads sums of a row value and others, such as 1/(Σ e^x + t), as one number each.
+
+        Its degree in such a total is known where that in the row value is not; what the total gets, its terms get.
+        """
+        rows = {self.rows.element(one) for one in self.rows.names if one.kind == "sum"}
+        for total in nodes_of(expr):
+            own = rows & set(total.args) if isinstance(total, Add) and not reductions_of(total) else set()
+            if own and total not in self.totals:
+                element = Element(Label(self.names.fresh("total")), *axes_by_name(free_axes(total)))
+                opened = replace_nodes(expr, {total: element})
+                if not own & elements_of(opened) and degree_in(element, opened) is not None:
+                    self.totals[total] = element
+        return replace_nodes(expr, dict(self.totals))
 
     def _output(self, name: str) -> Element:
         """The tensor of an output, which the stages read."""
@@ -155,15 +185,18 @@ class Derivation:
         output = next(same, None)
         return element if output is None else self._output(output)
 
-    def _hand_on(self, node: Expr, g: Expr, through: Mapping[Element, Expr]) -> None:
-        """Keep a node's adjoint, and add what it hands on to row values.
-
-        `through`: what is handed on to some of them, by another way.
-        """
+    def _hand_on(self, node: Expr, g: Expr, value: Callable[[], Element] | None) -> None:
+        """Keep a node's adjoint, and add what it hands on to row values; `value` gives the tensor that holds it."""
+        node = self._with_totals(node) if value is not None else node
         self.seeds[node] = Add(self.seeds.get(node, S.Zero), g)
-        for element, part in (adjoints({node: g}) | dict(through)).items():
+        through = {} if value is None else self._by_value(node, value, g)
+        written = {element: total for total, element in self.totals.items()}
+        for element, part in (adjoints({node: g}) | through).items():
+            whole = replace_nodes(part, {**self._definitions, **written})
             if element.name in self.rows.names.values():
-                self.by_row.setdefault(element, []).append(replace_nodes(part, self._definitions))
+                self.by_row.setdefault(element, []).append(whole)
+            elif element in written:
+                self._hand_on(written[element], whole, None)
 
     @cached_property
     def _definitions(self) -> dict[Basic, Expr]:
@@ -181,18 +214,24 @@ class Derivation:
         if g is S.Zero:
             return
         if reductions_of(g):
-            name = self.stages.append(f"grad_{element.name}", g, element.indices)
-            self.by_stage[name] = element.indices, g
-            g = Element(Label(name), *element.indices)
-        definition = self.rows.definition(reduce)
-        self._hand_on(definition, g, self._by_value(definition, partial(self._row, reduce), g))
+            outside = [one for one in Mul.make_args(g) if not reductions_of(one)]
+            within = Mul(*(one for one in Mul.make_args(g) if one not in outside))
+            axes = tuple(axis for axis in element.indices if axis in free_axes(within))
+            name = self.stages.append(f"grad_{element.name}", within, axes)
+            self.by_stage[name] = axes, within
+            self.stages.apart.names.add(name)
+            g = Mul(*outside, Element(Label(name), *axes))
+        self._hand_on(self.rows.definition(reduce), g, partial(self._row, reduce))
 
     def _of_tensors(self, wrt: Sequence[str] | None) -> dict[str, str]:
         """The stages of the tensors' gradients, along their dimensions; their names by tensor."""
         rows, by_tensor = set(self.rows.names.values()), dict[str, dict[Element, Expr]]()
+        rows |= {one.name for one in self.totals.values()}
+        known = {**self._definitions, **{element: total for total, element in self.totals.items()}}
+        known |= {expr: Element(Label(name), *axes) for name, (axes, expr) in self.by_stage.items()}
         for element, part in adjoints(self.seeds).items():
             if element.name not in rows and (wrt is None or element.name in wrt):
-                by_tensor.setdefault(element.name, {})[element] = replace_nodes(part, self._definitions)
+                by_tensor.setdefault(element.name, {})[element] = replace_nodes(part, known)
         gradients = dict[str, str]()
         for tensor, parts in by_tensor.items():
             [first, *others] = parts

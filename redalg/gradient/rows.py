@@ -82,8 +82,16 @@ class RowValues:
 
     def _pivots(self, weight: Expr) -> list[Element]:
         """The maxima that the exponentials of a weight are less."""
-        maxima = [self.element(one) for one in self.names if one.kind == "max"]
-        return [one for one in maxima if any(_is_pivot(one, e) for e in of_kind(exp, weight))]
+        return [one for one in self.maxima() if any(is_pivot(one, e) for e in of_kind(exp, weight))]
+
+    def maxima(self) -> list[Element]:
+        """The elements of the row values that are maxima."""
+        return [self.element(one) for one in self.names if one.kind == "max"]
+
+    def pivots_of_sum(self, value: Expr) -> list[Element]:
+        """The maxima that the exponentials of a row value's terms are less; none of anything else."""
+        sums = {self.element(one): one for one in self.names if one.kind == "sum"}
+        return self._pivots(self.read(sums[value].expr)) if value in sums else []
 
     def definition(self, reduce: Reduce) -> Reduce:
         """A row value as a reduction of the others' tensors."""
@@ -122,7 +130,7 @@ def _guard_within(term: Expr, known: frozenset[Reduce]) -> Expr:
 def _pivots_of(expr: Expr) -> frozenset[Reduce]:
     """The maxima that exponentials are less."""
     maxima = (one for one in reductions_of(expr) if one.kind == "max")
-    return frozenset(one for one in maxima if any(_is_pivot(one, exponential) for exponential in of_kind(exp, expr)))
+    return frozenset(one for one in maxima if any(is_pivot(one, exponential) for exponential in of_kind(exp, expr)))
 
 
 def _zero_where(pivots: Iterable[Element], value: Expr) -> Expr:
@@ -131,7 +139,7 @@ def _zero_where(pivots: Iterable[Element], value: Expr) -> Expr:
     return Where(And(*conditions), value, S.Zero) if conditions else value
 
 
-def _is_pivot(maximum: Expr, exponential: Expr) -> bool:
+def is_pivot(maximum: Expr, exponential: Expr) -> bool:
     """Tell if an exponential is that of something less a maximum."""
     return any(term.as_coeff_Mul()[1] == maximum and term.could_extract_minus_sign()
                for term in Add.make_args(exponential.args[0]))  # fmt: skip

@@ -1,6 +1,7 @@
 """The stages as kernels want them: one product for what shares factors, axes of their own, operands of 16 bits.
 
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
+2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
 a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN or infinity of a is in a·x
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
@@ -18,7 +19,7 @@ from operator import and_
 from sympy import Add, Expr, Mul, S
 from sympy.core.basic import Basic
 
-from redalg.expression import Axis, Cast, Element, Reduce, Where
+from redalg.expression import Axis, Cast, Element, Reduce, Scalar, Where
 from redalg.expression.contents import free_axes, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.lower_tile.ir.names import Names
@@ -82,6 +83,27 @@ def _common(terms: Sequence[Expr]) -> Counter[Expr]:
     common = reduce(and_, (Counter(Mul.make_args(term if plain else product))
                            for term, (_, product) in zip(terms, within, strict=True)))  # fmt: skip
     return Counter({one: times for one, times in common.items() if not one.is_number})
+
+
+def with_shared_numbers(node: Basic) -> Basic:
+    """An expression in which every sum whose terms are multiples of one number has it once."""
+    if not node.args or isinstance(node, Element | Reduce):
+        return node
+    node = with_args(node, [with_shared_numbers(one) for one in node.args])
+    numbers = {_number_of(term) for term in Add.make_args(node)} if isinstance(node, Add) else set()
+    number = numbers.pop() if len(numbers) == 1 else S.One
+    return node if number is S.One else Mul(number, Add(*(term / number for term in node.args)))
+
+
+def _number_of(term: Expr) -> Expr:
+    """The size of the number that a term is a multiple of."""
+    number = Mul(*(one for one in Mul.make_args(term) if is_constant(one)))
+    return -number if number.could_extract_minus_sign() else number
+
+
+def is_constant(node: Basic) -> bool:
+    """Tell if an expression is a number, or one of extents."""
+    return not node.has(Element, Reduce, Scalar) and not free_axes(node)
 
 
 def with_inner_sums(expr: Expr) -> Expr:

@@ -56,6 +56,11 @@ class Stage:
 
         return elementwise_value(self.expr, self.axes, given, sizes)
 
+    @property
+    def parts(self) -> tuple[Stage, ...]:
+        """Itself."""
+        return (self,)
+
     def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensor by its name."""
         return {self.name: self.run(known, sizes)}
@@ -83,20 +88,34 @@ class JointStage:
     Attributes:
         parts: the stages that they would be alone, in order.
         fused: the function of all.
+        column: the axis that stands in it for the last one of each part, if there is one: where these differ in size,
+            each part runs alone.
     """
 
     parts: tuple[Stage, ...]
     fused: Any
+    column: str = ""
 
     def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensors by name, of those that it reads."""
+        if not self.serves(sizes):
+            return {part.name: part.run(known, sizes) for part in self.parts}
         given = {name: one for name, one in known.items() if name in self.inputs}
-        made = self.fused(**given, sizes=own_sizes(self.fused, sizes))
+        made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
         return dict(zip((part.name for part in self.parts), made, strict=True))
+
+    def serves(self, sizes: Mapping[str, int]) -> bool:
+        """Tell if one function makes all of them: their last axes have one size, if they share a column."""
+        return not self.column or len({sizes[part.axes[-1].name] for part in self.parts}) == 1
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Axis that it has instead of one of the parts' own -> that axis."""
+        return {self.column: self.parts[0].axes[-1].name} if self.column else {}
 
     def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
         """The TileLang program; `sizes` may hold other axes too."""
-        text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes), **options)
+        text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes, self.renamed), **options)
         return text
 
     @property
@@ -113,13 +132,13 @@ class JointStage:
         return "\n".join(map(str, self.parts))
 
 
-def needed_stages(stages: Sequence[Stage], last: Iterable[str]) -> list[Stage]:
-    """The stages that make some tensors, in order."""
-    needed, found = set(last), list[Stage]()
+def needed_stages(stages: Sequence[Stage | JointStage], last: Iterable[str]) -> list[Stage | JointStage]:
+    """The stages that make some tensors, in order; of several together those that are needed."""
+    needed, found = set(last), list[Stage | JointStage]()
     for stage in reversed(stages):
-        if stage.name in needed:
-            found.append(stage)
-            needed |= stage.inputs
+        parts = [part for part in stage.parts if part.name in needed]
+        found += [stage] if len(parts) == len(stage.parts) else reversed(parts)
+        needed |= frozenset().union(*(part.inputs for part in parts))
     return found[::-1]
 
 
@@ -146,8 +165,13 @@ def lines_of_stages(stages: Iterable[Stage | JointStage]) -> Iterator[str]:
 def sources_of_stages(
     stages: Iterable[Stage | JointStage], target: str, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The TileLang programs of the stages that reduce, by name."""
-    return {one.name: one.source(target, sizes, **options) for one in stages if one.fused is not None}
+    """The TileLang programs of the stages that reduce, by name; row values and tensors of stages are float32."""
+    found, given = {}, options.get("dtypes", {})
+    for stage in stages:
+        if stage.fused is not None:
+            own = {name: given.get(name, "float32") for name in stage.inputs} if isinstance(given, Mapping) else given
+            found[stage.name] = stage.source(target, sizes, **{**options, "dtypes": own})
+    return found
 
 
 def own_sizes(fused: Any, sizes: Mapping[str, int], renamed: Mapping[str, str] | None = None) -> dict[str, int]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, final
 
 from sympy import Expr
@@ -20,6 +20,7 @@ from redalg.expression.contents import axes_by_name, free_axes, of_kind, reducti
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
+from redalg.gradient.rows_apart import RowsApart
 from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
 from redalg.gradient.stage import Stage
 from redalg.lower_tile.ir.names import Names
@@ -61,8 +62,10 @@ class Stages:
 
         `dtype` is that of its result, if it is to be rounded.
         """
-        shared = self.rows.zero_empty_rows(with_inner_sums(with_shared_factors(expr)))
-        own, renamed = with_own_axes(shared, order, self.axis_names)
+        shared = with_inner_sums(with_shared_factors(expr))
+        if self.dtypes:
+            shared = self.apart.of_products(shared)
+        own, renamed = with_own_axes(self.rows.zero_empty_rows(shared), order, self.axis_names)
         own = with_narrow_operands(own, self.dtypes)
         result = self.wide(own) if dtype is None else Cast(own, dtype)
         try:
@@ -76,6 +79,11 @@ class Stages:
         name = self.names.fresh(wanted)
         self.found.append(Stage(name, own if fused is None else result, order, fused, renamed))
         return name
+
+    @cached_property
+    def apart(self) -> RowsApart:
+        """The numbers of rows that the stages of products read, each a stage of its own."""
+        return RowsApart(self.rows, self.append, {*self.rows.names.values()})
 
     def wide(self, expr: Expr) -> Expr:
         """A number of a row, which is not rounded to 16 bits."""

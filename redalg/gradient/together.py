@@ -1,0 +1,96 @@
+"""Stages of one pass: rows that are read once, and products whose operands are computed of the same products.
+
+a[r] = Σ_e …;  z[r] = f(…)                                       →  both of one pass, where neither reads the other
+a[r, d] = Σ_q u(s)·X[q, d];  b[r, e] = Σ_q v(s)·Y[q, e]          →  both over q, with one column for d and e
+where s[r, q] = Σ_c …                                               if these have one size when it runs
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import final
+
+from sympy import Expr
+
+from redalg.errors import GradientError
+from redalg.expression import Axis, Cast, Reduce
+from redalg.expression.contents import reductions_of
+from redalg.gradient.stage import JointStage, Stage
+from redalg.gradient.stages import Stages, of_fewest_passes
+
+
+def join_stages(stages: Sequence[Stage], make: Stages) -> list[Stage | JointStage]:
+    """The stages, in order, with those of one pass as one."""
+    left, found = list(stages), list[Stage | JointStage]()
+    while left:
+        first = left.pop(0)
+        names = {first.name, *(one.name for one in left)}
+        others = [one for one in left if not one.inputs & names]
+        joint = next((one for one in Joins(make).of(first, others) if one is not None), None)
+        found.append(first if joint is None else joint)
+        left = left if joint is None else [one for one in left if one not in joint.parts]
+    return found
+
+
+@final
+class Joins:
+    """Tries what a stage may be made with."""
+
+    def __init__(self, make: Stages) -> None:
+        self.make = make
+
+    def of(self, first: Stage, others: Sequence[Stage]) -> Iterator[JointStage | None]:
+        """Yield a stage with others that may run as early; None where no form makes them together."""
+        rows = [one for one in others if one.axes == first.axes and (one.fused is None or first.fused is None)]
+        if rows and any(one.fused is not None for one in (first, *rows)) and not _is_product(first.expr):
+            yield self._join((first, *rows), [self._as_row(part.expr) for part in (first, *rows)])
+        for other in others:
+            if _is_product(first.expr) and _is_product(other.expr) and other.axes[:-1] == first.axes[:-1]:
+                yield self._with_column((first, other))
+
+    def _as_row(self, expr: Expr) -> Expr:
+        """A number of a row, which is not rounded to 16 bits."""
+        return expr if isinstance(expr, Cast) else self.make.wide(expr)
+
+    def _with_column(self, parts: tuple[Stage, ...]) -> JointStage | None:
+        """Stages of products over one axis, with one column; None if nothing that they compute is the same."""
+        column = Axis(self.make.axis_names.fresh(parts[0].axes[-1].name))
+        exprs = [_with_axes_of_inputs(part, column) for part in parts]
+        bound = {one.bound for expr in exprs for one in _outermost_sums(expr)}
+        shared = set.intersection(*({*_inner_sums(expr)} for expr in exprs))
+        order = (*parts[0].axes[:-1], column)
+        return self._join(parts, exprs, order) if len(bound) == 1 and shared else None
+
+    def _join(self, parts: tuple[Stage, ...], exprs: Sequence[Expr], order: tuple[Axis, ...] = ()) -> JointStage | None:
+        """The stages as one function; None if no form makes them in one pass."""
+        axes = " ".join(map(str, order or parts[0].axes))
+        outputs = {part.name: (expr, axes) for part, expr in zip(parts, exprs, strict=True)}
+        try:
+            fused = of_fewest_passes(self.make.fuse, outputs, None, "stages together")
+        except GradientError:
+            return None
+        return JointStage(parts, fused, str(order[-1]) if order else "") if len(fused.passes) == 1 else None
+
+
+def _with_axes_of_inputs(part: Stage, column: Axis) -> Expr:
+    """A stage's expression with a column for its last axis, and with the inputs' own axes within."""
+    expr = part.expr.xreplace({part.axes[-1]: column})
+    renamed: Expr = expr.xreplace({Axis(new): Axis(old) for new, old in part.renamed.items()})
+    return renamed
+
+
+def _outermost_sums(expr: Expr) -> list[Reduce]:
+    """The reductions of an expression that no other holds."""
+    every = reductions_of(expr)
+    inner = {one for outer in every for one in reductions_of(outer.expr)}
+    return [one for one in every if one not in inner]
+
+
+def _inner_sums(expr: Expr) -> list[Reduce]:
+    """The reductions that others hold."""
+    return [one for outer in reductions_of(expr) for one in reductions_of(outer.expr)]
+
+
+def _is_product(expr: Expr) -> bool:
+    """Tell if a stage sums what is computed of other sums."""
+    return bool(_inner_sums(expr))
