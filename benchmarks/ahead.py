@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.family import Problem, Tensors
+from redalg.gradient.operand import OperandStage
 from redalg.gradient.recorded import backward_of
 from redalg.gradient.stage import JointStage, Stage, needed_stages, own_sizes, sizes_of
 from redalg.incremental.form import FusedForm
@@ -39,32 +40,55 @@ def recorded_problems(problem: Problem, gradients: Sequence[str]) -> Iterator[Pr
         names = (output.name, backward.made.get(output.name), backward.cotangents.get(output.name))
         known |= {name: value for name in names if name is not None}
     for stage in needed_stages(backward.stages, [backward.gradients[name] for name in gradients]):
-        for one in [stage] if isinstance(stage, Stage) or stage.serves(sizes) else stage.parts:
+        serves = stage.serves(sizes)
+        if isinstance(stage, OperandStage) and serves:
+            yield from operand_problems(stage, known, sizes)
+        for one in [stage] if serves else stage.parts:
             read = {name: value for name, value in known.items() if name in one.inputs}
-            promoted = promoted_dtypes(one, read)
+            made = one if isinstance(one, JointStage) else None
+            promoted = [promoted_dtype(part, read) for part in one.parts] if made is None else joint_dtypes(made, read)
             known |= {part.name: placeholder([sizes[axis.name] for axis in part.axes], dtype)
                       for part, dtype in zip(one.parts, promoted, strict=True)}  # fmt: skip
-            if one.fused is not None:
+            if isinstance(one, Stage | JointStage) and one.fused is not None:
                 shapes = {name: tuple(value.shape) for name, value in read.items()}
                 yield Problem(one.fused, own_sizes(one.fused, sizes, one.renamed), dtypes_of(read), shapes)
 
 
+def operand_problems(stage: OperandStage, known: Tensors, sizes: Mapping[str, int]) -> Iterator[Problem]:
+    """The operand of products, and the products, of parts of every length."""
+    axis = stage.axis(sizes)
+    for start, stop in {stop - start: (start, stop) for start, stop in stage.parts_of(axis, sizes)}.values():
+        operand = placeholder([sizes[one.name] if one != axis else stop - start for one in stage.operand.axes], "")
+        made = dict[str, torch.Tensor]()
+        for function, given, own in stage.calls(known, sizes, axis, start, stop):
+            read = {**made, **given}
+            yield Problem(function, own, dtypes_of(read), {name: tuple(one.shape) for name, one in read.items()})
+            dtype = known[stage.products[0].tensor].dtype
+            made = {stage.operand.name: operand.to(dtype)}
+
+
 def placeholder(shape: Sequence[int], dtype: str) -> torch.Tensor:
     """A tensor without memory."""
-    return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device="meta")
+    return torch.empty(tuple(shape), dtype=getattr(torch, dtype or "float32"), device="meta")
 
 
 def dtypes_of(tensors: Tensors) -> dict[str, str]:
     return {name: array_dtype(one) for name, one in tensors.items()}
 
 
-def promoted_dtypes(stage: Stage | JointStage, tensors: Tensors) -> list[str]:
-    """The dtypes of a stage: a function's, or the one to which the tensors of an elementwise expression promote."""
-    floats = dtypes_of_floats(dtypes_of(tensors))
+def promoted_dtype(stage: Stage, tensors: Tensors) -> str:
+    """The dtype of a stage: a function's, or the one to which the tensors of an elementwise expression promote."""
+    floats = dtypes_of_floats(dtypes_of({name: one for name, one in tensors.items() if name in stage.inputs}))
     if stage.fused is None:
         promoted = reduce(torch.promote_types, (getattr(torch, one) for one in floats.values()))
-        return [str(promoted).removeprefix("torch.")]
-    return [*output_dtypes(stage.fused, floats).values()]
+        return str(promoted).removeprefix("torch.")
+    [dtype] = output_dtypes(stage.fused, floats).values()
+    return dtype
+
+
+def joint_dtypes(stage: JointStage, tensors: Tensors) -> list[str]:
+    """The dtypes of the tensors of a joint stage."""
+    return [*output_dtypes(stage.fused, dtypes_of_floats(dtypes_of(tensors))).values()]
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------

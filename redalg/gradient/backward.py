@@ -14,8 +14,7 @@ from typing import Any, final
 
 from redalg.errors import InputError
 from redalg.gradient.stage import (
-    JointStage,
-    Stage,
+    AnyStage,
     for_dtypes,
     lines_of_stages,
     needed_stages,
@@ -45,7 +44,7 @@ class Backward:
 
     forward: Any
     saved: tuple[str, ...]
-    stages: tuple[Stage | JointStage, ...]
+    stages: tuple[AnyStage, ...]
     gradients: Mapping[str, str]
     cotangents: Mapping[str, str]
     made: Mapping[str, str] = field(default_factory=dict)

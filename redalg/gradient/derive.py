@@ -104,7 +104,8 @@ class Derivation:
         """The result, with a forward that makes the row values that stages read."""
         needed = needed_stages(self.stages.found, gradients.values())
         read = set[str]().union(*(stage.inputs for stage in needed))
-        stages = join_stages([part for stage in needed for part in stage.parts], self.stages) if self.dtypes else needed
+        parts = [part for stage in needed for part in stage.parts]
+        stages = join_stages(parts, self.stages) if self.dtypes else needed
         saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
         given = {name: (expr, self._text(self._axes[name])) for name, expr in self.fused.written}
         wide = {name: self.stages.wide(reduce) for name, reduce in saved.items()}

@@ -28,6 +28,35 @@ class Derivative(Protocol):
 D = TypeVar("D", bound=Derivative)
 
 
+class AnyStage(Protocol):
+    """One or several tensors of a derivation, as a backward or a forward mode runs them."""
+
+    @property
+    def name(self) -> str:
+        """The names of its tensors."""
+
+    @property
+    def inputs(self) -> frozenset[str]:
+        """The names of the tensors and of the scalars that it reads."""
+
+    @property
+    def parts(self) -> tuple[Stage, ...]:
+        """The stages that its tensors would be alone."""
+
+    @property
+    def fused(self) -> Any:
+        """Its function; None if it reduces over nothing."""
+
+    def serves(self, sizes: Mapping[str, int], /) -> bool:
+        """Tell if its tensors are made together at these sizes."""
+
+    def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The tensors by name, of those that it reads."""
+
+    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """Its TileLang programs; `sizes` may hold other axes too."""
+
+
 @final
 @dataclass(frozen=True)
 class Stage:
@@ -60,6 +89,16 @@ class Stage:
     def parts(self) -> tuple[Stage, ...]:
         """Itself."""
         return (self,)
+
+    def in_axes_of_inputs(self, column: Axis | None = None) -> Expr:
+        """Its expression with the inputs' own axes within, and with another axis for its last one, if one is given."""
+        expr = self.expr if column is None else self.expr.xreplace({self.axes[-1]: column})
+        read: Expr = expr.xreplace({Axis(new): Axis(old) for new, old in self.renamed.items()})
+        return read
+
+    def serves(self, _sizes: Mapping[str, int]) -> bool:
+        """Tell that it is alone."""
+        return True
 
     def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensor by its name."""
@@ -132,9 +171,9 @@ class JointStage:
         return "\n".join(map(str, self.parts))
 
 
-def needed_stages(stages: Sequence[Stage | JointStage], last: Iterable[str]) -> list[Stage | JointStage]:
+def needed_stages(stages: Sequence[AnyStage], last: Iterable[str]) -> list[AnyStage]:
     """The stages that make some tensors, in order; of several together those that are needed."""
-    needed, found = set(last), list[Stage | JointStage]()
+    needed, found = set(last), list[AnyStage]()
     for stage in reversed(stages):
         parts = [part for part in stage.parts if part.name in needed]
         found += [stage] if len(parts) == len(stage.parts) else reversed(parts)
@@ -155,7 +194,7 @@ def for_dtypes(derived: D, tensors: Mapping[str, Any]) -> D:
     return known[key]
 
 
-def lines_of_stages(stages: Iterable[Stage | JointStage]) -> Iterator[str]:
+def lines_of_stages(stages: Iterable[AnyStage]) -> Iterator[str]:
     """Yield a line for each stage, with its passes over the data."""
     for stage in stages:
         passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
@@ -163,7 +202,7 @@ def lines_of_stages(stages: Iterable[Stage | JointStage]) -> Iterator[str]:
 
 
 def sources_of_stages(
-    stages: Iterable[Stage | JointStage], target: str, sizes: Mapping[str, int], options: Mapping[str, Any]
+    stages: Iterable[AnyStage], target: str, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, str]:
     """The TileLang programs of the stages that reduce, by name; row values and tensors of stages are float32."""
     found, given = {}, options.get("dtypes", {})

@@ -3,6 +3,7 @@
 a[r] = Σ_e …;  z[r] = f(…)                                       →  both of one pass, where neither reads the other
 a[r, d] = Σ_q u(s)·X[q, d];  b[r, e] = Σ_q v(s)·Y[q, e]          →  both over q, with one column for d and e
 where s[r, q] = Σ_c …                                               if these have one size when it runs
+a[x, d] = Σ_y w(x, y)·U[y, d];  b[y, e] = Σ_x w(x, y)·T[x, e]    →  of one operand w (`operand`)
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ from sympy import Expr
 from redalg.errors import GradientError
 from redalg.expression import Axis, Cast, Reduce
 from redalg.expression.contents import reductions_of
-from redalg.gradient.stage import JointStage, Stage
+from redalg.gradient.operand import OperandStage, shared_operand
+from redalg.gradient.stage import AnyStage, JointStage, Stage
 from redalg.gradient.stages import Stages, of_fewest_passes
 
 
-def join_stages(stages: Sequence[Stage], make: Stages) -> list[Stage | JointStage]:
+def join_stages(stages: Sequence[Stage], make: Stages) -> list[AnyStage]:
     """The stages, in order, with those of one pass as one."""
-    left, found = list(stages), list[Stage | JointStage]()
+    left, found = list(stages), list[AnyStage]()
     while left:
         first = left.pop(0)
         names = {first.name, *(one.name for one in left)}
@@ -39,14 +41,15 @@ class Joins:
     def __init__(self, make: Stages) -> None:
         self.make = make
 
-    def of(self, first: Stage, others: Sequence[Stage]) -> Iterator[JointStage | None]:
+    def of(self, first: Stage, others: Sequence[Stage]) -> Iterator[JointStage | OperandStage | None]:
         """Yield a stage with others that may run as early; None where no form makes them together."""
         rows = [one for one in others if one.axes == first.axes and (one.fused is None or first.fused is None)]
         if rows and any(one.fused is not None for one in (first, *rows)) and not _is_product(first.expr):
             yield self._join((first, *rows), [self._as_row(part.expr) for part in (first, *rows)])
         for other in others:
-            if _is_product(first.expr) and _is_product(other.expr) and other.axes[:-1] == first.axes[:-1]:
-                yield self._with_column((first, other))
+            if _is_product(first.expr) and _is_product(other.expr):
+                alike = other.axes[:-1] == first.axes[:-1]
+                yield self._with_column((first, other)) if alike else shared_operand((first, other), self.make)
 
     def _as_row(self, expr: Expr) -> Expr:
         """A number of a row, which is not rounded to 16 bits."""
@@ -55,7 +58,7 @@ class Joins:
     def _with_column(self, parts: tuple[Stage, ...]) -> JointStage | None:
         """Stages of products over one axis, with one column; None if nothing that they compute is the same."""
         column = Axis(self.make.axis_names.fresh(parts[0].axes[-1].name))
-        exprs = [_with_axes_of_inputs(part, column) for part in parts]
+        exprs = [part.in_axes_of_inputs(column) for part in parts]
         bound = {one.bound for expr in exprs for one in _outermost_sums(expr)}
         shared = set.intersection(*({*_inner_sums(expr)} for expr in exprs))
         order = (*parts[0].axes[:-1], column)
@@ -70,13 +73,6 @@ class Joins:
         except GradientError:
             return None
         return JointStage(parts, fused, str(order[-1]) if order else "") if len(fused.passes) == 1 else None
-
-
-def _with_axes_of_inputs(part: Stage, column: Axis) -> Expr:
-    """A stage's expression with a column for its last axis, and with the inputs' own axes within."""
-    expr = part.expr.xreplace({part.axes[-1]: column})
-    renamed: Expr = expr.xreplace({Axis(new): Axis(old) for new, old in part.renamed.items()})
-    return renamed
 
 
 def _outermost_sums(expr: Expr) -> list[Reduce]:
