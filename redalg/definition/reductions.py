@@ -294,6 +294,21 @@ def first_or_last(last: bool) -> Callable[..., dict[str, Any]]:
     return reduction
 
 
+def outermost_place(last: bool) -> Callable[..., dict[str, Any]]:
+    """The function that takes the place of the first or the last element that counts; −1 if none does."""
+
+    def reduction(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
+        size = rows[0].shape[place]
+        if not size:
+            return {"": filled_slice(at, rows[0], place, -1)}
+        places = at.library.arange(0, size).reshape([size if one == place else 1 for one in range(len(at.axes))])
+        key = at.library.whole(rows[0] == 1) * (places + 1 if last else size - places)  # 0 of what does not count
+        top = at.library.largest(key, place)
+        return {"": top - 1 if last else at.library.where(top > 0, size - top, top - 1)}
+
+    return reduction
+
+
 def recurrence(at: Evaluator, rows: Rows, place: int) -> dict[str, Any]:
     """h ← a·h + b, step by step, of h = 1 and 0."""
     scales, shifts = map(at.library.float, rows)
@@ -339,6 +354,8 @@ ROWS: dict[str, Callable[..., dict[str, Any]]] = {
     "at_argmax": beside("sum", alone=True, others=False),
     "first": first_or_last(last=False),
     "last": first_or_last(last=True),
+    "first_place": outermost_place(last=False),
+    "last_place": outermost_place(last=True),
     "affine": recurrence,
     "compensated_sum": compensated_total,
     "logsumexp": log_sum_exp,

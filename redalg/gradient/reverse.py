@@ -5,7 +5,10 @@
     d = sum_at_max_B u, w w̄ = where(u = max u, d̄, 0)          ū = 0
     d = logsumexp_B u     ū = d̄·exp(u − d)
     d = Π_B u             ū = where(u ≠ 0, d/u, Π_B where(u = 0, 1, u)·[one u is 0]·d̄)      once: `Backward.once`
+    d = compensated_sum_B f   f̄ = d̄
     d_j = topk_B u        ū = Σ_j where(place of u = index_j, d̄_j, 0)     the elements that were selected
+    d = first_B u         ū = where(place of u = that of the first, d̄, 0)    last alike; w̄ of at_argmax_B u, w too
+    h = affine_B a, b     b̄ = h̄·Π_{m > n} a_m, ā = b̄·(h before n)    (`recurrence`)
     argmax, any, all      0
     p of v, pointwise     v̄ += Σ_{axes of p that v lacks} p̄·∂p/∂v
 
@@ -28,11 +31,19 @@ from redalg.expression import max as max_over
 from redalg.expression import prod as prod_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
-from redalg.gradient.rows import CONSTANT, places_of_best, tensor_names
+from redalg.gradient.recurrence import operands_of_recurrence, with_sums_of_tangents
+from redalg.gradient.rows import CONSTANT, place_of, tensor_names
 from redalg.gradient.rules import partials, times
 
+LINEAR = ("sum", "compensated_sum")
 PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two factors are 0 the stages say nothing "
            "of it. Take the gradient without `create_graph=True`.")  # fmt: skip
+
+
+NO_RULE = (
+    "redalg has no derivative of a reduction of this kind. Those of sum, mean, prod, max, min, logsumexp, topk, first, "
+    "last, affine and all that is made of them have one: detach the tensors that it reads, or write it by those."
+)
 
 
 def adjoints(seeds: Mapping[Expr, Expr]) -> dict[Element, Expr]:
@@ -72,7 +83,7 @@ def differentiable_definition(fused: Any, wrt: Iterable[str] | None, method: str
     """
     if fused.once:
         raise GradientError(PRODUCT)
-    written = {name: without_names(expr) for name, expr in fused.written}
+    written = {name: with_sums_of_tangents(without_names(expr)) for name, expr in fused.written}
     tensors = tensor_names(written.values())
     if wrong := [one for one in wrt or () if one not in tensors]:
         raise InputError(f"{method}: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors "
@@ -109,7 +120,7 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
     """Yield the arguments of a node, with the node's adjoint times its derivative, at every place of both."""
     if not isinstance(node, Reduce):
         yield from partials(node, g)
-    elif node.kind == "sum":
+    elif node.kind in LINEAR:
         yield node.expr, g
     elif node.kind == "logsumexp":
         yield node.expr, Where(node > -oo, times(g, exp(node.expr - node)), S.Zero)
@@ -124,13 +135,13 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
         others = prod_over(Where(Eq(node.expr, 0), S.One, node.expr), *node.bound)
         alone = Where(Eq(zeros, 1), times(g, others), S.Zero)
         yield node.expr, Where(Eq(node.expr, 0), alone, times(g, node / node.expr))
-    elif node.kind == "topk" and node.result == "values":
-        met = Eq(node.bound[0], places_of_best(node))
-        yield node.expr, Where(met, g, S.Zero)
+    elif node.kind == "affine":
+        yield from operands_of_recurrence(node, g)
+    elif node.result != "indices" and (place := place_of(node)) is not None:
+        selected = node.operands[-1] if node.kind == "at_argmax" else node.operands[0]
+        yield selected, Where(Eq(node.bound[0], place), g, S.Zero)
     elif node.kind not in CONSTANT and node.kind != "topk":
-        raise GradientError(f"`{node}` has no gradient: reductions of kind `{node.kind}` have none yet. Those "
-                            "of sum, mean, max, min, logsumexp and all that is made of them have one: detach the "
-                            "tensors that it reads, or write it by those.")  # fmt: skip
+        raise GradientError(f"`{node}` has no gradient: {NO_RULE}")
 
 
 def sum_of(part: Expr, axes: tuple[Axis, ...]) -> Expr:

@@ -20,7 +20,7 @@ from redalg.expression import Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
 
-CONSTANT = ("argmax", "argmin", "any", "all")
+CONSTANT = ("argmax", "argmin", "any", "all", "first_place", "last_place")
 """Kinds of reductions that are constant nearly everywhere: places and truths, which no arithmetic takes as tensors."""
 
 
@@ -38,7 +38,7 @@ class RowValues:
         streamed = {axis for one in cascades for axis in one.reduced_axes}
         taken = {*tensor_names(written.values()), *written}
         found = {one for expr in written.values() for one in reductions_of(expr) if one.kind not in CONSTANT}
-        found |= {places_of_best(one) for one in found if one.kind == "topk"}
+        found |= {place for one in found if (place := place_of(one)) is not None}
         names = dict[Reduce, str]()
         for reduce in sorted(found, key=lambda one: (len(reductions_of(one)), str(one))):
             if set(reduce.bound) & streamed and not free_axes(reduce) & streamed:
@@ -98,9 +98,13 @@ class RowValues:
         return reduce.rebuilt(self.read(reduce.expr), reduce.bound)
 
 
-def places_of_best(best: Reduce) -> Reduce:
-    """The places of a selection, of its values."""
-    return Reduce(best.args[0], best.expr, best.args[2], "indices", best.place)
+def place_of(node: Reduce) -> Reduce | None:
+    """The place, or places, of the elements that a reduction selects; None if it selects none by its place."""
+    if node.kind == "topk":
+        return Reduce(node.args[0], node.expr, node.args[2], "indices", node.place)
+    if node.kind in ("first", "last"):
+        return Reduce(f"{node.kind}_place", node.operands[1], node.args[2])
+    return Reduce("argmax", node.operands[0], node.args[2]) if node.kind == "at_argmax" else None
 
 
 def guard_empty_rows(expr: Expr, known: frozenset[Reduce] = frozenset()) -> Expr:

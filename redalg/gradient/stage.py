@@ -214,9 +214,10 @@ def sources_of_stages(
 
 
 def own_sizes(fused: Any, sizes: Mapping[str, int], renamed: Mapping[str, str] | None = None) -> dict[str, int]:
-    """The sizes of the axes that a function has; `renamed` ones have those of others."""
+    """The sizes of the axes that a function has; `renamed` ones have those of others, and so have those beside them."""
     known = {axis.name for axis in fused.cascade.axes()} | set(fused.cascade.extents())
     all_sizes = {**sizes, **{new: sizes[old] for new, old in (renamed or {}).items() if old in sizes}}
+    all_sizes = {second_axis(Axis(name)).name: size for name, size in all_sizes.items()} | all_sizes
     return {name: size for name, size in all_sizes.items() if name in known}
 
 
@@ -243,6 +244,11 @@ def is_narrow(dtype: str) -> bool:
 def dimension(tensor: str, place: int) -> Axis:
     """The axis of a gradient's dimension whose index is no axis."""
     return Axis(f"{tensor}_{place}")
+
+
+def second_axis(axis: Axis) -> Axis:
+    """A second axis over the places of one, which a derivative binds beside it."""
+    return axis.renamed(f"{axis.name}_second")
 
 
 def zeros_like(array: Any) -> Any:

@@ -14,6 +14,7 @@ from typing import Any, final
 from sympy import Expr
 from sympy.core.basic import Basic
 
+from redalg.definition.outputs import result_dtype
 from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Reduce
 from redalg.expression.contents import axes_by_name, free_axes, of_kind, reductions_of
@@ -86,8 +87,8 @@ class Stages:
         return RowsApart(self.rows, self.append, {*self.rows.names.values()})
 
     def wide(self, expr: Expr) -> Expr:
-        """A number of a row, which is not rounded to 16 bits."""
-        return Cast(expr, "float32") if self.dtypes else expr
+        """A number of a row, which is not rounded to 16 bits; a place is an integer."""
+        return Cast(expr, "float32") if self.dtypes and result_dtype(expr) == "float64" else expr
 
     def _part(self, wanted: str, reduce: Reduce) -> Element:
         """A reduction within a stage, from a stage of its own."""

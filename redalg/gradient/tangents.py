@@ -3,6 +3,8 @@
     p of v, pointwise    ṗ = Σ_v v̇·∂p/∂v
     d = ⊕_B u            ḋ = Σ_B u̇·∂d/∂u           of each place, of several
     d = max_B u          ḋ = Σ_{u = d} u̇ / Σ_{u = d} 1          by the reduction that finds d; min by −u
+    d = first_B u        ḋ = first_B u̇, 0 of none                  last, compensated_sum alike: they are linear
+    h = affine_B a, b    ḣ by one recurrence of a, b, ȧ and ḃ
     X[i]                 Ẋ[i]                      an index reads the tangent at the same index
 
 The derivatives are those of reverse mode (`reverse`, `rules`): what a node hands on to an argument, if its adjoint is
@@ -14,15 +16,17 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 
-from sympy import Add, Expr, Max, S
+from sympy import Add, Expr, Max, S, Tuple
 
-from redalg.expression import Axis, Element, Label, Reduce, sum_at_max
+from redalg.expression import Axis, Element, Label, Reduce, Where, sum_at_max
 from redalg.expression import max as max_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import elements_of, free_axes
 from redalg.gradient.reverse import arguments_of, sum_of
+from redalg.gradient.rows import place_of
 
 AT_EXTREMUM = ("max", "min", "sum_at_max")
+ALIKE = ("first", "last", "compensated_sum")
 
 
 def tangent_of(expr: Expr, names: Mapping[str, str], fixed: Collection[Reduce]) -> Expr:
@@ -47,6 +51,10 @@ def tangent_of(expr: Expr, names: Mapping[str, str], fixed: Collection[Reduce]) 
             return Element(Label(names[node.name]), *node.indices) if node.name in names else S.Zero
         if isinstance(node, Reduce) and node.kind in AT_EXTREMUM:
             return _at_extremum(node, tangent(node.operands[-1]))
+        if isinstance(node, Reduce) and node.kind in ALIKE:
+            return _alike(node, tangent(node.operands[0]))
+        if isinstance(node, Reduce) and node.kind == "affine":
+            return _of_recurrence(node, [tangent(one) for one in node.operands])
         parts = list[Expr]()
         for argument in dict.fromkeys(one for one, _ in arguments_of(node, S.One)):
             own = tangent(argument)
@@ -55,6 +63,22 @@ def tangent_of(expr: Expr, names: Mapping[str, str], fixed: Collection[Reduce]) 
         return _over_its_axes(node, Add(*parts))
 
     return tangent(expr)
+
+
+def _alike(node: Reduce, own: Expr) -> Expr:
+    """The tangent of a reduction that is linear in its first operand: that reduction, of the operand's tangent."""
+    if own is S.Zero:
+        return S.Zero
+    place = place_of(node)
+    made = node.rebuilt(own if place is None else Tuple(own, *node.operands[1:]), node.bound)
+    return made if place is None else Where(place >= 0, made, S.Zero)
+
+
+def _of_recurrence(node: Reduce, own: Sequence[Expr]) -> Expr:
+    """The tangent of a linear recurrence, by that of its maps and their tangents together."""
+    if all(one is S.Zero for one in own):
+        return S.Zero
+    return Reduce("affine_tangent", Tuple(*node.operands, *own), node.args[2], f"{node.result}_tangent")
 
 
 def _at_extremum(node: Reduce, own: Expr) -> Expr:

@@ -7,15 +7,15 @@ import copyreg
 from redalg.errors import ExpressionError
 from redalg.monoids.attained import ATTAINED
 from redalg.monoids.monoid import Monoid
-from redalg.monoids.ordered import AFFINE, FIRST, LAST
+from redalg.monoids.ordered import AFFINE, AFFINE_TANGENT, FIRST, FIRST_PLACE, LAST, LAST_PLACE
 from redalg.monoids.peaks import ARGPEAK, PEAK
 from redalg.monoids.scalar import ALL, ANY, GCD, MAX, MIN, PROD, SUM, XOR
 from redalg.monoids.scaled import COMPENSATED_SUM, LOGSUMEXP, SCALED_PRODUCT
 from redalg.monoids.selection import ARGMAX, ARGMIN, TOPK
 
 KNOWN = (
-    SUM, PROD, MAX, MIN, ANY, ALL, XOR, GCD, ARGMAX, ARGMIN, TOPK, *ATTAINED, FIRST, LAST, AFFINE,
-    SCALED_PRODUCT, COMPENSATED_SUM, LOGSUMEXP, PEAK, ARGPEAK,
+    SUM, PROD, MAX, MIN, ANY, ALL, XOR, GCD, ARGMAX, ARGMIN, TOPK, *ATTAINED, FIRST, LAST, FIRST_PLACE, LAST_PLACE,
+    AFFINE, AFFINE_TANGENT, SCALED_PRODUCT, COMPENSATED_SUM, LOGSUMEXP, PEAK, ARGPEAK,
 )  # fmt: skip
 MONOIDS: dict[str, Monoid] = {one.name: one for one in KNOWN}
 """Filled further by `register_monoid` alone."""
