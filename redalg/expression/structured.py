@@ -167,7 +167,7 @@ def reductions(name: str, exprs: tuple[Any, ...], axis: Any, place: Axis | None 
     terms = [term_of(name, one) for one in exprs]
     _check(kind, terms, bound, place)
     operand = terms[0] if len(terms) == 1 else Tuple(*terms)
-    return tuple(Reduce(name, operand, bound, one.name, place) for one in kind.results)
+    return tuple(Reduce(name, operand, bound, one.name, place) for one in kind.results if not one.hidden)
 
 
 def _check(kind: Monoid, terms: list[Expr], bound: list[Axis], place: Axis | None) -> None:

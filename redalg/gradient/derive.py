@@ -17,6 +17,7 @@ from typing import Any, final
 from sympy import Add, And, Eq, Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 
+from redalg.definition.outputs import result_dtype
 from redalg.errors import GradientError
 from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression.contents import (
@@ -31,7 +32,7 @@ from redalg.expression.contents import (
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward
-from redalg.gradient.invariant import EXTREMA, INVARIANT, pivots_among
+from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
 from redalg.gradient.spelling import with_masked_weights, with_shared_factors
@@ -193,20 +194,32 @@ class Derivation:
         through = {} if value is None else self._by_value(node, value, g)
         written = {element: total for total, element in self.totals.items()}
         for element, part in (adjoints({node: g}) | through).items():
-            whole = replace_nodes(part, {**self._definitions, **written})
+            whole = self._read(part)
             if element.name in self.rows.names.values():
                 self.by_row.setdefault(element, []).append(whole)
             elif element in written:
                 self._hand_on(written[element], whole, None)
 
+    def _read(self, expr: Expr) -> Expr:
+        """An expression that reads the tensors of row values that stand in it as reductions of each other.
+
+        But for a number to which it compares what it is made of, if that is computed: a stage computes it itself.
+        """
+        compared = {node for relation in of_kind(Eq, expr) for node in nodes_of(relation)} & self._numbers_to_compare
+        written = {element: total for total, element in self.totals.items()}
+        known = {one: row for one, row in self._definitions.items() if one not in compared}
+        return replace_nodes(expr, {**known, **written})
+
     @cached_property
     def _definitions(self) -> dict[Basic, Expr]:
-        """Row values as reductions of each other, and the tensors that hold them.
+        """Row values as reductions of each other, and the tensors that hold them."""
+        return {self.rows.definition(one): self.rows.element(one) for one in self.rows.names}
 
-        Not the extrema of what is computed: a stage compares them with it, as it computes it itself.
-        """
-        rows = (one for one in self.rows.names if one.kind not in EXTREMA or isinstance(one.expr, Element))
-        return {self.rows.definition(one): self.rows.element(one) for one in rows}
+    @cached_property
+    def _numbers_to_compare(self) -> set[Basic]:
+        """Those of them that are numbers, and no places, of what is computed."""
+        rows = (one for one in self.rows.names if not all(isinstance(part, Element) for part in one.operands))
+        return {self.rows.definition(one) for one in rows if result_dtype(one) == "float64"}
 
     def _through_row(self, reduce: Reduce) -> None:
         """Hand a row value's adjoint on, from a stage of its own if it is made by reductions."""
@@ -228,11 +241,10 @@ class Derivation:
         """The stages of the tensors' gradients, along their dimensions; their names by tensor."""
         rows, by_tensor = set(self.rows.names.values()), dict[str, dict[Element, Expr]]()
         rows |= {one.name for one in self.totals.values()}
-        known = {**self._definitions, **{element: total for total, element in self.totals.items()}}
-        known |= {expr: Element(Label(name), *axes) for name, (axes, expr) in self.by_stage.items()}
+        known = {expr: Element(Label(name), *axes) for name, (axes, expr) in self.by_stage.items()}
         for element, part in adjoints(self.seeds).items():
             if element.name not in rows and (wrt is None or element.name in wrt):
-                by_tensor.setdefault(element.name, {})[element] = replace_nodes(part, known)
+                by_tensor.setdefault(element.name, {})[element] = replace_nodes(self._read(part), known)
         gradients = dict[str, str]()
         for tensor, parts in by_tensor.items():
             [first, *others] = parts

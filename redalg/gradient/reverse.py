@@ -9,6 +9,7 @@
     d_j = topk_B u        ū = Σ_j where(place of u = index_j, d̄_j, 0)     the elements that were selected
     d = first_B u         ū = where(place of u = that of the first, d̄, 0)    last alike; w̄ of at_argmax_B u, w too
     h = affine_B a, b     b̄ = h̄·Π_{m > n} a_m, ā = b̄·(h before n)    (`recurrence`)
+    d = ⊕_B u, registered   u's components by the rule that was registered; `lift` and `lower` by the chain rule
     argmax, any, all      0
     p of v, pointwise     v̄ += Σ_{axes of p that v lacks} p̄·∂p/∂v
 
@@ -18,22 +19,26 @@ chain rule; what all consumers of a node give is added before it is handed on.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
-from typing import Any
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any, cast
 
 from sympy import Add, Eq, Expr, Mul, S, exp, oo
 from sympy.core.basic import Basic
 
 from redalg.decompose.parse.parse import without_names
 from redalg.errors import GradientError, InputError
-from redalg.expression import Axis, Element, Reduce, Where
+from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression import max as max_over
 from redalg.expression import prod as prod_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
+from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.recurrence import operands_of_recurrence, with_sums_of_tangents
-from redalg.gradient.rows import CONSTANT, place_of, tensor_names
+from redalg.gradient.rows import CONSTANT, component_results, place_of, tensor_names
 from redalg.gradient.rules import partials, times
+from redalg.monoids import monoid
+from redalg.monoids.monoid import Parts
+from redalg.monoids.table import KNOWN
 
 LINEAR = ("sum", "compensated_sum")
 PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two factors are 0 the stages say nothing "
@@ -43,6 +48,12 @@ PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two 
 NO_RULE = (
     "redalg has no derivative of a reduction of this kind. Those of sum, mean, prod, max, min, logsumexp, topk, first, "
     "last, affine and all that is made of them have one: detach the tensors that it reads, or write it by those."
+)
+
+NOT_REGISTERED = (
+    'the monoid `{0}` was registered without a rule of its derivative. Pass `vjp=` to `ra.register_monoid("{0}", …)`: '
+    "a function (total, element, g) of the total's components, an element's, and the adjoints of the total's, that "
+    "gives the adjoints of the element's. Or detach the tensors that it reads."
 )
 
 
@@ -135,13 +146,40 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
         others = prod_over(Where(Eq(node.expr, 0), S.One, node.expr), *node.bound)
         alone = Where(Eq(zeros, 1), times(g, others), S.Zero)
         yield node.expr, Where(Eq(node.expr, 0), alone, times(g, node / node.expr))
+    elif monoid(node.kind).vjp is not None:
+        yield from _by_rule(node, g)
     elif node.kind == "affine":
         yield from operands_of_recurrence(node, g)
     elif node.result != "indices" and (place := place_of(node)) is not None:
         selected = node.operands[-1] if node.kind == "at_argmax" else node.operands[0]
         yield selected, Where(Eq(node.bound[0], place), g, S.Zero)
     elif node.kind not in CONSTANT and node.kind != "topk":
-        raise GradientError(f"`{node}` has no gradient: {NO_RULE}")
+        own = any(one.name == node.kind for one in KNOWN)
+        raise GradientError(f"`{node}` has no gradient: {NO_RULE if own else NOT_REGISTERED.format(node.kind)}")
+
+
+def _by_rule(node: Reduce, g: Expr) -> Iterator[tuple[Expr, Expr]]:
+    """Yield the operands of a registered monoid's reduction, by the rule of its derivative.
+
+    The adjoint goes through `lower` to the components of the total, by the rule to those of an element, and through
+    `lift` to the operands. Elements of tensors that no user can name stand for components and operands.
+    """
+    kind, [axis] = monoid(node.kind), node.bound
+    total = component_results(node)
+    parts = [Element(Label(f"{kind.name}.{one.name}")) for one in kind.components]
+    by_part = adjoints({kind.lower(*parts)[kind.result(node.result)[0]]: g})
+    known = dict(zip(parts, total, strict=True))
+    counts = [one.integer for one in kind.components]
+    whole = [replace_nodes(S.Zero if count else by_part.get(part, S.Zero), known)
+             for count, part in zip(counts, parts, strict=True)]  # fmt: skip
+    operands = [Element(Label(f"{kind.name}.{place}"), axis) for place in range(len(node.operands))]
+    rule = cast("Callable[[Parts, Parts, Parts], Parts]", kind.vjp)
+    own = rule(total, tuple(kind.lift(*node.operands, axis)), tuple(whole))
+    seeds = dict[Expr, Expr]()
+    for count, lifted, part in zip(counts, kind.lift(*operands, axis), own, strict=True):
+        seeds[lifted] = Add(seeds.get(lifted, S.Zero), S.Zero if count else part)
+    given = dict(zip(operands, node.operands, strict=True))
+    yield from ((given[operand], replace_nodes(part, given)) for operand, part in adjoints(seeds).items())
 
 
 def sum_of(part: Expr, axes: tuple[Axis, ...]) -> Expr:

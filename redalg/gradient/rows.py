@@ -19,6 +19,7 @@ from sympy.core.basic import Basic
 from redalg.expression import Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
+from redalg.monoids import monoid
 
 CONSTANT = ("argmax", "argmin", "any", "all", "first_place", "last_place")
 """Kinds of reductions that are constant nearly everywhere: places and truths, which no arithmetic takes as tensors."""
@@ -39,6 +40,7 @@ class RowValues:
         taken = {*tensor_names(written.values()), *written}
         found = {one for expr in written.values() for one in reductions_of(expr) if one.kind not in CONSTANT}
         found |= {place for one in found if (place := place_of(one)) is not None}
+        found |= {part for one in found for part in component_results(one)}
         names = dict[Reduce, str]()
         for reduce in sorted(found, key=lambda one: (len(reductions_of(one)), str(one))):
             if set(reduce.bound) & streamed and not free_axes(reduce) & streamed:
@@ -105,6 +107,13 @@ def place_of(node: Reduce) -> Reduce | None:
     if node.kind in ("first", "last"):
         return Reduce(f"{node.kind}_place", node.operands[1], node.args[2])
     return Reduce("argmax", node.operands[0], node.args[2]) if node.kind == "at_argmax" else None
+
+
+def component_results(node: Reduce) -> tuple[Reduce, ...]:
+    """The components of a reduction whose monoid has a rule of its derivative; else none."""
+    kind = monoid(node.kind)
+    names = [one.name for one in kind.results[-len(kind.components) :]] if kind.vjp is not None else []
+    return tuple(Reduce(node.args[0], node.expr, node.args[2], name) for name in names)
 
 
 def guard_empty_rows(expr: Expr, known: frozenset[Reduce] = frozenset()) -> Expr:

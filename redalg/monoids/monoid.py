@@ -36,10 +36,14 @@ class Component:
 @final
 @dataclass(frozen=True)
 class Result:
-    """One value that a reduction gives: its name (empty for the only one) and dtype (empty: that of the terms)."""
+    """One value that a reduction gives: its name (empty for the only one) and dtype (empty: that of the terms).
+
+    A hidden one is a component that `lower` keeps for derivatives, and no user asks for.
+    """
 
     name: str = ""
     dtype: str = ""
+    hidden: bool = False
 
 
 def as_given(*operands: Any) -> Parts:
@@ -70,6 +74,8 @@ class Monoid:
         reduction: the array libraries' own word for it, where an element is one number.
         state_kind: the monoid whose elements the state holds instead, where rounding or range asks for it.
         edges: operands at which the laws are checked besides random ones.
+        vjp: (total, element, adjoints of the total's components) -> adjoints of the element's components, if the
+            monoid has a derivative by a rule of its own; then the components are the last of the results.
     """
 
     name: str
@@ -86,6 +92,7 @@ class Monoid:
     reduction: str = ""
     state_kind: str = ""
     edges: tuple[Parts, ...] = ()
+    vjp: Callable[[Parts, Parts, Parts], Parts] | None = None
 
     def __str__(self) -> str:
         return self.name

@@ -10,6 +10,7 @@ from typing import Any, final
 from sympy import Integer, Tuple, sympify
 
 from redalg.errors import ExpressionError, LawViolation
+from redalg.monoids.derivatives import DERIVATIVE, rule_violation
 from redalg.monoids.laws import DOMAINS, Violation, violation
 from redalg.monoids.monoid import Component, Monoid, Parts, Result, as_given, as_held
 from redalg.monoids.table import KNOWN, MONOIDS
@@ -30,6 +31,7 @@ def register_monoid(
     idempotent: bool = False,
     exact: bool = False,
     edges: Sequence[Sequence[Any]] = (),
+    vjp: Callable[[Parts, Parts, Parts], Any] | None = None,
 ) -> Monoid:
     """Register a monoid, so that `ra.reduce(name, *operands, axis=n)` reduces by it on every backend.
 
@@ -50,9 +52,14 @@ def register_monoid(
         commutative, idempotent, exact: the laws that it declares; pieces of a monoid that is not commutative are
             merged in order only. `exact`: combining rounds nothing.
         edges: operands at which the laws are checked besides random ones, a sequence for each case.
+        vjp: (total, element, g) -> the adjoint of each component of an element, each a tuple of components: `total` is
+            what all elements make, `element` one of them after `lift`, and `g` the adjoints of the total's components.
+            `lift` and `lower` are differentiated by redalg. What it gives for a component in `integers` is not used.
+            Left out, functions of the reduction have no derivative.
 
     Raises:
-        LawViolation: a law fails; the message and the attributes give the law, the elements and both sides.
+        LawViolation: a law fails, or `vjp` is not the derivative; the message and the attributes give the law, the
+            elements and both sides.
         ExpressionError: the definition is not one.
 
     >>> import redalg as ra
@@ -64,6 +71,14 @@ def register_monoid(
     'bounds'
     >>> ra.reduce("bounds", ra.tensor("x[b,n]"), axis=ra.axes("n"))
     (bounds(x[b, n], n).low, bounds(x[b, n], n).high)
+
+    A product whose derivative divides the total by the element:
+
+    >>> ra.register_monoid(
+    ...     "positive_product", components={"value": 1}, domain="positive", combine=lambda a, b: a[0] * b[0],
+    ...     vjp=lambda total, element, g: g[0] * total[0] / element[0],
+    ... ).name
+    'positive_product'
     """
     _check_name(name, components, integers)
     parts = tuple(Component(one, sympify(identity), one in integers) for one, identity in components.items())
@@ -74,9 +89,12 @@ def register_monoid(
     lifting = as_given if lift is None else Checked(f"{name}: lift", lift, len(parts))
     joining = Checked(f"{name}: combine", combine, len(parts))
     lowering, names = _results(name, lower, tuple(results), parts, lifting(*_first(domains), Integer(0)))
+    rule = None if vjp is None else Checked(f"{name}: vjp", vjp, len(parts))
+    if rule is not None and lower is not None:
+        lowering, names = WithParts(lowering), (*names, *_hidden_results(name, parts, names))
     monoid = Monoid(name, sign, parts, joining, domains, lifting, lowering, names, commutative, idempotent, exact,
-                    edges=cases)  # fmt: skip
-    failure = violation(monoid)
+                    edges=cases, vjp=rule)  # fmt: skip
+    failure = violation(monoid) or rule_violation(monoid)
     if failure is not None:
         raise LawViolation(_sentence(name, failure), failure.law, failure.elements, failure.left, failure.right)
     MONOIDS[name] = monoid
@@ -96,6 +114,26 @@ class Checked:
         if len(parts) != self.number:
             raise ExpressionError(f"register_monoid: {self.what} gives {len(parts)} parts, and {self.number} are due.")
         return tuple(sympify(one) for one in parts)
+
+
+@final
+class WithParts:
+    """A function of components that gives them after its results, for derivatives."""
+
+    def __init__(self, function: Callable[..., Parts]) -> None:
+        self.function = function
+
+    def __call__(self, *parts: Any) -> Parts:
+        return *self.function(*parts), *parts
+
+
+def _hidden_results(name: str, parts: tuple[Component, ...], results: tuple[Result, ...]) -> list[Result]:
+    """The components as results."""
+    made = [Result(f"state_{part.name}", "int64" if part.integer else "", hidden=True) for part in parts]
+    if clash := {one.name for one in made} & {one.name for one in results}:
+        raise ExpressionError(f"register_monoid: {name} has a result named {clash.pop()}, which is what derivatives "
+                              "call its component. Name the result otherwise.")  # fmt: skip
+    return made
 
 
 def _first(domains: tuple[str, ...]) -> list[Any]:
@@ -149,4 +187,7 @@ def _sentence(name: str, failure: Violation) -> str:
         advice = "Mend `combine`, or declare commutative=False: its pieces are then merged in order."
     if "idempotence" in failure.law:
         advice = "Mend `combine`, or leave idempotent=True out."
+    if failure.law == DERIVATIVE:
+        return (f"register_monoid: the vjp of {name} is not its derivative: {failure}. Mend `vjp`: it is given the "
+                "total, an element of it and the adjoints of the total's components.")  # fmt: skip
     return f"monoid {name} is none as declared: {failure}. {advice}"
