@@ -1,7 +1,8 @@
 """The derivatives of a cascade, derived on what the user wrote, as cascades that the same engine fuses.
 
 backward:
-written  →  RowValues  the reductions of row size, which the forward saves (`rows`), but for pivots (`invariant`)
+written  →  written    with sums of exponentials about their maxima (`exponentials`)
+         →  RowValues  the reductions of row size, which the forward saves (`rows`), but for pivots (`invariant`)
          →  adjoints   the gradient of every row value and of every tensor, as expressions (`reverse`, `rules`)
          →  Backward   stages of such expressions, fused, in the order in which they are run (`derive`, `backward`)
 

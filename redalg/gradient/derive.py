@@ -32,6 +32,7 @@ from redalg.expression.contents import (
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward
+from redalg.gradient.exponentials import INTRODUCED, with_pivots
 from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
@@ -53,8 +54,8 @@ def derive_backward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mappin
         GradientError: something has no derivative that redalg knows, or a stage has no form.
         InputError: `wrt` names no tensor.
     """
-    written = differentiable_definition(fused, wrt, "vjp")
-    derivation = Derivation(fused, written, RowValues.of(fused, written), dtypes or {})
+    written, pivots = with_pivots(differentiable_definition(fused, wrt, "vjp"))
+    derivation = Derivation(fused, written, pivots, RowValues.of(fused, written), dtypes or {})
     gradients = derivation.run(wrt)
     return replace(derivation.backward(gradients), again=partial(derive_backward, fused, wrt))
 
@@ -65,6 +66,7 @@ class Derivation:
 
     Attributes:
         fused, written, rows: the function, its outputs' expressions without display names, and its row values.
+        introduced: maxima in them that the function itself does not hold.
         stages: those that are derived, in order.
         cotangents: output -> the name of its cotangent.
         made: output -> the name of its tensor in the stages that read it.
@@ -76,8 +78,9 @@ class Derivation:
         names: those of tensors, row values, cotangents and stages.
     """
 
-    def __init__(self, fused: Any, written: Mapping[str, Expr], rows: RowValues, dtypes: Mapping[str, str]) -> None:
-        self.fused, self.written, self.rows = fused, written, rows
+    def __init__(self, fused: Any, written: Mapping[str, Expr], introduced: Sequence[Reduce], rows: RowValues,
+                 dtypes: Mapping[str, str]) -> None:  # fmt: skip
+        self.fused, self.written, self.introduced, self.rows = fused, written, introduced, rows
         self.by_stage = dict[str, tuple[tuple[Expr, ...], Expr]]()
         self.totals = dict[Expr, Element]()
         self.dtypes = {name: one for name, one in dtypes.items() if is_narrow(one)}
@@ -113,7 +116,7 @@ class Derivation:
         kept = {name: (expr, self._text(axes_by_name(free_axes(expr)))) for name, expr in wide.items()}
         passes = PASSES[-1] if self.fused.earlier else None
         forward = self.fused.of_outputs({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
-        proofs = {str(reduce): INVARIANT for reduce in self.pivots}
+        proofs = {str(reduce): INTRODUCED if reduce in self.introduced else INVARIANT for reduce in self.pivots}
         once = holds_product(self.written.values())
         made = {output: name for output, name in self.made.items() if name in read}
         return Backward(forward, tuple(kept), tuple(stages), gradients, self.cotangents, made, proofs, once)
@@ -126,7 +129,8 @@ class Derivation:
     def pivots(self) -> tuple[Reduce, ...]:
         """The extrema that are proved to have no gradient."""
         outputs = [(expr, self._text(self._axes[name])) for name, expr in self.written.items()]
-        return pivots_among(self.rows.names, outputs, self.fused.of_outputs)
+        others = (one for one in self.rows.names if one not in self.introduced)
+        return *self.introduced, *pivots_among(others, outputs, self.fused.of_outputs)
 
     def _has_dtype(self, name: str, output: str) -> None:
         """Note the dtype of a tensor that has an output's."""

@@ -12,8 +12,8 @@ from functools import cached_property, partial
 from typing import Any, final
 
 from sympy import Expr
-from sympy.core.basic import Basic
 
+from redalg.decompose.parse.axes import outermost_reductions
 from redalg.definition.outputs import result_dtype
 from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Reduce
@@ -116,14 +116,7 @@ def of_fewest_passes(fuse: Callable[..., Any], expr: Any, axes: str | None, name
 
 def _apart(expr: Expr) -> list[Reduce]:
     """The reductions of an expression to make apart: the outermost ones, or those within the only one."""
-    outer = _outermost(expr)
+    outer = list(dict.fromkeys(outermost_reductions(expr)))
     if len(outer) == 1 and expr == outer[0]:
-        return _outermost(outer[0].expr)
+        return list(dict.fromkeys(outermost_reductions(outer[0].expr)))
     return outer
-
-
-def _outermost(expr: Basic) -> list[Reduce]:
-    """The reductions that no other holds."""
-    if isinstance(expr, Reduce):
-        return [expr]
-    return list(dict.fromkeys(one for part in expr.args for one in _outermost(part)))
