@@ -48,6 +48,7 @@ from redalg.expression import (
     prod,
     reduce,
     scalars,
+    straight_through,
     sum,  # noqa: A004
     sum_at_max,
     tensor,
@@ -119,5 +120,5 @@ __all__ = [
     "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy", "eq", "first", "from_json",
     "fuse", "last", "layer_norm", "let", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max",
     "mean", "min", "ne", "norm", "normalize", "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax",
-    "std", "sum", "sum_at_max", "tensor", "tensors", "topk", "var", "where",
+    "std", "straight_through", "sum", "sum_at_max", "tensor", "tensors", "topk", "var", "where",
 ]  # fmt: skip

@@ -98,6 +98,10 @@ class Library(ABC):
             a, b = self.float(a), self.float(b)
         return self.xp.where(condition, a, b)
 
+    def through(self, value: Any, source: Any) -> Any:
+        """The value, which is differentiated as the source, of a shape that broadcasts to its own."""
+        return value
+
     def call(self, name: str, arrays: Sequence[Any], node: Any) -> Any:
         """A function of floats by SymPy's name."""
         if name not in self.functions:

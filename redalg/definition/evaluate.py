@@ -14,7 +14,7 @@ from sympy.functions.elementary.piecewise import Piecewise
 
 from redalg.definition.arrays import Library
 from redalg.errors import InputError
-from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, Where
+from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, StraightThrough, Where
 
 RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
 INFINITY = float("inf")
@@ -305,5 +305,6 @@ RULES: tuple[tuple[Any, Any], ...] = (
     (Not, lambda self, node: ~self(node.args[0])),
     ((type(S.true), type(S.false)), lambda self, node: self.constant(bool(node))),
     (Cast, Evaluator.cast), (Let, lambda self, node: self(node.expr)), (floor, Evaluator.floor_of),
+    (StraightThrough, lambda self, node: self.library.through(self(node.value), self(node.source))),
     (Mod, Evaluator.modulo), ((Max, Min), Evaluator.extremum), (Expr, Evaluator.function),
 )  # fmt: skip

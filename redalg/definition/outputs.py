@@ -14,7 +14,7 @@ from sympy.core.basic import Basic
 from redalg.definition.arrays import Library, Numpy
 from redalg.definition.evaluate import Evaluator
 from redalg.errors import InputError
-from redalg.expression import Axis, Element, Extent, Let, Reduce
+from redalg.expression import Axis, Element, Extent, Let, Reduce, StraightThrough
 from redalg.expression.contents import bound_axes, free_axes, nodes_of, of_kind
 from redalg.monoids import MONOIDS
 
@@ -127,6 +127,8 @@ def result_dtype(expr: Expr) -> str:
     """The dtype of an output: that of an index or a truth where it is one, else float64."""
     if isinstance(expr, Let):
         return result_dtype(expr.expr)
+    if isinstance(expr, StraightThrough):
+        return result_dtype(expr.value)
     if not isinstance(expr, Reduce):
         return "float64"
     if expr.kind in ("any", "all"):

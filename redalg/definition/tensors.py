@@ -77,8 +77,36 @@ class Torch(Library):
             array = array.clamp(-DTYPES[dtype].limit, DTYPES[dtype].limit)
         return array.to(getattr(torch, dtype)).to(torch.float64)
 
+    def through(self, value: Any, source: Any) -> Any:
+        made: Any = ValueOfOther
+        return made.apply(self.float(value), self.float(source).expand(value.shape))
+
     def copy(self, array: Any, dtype: str) -> Any:
         return array.to(getattr(torch, dtype), copy=True)
 
     def empty(self, shape: Sequence[int], dtype: str) -> Any:
         return torch.empty(tuple(shape), dtype=getattr(torch, dtype), device=self.device)
+
+
+@final
+class ValueOfOther(torch.autograd.Function):
+    """(value, source) ↦ the value, with the derivative of the source: their difference may be NaN, as of infinities."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(value: torch.Tensor, _: torch.Tensor) -> torch.Tensor:
+        return value.clone()
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: torch.Tensor) -> None:
+        """Nothing is saved: the derivative is 1."""
+
+    @staticmethod
+    def backward(_: Any, cotangent: torch.Tensor) -> tuple[None, torch.Tensor]:
+        return None, cotangent
+
+    @staticmethod
+    def jvp(*tangents: Any) -> torch.Tensor | None:
+        *_, tangent = tangents
+        return None if tangent is None else tangent.clone()

@@ -16,6 +16,7 @@ from redalg.expression.axis import Axis
 from redalg.expression.contents import free_axes
 from redalg.expression.nodes import Let, Where
 from redalg.expression.reduce import Reduce
+from redalg.expression.straight_through import StraightThrough
 from redalg.expression.tensor import Element
 
 
@@ -42,7 +43,9 @@ def multiplied_tensors(exprs: Iterable[Expr]) -> frozenset[str]:
         visited.add((node, summed))
         if isinstance(node, Element):
             others.add(node.name)
-        if isinstance(node, Reduce) and node.kind == "sum":
+        if isinstance(node, StraightThrough):
+            visit(node.value, summed)
+        elif isinstance(node, Reduce) and node.kind == "sum":
             visit(node.expr, frozenset(node.bound))
         elif summed and isinstance(node, Add | Let | Where):
             for arg in node.args:

@@ -5,7 +5,8 @@
     number  := ["integer", 3] | ["rational", 1, 2] | ["float", "0x3p-1", bits] | ["constant", "oo"]
              | ["axis", name, size or null] | ["extent", name] | ["scalar", name, {"positive": true}]
              | ["element", name, sign, [index, …]] | ["let", name, number] | ["cast", number, dtype]
-             | ["where", condition, number, number] | ["Add" | "Mul", number, …] | ["Pow", number, number]
+             | ["where", condition, number, number] | ["straight_through", value, source]
+             | ["Add" | "Mul", number, …] | ["Pow", number, number]
              | ["exp" …, number, …]       a function by its name in `operators.py`
              | ["reduce", monoid, [number, …], [axis, …], result or "", place or null]
     condition := ["constant", "true"] | ["Eq" …, number, number] | ["And" | "Or", condition, …] | ["Not", condition]
@@ -37,6 +38,7 @@ from redalg.expression.known import FACTS
 from redalg.expression.nodes import UNDEFINED, Cast, Let, Where
 from redalg.expression.operators import OPERATORS
 from redalg.expression.reduce import Reduce
+from redalg.expression.straight_through import StraightThrough
 from redalg.expression.tensor import Element, Label
 from redalg.monoids.table import MONOIDS
 
@@ -169,6 +171,7 @@ KINDS: dict[str, Kind] = {
     "scalar": Kind(("name", "assumptions"), lambda node: (node.name, node.__getnewargs_ex__()[1]), _scalar),
     "element": Kind(("name", "text", "numbers"), lambda node: (node.name, node.label.sign, [*node.indices]), _element),
     "let": Kind(("name", "number"), lambda node: (node.name, node.expr), Let),
+    "straight_through": Kind(("number", "number"), _arguments, StraightThrough),
     "cast": Kind(("number", "dtype"), lambda node: (node.args[0], node.dtype), Cast),
     "where": Kind(("condition", "number", "number"), _arguments, _where),
     "reduce": Kind(("text", "numbers", "axes", "text", "place"), _reduction_fields, _reduction),
@@ -185,8 +188,8 @@ KINDS: dict[str, Kind] = {
     "constant": Kind(("text",), lambda node: [name for name, one in CONSTANTS.items() if one is node], _constant),
 }  # fmt: skip
 OWN = {Axis: "axis", Extent: "extent", Scalar: "scalar", Element: "element", Let: "let", Cast: "cast", Where: "where",
-       Reduce: "reduce", Add: "Add", Mul: "Mul", Pow: "Pow", And: "And", Or: "Or", Not: "Not", Eq: "Eq", Ne: "Ne",
-       Lt: "Lt", Le: "Le", Gt: "Gt", Ge: "Ge"}  # fmt: skip
+       StraightThrough: "straight_through", Reduce: "reduce", Add: "Add", Mul: "Mul", Pow: "Pow", And: "And", Or: "Or",
+       Not: "Not", Eq: "Eq", Ne: "Ne", Lt: "Lt", Le: "Le", Gt: "Gt", Ge: "Ge"}  # fmt: skip
 
 
 @cache

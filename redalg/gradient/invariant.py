@@ -5,7 +5,8 @@
 
 The engine derives forms by ring identities, e^u·e^v = e^(u + v) and log(e^u·r) = u + log r. A form without π is a proof
 of them. The degree proves what a form does not cancel: a ratio whose denominator has terms beside a sum, as in
-Σ e^(s − π)·v / (Σ e^(s − π) + e^(t − π)). Where neither proves it, the extremum is differentiated.
+Σ e^(s − π)·v / (Σ e^(s − π) + e^(t − π)). Where neither proves it, the extremum is differentiated. So is one within
+`straight_through`, whose derivative is none of what is computed.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ from sympy import Add, Expr, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.errors import RedalgError
-from redalg.expression import Reduce, Scalar
+from redalg.expression import Reduce, Scalar, StraightThrough
 from redalg.expression.contents import nodes_of, of_kind, reductions_of
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
@@ -37,7 +38,10 @@ def pivots_among(reductions: Iterable[Reduce], outputs: Sequence[tuple[Expr, str
 
 def is_invariant(extremum: Reduce, outputs: Iterable[tuple[Expr, str]], fuse: Callable[..., Any]) -> bool:
     """Tell if outputs (expression, axes) are proved not to depend on an extremum."""
-    told = ((replace_nodes(expr, {extremum: PIVOT}), axes) for expr, axes in outputs if extremum in nodes_of(expr))
+    holding = [(expr, axes) for expr, axes in outputs if extremum in nodes_of(expr)]
+    if any(extremum in nodes_of(one) for expr, _ in holding for one in of_kind(StraightThrough, expr)):
+        return False
+    told = ((replace_nodes(expr, {extremum: PIVOT}), axes) for expr, axes in holding)
     return all(_has_no_degree(expr) or _is_free(expr, axes, fuse) for expr, axes in told)
 
 

@@ -4,6 +4,7 @@ where(c, a, b)   g → where(c, g, 0) for a, where(c, 0, g) for b            no 
 |u|              g·sign(u), 0 at 0
 Max(a, b)        g to the larger, in equal parts where several are         Min alike
 cast(u, float)   g: straight through; 0 for an integer dtype
+straight_through(v, u)   g for u
 ⌊u⌋, sign(u)     0
 f(u, …)          g·∂f/∂u, as SymPy knows it
 """
@@ -18,7 +19,7 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFunction
 
 from redalg.errors import GradientError
-from redalg.expression import Cast, Let, Where
+from redalg.expression import Cast, Let, StraightThrough, Where
 
 STEPS = (floor, ceiling, sign, Relational, BooleanFunction)
 """Nodes that are constant nearly everywhere."""
@@ -36,6 +37,8 @@ def partials(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
         yield b, Where(condition, S.Zero, g)
     elif isinstance(node, Let):
         yield node.expr, g
+    elif isinstance(node, StraightThrough):
+        yield node.source, g
     elif isinstance(node, Cast):
         if "float" in node.dtype:
             yield node.args[0], g

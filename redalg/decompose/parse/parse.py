@@ -36,7 +36,7 @@ from redalg.decompose.parse.axes import (
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
 from redalg.decompose.separate.plain import is_number
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where
+from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where, without_sources
 from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
@@ -46,7 +46,7 @@ UNROLL_LIMIT = 16
 
 def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascade:
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
-    expansions = {name: expand_sums(same_names(expr)) for name, (expr, _) in outputs.items()}
+    expansions = {name: expand_sums(same_names(without_sources(expr))) for name, (expr, _) in outputs.items()}
     names = display_names(list(expansions.values()))
     exprs = join_nested_sums({name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()})
     reduced = reduced_axes(list(exprs.values()))
