@@ -33,6 +33,14 @@ def merge_program(form: FusedForm) -> Program:
     return Program("merge", (*a.slots.values(), *b.slots.values()), tuple(lines.lets), state).prune()
 
 
+def append_program(form: FusedForm) -> Program:
+    """The state of a state `a` and a state `b` after it, whose extrema have met those of `a`."""
+    lines = Lines()
+    a, b = States(form, FIRST, lines), States(form, SECOND, lines)
+    state = combine(form, [a, b], lines, extrema={one.value: b.slots[one.value] for one in form.extrema})
+    return Program("append", (*a.slots.values(), *b.slots.values()), tuple(lines.lets), state).prune()
+
+
 def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = False) -> Program:
     """The state of states side by side along the form's axis, in order (`full`: each holds numbers as pivots)."""
     lines = Lines()

@@ -11,6 +11,8 @@ Producers s(i, j) = ⊕_u f(x[i, u], y[j, u]) are computed for a group of elemen
 
     for eight elements of the tile: s_0[i], …, s_7[i] by one loop over u;  for each: state[i] = combine(state[i], …)
 
+A sum of many elements is added up in runs of a tile, so that it is rounded less (`runs`).
+
 Nothing is merged, and all threads read one element of the tile at a time, which is a broadcast from shared memory. So
 a term over rows and streamed elements, of tensors of which none has both axes, costs its arithmetic alone.
 """
@@ -26,18 +28,21 @@ from redalg.errors import PlanError
 from redalg.incremental.combine.programs import add_program, lane_program, move_program, programs
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.ir.program import Loop, Statement
+from redalg.lower_tile.ir.program import Loop, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame
 from redalg.lower_tile.place.invariants import stage_factors, stage_invariants
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.producers import stage_sides
+from redalg.lower_tile.place.runs import begin_run, end_run
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import J, Space, U
 from redalg.lower_tile.place.step import Step, element_terms
 from redalg.strategies.plan import Plan
+from redalg.strategies.rules.runs import run_length
 
+RUN_NUMBER = index("run")
 PRODUCED = 8
 """Elements of a tile whose producers' values a thread computes together: what it reads of its rows serves all."""
 TOGETHER, TOGETHER_WITH_COLUMNS = 4, 8
@@ -59,29 +64,48 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     if assembly.plan.binding.contracted:
         step.space = stage_factors(form, step.space, assembly, step.body)
     loads, step.body = step.body, []
-    loops = [produced_groups(step, slots)] if form.cascade.producers else element_loops(step, slots)
-    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *loops))
+    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *tile_loops(step, slots)))
     return slots, [*whole.bound, *before, *body, loop]
 
 
-def element_loops(step: Step, slots: Slots) -> list[Loop]:
-    """The loops over a tile's elements: over groups, if sums are rescaled, then over those that no group holds."""
+def tile_loops(step: Step, slots: Slots) -> list[Loop]:
+    """The loops over a tile's elements, or over its runs."""
+    form, tile = step.form, step.space
+    length = run_length(form, tile.plan, tile.problem)
+    if length == 0:
+        return group_loops(step, slots, S.Zero, tile.plan.block_streamed)
+    run, ahead, begin = begin_run(form, step.assembly, slots)
+    step.space, first = at_element(tile, length * RUN_NUMBER + J), length * RUN_NUMBER
+    loops = group_loops(step, run, first, length)
+    body = (*begin, *loops, *end_run(form, step.assembly, tile, run, ahead))
+    return [Loop(RUN_NUMBER, Integer(tile.plan.block_streamed // length), 0, body, pipelined=False)]
+
+
+def group_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Loop]:
+    """The loops over so many elements of a tile, from `first` on."""
+    if step.form.cascade.producers:
+        return [produced_groups(step, slots, length)]
     step.scale(slots)
+    return element_loops(step, slots, first, length)
+
+
+def element_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Loop]:
+    """The loops over elements of a tile: over groups, if sums are rescaled, then over those that no group holds."""
     together, loops, start = together_of(step.space.plan), list[Loop](), S.Zero
     if in_groups := has_groups(step.form):
-        number = step.space.rest_of_tile(together)
+        number = step.space.rest_of_tile(together, first=first, length=length)
         loops.append(groups(step, slots, number))
         start = together * number
     if not (in_groups and divides_tiles(step.space)):
-        stop, elements = step.space.rest_of_tile(), one_by_one(step, slots)
+        stop, elements = step.space.rest_of_tile(first=first, length=length), one_by_one(step, slots)
         loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=together))
     return loops
 
 
-def produced_groups(step: Step, slots: Slots) -> Loop:
+def produced_groups(step: Step, slots: Slots, length: int) -> Loop:
     """The loop over groups of elements: the producers' values of all side by side, then one element after another."""
-    single, number = step.space, Integer(step.space.plan.block_streamed // PRODUCED)
-    places = [at_group(single, PRODUCED, Integer(member)) for member in range(PRODUCED)]
+    single, number = step.space, Integer(length // PRODUCED)
+    places = [at_element(single, PRODUCED * J + member) for member in range(PRODUCED)]
     produced, elements = list[list[Statement]](), list[Statement]()
     for member, place in enumerate(places):
         step.space, step.body = place, []
@@ -106,9 +130,9 @@ def side_by_side(bodies: Sequence[Sequence[Statement]]) -> Iterator[Statement]:
             yield from statements
 
 
-def at_group(space: Space, size: int, member: Expr) -> Space:
-    """The place of a member of group j of the streamed elements."""
-    return replace(space, at={axis: at.xreplace({J: size * J + member}) for axis, at in space.at.items()})
+def at_element(space: Space, place: Expr) -> Space:
+    """The space with another of its streamed elements as element j."""
+    return replace(space, at={axis: at.xreplace({J: place}) for axis, at in space.at.items()})
 
 
 def one_by_one(step: Step, slots: Slots, *, ends: bool = False) -> tuple[Statement, ...]:
@@ -144,7 +168,7 @@ def groups(step: Step, slots: Slots, number: Expr) -> Loop:
     extrema = {one.value: slots.loads[one.value] for one in form.extrema}
     ahead = {value: assembly.new(f"{load.name}_ahead", *load.indices) for value, load in extrema.items()}
     reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
-    step.space = at_group(single, together, U)
+    step.space = at_element(single, together * J + U)
     written, step.body = programs(form), []
     search = written.of(lane_program, ends=False, full=False, steps=1).only(reads)
     step.run(search, slots, tag_slots(reads, FIRST), reads)

@@ -205,13 +205,16 @@ class Space:
         size = self.problem.sizes[streamed.name]
         return S.true if covered == size else self.at[streamed] < size
 
-    def rest_of_tile(self, together: int = 1) -> Expr:
-        """The number of elements of the tile that exist, or of whole groups of so many."""
-        streamed = self.plan.binding.streamed
+    def rest_of_tile(self, together: int = 1, *, first: Expr = S.Zero, length: int = 0) -> Expr:
+        """The number of elements of the tile that exist, or of whole groups of so many.
+
+        `first`, `length`: of the elements that the tile has from there on; 0 for all of them.
+        """
+        streamed, length = self.plan.binding.streamed, length or self.plan.block_streamed
         if self.inside() is S.true:
-            return Integer(self.plan.block_streamed // together)
-        rest = self.problem.sizes[streamed.name] - self.start[streamed][0]
-        return Max(0, Min(self.plan.block_streamed // together, floor(rest / together)))
+            return Integer(length // together)
+        rest = self.problem.sizes[streamed.name] - self.start[streamed][0] - first
+        return Max(0, Min(length // together, floor(rest / together)))
 
     def alike(self, domain: Boolean) -> Boolean:
         """The conditions of the domain that are the same for every row and column of the block."""

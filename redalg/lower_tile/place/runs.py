@@ -1,0 +1,58 @@
+"""Runs of a tile's elements, whose sums are added up on their own and then taken into the state.
+
+    for a run of the tile: m₀ = m; t = 0; for its elements: m' = max(m, u); t = t·exp(m − m') + term; …
+                           s = s·exp(m₀ − m) + t
+
+The sums of a run stand about the running extrema, which its elements move: so the state's own sums move once a run. Of
+centres that elements find (a variance's mean), a run has its own, and the derived merge takes both to one centre.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from sympy import S
+
+from redalg.expression import Value
+from redalg.expression.contents import values_of
+from redalg.incremental.combine.programs import append_program, programs
+from redalg.incremental.combine.sources import FIRST, SECOND, slot_of_tag, tag_slots
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.ir.program import Fill, Statement
+from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.lines import Placer
+from redalg.lower_tile.place.slots import Slots
+from redalg.lower_tile.place.space import Space
+
+
+def begin_run(form: FusedForm, assembly: Assembly, slots: Slots) -> tuple[Slots, Slots, list[Statement]]:
+    """The slots that a run's elements are taken into, the state's slots as they were ahead of it, and what begins it.
+
+    The run has the state's extrema and structures, and sums and centres of its own.
+    """
+    starts = dict.fromkeys(own_slots(form), S.Zero) | {one.value: S.NegativeInfinity for one in form.slot_pivots}
+    own = {value: assembly.new(f"{value.name}_run", *slots.loads[value].indices) for value in starts}
+    read = programs(form).of(append_program).only(starts).inputs
+    moved = (one.value for one in form.extrema if slot_of_tag(one.value, FIRST) in read)
+    ahead = {value: assembly.new(f"{value.name}_before", *slots.loads[value].indices) for value in moved}
+    copies = (assembly.stores((copy, slots.loads[value])) for value, copy in ahead.items())
+    begin: list[Statement] = [*copies, *(Fill(own[value].name, start) for value, start in starts.items())]
+    return replace(slots, loads={**slots.loads, **own}), replace(slots, loads={**slots.loads, **ahead}), begin
+
+
+def end_run(form: FusedForm, assembly: Assembly, space: Space, run: Slots, ahead: Slots) -> list[Statement]:
+    """Take the sums and centres of a run into those of the state."""
+    wanted = {value: ahead.read(value) for value in own_slots(form)}
+    values = tag_slots(ahead.reads(), FIRST) | tag_slots(run.reads(), SECOND)
+    return Placer(programs(form).of(append_program).only(wanted), assembly, space, values).build(wanted)
+
+
+def own_slots(form: FusedForm) -> tuple[Value, ...]:
+    """The slots that a run has of its own: sums and centres, but no count that no other of them needs.
+
+    A count is exact.
+    """
+    needed = {value for one in form.accumulators for value, _ in one.transition if value != one.value}
+    needed |= frozenset[Value]().union(*(values_of(one.source) for one in form.slot_pivots))
+    sums = (one.value for one in form.accumulators if not one.is_count or one.value in needed)
+    return (*(one.value for one in form.slot_pivots), *sums)

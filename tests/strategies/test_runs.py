@@ -1,0 +1,48 @@
+"""The rule for runs: which sums are added up in runs, and of how many elements."""
+
+from __future__ import annotations
+
+import pytest
+
+import redalg as ra
+from redalg.strategies.levels import Grid, Lanes, Loop, Parts
+from redalg.strategies.rules.runs import LEAST_RUN, MANY, RUN, WHOLE, run_length
+from redalg.strategies.schedule import Schedule, numbers_of
+
+i, j, k = ra.axes("i j k")
+X, Y, A, B = ra.tensors("x[i] y[j] a[k,i] b[k,j]")
+SUM, NEAREST = ra.fuse(ra.sum(abs(X - Y), j), axes="i"), ra.fuse(ra.min(abs(X - Y), j), axes="i")
+
+
+def length_of(form: ra.Fused, length: int, *levels: Parts | Loop) -> int:
+    """The run of a form's loop under a schedule of rows on lanes, or under the rules' own."""
+    plan = Schedule(Grid(i, 128), *levels, Lanes(i, 128)) if levels else None
+    lowered = form.lower("H200", {"i": 4096, "j": length}, "float32", plan=plan)
+    return run_length(lowered.stages.loop, numbers_of(lowered.plan), lowered.problem)
+
+
+@pytest.mark.parametrize("tile", [8, 16, 40, 48, 64, 72, 100, 256])
+def test_a_run_divides_a_tile_into_whole_groups(tile: int) -> None:
+    length = length_of(SUM, 5000, Loop(j, tile))
+    assert tile % length == 0
+    assert length == tile or (LEAST_RUN <= length <= RUN and length % WHOLE == 0)
+
+
+def test_few_elements_of_a_part_are_one_sum() -> None:
+    assert length_of(SUM, MANY, Loop(j, 32)) == 0
+    assert length_of(SUM, MANY + 1, Loop(j, 32)) == RUN
+    assert length_of(SUM, 16 * MANY, Parts(j, 16), Loop(j, 32)) == 0
+    assert length_of(SUM, 16 * MANY + 1, Parts(j, 16), Loop(j, 32)) == RUN
+
+
+def test_extrema_round_nothing() -> None:
+    assert length_of(NEAREST, 5000) == 0
+    assert length_of(SUM, 5000) == RUN
+
+
+def test_products_of_matrices_have_no_runs() -> None:
+    form = ra.fuse(ra.sum(A * B, k), axes="i j")
+    lowered = form.lower("H200", {"i": 64, "j": 64, "k": 1_000_000}, "float32")
+    plan = numbers_of(lowered.plan)
+    assert plan.is_serial
+    assert run_length(lowered.stages.loop, plan, lowered.problem) == 0
