@@ -15,7 +15,7 @@ from sympy import exp, oo
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only
-from redalg.strategies.levels import Grid, Lanes, Loop
+from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.rules.runs import MANY, RUN
 from redalg.strategies.schedule import Schedule
 from tests.lower_tile import test_serial, test_serial_columns, test_serial_producers
@@ -105,6 +105,19 @@ def test_a_long_sum_keeps_its_digits(name: str) -> None:
     found = results(form, form(**tensors, backend="tilelang", plan=Schedule(Grid(i, 4), Loop(j, 256), Lanes(i, 1))))
     for key, exact in results(form, form.reference(**tensors)).items():
         np.testing.assert_allclose(found[key], exact, rtol=bound, atol=0)
+
+
+def test_many_parts_are_merged_in_groups() -> None:
+    """An error of groups of 8 parts, and of 8 groups, is added to that of runs."""
+    form, parts, length = SUMS["distances"], 64, 256
+    tensors = rounded_up("distances", parts * length)
+    tensors["w"][::length] = 1 / parts
+    plan = Schedule(Grid(i, 4), Parts(j, parts), Loop(j, 64), Lanes(i, 1))
+    known = {"sizes": {"i": 3, "j": parts * length}, "dtypes": dict.fromkeys("xyw", "float32")}
+    assert "for group in T.serial(8):" in str(form.source("c", **known, plan=plan))
+    found = results(form, form(**tensors, backend="tilelang", plan=plan))
+    bound = (RUN + length / RUN + 8 + 8) * UNIT
+    np.testing.assert_allclose(found["out"], results(form, form.reference(**tensors))["out"], rtol=bound, atol=0)
 
 
 @pytest.mark.parametrize("dead", [RUN, 3 * RUN + 5, 2 * MANY])

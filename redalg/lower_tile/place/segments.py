@@ -43,11 +43,13 @@ from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loo
 from redalg.lower_tile.place.slots import Slots, allocate, best_loads, stands_alone
 from redalg.lower_tile.place.space import E_, PLACE, I, Space
 from redalg.lower_tile.place.step import merge_states
+from redalg.strategies.rules.runs import run_length
 from redalg.strategies.varying import tiles_of
 
 PART, CHUNK, GROUP = index("part"), index("chunk"), index("group")
-MOST_IN_TURN = 64
-"""Parts that are merged one after another; of more, groups are merged first."""
+MOST_IN_TURN, MOST_OF_RUNS_IN_TURN = 64, 16
+"""Parts that are merged one after another; of more, groups are merged first. Of sums in runs, a part rounds so little
+that as many parts would round more."""
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
@@ -195,7 +197,7 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     slots = replace(slots, scale=parts.slots.scale)
     segments = job.plan.segments
-    if segments <= MOST_IN_TURN:
+    if segments <= (MOST_OF_RUNS_IN_TURN if run_length(job.form, job.plan, job.problem) else MOST_IN_TURN):
         loop = merge_in_turn(job, space, assembly, slots, parts.places(space, PART), count=Integer(segments))
     else:
         size = 1 << (segments.bit_length() // 2)

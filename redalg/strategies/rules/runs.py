@@ -3,7 +3,8 @@
     s = s + x₁;  …;  s = s + xₙ                       rounds s at every element: an error of √n·u to n·u
     for runs of r:  t = x₁ + … + xᵣ;  s = s + t       √(n/r) + √r, at most n/r + r (Higham 2002, section 4.2)
 
-A run costs a register for every sum of a row, and its merge every `RUN` elements.
+The states of many parts are merged in the same way, in groups (`lower_tile.place.segments`). A run costs a register for
+every sum of a row, and its merge every `RUN` elements.
 """
 
 from __future__ import annotations
