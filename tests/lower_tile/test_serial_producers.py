@@ -112,6 +112,13 @@ def test_what_a_thread_reads_of_its_rows_serves_eight_elements() -> None:
     assert source.count("for u in T.unroll(64, unroll_factor=4):") == 1
 
 
+def test_sums_are_rescaled_once_for_eight_elements() -> None:
+    """Their largest comes first; then eight weights, and one factor of the sums so far."""
+    form, size = FORMS["softmax mean"], (20000, 128, 16)
+    source = str(form.source("H200", **known(drawn(form, (1, 1, 16), 0), size)))
+    assert source[source.index("T.Pipelined") :].count("T.exp2(") == 8 + 1
+
+
 @pytest.mark.parametrize("inner", [200, 600])
 def test_long_inner_axes_keep_their_schedules(inner: int) -> None:
     form, size = FORMS["nearest"], (20000, 1024, inner)

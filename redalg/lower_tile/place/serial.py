@@ -9,7 +9,7 @@ Sums that are rescaled with a running maximum take several elements at a time, s
 Two axes of rows, e and i, have a state for each pair: what is read of x[e, j] serves all i, and y[j, i] all e.
 Producers s(i, j) = ⊕_u f(x[i, u], y[j, u]) are computed for a group of elements first:
 
-    for eight elements of the tile: s_0[i], …, s_7[i] by one loop over u;  for each: state[i] = combine(state[i], …)
+    for eight elements of the tile: s_0[i], …, s_7[i] by one loop over u;  then these, one by one or as a group
 
 A sum of many elements is added up in runs of a tile, so that it is rounded less (`runs`).
 
@@ -19,12 +19,14 @@ a term over rows and streamed elements, of tensors of which none has both axes, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from sympy import Expr, Integer, S
 
 from redalg.errors import PlanError
+from redalg.expression import Value
+from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.programs import add_program, lane_program, move_program, programs
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
@@ -103,18 +105,21 @@ def element_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Lo
 
 
 def produced_groups(step: Step, slots: Slots, length: int) -> Loop:
-    """The loop over groups of elements: the producers' values of all side by side, then one element after another."""
+    """The loop over groups of elements: the producers' values of all side by side, then their states."""
     single, number = step.space, Integer(length // PRODUCED)
     places = [at_element(single, PRODUCED * J + member) for member in range(PRODUCED)]
-    produced, elements = list[list[Statement]](), list[Statement]()
+    produced = list[list[Statement]]()
     for member, place in enumerate(places):
         step.space, step.body = place, []
         step.produce()
         produced.append(step.body)
         places[member] = step.space
     step.scale(slots)
-    for step.space in places:
-        elements += one_by_one(step, slots, ends=step.ends)
+    ends = step.ends
+    if has_groups(step.form):
+        elements = take_group(step, slots, places, tuple, ends=ends)
+    else:
+        elements = tuple(line for step.space in places for line in one_by_one(step, slots, ends=ends))
     step.space = single
     return Loop(J, number, 0, (*side_by_side(produced), *elements), pipelined=False)
 
@@ -161,30 +166,48 @@ def divides_tiles(space: Space) -> bool:
 
 
 def groups(step: Step, slots: Slots, number: Expr) -> Loop:
-    """The loop over groups of elements: their extrema, the sums about these, and then every element's terms."""
-    form, assembly, state, single = step.form, step.assembly, slots.reads(), step.space
-    together = together_of(assembly.plan)
+    """The loop over groups of elements, of which a loop takes each."""
+    together, single = together_of(step.space.plan), step.space
+
+    def repeat(body: Sequence[Statement]) -> tuple[Statement, ...]:
+        return (Loop(U, Integer(together), 0, tuple(body), pipelined=False, unrolled=together),)
+
+    body = take_group(step, slots, [at_element(single, together * J + U)], repeat)
+    step.space = single
+    return Loop(J, number, 0, body, pipelined=False)
+
+
+def take_group(
+    step: Step, slots: Slots, places: Sequence[Space], repeat: Callable[[Sequence[Statement]], tuple[Statement, ...]],
+    *, ends: bool = False,
+) -> tuple[Statement, ...]:  # fmt: skip
+    """Take a group's elements into the states: their extrema, the sums about these, and then every element's terms.
+
+    `places` are those of the elements, or the one of a loop that `repeat` makes of what it does with each.
+    """
+    form, assembly, state, written = step.form, step.assembly, slots.reads(), programs(step.form)
     sums = {one.value: state[one.value] for one in form.accumulators}
     extrema = {one.value: slots.loads[one.value] for one in form.extrema}
     ahead = {value: assembly.new(f"{load.name}_ahead", *load.indices) for value, load in extrema.items()}
     reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
-    step.space = at_element(single, together * J + U)
-    written, step.body = programs(form), []
-    search = written.of(lane_program, ends=False, full=False, steps=1).only(reads)
-    step.run(search, slots, tag_slots(reads, FIRST), reads)
-    searches, step.body = tuple(step.body), []
-    step.run(written.of(add_program, ends=False).only(sums), slots, tag_slots(state, FIRST), sums)
-    additions, step.space = tuple(step.body), single
+
+    def of_each(program: Program, at: Mapping[Value, Expr], wanted: Mapping[Value, Expr]) -> tuple[Statement, ...]:
+        step.body = []
+        for step.space in places:
+            step.run(program.only(wanted), slots, tag_slots(at, FIRST), wanted)
+        return repeat(step.body)
+
+    searches = of_each(written.of(lane_program, ends=ends, full=False, steps=1), reads, reads)
+    additions = of_each(written.of(add_program, ends=ends), state, sums)
     values = tag_slots(state, FIRST) | tag_slots(reads, SECOND)
-    moves = Placer(written.of(move_program).only(sums), assembly, single, values).build(sums)
-    body = (
+    moves = Placer(written.of(move_program).only(sums), assembly, step.space, values).build(sums)
+    return (
         assembly.stores(*((ahead[value], load) for value, load in extrema.items())),
-        Loop(U, Integer(together), 0, searches, pipelined=False, unrolled=together),
+        *searches,
         *moves,
         assembly.stores(*((load, ahead[value]) for value, load in extrema.items())),
-        Loop(U, Integer(together), 0, additions, pipelined=False, unrolled=together),
+        *additions,
     )
-    return Loop(J, number, 0, body, pipelined=False)
 
 
 def has_both(form: FusedForm, plan: Plan) -> bool:
