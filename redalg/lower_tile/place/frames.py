@@ -20,6 +20,7 @@ from redalg.lower_tile.place.space import E_, PLACE, I, Space, output_name
 from redalg.lower_tile.place.sums import Sums
 from redalg.strategies.binding import Binding
 from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.rules.halves import takes_half
 from redalg.strategies.varying import tiles_of
 
 TILE, SEGMENT = index("t"), index("z")
@@ -92,13 +93,19 @@ def frame(job: Job, names: Names, *, segmented: bool, listing: Listing | None = 
     at: dict[Axis, Expr] = {}
     variables: dict[Axis, Symbol] = {}
     start: dict[Axis, tuple[Expr, int]] = {}
+    halved, bound = segmented and takes_half(job.form, plan, job.problem), tuple[Bind, ...]()
     cut_rows = not (plan.is_serial and binding.contracted)  # else only if a block does not hold them all
     rows, columns = (binding.row, plan.block_row, I, cut_rows), (binding.column, plan.block_column, E_, False)
+    if halved and binding.row is not None:
+        grid, bound = triangle_grid(tiles_of(sizes[binding.row.name], plan.block_row), names)
+    folded = (Load(one.name) for one in bound)
     for axis, length, place, cut in (rows, columns):
         if axis is None:
             continue
         begin: Expr = S.Zero
-        if cut or length < sizes[axis.name]:
+        if halved:
+            begin = next(folded) * length
+        elif cut or length < sizes[axis.name]:
             block = index(names.fresh(f"{axis.name}_block"))
             grid.append((block, tiles_of(sizes[axis.name], length)))
             begin, variables[axis] = block * length, block
@@ -110,7 +117,8 @@ def frame(job: Job, names: Names, *, segmented: bool, listing: Listing | None = 
         grid.append((variables[axis], sizes[axis.name]))
     packed, known = unpack_rows(binding, at)
     at |= {axis: PLACE if sizes[axis.name] > 1 else S.Zero for axis in job.form.places}
-    space = Space(plan, job.problem, at, start, packed=packed, known=known, places=job.form.places)
+    space = Space(plan, job.problem, at, start, packed=packed, known=known, places=job.form.places,
+                  halved=halved)  # fmt: skip
     if listing is None:
         spanned = span(job, space, names, segmented=segmented)
     else:
@@ -121,7 +129,23 @@ def frame(job: Job, names: Names, *, segmented: bool, listing: Listing | None = 
     if listing is not None:
         whole = Eq(Mod(entry(listing, variables), 2), 1)
         space = replace(space, whole=dict.fromkeys(listing.conditions, whole))
-    return Frame(blocks, space, spanned, variables)
+    return Frame(blocks, space, replace(spanned, bound=(*bound, *spanned.bound)), variables)
+
+
+def triangle_grid(tiles: int, names: Names) -> tuple[list[tuple[Symbol, Any]], tuple[Bind, Bind]]:
+    """The grid of the tiles (row, column) with row ≥ column of a square of tiles, and the number of a block's tile.
+
+    Row p of the triangle has p + 1 tiles, and the row that is as far from the last as p from the first has the rest of
+    a row of a rectangle.
+    """
+    rows, width = (tiles + 1) // 2, tiles + 1 - tiles % 2
+    along, across = index(names.fresh("fold")), index(names.fresh("across"))
+    last, shift = tiles - 1, tiles % 2
+    short = along - shift  # the row of the triangle that lies ahead in the rectangle's row, −1 for none
+    ahead = across <= short
+    row = Bind(names.fresh("row_tile"), Where(ahead, short, last - along), "int32")
+    column = Bind(names.fresh("column_tile"), Where(ahead, across, across - short - 1), "int32")
+    return [(along, rows), (across, width)], (row, column)
 
 
 def unpack_rows(binding: Binding, at: dict[Axis, Expr]) -> tuple[dict[Axis, tuple[Expr, int]], dict[Expr, Expr]]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 from typing import Any, final
 
-from sympy import And, Expr, Integer, Min, S
+from sympy import And, Expr, Integer, Max, Min, S
 
 from redalg.expression import Axis, Value
 from redalg.incremental.form import FusedForm, Structure
@@ -67,6 +67,7 @@ class Parts:
         slots: the buffers that they are stored from.
         wholes: workspaces of the merged state (none: nothing else reads it).
         rows, columns: (number, count) of the block's tile if every tile stores its own; None if one stores for all.
+        halved: blocks store tiles on one side of the diagonal of rows and columns, and on it.
     """
 
     names: Mapping[Value, str]
@@ -74,6 +75,7 @@ class Parts:
     wholes: Mapping[Value, str]
     rows: tuple[Expr, Any] | None = None
     columns: tuple[Expr, Any] | None = None
+    halved: bool = False
 
     def own(self, value: Value) -> tuple[Expr, Any] | None:
         """(number, count) of the tile, if it stores its own copy of a slot that other tiles hold too; else None."""
@@ -88,7 +90,15 @@ class Parts:
     def place(self, value: Value, space: Space, part: Expr) -> tuple[Expr, ...]:
         """The place of a slot's part in its workspace."""
         own = self.own(value)
-        return (part, *([own[0]] if own else []), *state_place(value, self.slots, space))
+        return (part, *([own[0]] if own else []), *self.stored_place(value, space))
+
+    def stored_place(self, value: Value, space: Space) -> tuple[Expr, ...]:
+        """The place of a slot among those that blocks store: of rows below columns, that with both exchanged."""
+        place = state_place(value, self.slots, space)
+        if not self.halved or space.halved or self.slots.loads[value].indices != (E_, I):
+            return place
+        *grid, column, row = place
+        return (*grid, Min(row, column), Max(row, column))
 
     def places(self, space: Space, part: Expr) -> Places:
         """The workspace of every slot, and the place of a part in it."""
@@ -105,7 +115,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     wholes = dict[Value, str]()
     if carries(job.form):
         wholes = {value: names.fresh(f"{load.name}_whole") for value, load in slots.loads.items()}
-    parts = Parts(named, slots, wholes)
+    parts = Parts(named, slots, wholes, halved=place.space.halved)
     if job.plan.merge == "launch":
         rows, columns = (own_tile(axis, job, place.space) for axis in (job.plan.binding.row, job.plan.binding.column))
         parts = replace(parts, rows=rows, columns=columns)

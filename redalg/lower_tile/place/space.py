@@ -38,6 +38,7 @@ class Space:
         known: expression of axes -> the expression that it equals within the block.
         whole: condition -> what tells that it holds for every element of the tile.
         places: axes that number selected elements.
+        halved: tiles lie on one side of the diagonal of rows and columns, or on it.
     """
 
     plan: Plan
@@ -50,6 +51,7 @@ class Space:
     known: Mapping[Expr, Expr] = field(default_factory=dict)
     whole: Mapping[Boolean, Boolean] = field(default_factory=dict)
     places: frozenset[Axis] = frozenset()
+    halved: bool = False
 
     @property
     def spans(self) -> dict[Axis, tuple[Expr, int]]:
@@ -236,17 +238,21 @@ class Space:
         return self.at[column] < self.problem.sizes[column.name]
 
     def first_rows(self) -> Boolean:
-        """The condition that the block holds the first rows."""
-        row = self.plan.binding.row
-        return S.true if row is None else Eq(self.start[row][0], 0)
+        """The condition that the block holds the first rows; on one side of the diagonal, that it lies on it."""
+        return self._first_along(self.plan.binding.row)
 
     def first_columns(self) -> Boolean:
-        """The condition that the block holds the first columns.
+        """The condition that the block holds the first columns; on one side of the diagonal, that it lies on it.
 
         Of the blocks that hold the same rows, this one alone stores the values that have no columns.
         """
-        column = self.plan.binding.column
-        return S.true if column is None else Eq(self.start[column][0], 0)
+        return self._first_along(self.plan.binding.column)
+
+    def _first_along(self, axis: Axis | None) -> Boolean:
+        if self.halved:
+            rows, columns = (self.start[one][0] for one in (self.plan.binding.row, self.plan.binding.column) if one)
+            return Eq(rows, columns)
+        return S.true if axis is None else Eq(self.start[axis][0], 0)
 
     def is_ragged(self, axis: Axis) -> bool:
         """Tell if a tile may extend past the end of an axis."""
