@@ -77,7 +77,7 @@ class OperandStage:
         return tuple(one.stage for one in self.products)
 
     @property
-    def fused(self) -> Any:
+    def function(self) -> Any:
         """The function of the operand."""
         return self.operand.fused
 
@@ -102,9 +102,10 @@ class OperandStage:
             return {part.name: part.run(known, sizes) for part in self.parts}
         axis, found = self.axis(sizes), dict[str, Any]()
         for start, stop in self.parts_of(axis, sizes):
-            for one, made in self._part(known, sizes, axis, start, stop):
-                self._add(found, one, made, axis, (start, stop, sizes[axis.name]))
-        return {one.stage.name: cast_like(found[one.stage.name], known[one.tensor]) for one in self.products}
+            for product, made in self._part(known, sizes, axis, start, stop):
+                self._add(found, product, made, axis, (start, stop, sizes[axis.name]))
+        return {part.name: cast_like(found[part.name], known[product.tensor])
+                for part, product in zip(self.parts, self.products, strict=True)}  # fmt: skip
 
     def axis(self, sizes: Mapping[str, int]) -> Axis:
         """The axis that is taken in parts: the longer one."""
@@ -119,7 +120,7 @@ class OperandStage:
         for start in range(0, length, width):
             yield start, min(start + width, length)
 
-    def sliced(self, stage: Stage, known: Mapping[str, Any], axis: Axis, start: int, stop: int) -> dict[str, Any]:
+    def slices(self, stage: Stage, known: Mapping[str, Any], axis: Axis, start: int, stop: int) -> dict[str, Any]:
         """The tensors of a part that a stage reads."""
         found = {name: one for name, one in known.items() if name in stage.inputs}
         for element in elements_of(stage.expr):
@@ -145,11 +146,11 @@ class OperandStage:
         own = {**sizes, axis.name: stop - start}
         like = known[self.products[0].tensor]
         firsts = {first_of(other): integer_like(like, start if other == axis else 0) for other in self.operand.axes}
-        given = self.sliced(self.operand, {**known, **firsts}, axis, start, stop)
+        given = self.slices(self.operand, {**known, **firsts}, axis, start, stop)
         yield self.operand.fused, given, own_sizes(self.operand.fused, own)
         for product in self.products:
             function = product.part if product.over == axis else product.whole
-            tensor = self.sliced(product.stage, known, axis, start, stop)[product.tensor]
+            tensor = self.slices(product.stage, known, axis, start, stop)[product.tensor]
             yield function, {product.tensor: tensor}, own_sizes(function, own)
 
     def _add(self, found: dict[str, Any], product: Product, made: Any, axis: Axis, part: tuple[int, int, int]) -> None:
@@ -171,9 +172,11 @@ class OperandStage:
         functions = [self.operand.fused, *(one.whole for one in self.products)]
         firsts = {first_of(axis): "int64" for axis in self.operand.axes}
         dtypes = {**firsts, self.operand.name: self.dtype, **options.pop("dtypes", {})}
-        given = [{name: dtypes[name] for name in one.cascade.inputs()} for one in functions]
-        return "\n\n".join(one.source(target, sizes=own_sizes(one, sizes), dtypes=own, **options)
-                           for one, own in zip(functions, given, strict=True))  # fmt: skip
+        texts = list[str]()
+        for function in functions:
+            own = {name: dtypes[name] for name in function.cascade.inputs()}
+            texts.append(function.source(target, sizes=own_sizes(function, sizes), dtypes=own, **options))
+        return "\n\n".join(texts)
 
     @property
     def dtype(self) -> str:
@@ -186,7 +189,7 @@ class OperandStage:
 
 def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | None:
     """Two stages as products of one operand; None if they are none."""
-    read = [product_of(part.in_axes_of_inputs()) for part in parts]
+    read = [weighted_sum(part.in_axes_of_inputs()) for part in parts]
     if None in read:
         return None
     (number, operand, first, [x]), (other_number, other, second, [y]) = (one for one in read if one is not None)
@@ -211,7 +214,7 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
     return OperandStage(stage, (of_first, of_second))
 
 
-def product_of(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | None:
+def weighted_sum(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | None:
     """(c, w, T, axes) of cast(c·Σ_axes cast(w)·T); None of anything else. A mask of the terms is one of w."""
     whole = expr.args[0] if isinstance(expr, Cast) else expr
     numbers = [one for one in Mul.make_args(whole) if is_constant(one)]

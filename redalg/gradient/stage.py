@@ -44,7 +44,7 @@ class AnyStage(Protocol):
         """The stages that its tensors would be alone."""
 
     @property
-    def fused(self) -> Any:
+    def function(self) -> Any:
         """Its function; None if it reduces over nothing."""
 
     def serves(self, sizes: Mapping[str, int], /) -> bool:
@@ -84,6 +84,11 @@ class Stage:
         from redalg.gradient.elementwise import elementwise_value
 
         return elementwise_value(self.expr, self.axes, given, sizes)
+
+    @property
+    def function(self) -> Any:
+        """Its function; None if it reduces over nothing."""
+        return self.fused
 
     @property
     def parts(self) -> tuple[Stage, ...]:
@@ -143,6 +148,11 @@ class JointStage:
         made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
         return dict(zip((part.name for part in self.parts), made, strict=True))
 
+    @property
+    def function(self) -> Any:
+        """The function of all."""
+        return self.fused
+
     def serves(self, sizes: Mapping[str, int]) -> bool:
         """Tell if one function makes all of them: their last axes have one size, if they share a column."""
         return not self.column or len({sizes[part.axes[-1].name] for part in self.parts}) == 1
@@ -197,7 +207,7 @@ def for_dtypes(derived: D, tensors: Mapping[str, Any]) -> D:
 def lines_of_stages(stages: Iterable[AnyStage]) -> Iterator[str]:
     """Yield a line for each stage, with its passes over the data."""
     for stage in stages:
-        passes = "element by element" if stage.fused is None else f"passes: {len(stage.fused.passes)}"
+        passes = "element by element" if stage.function is None else f"passes: {len(stage.function.passes)}"
         yield f"{stage}    ({passes})"
 
 
@@ -207,7 +217,7 @@ def sources_of_stages(
     """The TileLang programs of the stages that reduce, by name; row values and tensors of stages are float32."""
     found, given = {}, options.get("dtypes", {})
     for stage in stages:
-        if stage.fused is not None:
+        if stage.function is not None:
             own = {name: given.get(name, "float32") for name in stage.inputs} if isinstance(given, Mapping) else given
             found[stage.name] = stage.source(target, sizes, **{**options, "dtypes": own})
     return found

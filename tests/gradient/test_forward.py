@@ -69,7 +69,7 @@ def test_a_derived_tangent_is_the_derivative(pattern: Pattern) -> None:
     data = {name: torch.as_tensor(one) for name, one in pattern.tensors("float64").items() if name in names}
     tangents, sizes = directions(data), sizes_of(pattern, form)
     forward = form.jvp()
-    assert [len(stage.fused.passes) for stage in forward.stages] == [1]
+    assert [len(stage.function.passes) for stage in forward.stages] == [1]
     found = forward(only(form, tangents), sizes=sizes, **data, **pattern.scalars)
     for name, one in tangents_of_definition(form, data, tangents, pattern.scalars, sizes).items():
         got = found.get(name, torch.zeros_like(one))
@@ -112,7 +112,7 @@ def test_outputs_and_tangents_are_one_pass_about_shifted_means() -> None:
     form = ra.fuse(ra.sum(ra.softmax(ra.sum(queries * keys, d), k) * values, k), axes="q e")
     forward = form.jvp()
     [stage] = forward.stages
-    assert len(stage.fused.passes) == 1
+    assert len(stage.function.passes) == 1
     assert {str(one.base) for one in stage.fused.form.pivots} >= {"sum_d_1", "V[k, e]"}
     assert "No output depends on it" in forward.explain()
     assert forward.names == {"K": "tangent_K", "Q": "tangent_Q", "V": "tangent_V"}
@@ -256,7 +256,7 @@ def test_products_with_zeros_are_exact_once() -> None:
         made = form(x=dual).sum()
         with pytest.raises(ra.GradientError, match="has no second derivative"):
             torch.autograd.grad(made, dual)
-    for once in (form.jvp().stages[0].fused, form.vjp().stages[-1].fused):
+    for once in (form.jvp().stages[0].fused, form.vjp().stages[-1].function):
         with pytest.raises(ra.GradientError, match="has no second derivative"):
             once.vjp()
 

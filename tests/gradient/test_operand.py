@@ -10,7 +10,7 @@ from torch.nn import functional
 
 import redalg as ra
 from redalg.gradient import operand
-from redalg.gradient.operand import OperandStage, product_of
+from redalg.gradient.operand import OperandStage, weighted_sum
 
 b, v, d, k = ra.axes("b v d k")
 T, U, BIAS = ra.tensors("t[b,d] u[v,d] bias[v]")
@@ -87,7 +87,7 @@ def test_few_columns_make_their_operands_themselves() -> None:
 
 def test_a_product_is_read_with_its_mask_and_its_number() -> None:
     weight = ra.cast(ra.sum(T * U, d) ** 2, "bfloat16")
-    read = product_of(3 * ra.sum(ra.where(v < 5, weight * ra.tensor("X[v,k]"), 0), v))
+    read = weighted_sum(3 * ra.sum(ra.where(v < 5, weight * ra.tensor("X[v,k]"), 0), v))
     assert read == (3, ra.cast(ra.where(v < 5, ra.sum(T * U, d) ** 2, 0), "bfloat16"), ra.tensor("X[v,k]"), (v,))
     for other in (ra.sum(T, b, d), ra.sum(weight, v), ra.max(T, d), ra.sum(weight * ra.Tensor("X")[v + 1, k], v)):
-        assert product_of(other) is None
+        assert weighted_sum(other) is None

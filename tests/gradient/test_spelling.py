@@ -108,7 +108,7 @@ def test_the_backward_of_attention_multiplies_on_tensor_cores(mask: Any, dtype: 
     of = {name: torch.empty(0, dtype=getattr(torch, dtype)) for name in "QKV"}
     backward = form.vjp().for_tensors(of)
     assert [stage.name for stage in backward.stages] == ["grad_row_sum_0, log_sum", "grad_Q", "grad_K, grad_V"]
-    assert all(len(stage.fused.passes) == 1 for stage in backward.stages)
+    assert all(len(stage.function.passes) == 1 for stage in backward.stages)
     dtypes = dict.fromkeys(("Q", "K", "V", *backward.cotangents.values(), *backward.made.values()), dtype)
     sources = backward.source("sm_90a", sizes=SIZES, dtypes=dtypes)
     for text, products in zip(sources.values(), (0, 3, 4), strict=True):
