@@ -191,7 +191,7 @@ class _Block:
         if not np.all(self.value(contract.guard)):
             return
         a, b = (self.tiles[name].astype(self.compute) for name in (contract.a, contract.b))
-        product = a @ (b.T if contract.transposed else b)
+        product = (a.T if contract.turned else a) @ (b.T if contract.transposed else b)
         self.tiles[contract.c][...] = product if contract.clear else self.tiles[contract.c] + product
 
     def _reduce(self, reduction: ReduceTile) -> None:

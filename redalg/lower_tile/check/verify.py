@@ -136,7 +136,7 @@ def _contract(contract: Contract, names: _Names) -> str | None:
     a, b, c = (names.buffers.get(name) for name in (contract.a, contract.b, contract.c))
     if a is None or b is None or c is None:
         return "an operand is no buffer"
-    rows, depth = a.shape
+    rows, depth = a.shape[::-1] if contract.turned else a.shape
     shape = (c.shape[1], depth) if contract.transposed else (depth, c.shape[1])
     if b.shape != shape or c.shape[0] != rows:
         return f"shapes {a.shape}, {b.shape} and {c.shape} do not multiply"

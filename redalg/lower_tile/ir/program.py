@@ -144,7 +144,7 @@ class Fill:
 @final
 @dataclass(frozen=True)
 class Contract:
-    """c := (0 if clear else c) + a · b, or a · bᵀ if transposed; if the guard holds."""
+    """c := (0 if clear else c) + a · b, or a · bᵀ if transposed, aᵀ · b if turned; if the guard holds."""
 
     a: str
     b: str
@@ -152,10 +152,12 @@ class Contract:
     transposed: bool
     clear: bool
     guard: Boolean = S.true
+    turned: bool = False
 
     def __str__(self) -> str:
         tail = "" if self.guard == S.true else f" if {self.guard}"
-        return f"{self.c} {'=' if self.clear else '+='} {self.a} @ {self.b}{'.T' if self.transposed else ''}{tail}"
+        a, b = f"{self.a}{'.T' if self.turned else ''}", f"{self.b}{'.T' if self.transposed else ''}"
+        return f"{self.c} {'=' if self.clear else '+='} {a} @ {b}{tail}"
 
 
 @final

@@ -1,6 +1,7 @@
 """The data of a tile: what a program reads of its inputs and producers, and sums that are added where they are stored.
 
 Σ_j a(i, j)·b(j, e)     c += A @ B: A in the dtype of its partner, in registers if it is a 16-bit weight
+Σ_j a(j, i)·b(j, e)     c += Aᵀ @ B on tensor cores, of tiles as they lie
 rounded at a scale h    c += (A @ B)/h, A = cast(g·h)
 Σ_j f(e, j)             a sum for every column
 """
@@ -16,11 +17,11 @@ from sympy import Expr, S, Symbol
 from sympy.core.basic import Basic
 
 from redalg.decompose.domain import live_term
-from redalg.expression import Cast, Element, RunningCast, Value, Where
-from redalg.expression.dtypes import is_eight_bits
+from redalg.expression import Axis, Cast, Element, RunningCast, Value, Where
+from redalg.expression.dtypes import DTYPES, is_eight_bits
 from redalg.incremental.combine.let import Assign, Fold
 from redalg.incremental.form import Accumulator, FusedForm
-from redalg.lower_tile.ir.program import Contract, Copy, Parallel, ReduceTile, Statement, Store
+from redalg.lower_tile.ir.program import Contract, Copy, Fill, Parallel, ReduceTile, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.expressions import divides, drop_rounding
@@ -29,6 +30,8 @@ from redalg.lower_tile.place.space import E_, I, J, Space, usable_scale
 from redalg.strategies.rules.products import operands_dtype
 
 Read = Callable[[Expr], Expr]
+HALF = 2
+"""Bytes of the numbers of which matrix instructions take tiles that lie either way."""
 
 
 class Pending(ABC):
@@ -75,6 +78,12 @@ class Product(Pending):
         self.name = ""
 
     @property
+    def turned(self) -> bool:
+        """Tell if the first operand is a tile of an input whose streamed axis comes first."""
+        binding = self.space.plan.binding
+        return isinstance(self.left, Element) and axes_of_tile(self.left, self.space) == (binding.streamed, binding.row)
+
+    @property
     def shape(self) -> tuple[int, ...]:
         return (self.space.plan.block_row, self.space.plan.block_column)
 
@@ -107,7 +116,10 @@ class Product(Pending):
         domain = self.form.cascade.domain
         factor, live = live_term(self.accumulator.factors[1], domain), self.space.alike(domain)
         right, turned = self.operands.right(self.space, factor, self.dtype, body, live)
-        body.append(Contract(self.name, right, target, transposed=turned, clear=clear))
+        if self.turned and clear:
+            body.append(Fill(target, S.Zero))
+        clear = clear and not self.turned
+        body.append(Contract(self.name, right, target, transposed=turned, clear=clear, turned=self.turned))
 
     def _copy_operand(self, source: str, body: list[Statement], *, stays: bool) -> str:
         """The first operand in the dtype of its partner: in registers if it may stay, of 16 bits for tensor cores.
@@ -198,10 +210,14 @@ class Data:
         first, problem = accumulator.factors[0], space.problem
         if accumulator.weight or self.form.cascade.domain is not S.true or not isinstance(first, Element):
             return None
-        part, binding = space.region(first), space.plan.binding
-        dtype = operands_dtype(accumulator, self.form, problem, space.plan.device)
-        fits = part is not None and part[1] == (binding.row, binding.streamed) and dtype == problem.dtypes[first.name]
-        return first if fits else None
+        plan, axes = space.plan, axes_of_tile(first, space)
+        row, column, streamed = plan.binding.row, plan.binding.column, plan.binding.streamed
+        dtype = operands_dtype(accumulator, self.form, problem, plan.device)
+        [_, second] = accumulator.factors
+        beside = axes_of_tile(second, space) if isinstance(second, Element) else None
+        turns = plan.tensor_cores and DTYPES[dtype].bytes == HALF and beside == (streamed, column)
+        fits = axes == (row, streamed) or (turns and axes == (streamed, row))
+        return first if fits and dtype == problem.dtypes[first.name] else None
 
     def _scale(self, read: Expr, accumulator: Accumulator, body: list[Statement]) -> Expr:
         """The running scale of a rounding, in a row buffer; 1 as long as no element gives a scale."""
@@ -211,6 +227,12 @@ class Data:
             note = f"rounded at {cast.args[1]}" if isinstance(cast, RunningCast) else ""
             assembly.tiles[key] = assembly.shared_row("scale", usable_scale(read), body, note=note).name
         return Load(assembly.tiles[key], I)
+
+
+def axes_of_tile(element: Element, space: Space) -> tuple[Axis, ...] | None:
+    """The axes of an input's tile, in the order in which it lies; None if it is none."""
+    part = space.region(element)
+    return None if part is None else part[1]
 
 
 def _split_mask(factor: Expr, lines: Mapping[Value, Assign]) -> tuple[Basic, Expr]:

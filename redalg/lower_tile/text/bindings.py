@@ -140,6 +140,14 @@ def add_transposed(a, b, c, rows, columns, depth):  # c += a @ b.T on tensor cor
     T.gemm(a, b, c, transpose_B=True, policy=T.GemmWarpPolicy.{policy})
 """
 
+CORES_TURNED = """\
+
+
+@T.macro
+def contract_turned(a, b, c, rows, columns, depth):  # c += a.T @ b on tensor cores
+    T.gemm(a, b, c, transpose_A=True, policy=T.GemmWarpPolicy.{policy})
+"""
+
 CORES_MULTIPLY = """\
 
 
@@ -272,6 +280,8 @@ ELEMENTWISE = "fragment = T.alloc_fragment\n"
 MACROS = {(False, False): "contract", (True, True): "contract_transposed",
           (False, True): "multiply", (True, False): "add_transposed"}  # fmt: skip
 """Names of the contractions, by whether the second operand is transposed and whether the result is cleared first."""
+TURNED = "contract_turned"
+"""The name of a contraction that adds, on tensor cores, whose first operand lies as its tensor does: depth first."""
 
 
 @final
@@ -279,8 +289,9 @@ MACROS = {(False, False): "contract", (True, True): "contract_transposed",
 class Used:
     """The parts of a header that a text uses, beyond those that every header has.
 
-    These are literals bound by bits, arithmetic that is rounded once, roundings, `multiply`, `add_transposed`,
-    `spread`, functions that take numbers apart into mantissa and exponent, `arrive`, and reads at computed places.
+    These are literals bound by bits, arithmetic that is rounded once, roundings, `multiply`, `contract_turned`,
+    `add_transposed`, `spread`, functions that take numbers apart into mantissa and exponent, `arrive`, and reads at
+    computed places.
     `exact`: a stage beside the loop's is not for tensor cores, and its arithmetic may not be fast.
     """
 
@@ -288,6 +299,7 @@ class Used:
     once: bool = False
     rounds: tuple[str, ...] = ()
     multiply: bool = False
+    turned: bool = False
     add: bool = False
     parts: bool = False
     spread: bool = False
@@ -297,7 +309,7 @@ class Used:
 
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
-OWN = ("launch", "fragment", "spread", *MACROS.values())
+OWN = ("launch", "fragment", "spread", TURNED, *MACROS.values())
 """The line that stages of a text share, and the names that each stage binds for itself."""
 
 
@@ -334,7 +346,8 @@ def base(plan: Plan, compute: str, used: Used) -> str:
     configs += ['"tl.disable_warp_specialized": True'] * (not plan.warp_specialized)
     if plan.tensor_cores:
         spread = SPREAD.replace("{name}", "spread") + "\n\n"
-        parts = [spread * used.spread, TENSOR_CORES, CORES_ADD * used.add, CORES_MULTIPLY * used.multiply]
+        parts = [spread * used.spread, TENSOR_CORES, CORES_ADD * used.add, CORES_MULTIPLY * used.multiply,
+                 CORES_TURNED * used.turned]  # fmt: skip
     else:
         cores = SPREAD.replace("{name}", "fragment") + CUDA_CORES
         parts = (

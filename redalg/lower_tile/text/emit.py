@@ -32,7 +32,7 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, Used, binding, stage_binding, stage_suffix
+from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, TURNED, Used, binding, stage_binding, stage_suffix
 from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
 from redalg.strategies.plan import Plan
@@ -65,6 +65,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         once=any(f"{one}(" in function for one in ROUNDED_ONCE.values()),
         rounds=rounds,
         multiply="multiply(" in function,
+        turned=f"{TURNED}(" in function,
         add="add_transposed(" in function,
         parts=any(one in function for one in ("mantissa(", "scaled(", "powered(")),
         spread=" = spread(" in function,
@@ -256,8 +257,8 @@ class _Emitter:
             ]
         if isinstance(statement, Contract):
             rows, columns = self.shapes[statement.c]
-            depth = self.shapes[statement.a][1]
-            name = MACROS[statement.transposed, statement.clear] + self.suffix
+            depth = self.shapes[statement.a][0 if statement.turned else 1]
+            name = (TURNED if statement.turned else MACROS[statement.transposed, statement.clear]) + self.suffix
             call = f"{name}({statement.a}, {statement.b}, {statement.c}, {rows}, {columns}, {depth})"
             return self.under_guard(statement.guard, [call])
         if isinstance(statement, ReduceTile):
@@ -355,6 +356,7 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
     suffix = stage_suffix(number)
     used = Used(
         multiply=f"multiply{suffix}(" in function,
+        turned=f"{TURNED}{suffix}(" in function,
         add=f"add_transposed{suffix}(" in function,
         spread=f" = spread{suffix}(" in function,
     )
