@@ -5,6 +5,7 @@ outputs o     x̄ and r̄ get what the cotangents hand on through o, read over r
 r, last one first   r̄ is a stage of its own if it reduces; what it hands on goes to x̄ and to earlier row values
 pivots        are skipped: no output depends on them (`invariant`)
 tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)]; without a sum where i is j
+              e^(x − m) is o/r of an output o = e^(x − m)·r, which is read in place of x, m and r
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, Integer, Mul, S
+from sympy import Add, And, Eq, Expr, Integer, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.definition.outputs import result_dtype
@@ -36,7 +37,7 @@ from redalg.gradient.exponentials import INTRODUCED, with_pivots
 from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
-from redalg.gradient.spelling import with_masked_weights, with_shared_factors
+from redalg.gradient.spelling import with_masked_weights, with_rows_outside, with_shared_factors
 from redalg.gradient.stage import dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.gradient.together import join_stages
@@ -232,8 +233,9 @@ class Derivation:
         if g is S.Zero:
             return
         if reductions_of(g):
-            outside = [one for one in Mul.make_args(g) if not reductions_of(one)]
-            within = Mul(*(one for one in Mul.make_args(g) if one not in outside))
+            reduced = [one for one in Mul.make_args(g) if reductions_of(one)]
+            within = Mul(*reduced) if any(map(elements_of, reduced)) else g  # a stage reads a tensor
+            outside = [] if within == g else [one for one in Mul.make_args(g) if one not in reduced]
             axes = tuple(axis for axis in element.indices if axis in free_axes(within))
             name = self.stages.append(f"grad_{element.name}", within, axes)
             self.by_stage[name] = axes, within
@@ -266,13 +268,26 @@ class Derivation:
     def _append_gradient(self, tensor: str, expr: Expr, order: tuple[Axis, ...]) -> str:
         """Append the gradient of a tensor: one pass of its rows if it reduces over nothing but what stages make."""
         name, dtype = f"grad_{tensor}", self.dtypes.get(tensor)
-        for whole in () if reductions_of(expr) else (self._with_stages(expr), self._with_rows(expr, order)):
+        for whole in () if reductions_of(expr) else (self._with_outputs(self._with_stages(expr)), self._with_rows(expr, order)):
             if reductions_of(whole):
                 try:
                     return self.stages.append(name, whole, order, dtype)
                 except GradientError:
                     continue
-        return self.stages.append(name, expr, order, dtype)
+        return self.stages.append(name, self._with_outputs(expr), order, dtype)
+
+    def _with_outputs(self, expr: Expr) -> Expr:
+        """An expression that reads e^(x − m) from an output that is a multiple of it, by a number of its row."""
+        known = dict[Basic, Expr]()
+        for name, written in self.written.items():
+            factors = Mul.make_args(self.rows.read(written))
+            weights = [one for one in factors if isinstance(one, exp) and not reductions_of(one)]
+            rest = Mul(*(one for one in factors if one not in weights))
+            if len(weights) != 1 or free_axes(weights[0]) != {*self._axes[name]} or weights[0] not in nodes_of(expr):
+                continue
+            if not reductions_of(rest) and free_axes(rest) < {*self._axes[name]} and not rest.is_number:
+                known[weights[0]] = self.rows.zero_where_empty(self._output(name), weights[0]) / rest
+        return with_rows_outside(replace_nodes(expr, known)) if known else expr
 
     def _with_rows(self, expr: Expr, order: Sequence[Axis]) -> Expr:
         """An expression that reduces its rows again: a pass that writes them reads them anyway."""

@@ -1,6 +1,7 @@
 """The stages as kernels want them: one product for what shares factors, axes of their own, operands of 16 bits.
 
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
+(r·x + y)·s                    →  r·s·x + s·y                   where factors of rows cancel then
 2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
 a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN or infinity of a is in a·x
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
@@ -16,7 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from sympy import Add, Expr, Mul, S
+from sympy import Add, Expr, Mul, S, expand_mul
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Cast, Element, Reduce, Scalar, Where
@@ -104,6 +105,17 @@ def _number_of(term: Expr) -> Expr:
 def is_constant(node: Basic) -> bool:
     """Tell if an expression is a number, or one of extents."""
     return not node.has(Element, Reduce, Scalar) and not free_axes(node)
+
+
+def with_rows_outside(node: Basic) -> Expr:
+    """An expression whose sums have their rows' factors outside, and are multiplied out, so that these may cancel."""
+    if not node.args or isinstance(node, Element | Where):
+        return node
+    if isinstance(node, Reduce):
+        inner = with_rows_outside(node.expr)
+        own = Mul(*(one for one in Mul.make_args(inner) if free_axes(one) & {*node.bound}))
+        return node if node.kind != "sum" else (inner / own) * node.rebuilt(own, node.bound)
+    return expand_mul(with_args(node, [with_rows_outside(one) for one in node.args]), deep=False)
 
 
 def with_inner_sums(expr: Expr) -> Expr:

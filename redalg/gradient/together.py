@@ -1,6 +1,6 @@
 """Stages of one pass: rows that are read once, and products whose operands are computed of the same products.
 
-a[r] = Σ_e …;  z[r] = f(…)                                       →  both of one pass, where neither reads the other
+a[r] = Σ_e …;  z[r] = f(…) or Σ_e …                              →  both of one pass, where neither reads the other
 a[r, d] = Σ_q u(s)·X[q, d];  b[r, e] = Σ_q v(s)·Y[q, e]          →  both over q, with one column for d and e
 where s[r, q] = Σ_c …                                               if these have one size when it runs
 a[x, d] = Σ_y w(x, y)·U[y, d];  b[y, e] = Σ_x w(x, y)·T[x, e]    →  of one operand w (`operand`)
@@ -43,8 +43,8 @@ class Joins:
 
     def of(self, first: Stage, others: Sequence[Stage]) -> Iterator[JointStage | OperandStage | None]:
         """Yield a stage with others that may run as early; None where no form makes them together."""
-        rows = [one for one in others if one.axes == first.axes and (one.fused is None or first.fused is None)]
-        if rows and any(one.fused is not None for one in (first, *rows)) and not _is_product(first.expr):
+        rows = [] if _is_product(first.expr) else [one for one in others if _is_alike(first, one)]
+        if rows and any(one.fused is not None for one in (first, *rows)):
             yield self._join((first, *rows), [self._as_row(part.expr) for part in (first, *rows)])
         for other in others:
             if _is_product(first.expr) and _is_product(other.expr):
@@ -73,6 +73,13 @@ class Joins:
         except GradientError:
             return None
         return JointStage(parts, fused, str(order[-1]) if order else "") if len(fused.passes) == 1 else None
+
+
+def _is_alike(first: Stage, other: Stage) -> bool:
+    """Tell if two stages without products are of the same rows, and read them along the same axes or not at all."""
+    bound = [{axis for one in _outermost_sums(stage.expr) for axis in one.bound} for stage in (first, other)]
+    read = bound[0] == bound[1] or not all(bound)
+    return other.axes == first.axes and read and not _is_product(other.expr)
 
 
 def _outermost_sums(expr: Expr) -> list[Reduce]:
