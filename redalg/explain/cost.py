@@ -27,6 +27,11 @@ def cost(form: FusedForm) -> list[Line]:
     return [Table((), (*rows, *arithmetic(form), *exponentials(form), *contractions(form)))]
 
 
+def elementwise_cost(form: FusedForm) -> list[Line]:
+    """The table of costs of a form that reduces nothing."""
+    return [Table((), (*tensor_reads(form), *memory(form)))]
+
+
 # ---- passes ----------------------------------------------------------------------------------------------------------
 
 

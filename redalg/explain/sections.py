@@ -14,7 +14,14 @@ from redalg.decompose.verdict.passes import passes_in_words
 from redalg.decompose.verdict.verdict import Decomposition, Separation, decompose
 from redalg.explain import extrema
 from redalg.explain.condition import the_condition
-from redalg.explain.cost import cost, definition_passes, outputs_along_axis, reduced_axes_prose, state_size
+from redalg.explain.cost import (
+    cost,
+    definition_passes,
+    elementwise_cost,
+    outputs_along_axis,
+    reduced_axes_prose,
+    state_size,
+)
 from redalg.explain.model import (
     Derivation,
     Equation,
@@ -46,21 +53,29 @@ def derivation(decomposition: Decomposition, passes: Passes) -> Derivation:
     form = passes.last
     outputs = comma_list([_labelled_element(one.name, one.axes) for one in decomposition.cascade.outputs])
     how = " in two passes over " if outputs_along_axis(form) else " in one pass over "
-    heading = (*outputs, how, *reduced_axes_prose(decomposition.cascade))
+    over: tuple[Part, ...] = (how, *reduced_axes_prose(decomposition.cascade))
+    heading = (*outputs, ", element by element") if form.is_elementwise else (*outputs, *over)
     return Derivation(heading, _summary(decomposition, form), tuple(stages(decomposition, form)))
 
 
 def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> Iterator[Section]:
     """The sections of one pass."""
-    sections = [
-        ("The cascade, as defined", the_cascade(decomposition, form)),
-        ("The decomposition of each reduction", the_decomposition(decomposition)),
-        ("The state, and what is placed where", the_state(decomposition, form)),
-        ("The fused and incremental forms", the_forms(form)),
-        ("Finish", the_finish(form)),
-        ("Cost", cost(form)),
-        ("Condition", the_condition(decomposition, form)),
-    ]
+    sections: list[tuple[str, list[Line]]] = (
+        [
+            ("The outputs, as defined", [outputs_as_defined(decomposition)]),
+            ("Cost", elementwise_cost(form)),
+        ]
+        if form.is_elementwise
+        else [
+            ("The cascade, as defined", the_cascade(decomposition, form)),
+            ("The decomposition of each reduction", the_decomposition(decomposition)),
+            ("The state, and what is placed where", the_state(decomposition, form)),
+            ("The fused and incremental forms", the_forms(form)),
+            ("Finish", the_finish(form)),
+            ("Cost", cost(form)),
+            ("Condition", the_condition(decomposition, form)),
+        ]
+    )
     if decomposition.roundings:
         sections.insert(2, ("What is rounded otherwise than in the definition", the_roundings(decomposition)))
     for title, lines in sections:
@@ -95,6 +110,8 @@ def rounding_summary(decomposition: Decomposition, passes: Passes) -> str:
 
 
 def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:
+    if form.is_elementwise:
+        return sentence("One pass without a state: nothing is reduced, and no element needs another.")
     passes, extents = definition_passes(form.cascade), [axis.extent for axis in form.cascade.reduced_axes]
     size = Mul(*extents, evaluate=False) if len(extents) > 1 else extents[0]
     state: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
@@ -132,10 +149,13 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
                           reduction.to_reduce(live(reduction, cascade), cascade.reduced_axes))
                  for reduction in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), equations))
-    lines.append(
-        column(("Outputs",), [Equation(_labelled_element(one.name, one.axes), one.expr) for one in cascade.outputs])
-    )
-    return lines
+    return [*lines, outputs_as_defined(decomposition)]
+
+
+def outputs_as_defined(decomposition: Decomposition) -> Line:
+    """The outputs, of the reductions and the tensors."""
+    outputs = decomposition.cascade.outputs
+    return column(("Outputs",), [Equation(_labelled_element(one.name, one.axes), one.expr) for one in outputs])
 
 
 def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[Line]:

@@ -326,6 +326,11 @@ class FusedForm:
         return tuple(slots)
 
     @property
+    def is_elementwise(self) -> bool:
+        """Tell if nothing is reduced: there is no state, and no element needs another."""
+        return not self.cascade.reductions and not self.cascade.producers
+
+    @property
     def independent_values(self) -> tuple[Value, ...]:
         """The slots of reductions of x alone."""
         return (*(one.value for one in self.extrema), *(value for one in self.structures for value in one.values))

@@ -82,12 +82,6 @@ EXPRESSIONS: dict[str, Case] = {
         "where: the condition is the Python bool False, which Python made before redalg saw it (`==` and `!=` compare "
         "expressions as written). Write `ra.eq(a, b)` or `ra.ne(a, b)`.",
     ),
-    "no reduction": Case(
-        lambda: ra.fuse(2 * x),
-        ra.ExpressionError,
-        "`2*x[b, n]` reduces over no axis. Write a reduction of it, such as `ra.sum(expr, n)`; an expression without "
-        "one needs no fusion.",
-    ),
     "no expression": Case(
         lambda: ra.fuse("sum(x)"),
         ra.ExpressionError,

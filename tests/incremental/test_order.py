@@ -36,7 +36,7 @@ Q, K, V, W, I = ra.tensors("Q[q,d] K[k,d] V[k,e] W[d,e] I[b,n,c]")
 P, Y = ra.tensors("P[p,j] Y[k,j]")
 SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
 SIZES = {"b": 4, "n": 40, "m": 6, "c": 3, "q": 70, "k": 9, "d": 4, "e": 5, "j": 3, "p": 150}
-EXPRESSIONS: dict[str, tuple[Any, str]] = {
+EXPRESSIONS: dict[str, tuple[Any, str | None]] = {
     "variance": (ra.var(x, n), "b"),
     "norm": (ra.norm(x, n), "b"),
     "deviation": (ra.std(x, n), "b"),
@@ -51,6 +51,8 @@ EXPRESSIONS: dict[str, tuple[Any, str]] = {
     "a part of the axes": (ra.sum(I / ra.max(I, n, c), n), "b c"),
     "neighbours in memory": (ra.sum(w * ra.Tensor("r")[b, n, 0] * ra.Tensor("r")[b, n, 1], n), "b"),
     "a kernel of vectors": (ra.sum(exp(-ra.sum((P - Y) ** 2, j)), k), "p"),
+    "elements side by side": (I * ra.Tensor("J")[b, n, c], "b n c"),
+    "elements of a row": ({"sum": (ra.sum(x, n), "b"), "twice": (2 * V, "k e")}, None),
     "a maximum that cancels": (ra.sum(exp(w - ra.max(x, n)) * exp(ra.max(x, n)), n), "b"),
 }
 
@@ -90,7 +92,8 @@ def computed(stages: Stages, problem: Problem, data: Mapping[str, np.ndarray]) -
 def test_every_rewrite_is_exact(name: str) -> None:
     data = drawn(name)
     stages, problem = single(fused(name).form), asked(name)
-    wanted = np.asarray(fused(name).reference(**data))
+    reference = fused(name).reference(**data)
+    wanted = np.asarray(reference if fused(name).single else reference[0])
     for rewrite in LISTED:
         stages, problem = rewrite.apply(stages, problem)
         for form in stages.forms:

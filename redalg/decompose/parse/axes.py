@@ -10,8 +10,9 @@ Rewrites, each exact:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import count
 from math import prod
 from typing import Any
 
@@ -19,8 +20,8 @@ from sympy import Expr, Mul, Pow, S, Tuple
 from sympy.core.basic import Basic
 
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Reduce
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
+from redalg.expression import Axis, Element, Extent, Reduce, Scalar
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import with_args
 
 Axes = frozenset[Axis]
@@ -41,14 +42,12 @@ def outermost_reductions(expr: Basic) -> Iterator[Reduce]:
 def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
     """The axes over which the outputs are reduced, the streamed one first (`streams` treats epilogues).
 
-    A reduction over other axes that carries one of these is data for a second pass.
+    A reduction over other axes that carries one of these is data for a second pass. There are none if nothing is
+    reduced.
     """
     tops = [node for expr in exprs for node in outermost_reductions(expr)]
     if not tops:
-        raise ExpressionError(
-            f"`{exprs[0]}` reduces over no axis. Write a reduction of it, such as `ra.sum(expr, n)`; "
-            "an expression without one needs no fusion."
-        )
+        return ()
     over = {node: streams(node) for node in tops}
     together = _over_which(over) or _over_which({node: frozenset(node.bound) for node in tops})
     if together is None:
@@ -59,6 +58,21 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
             "streams one axis: fuse them one by one."
         )
     return _order_axes(together, exprs)
+
+
+def innermost_axis(exprs: Mapping[str, Expr], orders: Mapping[str, Sequence[Axis]]) -> Axis:
+    """The axis that is streamed where nothing is reduced: the last of the output of most axes.
+
+    Outputs without axes are numbers, which an axis of one element makes.
+    """
+    order = max(orders.values(), key=len)
+    return order[-1] if order else Axis(unused_name("once", exprs.values()), size=1)
+
+
+def unused_name(stem: str, exprs: Iterable[Expr]) -> str:
+    """A name that no tensor and no scalar of some expressions bears."""
+    names = {one.name for one in of_kind(Element, *exprs) | of_kind(Scalar, *exprs)}
+    return next(name for number in count() if (name := stem + "_" * number) not in names)
 
 
 def _over_which(over: Mapping[Reduce, Axes]) -> Axes | None:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, final
 
 from sympy import Add, Dummy, Eq, Expr, Mul, S, Tuple, exp
@@ -24,6 +25,7 @@ from redalg.decompose.extrema.extremal import LATTICE
 from redalg.decompose.extrema.ties import Attained, MaskSum, Part
 from redalg.decompose.parse.axes import (
     axis_list,
+    innermost_axis,
     join_nested_sums,
     outermost_reductions,
     reduced_axes,
@@ -50,6 +52,8 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     names = display_names(list(expansions.values()))
     exprs = join_nested_sums({name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()})
     reduced = reduced_axes(list(exprs.values()))
+    if not reduced:
+        return elementwise_cascade(exprs, {name: axes for name, (_, axes) in outputs.items()})
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
     builder = _Builder(reduced, {with_totals(expr, reduced): name for expr, name in names.items()})
     lifted = {name: builder.lift(expr, inside=False) for name, expr in counted.items()}
@@ -57,6 +61,16 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     refuse_foreign_axes(builder, list(exprs.values()))
     parts = tuple(builder.reductions), tuple(builder.producers), results
     cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:]))
+    cascade.verify()
+    return cascade
+
+
+def elementwise_cascade(exprs: Mapping[str, Expr], orders: Mapping[str, tuple[Axis, ...] | None]) -> Cascade:
+    """The cascade of outputs that reduce nothing: they carry the streamed axis, and there is no state."""
+    results = [_output(name, expr, orders[name], (), expr) for name, expr in exprs.items()]
+    streamed = innermost_axis(exprs, {one.name: one.axes for one in results})
+    carried = tuple(replace(one, carries=streamed in one.axes) for one in results)
+    cascade = Cascade(streamed, (), (), carried)
     cascade.verify()
     return cascade
 

@@ -15,6 +15,7 @@ from redalg.expression import Axis
 from redalg.incremental.arrange.arrange_products import arrange_products
 from redalg.incremental.arrange.bounded_weights import drop_bounded_pivots
 from redalg.incremental.arrange.coalesce import coalesce_axes, restore_places
+from redalg.incremental.arrange.elementwise import join_neighbours, separate_elementwise
 from redalg.incremental.arrange.flatten import flatten_tensors
 from redalg.incremental.arrange.prune_extrema import prune_extrema
 from redalg.incremental.arrange.reductions import check_reductions
@@ -48,6 +49,18 @@ def _remove_scales(stages: Stages, problem: Problem) -> Rewritten:
 
 def _separate(stages: Stages, problem: Problem) -> Rewritten:
     return separate_outputs(stages.loop, problem.sizes), problem
+
+
+def _separate_elementwise(stages: Stages, problem: Problem) -> Rewritten:
+    parts = [separate_elementwise(form) for form in stages.forms]
+    forms = tuple(form for part in parts for form in part.forms)
+    return Stages(forms, sum(len(part.forms) for part in parts[: stages.place]), stages.original), problem
+
+
+def _join(stages: Stages, problem: Problem) -> Rewritten:
+    if len(stages.forms) > 1:  # another stage may read a tensor's dimensions apart
+        return stages, problem
+    return stages.map_forms(partial(join_neighbours, sizes=problem.sizes)), problem
 
 
 def _write_out(stages: Stages, problem: Problem) -> Rewritten:
@@ -90,6 +103,9 @@ REWRITES: tuple[FormRewrite, ...] = (
             _remove_scales),
     Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once",
             _separate),
+    Rewrite("elementwise outputs", "out = Σ_n d, out' = g", "out, then out'", "where no loop of out is one of out'",
+            _separate_elementwise),
+    Rewrite("neighbours", "out[b, n] = f(x[b, n])", "out[p] = f(x[p])", "where all have b and n side by side", _join),
     Rewrite("one axis", "Σ over (n, c)", "Σ over n_c", "where several axes are reduced at once", coalesce_axes),
     Rewrite("vectors", "Σ_d f(x[i, d], y[k, d])", "f(x[i, 0], y[k, 0]) + …", "where terms pair rows with elements",
             _write_out),

@@ -1,6 +1,7 @@
 """FusedForm + Schedule -> TileProgram: one kernel for Single-Segment, two for Multi-Segment.
 
 Single-Segment: empty state; loop over the row's tiles; finish; outputs (`single`).
+Elementwise: no state; loop over the row's tiles, or a part of them; outputs (`segments`).
 Multi-Segment: the same loop over a part, its state to a workspace; then merge the parts; finish; outputs (`segments`).
 Several stages (`incremental.stages`): the kernels of each, which hand on tensors in workspaces.
 """
@@ -24,7 +25,7 @@ from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.order import run_passes
 from redalg.lower_tile.place.frames import Job, runtime_sizes
 from redalg.lower_tile.place.parameters import between, dtype_between, inputs, outputs, problem_of_stage
-from redalg.lower_tile.place.segments import multi_segment
+from redalg.lower_tile.place.segments import elementwise, multi_segment
 from redalg.lower_tile.place.selection import check_selections
 from redalg.lower_tile.place.serial import check_serial
 from redalg.lower_tile.place.single import single_segment
@@ -83,6 +84,8 @@ def kernels_of(
         form = fix_among_nine(form, None if plan.binding.streamed.name in problem.varying else length)
     stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
     job = Job(stage.loop, plan, problem, dtypes, also=also)
+    if stage.loop.is_elementwise:
+        return elementwise(job)
     lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment
     return lowered(job)
 

@@ -5,6 +5,8 @@
 Expressions that depend on the row alone leave the elementwise loop:
 
     x·g/v → r = g/v;  x·r        exact but for one rounding; where 1/v cannot overflow: v is a root, or at least 1
+    x/v   → r = 1/(s·v);  (x·r)·s    exact but for one rounding; v of a tensor in float32: s is 2^64 where v is small,
+                                     2^−64 where it is large, else 1, so that r is neither infinite nor subnormal
     f(d)  → r = f(d);  r         exact
 
 A weight of the state has the same form in an output as in the state:
@@ -14,11 +16,11 @@ A weight of the state has the same form in an output as in the state:
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import final
 
-from sympy import Expr, Mul, Pow, S, Symbol, exp, sympify
+from sympy import And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
@@ -26,8 +28,8 @@ from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
 from redalg.incremental.form import FormOutput, FusedForm
-from redalg.lower_tile.ir.program import Loop, Parallel, Statement, Store
-from redalg.lower_tile.ir.scalars import Is, Load, ScaledExp
+from redalg.lower_tile.ir.program import Copy, Loop, Parallel, Region, Statement, Store
+from redalg.lower_tile.ir.scalars import Is, Kept, Load, ScaledExp
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
@@ -35,6 +37,9 @@ from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.sums import Sums, add_parts
+
+LARGE = Float(2.0**64)
+"""The size beyond which a divisor in float32 is scaled before its reciprocal is taken."""
 
 
 def carries(form: FusedForm) -> bool:
@@ -63,9 +68,7 @@ class Carried:
         for output in self.form.outputs:
             if output.carries:
                 read = placer.result(value_of_output(output))
-                body.append(
-                    self._store(output, self.hoist(read.args[0] if isinstance(read, Cast) else read), placer.space)
-                )
+                body += self._store(output, self.hoist(read.args[0] if isinstance(read, Cast) else read), placer.space)
         if self.space.plan.level == "row":
             return [*self.before, *body]
         if self.space.plan.is_serial:
@@ -84,15 +87,27 @@ class Carried:
         program, data = replace(program, lets=lets), Data(self.form, Operands(self.assembly, self.before))
         return Placer(program, self.assembly, self.space, given, data=data, named_lines=produced, body=body)
 
-    def _store(self, output: FormOutput, read: Expr, space: Space) -> Statement:
-        """Store an output at every element of the tile."""
+    def _store(self, output: FormOutput, read: Expr, space: Space) -> list[Statement]:
+        """Store an output at every element of the tile: a tile in registers is copied, 16 bytes at a time."""
         guard = space.inside() & space.rows_inside() & space.read(output.once)
+        if self.form.is_elementwise and (indices := self._tile_indices(output, space)):
+            tile = self.assembly.new(f"{output.name}_tile", *indices)
+            place = tuple(space.start.get(axis, space.at[axis]) for axis in output.axes)
+            return [self.assembly.stores((tile, read)), Copy(tile.name, Region(space.output_name(output.name), place))]
         if space.plan.binding.row is not None and space.plan.binding.row not in output.axes:
             guard = guard & (I < 1)
         place = tuple(space.read(one) for one in output.places or output.axes)
         store = Store(space.output_name(output.name), place, read, guard)
         extents = self.assembly.extents
-        return Parallel(tuple((one, extents[one]) for one in self.assembly.lane), (store,))
+        return [Parallel(tuple((one, extents[one]) for one in self.assembly.lane), (store,))]
+
+    def _tile_indices(self, output: FormOutput, space: Space) -> tuple[Symbol, ...]:
+        """The indices of the tile of an output that is one block of it; none if it is no such."""
+        binding = space.plan.binding
+        within = tuple(axis for axis in output.axes if axis in space.start)
+        plain = within == tuple(axis for axis in (binding.row, binding.streamed) if axis is not None)
+        known = not output.places and output.once is S.true and binding.packing is None
+        return tuple(I if axis == binding.row else J for axis in within) if plain and known else ()
 
     def about_pivots(self, expr: Expr) -> Expr:
         """The expression with the state's weights rewritten: they subtract pivots that are safe to subtract."""
@@ -111,13 +126,14 @@ class Carried:
 
     def hoist(self, node: Expr) -> Expr:
         """The expression with row buffers in place of the parts that depend on the row alone."""
-        if of_row(node):
+        if self.is_of_row(node):
             return self._row(node)
         if isinstance(node, Mul):
-            rows = [one for one in node.args if of_row(one) and self._is_safe(one)]
-            rest = [one for one in node.args if one not in rows]
+            rows = [one for one in node.args if self.is_of_row(one) and self._is_safe(one)]
+            divisors = [one.base for one in node.args if one not in rows and self._is_divided(one)]
+            rest = [one for one in node.args if one not in rows and 1 / one not in divisors]
             factors = [self._row(Mul(*rows))] if rows else []
-            return Mul(*factors, *(self.hoist(one) for one in rest))
+            return self._quotient(Mul(*factors, *(self.hoist(one) for one in rest)), divisors)
         if not node.args or isinstance(node, Load):
             return node
         args = [self.hoist(one) if isinstance(one, Expr) and not isinstance(one, str) else one for one in node.args]
@@ -130,8 +146,28 @@ class Carried:
         root = factor.exp.is_Rational and abs(factor.exp) <= S.Half
         return bool(root) or (factor.exp is S.NegativeOne and factor.base in self.large)
 
+    def is_of_row(self, node: Expr) -> bool:
+        """Tell if an expression depends on the row alone: on row buffers, or on what tensors have for it."""
+        return J not in node.free_symbols and node.has(Load) if self.form.is_elementwise else of_row(node)
+
+    def _is_divided(self, factor: Expr) -> bool:
+        """Tell if a factor is the reciprocal of what tensors have for the row, of any size in float32."""
+        reciprocal = isinstance(factor, Pow) and factor.exp is S.NegativeOne
+        single = self.form.is_elementwise and self.assembly.compute == "float32"
+        return reciprocal and single and self.is_of_row(factor)
+
+    def _quotient(self, product: Expr, divisors: Iterable[Expr]) -> Expr:
+        """A product over row values v: (product·r)·s with r = 1/(s·v), which no v makes infinite or subnormal."""
+        for divisor in divisors:
+            v = self._row(divisor)
+            small, large = And(v > -1 / LARGE, v < 1 / LARGE), Or(v > LARGE, v < -LARGE)
+            scale = self._row(Where(small, LARGE, Where(large, 1 / LARGE, S.One)))
+            product = Kept(product * self._row(1 / (scale * v))) * scale
+        return product
+
     def _row(self, node: Expr) -> Expr:
-        if node.is_number or isinstance(node, Load):
+        plain = node.as_coeff_Mul()[1] if self.form.is_elementwise else node
+        if node.is_number or isinstance(plain, Load):
             return node
         if node not in self.factors:
             self.factors[node] = self.assembly.new("factor", I)

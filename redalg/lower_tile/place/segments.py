@@ -6,7 +6,7 @@ merge = launch    by the block that comes last of its tile, in the same launch (
 Parts are merged in their order either way, so the order in which blocks finish changes no bit. If a kernel merges, a
 slot that all columns of a row share (or all rows of a column) is stored once. In the same launch every tile stores its
 own copy, since it waits for no block of another tile. Outputs that carry the streamed axis are written by a further
-kernel, from the merged state.
+kernel, from the merged state. A form without a state is such a kernel alone.
 """
 
 from __future__ import annotations
@@ -296,16 +296,24 @@ def part_of(places: Places, slots: Slots, job: Job, assembly: Assembly) -> tuple
     return part, body
 
 
+def elementwise(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
+    """The kernel of a form without a state: blocks that write a part of the axis need nothing of each other."""
+    return (in_turn(write_kernel(job, Names(taken_names(job)), {}, Slots()), job.plan),), ()
+
+
 def write_kernel(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slots) -> Kernel:
     """The kernel that writes the outputs that carry the streamed axis; each part of the axis has its own blocks."""
-    place = frame(job, names, segmented=True)
+    segmented = job.plan.segments > 1
+    place = frame(job, names, segmented=segmented)
     assembly = Assembly(job.plan, names, job.problem.compute)
     whole = {value: (name, (S.Zero, *state_place(value, parts, place.space))) for value, name in wholes.items()}
     slots, body = part_of(whole, parts, job, assembly)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
-    body += epilogue.values()
-    space = place.space.at_tile(AGAIN, SEGMENT * place.space.tiles).with_values(epilogue.space.values)
-    body += Carried(job.form, assembly, space).build(AGAIN)
+    body += epilogue.values() if wholes else epilogue.build()
+    if carries(job.form):
+        first = SEGMENT * place.space.tiles if segmented else S.Zero
+        space = place.space.at_tile(AGAIN, first).with_values(epilogue.space.values)
+        body += Carried(job.form, assembly, space, job.sums).build(AGAIN)
     return kernel_of(place, assembly, body, f"write a part of {job.form.cascade.axis}")
 
 

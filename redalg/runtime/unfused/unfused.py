@@ -141,6 +141,8 @@ def obstacle(form: FusedForm, problem: Problem, device: DeviceSpec) -> str:
     if len(dtypes) != 1 or not dtypes <= set(ALLOWED):
         return (f"its tensors are of {', '.join(sorted(dtypes)) or 'no dtype'}, and it takes one of "
                 f"{', '.join(ALLOWED)} for all of them")  # fmt: skip
+    if form.is_elementwise:
+        return "it reduces nothing, and one kernel reads every tensor once"
     if form.pivots:
         bases = ", ".join(f"`{one.base}`" for one in form.pivots)
         return f"the kernel shifts or scales {bases}, which the definition takes as it stands, so that it may overflow"

@@ -38,7 +38,7 @@ class Outline:
         sizes: extents by loop, with those that packing makes.
         widths: bytes of an element, by tensor.
         moved_bytes: every input and output once; read_bytes: the inputs.
-        carried: True if an output carries the streamed axis, and so is written after the whole axis was read.
+        carried: True if an output carries the streamed axis, and is written after the whole axis was read.
         work: arithmetic of an element; loads: load instructions for it, of 16 bytes if neighbours lie side by side.
     """
 
@@ -69,7 +69,7 @@ class Outline:
         self.read_bytes = sum(self.width(one) * self.elements_read(one, problem) for one in inputs)
         self.moved_bytes = output_bytes + self.read_bytes
         self.stored_width = sum(DTYPES[problem.result].bytes for one in form.outputs if binding.column in one.axes)
-        self.carried = any(binding.streamed in one.axes for one in form.outputs)
+        self.carried = not form.is_elementwise and any(binding.streamed in one.axes for one in form.outputs)
 
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
         """Return the loops of a tensor that are not rows, and True if some are."""

@@ -8,6 +8,8 @@ other rows       lanes that keep a state each; the more, the fewer rows there ar
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from itertools import product
 from math import prod
 
 from redalg.expression import Axis
@@ -103,6 +105,12 @@ def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
         columns, threads, each = COLUMNS_OF_NARROW_TILE, 1024, 4
     threads = threads if len(form.slots) <= 2 * FEW_SLOTS else 256
     return row_schedule(device, binding, (columns, threads // columns * each), threads, "thread", along=binding.row)
+
+
+def column_tiles(threads: int) -> Iterator[tuple[int, int]]:
+    """Yield (columns, streamed elements) of tiles whose lanes lie along columns, for a number of threads."""
+    for columns, each in product((32, 64, 128), (1, 2, 4, 8)) if threads >= 128 else ():
+        yield columns, threads // columns * each
 
 
 WHOLE_SELECTED = 2048

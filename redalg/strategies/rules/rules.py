@@ -23,6 +23,7 @@ from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels
+from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
 from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
@@ -42,6 +43,8 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     problem = replace(problem, sizes={**problem.sizes, **bounds})
     binding = bind_axes(form, problem.sizes)
     problem = replace(problem, sizes=binding.all_sizes(problem.sizes))
+    if form.is_elementwise:
+        return elementwise_rule(form, problem, device, binding)
     multiplies = binding.contracted or form.cascade.producers
     pairwise = pairwise_binding(form, problem, device, binding)
     rule = pairs_rule if pairwise is not None else contraction_rule if multiplies else rows_rule

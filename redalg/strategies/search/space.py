@@ -41,9 +41,10 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
-from redalg.strategies.rules.rows import has_aligned_rows, lies_in_columns, vector
+from redalg.strategies.rules.rows import column_tiles, has_aligned_rows, lies_in_columns, vector
 from redalg.strategies.rules.rules import choose, tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
@@ -197,7 +198,7 @@ class Space:
 
     def is_calibrated(self, plan: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space."""
-        if not in_order(self.form) or plan.along_rows:
+        if not in_order(self.form) or plan.along_rows or self.form.is_elementwise:
             return False
         rows = not self.form.places and not self.outline.carried and not self.binding.plain
         trained = plan.tensor_cores and self.form.cascade.producers if plan.multiplies else rows
@@ -224,6 +225,8 @@ class Space:
     def admits(self, schedule: Schedule) -> bool:
         """Tell if a schedule, of other sizes perhaps, is one of this space: the same rules, applied to one."""
         plan = numbers_of(schedule)
+        if self.form.is_elementwise:
+            return schedule in self.tile_schedules()
         if plan.obstacle or plan.segments not in self.parts(plan):
             return False
         if plan.persistent and plan.persistent != self.resident_blocks(replace(plan, persistent=0)):
@@ -250,6 +253,9 @@ class Space:
 
     def tile_schedules(self, merges: Collection[str] = MERGES) -> Iterator[Schedule]:
         """Yield schedules of every tile, with every number of parts."""
+        if self.form.is_elementwise:
+            yield from elementwise_schedules(self.form, self.problem, self.device, self.binding)
+            return
         streamed = self.binding.streamed.name
         for grid, body in self.products() if self.multiplies else self.rows():
             whole = self.schedule_of_levels((*grid, *body))
@@ -403,12 +409,6 @@ class Space:
             return 0
         kernel = Kernel(Traffic(self.outline, replace(plan, persistent=RESIDENT)), H200)
         return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0
-
-
-def column_tiles(threads: int) -> Iterator[tuple[int, int]]:
-    """Yield (columns, streamed elements) of tiles whose lanes lie along columns, for a number of threads."""
-    for columns, each in product((32, 64, 128), (1, 2, 4, 8)) if threads >= 128 else ():
-        yield columns, threads // columns * each
 
 
 def in_order(form: FusedForm) -> bool:
