@@ -268,13 +268,13 @@ class Derivation:
     def _append_gradient(self, tensor: str, expr: Expr, order: tuple[Axis, ...]) -> str:
         """Append the gradient of a tensor: one pass of its rows if it reduces over nothing but what stages make."""
         name, dtype = f"grad_{tensor}", self.dtypes.get(tensor)
-        for whole in () if reductions_of(expr) else (self._with_outputs(self._with_stages(expr)), self._with_rows(expr, order)):
-            if reductions_of(whole):
-                try:
-                    return self.stages.append(name, whole, order, dtype)
-                except GradientError:
-                    continue
-        return self.stages.append(name, self._with_outputs(expr), order, dtype)
+        whole = expr if reductions_of(expr) else self._with_stages(expr)
+        try:
+            return self.stages.append(name, self._with_outputs(whole), order, dtype)
+        except GradientError:
+            if whole == expr:
+                raise
+            return self.stages.append(name, self._with_outputs(expr), order, dtype)
 
     def _with_outputs(self, expr: Expr) -> Expr:
         """An expression that reads e^(x − m) from an output that is a multiple of it, by a number of its row."""
@@ -288,11 +288,6 @@ class Derivation:
             if not reductions_of(rest) and free_axes(rest) < {*self._axes[name]} and not rest.is_number:
                 known[weights[0]] = self.rows.zero_where_empty(self._output(name), weights[0]) / rest
         return with_rows_outside(replace_nodes(expr, known)) if known else expr
-
-    def _with_rows(self, expr: Expr, order: Sequence[Axis]) -> Expr:
-        """An expression that reduces its rows again: a pass that writes them reads them anyway."""
-        own = {self.rows.element(one): one for one in self.rows.names if set(one.bound) <= set(order)}
-        return replace_nodes(self.rows.zero_empty_rows(self._with_stages(expr)), own)
 
     def _with_stages(self, expr: Expr) -> Expr:
         """An expression that reads no stage of a row value: it holds what they are."""

@@ -1,4 +1,4 @@
-"""Stages that reduce over nothing: evaluated element by element, in float64, and rounded to the tensors' dtype."""
+"""Stages that are tensors as they stand, or numbers; and stages that repeat along axes."""
 
 from __future__ import annotations
 
@@ -21,11 +21,17 @@ def elementwise_value(expr: Expr, order: tuple[Axis, ...], given: Mapping[str, A
     tensors = {name: one for name, one in given.items() if name not in scalars}
     own = tuple(axis for axis in order if axis in free_axes(expr))
     made = evaluate_definition({"out": (expr, own)}, tensors, scalars, dict(sizes))["out"]
-    shape = [sizes[axis.name] for axis in order]
-    inner = tuple(slice(None) if axis in own else None for axis in order)
-    wide = made[inner]
     floats = [one.reshape(-1)[:0] for one in tensors.values() if "float" in str(one.dtype)]
-    wide = wide if not floats else cast_like(wide, reduce(add, floats))
+    made = made if not floats else cast_like(made, reduce(add, floats))
+    return repeat_along(made, own, order, sizes)
+
+
+def repeat_along(array: Any, own: tuple[Axis, ...], order: tuple[Axis, ...], sizes: Mapping[str, int]) -> Any:
+    """An array of its own axes in the order of all; along those that it lacks it is repeated, without a copy."""
+    if own == order:
+        return array
+    wide = array[tuple(slice(None) if axis in own else None for axis in order)]
+    shape = [sizes[axis.name] for axis in order]
     return np.broadcast_to(wide, shape) if isinstance(wide, np.ndarray) else wide.expand(shape)
 
 

@@ -66,7 +66,7 @@ class Stage:
         name: of the tensor: `grad_x` of a tensor or row value x, `tangent_o` of an output o.
         expr: what it is, in the user's tensors, the row values, and the tensors of earlier stages.
         axes: its dimensions in order.
-        fused: the stage as a function; None if it reduces over nothing, and is evaluated element by element.
+        fused: the stage as a function of the axes that it has; None if it is a tensor as it stands, or a number.
         renamed: axis that it binds instead of one of its own dimensions -> that dimension.
     """
 
@@ -79,11 +79,12 @@ class Stage:
     def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
         """The tensor, of those that it reads; in their promoted dtype."""
         given = {name: one for name, one in tensors.items() if name in self.inputs}
-        if self.fused is not None:
-            return self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
-        from redalg.gradient.elementwise import elementwise_value
+        from redalg.gradient.elementwise import elementwise_value, repeat_along
 
-        return elementwise_value(self.expr, self.axes, given, sizes)
+        if self.fused is None:
+            return elementwise_value(self.expr, self.axes, given, sizes)
+        made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
+        return repeat_along(made, self.fused.cascade.outputs[0].axes, self.axes, sizes)
 
     @property
     def function(self) -> Any:
@@ -110,7 +111,7 @@ class Stage:
         return {self.name: self.run(known, sizes)}
 
     def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
-        """The TileLang program of a stage that reduces; `sizes` may hold other axes too."""
+        """The TileLang program of a stage that is a function; `sizes` may hold other axes too."""
         text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes, self.renamed), **options)
         return text
 
@@ -207,14 +208,14 @@ def for_dtypes(derived: D, tensors: Mapping[str, Any]) -> D:
 def lines_of_stages(stages: Iterable[AnyStage]) -> Iterator[str]:
     """Yield a line for each stage, with its passes over the data."""
     for stage in stages:
-        passes = "element by element" if stage.function is None else f"passes: {len(stage.function.passes)}"
-        yield f"{stage}    ({passes})"
+        elementwise = stage.function is None or stage.function.form.is_elementwise
+        yield f"{stage}    ({'element by element' if elementwise else f'passes: {len(stage.function.passes)}'})"
 
 
 def sources_of_stages(
     stages: Iterable[AnyStage], target: str, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The TileLang programs of the stages that reduce, by name; row values and tensors of stages are float32."""
+    """The TileLang programs of the stages that are functions, by name; row values and tensors of stages are float32."""
     found, given = {}, options.get("dtypes", {})
     for stage in stages:
         if stage.function is not None:

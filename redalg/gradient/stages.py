@@ -6,7 +6,7 @@ e(⊕_B u, …)  if refused  →  r = ⊕_B u, e(r, …)         its outermost r
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, final
@@ -17,7 +17,7 @@ from redalg.decompose.parse.axes import outermost_reductions
 from redalg.definition.outputs import result_dtype
 from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Reduce
-from redalg.expression.contents import axes_by_name, free_axes, of_kind, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
@@ -70,7 +70,7 @@ class Stages:
         own = with_narrow_operands(own, self.dtypes)
         result = self.wide(own) if dtype is None else Cast(own, dtype)
         try:
-            fused = self._function(wanted, result, " ".join(map(str, order)))
+            fused = self._function(wanted, result, order)
         except GradientError:
             apart = _apart(expr)
             if not apart:
@@ -95,9 +95,12 @@ class Stages:
         own = axes_by_name(free_axes(reduce))
         return Element(Label(self.append(f"{wanted}_part", reduce, own)), *own)
 
-    def _function(self, name: str, expr: Expr, axes: str) -> Any:
-        """A stage as a function; None if it reduces over nothing."""
-        return of_fewest_passes(self.fuse, expr, axes, name) if reductions_of(expr) else None
+    def _function(self, name: str, expr: Expr, order: Sequence[Axis]) -> Any:
+        """A stage as a function of the axes that it has; None if it is a tensor as it stands, or a number."""
+        if isinstance(expr, Element) or not elements_of(expr):
+            return None
+        own = order if reductions_of(expr) else [axis for axis in order if axis in free_axes(expr)]
+        return of_fewest_passes(self.fuse, expr, " ".join(map(str, own)), name)
 
 
 def of_fewest_passes(fuse: Callable[..., Any], expr: Any, axes: str | None, name: str) -> Any:
