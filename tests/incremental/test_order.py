@@ -51,6 +51,7 @@ EXPRESSIONS: dict[str, tuple[Any, str | None]] = {
     "a part of the axes": (ra.sum(I / ra.max(I, n, c), n), "b c"),
     "neighbours in memory": (ra.sum(w * ra.Tensor("r")[b, n, 0] * ra.Tensor("r")[b, n, 1], n), "b"),
     "a kernel of vectors": (ra.sum(exp(-ra.sum((P - Y) ** 2, j)), k), "p"),
+    "a row for many columns": (ra.sum(x, n) * ra.Tensor("h")[p], "b p"),
     "elements side by side": (I * ra.Tensor("J")[b, n, c], "b n c"),
     "elements of a row": ({"sum": (ra.sum(x, n), "b"), "twice": (2 * V, "k e")}, None),
     "a maximum that cancels": (ra.sum(exp(w - ra.max(x, n)) * exp(ra.max(x, n)), n), "b"),

@@ -50,6 +50,7 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
         return ()
     over = {node: streams(node) for node in tops}
     together = _over_which(over) or _over_which({node: frozenset(node.bound) for node in tops})
+    together = together or _beside_parameters(over, exprs)
     if together is None:
         groups = dict.fromkeys(over.values())
         names = ", ".join(axis_list(indexing_order(one, exprs)) for one in groups)
@@ -80,6 +81,24 @@ def _over_which(over: Mapping[Reduce, Axes]) -> Axes | None:
     fits = [axes for axes in dict.fromkeys(over.values())
             if all(other <= axes or free_axes(node) & axes for node, other in over.items())]  # fmt: skip
     return max(fits, key=len, default=None)
+
+
+def _beside_parameters(over: Mapping[Reduce, Axes], exprs: Iterable[Expr]) -> Axes | None:
+    """The streamed set of the most reductions such that every output has one, and the others are parameters; or None.
+
+    A parameter reduces nothing that carries a streamed axis: it is made apart, as lse − Σ_d x·y has Σ_d x·y.
+    """
+    tops = [set(outermost_reductions(expr)) for expr in exprs]
+
+    def serves(axes: Axes) -> bool:
+        streamed = {node for node, other in over.items() if other <= axes or free_axes(node) & axes}
+        others = over.keys() - streamed
+        apart = all(not axes & set(one.bound) for node in others for one in (node, *reductions_of(node.expr)))
+        return apart and all(streamed & nodes for nodes in tops)
+
+    fits = [axes for axes in dict.fromkeys(over.values()) if serves(axes)]
+    return max(fits, key=lambda axes: (sum(other == axes for other in over.values()), axis_list(sorted(axes, key=str))),
+               default=None)  # fmt: skip
 
 
 def _order_axes(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:

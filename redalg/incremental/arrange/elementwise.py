@@ -2,6 +2,7 @@
 
     out[b] = Σ_n d, out'[c] = g        →   out, then out'            where g reads no value, and a loop of out is no
                                                                      loop of out'
+    out[b, e] = f(Σ_n d[b, n], y[e])   →   Σ_n d, then out           where e is long, and no reduction has it
     out[b, n] = f(x[b, n], y[b, n])    →   out[p] = f(x[p], y[p])    where all have b and n side by side, and nothing
                                                                      else reads either
 
@@ -22,9 +23,25 @@ from redalg.decompose.verdict.verdict import decompose
 from redalg.expression import Axis, Extent
 from redalg.expression.contents import elements_of, free_axes, of_kind, reductions_of, values_of
 from redalg.incremental.arrange.coalesce import LIMIT
+from redalg.incremental.arrange.stages import REPEATED, Division
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.stages import Stages
+
+
+def separate_epilogues(form: FusedForm, sizes: Mapping[str, int]) -> Stages:
+    """The form of the reduced values, with outputs after it that would each reduce them again along axes of their own.
+
+    Raises:
+        PlanError: a stage has no form of one pass.
+    """
+    own = {axis for reduction in form.cascade.reductions for axis in reduction.axes} | {*form.cascade.reduced_axes}
+    repeated = {one.name: prod(sizes[axis.name] for axis in {*one.axes} - own) for one in form.outputs}
+    later = {one.name for one in form.outputs if repeated[one.name] > REPEATED and values_of(one.expr)}
+    division = Division(form, sizes)
+    if later:
+        division.hoist(*form.cascade.parameters)
+    return division.result([one for one in division.form.outputs if one.name in later])
 
 
 def separate_elementwise(form: FusedForm) -> Stages:

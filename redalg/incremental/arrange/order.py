@@ -15,7 +15,11 @@ from redalg.expression import Axis
 from redalg.incremental.arrange.arrange_products import arrange_products
 from redalg.incremental.arrange.bounded_weights import drop_bounded_pivots
 from redalg.incremental.arrange.coalesce import coalesce_axes, restore_places
-from redalg.incremental.arrange.elementwise import join_neighbours, separate_elementwise
+from redalg.incremental.arrange.elementwise import (
+    join_neighbours,
+    separate_elementwise,
+    separate_epilogues,
+)
 from redalg.incremental.arrange.flatten import flatten_tensors
 from redalg.incremental.arrange.prune_extrema import prune_extrema
 from redalg.incremental.arrange.reductions import check_reductions
@@ -51,10 +55,16 @@ def _separate(stages: Stages, problem: Problem) -> Rewritten:
     return separate_outputs(stages.loop, problem.sizes), problem
 
 
+def _separate_epilogues(stages: Stages, problem: Problem) -> Rewritten:
+    if problem.varying or len(stages.forms) > 1:
+        return stages, problem
+    return separate_epilogues(stages.loop, problem.sizes), problem
+
+
 def _separate_elementwise(stages: Stages, problem: Problem) -> Rewritten:
     parts = [separate_elementwise(form) for form in stages.forms]
     forms = tuple(form for part in parts for form in part.forms)
-    return Stages(forms, sum(len(part.forms) for part in parts[: stages.place]), stages.original), problem
+    return replace(stages, forms=forms, place=sum(len(part.forms) for part in parts[: stages.place])), problem
 
 
 def _join(stages: Stages, problem: Problem) -> Rewritten:
@@ -103,6 +113,8 @@ REWRITES: tuple[FormRewrite, ...] = (
             _remove_scales),
     Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once",
             _separate),
+    Rewrite("epilogues", "out[b, e] = f(Σ_n d[b, n], y[e])", "Σ_n d, then out", "where no reduction has e, and e is long",
+            _separate_epilogues),
     Rewrite("elementwise outputs", "out = Σ_n d, out' = g", "out, then out'", "where no loop of out is one of out'",
             _separate_elementwise),
     Rewrite("neighbours", "out[b, n] = f(x[b, n])", "out[p] = f(x[p])", "where all have b and n side by side", _join),
