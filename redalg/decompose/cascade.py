@@ -224,6 +224,7 @@ class Cascade:
     def _axes(self) -> tuple[Axis, ...]:
         axes = of_kind(Axis, *self.expressions()) | set(self.reduced_axes)
         axes |= {axis for producer in self.producers for axis in producer.cascade.axes()}
+        axes |= {axis for output in self.outputs for axis in output.axes}
         return axes_by_name(axes)
 
     def axes(self) -> tuple[Axis, ...]:

@@ -98,8 +98,11 @@ class Derivation:
         for name, expr in self.written.items():
             self.cotangents[name] = self.names.fresh(f"grad_{name}")
             self._has_dtype(self.cotangents[name], name)
-            g = Element(Label(self.cotangents[name]), *self._axes[name])
-            self._hand_on(self.rows.read(expr), g, partial(self._output, name))
+            g, node = Element(Label(self.cotangents[name]), *self._axes[name]), self.rows.read(expr)
+            if repeated := {*self._axes[name]} - free_axes(expr):  # an element of the output is read many times
+                self._hand_on(node, sum_of(g, axes_by_name(repeated)), None)
+            else:
+                self._hand_on(node, g, partial(self._output, name))
         for reduce in reversed(list(self.rows.names)):
             if reduce.result != "indices" and reduce not in self.pivots:
                 self._through_row(reduce)

@@ -434,14 +434,11 @@ def _output(name: str, expr: Expr, axes: tuple[Axis, ...] | None, reduced: tuple
     free = free_axes(expr)
     if axes is None:
         axes = total_order(free, original)
-    foreign = [one for one in axes if one not in free]
     missing = [one for one in axes_by_name(free) if one not in axes]
-    if foreign or missing:
-        faults = [f"{', '.join(map(str, foreign))} not among its free axes"] * bool(foreign)
-        faults += [f"{', '.join(map(str, missing))} missing"] * bool(missing)
-        call = " ".join([str(one) for one in axes if one in free] + [str(one) for one in missing])
+    if missing:
+        call = " ".join(map(str, [*axes, *missing]))
         raise ExpressionError(
-            f'output `{name}`: axes "{" ".join(map(str, axes))}" have {" and ".join(faults)}. '
+            f'output `{name}`: axes "{" ".join(map(str, axes))}" have {", ".join(map(str, missing))} missing. '
             f'Its free axes are {{{", ".join(map(str, axes_by_name(free)))}}}: write axes="{call}".'
         )
-    return Output(name, expr, axes, carries=bool(free & set(reduced)))
+    return Output(name, expr, axes, carries=bool({*axes} & set(reduced)))

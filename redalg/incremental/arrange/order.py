@@ -113,7 +113,7 @@ REWRITES: tuple[FormRewrite, ...] = (
             _remove_scales),
     Rewrite("partial axes", "out = Σ_n d[n], d over n, c", "d, then out", "where n and c are reduced at once",
             _separate),
-    Rewrite("epilogues", "out[b, e] = f(Σ_n d[b, n], y[e])", "Σ_n d, then out", "where no reduction has e, and e is long",
+    Rewrite("epilogues", "out[b, e] = f(Σ_n d[b, n])", "Σ_n d, then out", "where e is long, and no reduction has it",
             _separate_epilogues),
     Rewrite("elementwise outputs", "out = Σ_n d, out' = g", "out, then out'", "where no loop of out is one of out'",
             _separate_elementwise),
