@@ -77,7 +77,7 @@ def dtypes_of(tensors: Tensors) -> dict[str, str]:
 
 
 def promoted_dtype(stage: Stage, tensors: Tensors) -> str:
-    """The dtype of a stage: a function's, or the one to which the tensors of an elementwise expression promote."""
+    """The dtype of a stage: a function's, or that of the tensor which the stage is."""
     floats = dtypes_of_floats(dtypes_of({name: one for name, one in tensors.items() if name in stage.inputs}))
     if stage.fused is None:
         promoted = reduce(torch.promote_types, (getattr(torch, one) for one in floats.values()))

@@ -20,9 +20,13 @@ def fuse(
 ) -> Fused:  # fmt: skip
     """Derive the one-pass form of a cascade of reductions: analysis only, in milliseconds.
 
+    An expression that reduces nothing is a pass without a state. What an output reduces over an axis that no other
+    reduction has to do with is computed ahead.
+
     Args:
         expr: a SymPy expression, or a dict `{"name": expression}` or `{"name": (expression, "b h q")}` of several.
-        axes: the output's axes in order, `"b h q e"`; may be left out when the tensors' index orders fix one order.
+        axes: the output's axes in order, `"b h q e"`; may be left out when the tensors' index orders fix one order. The
+            output repeats along an axis that the expression lacks.
         inputs: the tensors in the order in which a call may give them by position.
         exact: refuse to approximate roundings (`cast`) of what mixes data and reduced values: such a cascade is then
             run exactly, in two passes over the data.

@@ -44,7 +44,7 @@ def evaluate_definition(
     """
     library = array_library(tensors)
     sizes = extents(outputs, tensors, sizes)
-    axes = tuple(sorted({axis.name for axis in axes_of(outputs)}))
+    axes = tuple(sorted({axis.name for axis in axes_of_outputs(outputs)}))
     at = Evaluator(library, axes, {name: (0, sizes[name]) for name in axes}, sizes, tensors, scalars)
     with np.errstate(all="ignore"):
         return {name: whole_output(at, expr, order) for name, (expr, order) in outputs.items()}
@@ -68,15 +68,15 @@ def extents(outputs: Written, tensors: Mapping[str, Any], sizes: Mapping[str, in
         for number, index in enumerate(element.indices):
             if isinstance(index, Axis) and element.name in tensors:
                 lengths[index.name] = tensors[element.name].shape[number]
-    lengths |= {axis.name: axis.size for axis in axes_of(outputs) if axis.size is not None}
-    for node in axes_of(outputs) | of_kind(Extent, *exprs):
+    lengths |= {axis.name: axis.size for axis in axes_of_outputs(outputs) if axis.size is not None}
+    for node in axes_of_outputs(outputs) | of_kind(Extent, *exprs):
         if node.name not in lengths:
             raise InputError(f'axis {node.name} has no size: no tensor has it as an index. Pass sizes={{"{node.name}": '
                              "…}, or give the axis a size.")  # fmt: skip
     return lengths
 
 
-def axes_of(outputs: Written) -> set[Axis]:
+def axes_of_outputs(outputs: Written) -> set[Axis]:
     """The axes of expressions, and those along which outputs repeat them."""
     exprs = [expr for expr, _ in outputs.values()]
     return of_kind(Axis, *exprs) | {axis for _, order in outputs.values() for axis in order}

@@ -97,7 +97,7 @@ class Pad:
 @final
 @dataclass(frozen=True)
 class Parts:
-    """Parts of a reduced axis, each in a block of its own.
+    """Parts of a reduced axis, each in a block of its own. Where nothing is reduced, there is nothing to merge.
 
     Attributes:
         axis: the streamed axis, or a producer's own.
