@@ -85,7 +85,11 @@ class Carried:
         lets = tuple(replace(let, expr=self.about_pivots(let.expr)) if isinstance(let, Assign) else let
                      for let in program.lets)  # fmt: skip
         program, data = replace(program, lets=lets), Data(self.form, Operands(self.assembly, self.before))
-        return Placer(program, self.assembly, self.space, given, data=data, named_lines=produced, body=body)
+        space = self.space
+        if self.form.is_elementwise and space.plan.binding.row is None:  # a line is the tile
+            for output in self.form.outputs:
+                space = data.operands.stage(space, output.expr, body, least=1)
+        return Placer(program, self.assembly, space, given, data=data, named_lines=produced, body=body)
 
     def _store(self, output: FormOutput, read: Expr, space: Space) -> list[Statement]:
         """Store an output at every element of the tile: a tile in registers is copied, 16 bytes at a time."""

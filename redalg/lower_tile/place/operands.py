@@ -103,8 +103,10 @@ class Operands:
     def _by_lane(self, space: Space, indices: tuple[Expr, ...]) -> bool:
         """Tell if the lane that loads a tile is the one that reads it: registers then hold it."""
         binding = space.plan.binding
-        lanes = (binding.streamed, binding.row) if space.plan.along_rows else (binding.row, binding.streamed)
-        return not space.plan.multiplies and indices == ((binding.row,) if space.plan.is_serial else lanes)
+        along = space.plan.along_rows and not space.plan.is_serial
+        lanes = (binding.streamed, binding.row) if along else (binding.row, binding.streamed)
+        own = lanes[:1] if space.plan.is_serial else lanes
+        return not space.plan.multiplies and indices == tuple(axis for axis in own if axis is not None)
 
     def operand(
         self,
