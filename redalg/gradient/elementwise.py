@@ -38,3 +38,10 @@ def repeat_along(array: Any, own: tuple[Axis, ...], order: tuple[Axis, ...], siz
 def cast_like(array: Any, other: Any) -> Any:
     """An array in another one's dtype, by its own library."""
     return array.astype(other.dtype) if isinstance(array, np.ndarray) else array.to(other.dtype)
+
+
+def by_library_of(array: Any, tensors: Mapping[str, Any]) -> Any:
+    """A constant array by the library of tensors, on their device, in the dtype of the first that is floating-point."""
+    floats = (one for one in tensors.values() if "float" in str(getattr(one, "dtype", "")))
+    like = next(floats, array)
+    return like.new_tensor(array) if hasattr(like, "new_tensor") else array.astype(like.dtype)

@@ -79,10 +79,11 @@ class Stage:
     def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
         """The tensor, of those that it reads; in their promoted dtype."""
         given = {name: one for name, one in tensors.items() if name in self.inputs}
-        from redalg.gradient.elementwise import elementwise_value, repeat_along
+        from redalg.gradient.elementwise import by_library_of, elementwise_value, repeat_along
 
         if self.fused is None:
-            return elementwise_value(self.expr, self.axes, given, sizes)
+            made = elementwise_value(self.expr, self.axes, given, sizes)
+            return made if given else by_library_of(made, tensors)
         made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
         return repeat_along(made, self.fused.cascade.outputs[0].axes, self.axes, sizes)
 

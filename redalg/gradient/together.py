@@ -8,7 +8,7 @@ a[x, d] = Σ_y w(x, y)·U[y, d];  b[y, e] = Σ_x w(x, y)·T[x, e]    →  of one
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import final
 
 from sympy import Expr
@@ -22,13 +22,21 @@ from redalg.gradient.stages import Stages, of_fewest_passes
 
 
 def join_stages(stages: Sequence[Stage], make: Stages) -> list[AnyStage]:
-    """The stages, in order, with those of one pass as one."""
+    """The stages, in order, with those of one pass as one; then those of one operand, of what is left."""
+    joins = Joins(make)
+    return join_by(joins.of_one_operand, join_by(joins.of_one_pass, stages))
+
+
+def join_by(join: Callable[[Stage, Sequence[Stage]], Iterator[AnyStage | None]],
+            stages: Sequence[AnyStage]) -> list[AnyStage]:  # fmt: skip
+    """The stages, in order; `join` yields what a stage may be made with, of those that may run as early."""
     left, found = list(stages), list[AnyStage]()
     while left:
         first = left.pop(0)
-        names = {first.name, *(one.name for one in left)}
-        others = [one for one in left if not one.inputs & names]
-        joint = next((one for one in Joins(make).of(first, others) if one is not None), None)
+        names = {part.name for stage in (first, *left) for part in stage.parts}
+        others = [one for one in left if isinstance(one, Stage) and not one.inputs & names]
+        tried = join(first, others) if isinstance(first, Stage) else iter(())
+        joint = next((one for one in tried if one is not None), None)
         found.append(first if joint is None else joint)
         left = left if joint is None else [one for one in left if one not in joint.parts]
     return found
@@ -41,15 +49,20 @@ class Joins:
     def __init__(self, make: Stages) -> None:
         self.make = make
 
-    def of(self, first: Stage, others: Sequence[Stage]) -> Iterator[JointStage | OperandStage | None]:
-        """Yield a stage with others that may run as early; None where no form makes them together."""
+    def of_one_pass(self, first: Stage, others: Sequence[Stage]) -> Iterator[JointStage | None]:
+        """Yield a stage with others of the same rows; None where no form makes them together."""
         rows = [] if _is_product(first.expr) else [one for one in others if _is_alike(first, one)]
         if rows and any(one.fused is not None for one in (first, *rows)):
             yield self._join((first, *rows), [self._as_row(part.expr) for part in (first, *rows)])
         for other in others:
+            if _is_product(first.expr) and _is_product(other.expr) and other.axes[:-1] == first.axes[:-1]:
+                yield self._with_column((first, other))
+
+    def of_one_operand(self, first: Stage, others: Sequence[Stage]) -> Iterator[OperandStage | None]:
+        """Yield a product with others; None where they share no operand."""
+        for other in others:
             if _is_product(first.expr) and _is_product(other.expr):
-                alike = other.axes[:-1] == first.axes[:-1]
-                yield self._with_column((first, other)) if alike else shared_operand((first, other), self.make)
+                yield shared_operand((first, other), self.make)
 
     def _as_row(self, expr: Expr) -> Expr:
         """A number of a row, which is not rounded to 16 bits."""

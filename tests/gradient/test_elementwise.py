@@ -56,7 +56,7 @@ def test_cross_entropy(rows: int, columns: int, dtype: torch.dtype, seed: int) -
 def test_the_gradient_of_cross_entropy_is_one_kernel_that_reads_the_rows() -> None:
     backward = CROSS_ENTROPY.vjp()
     [stage] = backward.stages
-    assert stage.fused.form.is_elementwise
+    assert stage.function.form.is_elementwise
     assert backward.saved == ("row_max_0", "row_sum_0")
     assert "(element by element)" in backward.explain()
     narrow = backward.for_tensors({"x": torch.zeros(1, 1, dtype=torch.bfloat16)})
@@ -78,7 +78,7 @@ def test_masks_and_maxima(shape: tuple[int, int]) -> None:
     cotangent = torch.randn(shape[0], generator=generator, dtype=torch.float64)
     wanted = dict(zip(leaves, torch.autograd.grad(total, list(leaves.values()), cotangent), strict=True))
     backward = MASKED.vjp()
-    assert [stage.fused.form.is_elementwise for stage in backward.stages].count(True) == 2  # of x and of y
+    assert [stage.function.form.is_elementwise for stage in backward.stages].count(True) == 2  # of x and of y
     found = backward(cotangent, **data)
     for name, one in wanted.items():
         torch.testing.assert_close(found[name], one, rtol=1e-12, atol=1e-12)

@@ -149,7 +149,7 @@ def loss_sources(depth: int) -> dict[str, str]:
 
 def test_operands_of_many_columns_are_made_once() -> None:
     """2048 columns: both products read one operand, which a product's epilogue rounds."""
-    [joint] = loss_sources(2048).values()
+    [_, joint] = loss_sources(2048).values()
     operand, *products = joint.split("with T.Kernel")[1:]
     assert operand.count("T.exp2(") == 1
     assert "dtype=torch.bfloat16" in operand.split('"out": torch.full(')[1].splitlines()[0]
@@ -162,7 +162,7 @@ def test_operands_of_many_columns_are_made_once() -> None:
 
 def test_labels_in_an_operand_stay_integers() -> None:
     """128 columns: an operand in the loop compares places with labels, not with their floats."""
-    [joint] = loss_sources(128).values()
+    [_, joint] = loss_sources(128).values()
     assert re.search(r'row\w* = shared\(\(\d+,\), "int64"\)', joint)
     assert not re.search(r'T\.cast\(label\S*\[.*\], "float32"\)', joint)
 
