@@ -259,9 +259,22 @@ class Derivation:
             [first, *others] = parts
             order = first.indices if is_plainly_indexed(first) and not others else tuple(
                 dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
-            expr = Add(*(self._at_place(one, part, tuple(order)) for one, part in parts.items()))
+            made = {one: self._at_axes(tensor, one, part) for one, part in parts.items()}
+            expr = Add(*(self._at_place(one, part, tuple(order)) for one, part in made.items()))
             gradients[tensor] = self._append_gradient(tensor, expr, tuple(order))
         return gradients
+
+    def _at_axes(self, tensor: str, element: Element, part: Expr) -> Expr:
+        """The gradient by one element, as a stage at the element's own axes if it sums products and is read at places.
+
+        Heads that share a tensor sum what each of them makes; masked sums over all heads would multiply for each.
+        """
+        axes = tuple(dict.fromkeys(axis for index in element.indices for axis in axes_by_name(free_axes(index))))
+        sums = any(reductions_of(one.expr) for one in reductions_of(part))
+        if not self.dtypes or is_plainly_indexed(element) or not sums or free_axes(part) != {*axes}:
+            return part
+        name = self.stages.append(f"grad_{tensor}_part", part, axes, self.dtypes.get(tensor))
+        return Element(Label(name), *axes)
 
     def _at_place(self, element: Element, part: Expr, order: tuple[Axis, ...]) -> Expr:
         """The gradient at a tensor's places by one element; where they are renamed, empty rows are told before."""

@@ -139,3 +139,19 @@ def test_a_loss_reads_the_sum_of_a_row_as_one_number(mask: Boolean | None) -> No
     names = names_of(loss, label=torch.int64, length=torch.int32)
     assert names[0] == "log_sum"
     assert not any("row_factor" in name for name in names)
+
+
+@pytest.mark.parametrize("dtype", NARROW, ids=str)
+def test_shared_heads_sum_what_each_of_them_makes(dtype: torch.dtype) -> None:
+    """Each head's gradients of K and V are one pass on tensor cores; the heads of a group are added after it."""
+    form = attention(mask=k <= q, groups=3)
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"Q": (2, 6, 5, 4), "K": (2, 2, 7, 4), "V": (2, 2, 7, 4)}
+    data = {name: torch.randn(shape, generator=generator).to(dtype) for name, shape in shapes.items()}
+    names = [stage.name for stage in form.vjp().for_tensors(data).stages]
+    assert names == ["grad_row_sum_0, log_sum", "grad_Q", "grad_K_part, grad_V_part", "grad_K", "grad_V"]
+    cotangent = torch.randn(2, 6, 5, 4, generator=generator).to(dtype)
+    exact = gradients(form, {name: one.double() for name, one in data.items()}, cotangent.double())
+    for name, got in gradients(form, data, cotangent).items():
+        bound = 4 * torch.finfo(dtype).eps * exact[name].abs().max()
+        assert float((got.double() - exact[name]).abs().max()) <= bound, name
