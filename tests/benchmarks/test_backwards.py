@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -20,7 +20,7 @@ from benchmarks.families import FAMILIES, attention, backwards
 from benchmarks.family import Problem, Row
 from benchmarks.report import save
 from benchmarks.timing import Timing
-from redalg.gradient.stage import Stage, own_sizes
+from redalg.gradient.stage import JointStage, Stage, own_sizes
 
 CPU = torch.device("cpu")
 FAMILY = FAMILIES["backwards"]
@@ -62,17 +62,21 @@ def test_a_wrong_gradient_is_not_timed(name: str) -> None:
 @pytest.mark.parametrize("name", ROWS)
 def test_what_is_compiled_ahead_is_what_runs(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Of every stage: the function, its sizes, and the dtypes and shapes of its tensors."""
-    row, run, found = ROWS[name], list[Any](), Stage.run
+    row, run = ROWS[name], list[Any]()
 
-    def noted(self: Stage, tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, int]) -> Any:
-        if self.fused is not None:
-            read = {name: one for name, one in tensors.items() if name in self.inputs}
-            dtypes = {name: str(one.dtype).removeprefix("torch.") for name, one in read.items()}
-            shapes = {name: tuple(one.shape) for name, one in read.items()}
-            run.append(Problem(self.fused, own_sizes(self.fused, sizes, self.renamed), dtypes, shapes))
-        return found(self, tensors, sizes)
+    def noting(found: Callable[..., Any]) -> Callable[..., Any]:
+        def noted(self: Stage | JointStage, tensors: Mapping[str, torch.Tensor], sizes: Mapping[str, int]) -> Any:
+            if self.fused is not None and self.serves(sizes):
+                read = {name: one for name, one in tensors.items() if name in self.inputs}
+                dtypes = {name: str(one.dtype).removeprefix("torch.") for name, one in read.items()}
+                shapes = {name: tuple(one.shape) for name, one in read.items()}
+                run.append(Problem(self.fused, own_sizes(self.fused, sizes, self.renamed), dtypes, shapes))
+            return found(self, tensors, sizes)
 
-    monkeypatch.setattr(Stage, "run", noted)
+        return noted
+
+    monkeypatch.setattr(Stage, "run", noting(Stage.run))
+    monkeypatch.setattr(JointStage, "tensors", noting(JointStage.tensors))
     for dtype in ("float32", "bfloat16"):
         run.clear()
         dtypes = {name: dtype if "float" in one else one for name, one in row.dtypes.items()}

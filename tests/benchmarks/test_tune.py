@@ -72,7 +72,7 @@ def test_the_winners_of_a_sweep_are_packed_and_taken(tmp_path: Path) -> None:
         "pack",
         {name: content["rows"][0]["plans"][1][name] for name in choices_of(plan)},
     )
-    assert family.fused(row).lower("H100", row.sizes, row.dtypes).plan.origin not in TUNED
+    assert family.fused(row).lower("A100", row.sizes, row.dtypes).plan.origin not in TUNED
 
 
 def test_a_pack_names_the_versions_that_were_measured(tmp_path: Path) -> None:

@@ -78,7 +78,7 @@ class Product(Pending):
         self.name = ""
 
     @property
-    def turned(self) -> bool:
+    def lies_depth_first(self) -> bool:
         """Tell if the first operand is a tile of an input whose streamed axis comes first."""
         binding = self.space.plan.binding
         return isinstance(self.left, Element) and axes_of_tile(self.left, self.space) == (binding.streamed, binding.row)
@@ -116,10 +116,10 @@ class Product(Pending):
         domain = self.form.cascade.domain
         factor, live = live_term(self.accumulator.factors[1], domain), self.space.alike(domain)
         right, turned = self.operands.right(self.space, factor, self.dtype, body, live)
-        if self.turned and clear:
+        if self.lies_depth_first and clear:
             body.append(Fill(target, S.Zero))
-        clear = clear and not self.turned
-        body.append(Contract(self.name, right, target, transposed=turned, clear=clear, turned=self.turned))
+        clear = clear and not self.lies_depth_first
+        body.append(Contract(self.name, right, target, transposed=turned, clear=clear, turned=self.lies_depth_first))
 
     def _copy_operand(self, source: str, body: list[Statement], *, stays: bool) -> str:
         """The first operand in the dtype of its partner: in registers if it may stay, of 16 bits for tensor cores.
