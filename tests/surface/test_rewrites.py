@@ -402,6 +402,7 @@ ELSEWHERE = {
     **dict.fromkeys(("Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k f(q,k)·g(k,e)", "out, out' of one loop"), WIDER),
     **dict.fromkeys(("t·(E[u]^q·Π f^p)^k", "f·(Q/n − S²/n²)"), WHOLE),
     **dict.fromkeys(("n·Q/S² − 1", "log Q − 2·log S"), RATIOS),
+    "x/v": "tests/lower_tile/test_elementwise.py::test_divisors_of_any_size",
     "Σ where(c, f, 0)·g": f"{FOUND}::test_a_choice_beside_a_factor_hides_its_own_branch_alone",
     "Σ where(c, h, 0)·g": f"{FOUND}::test_a_mask_of_no_weight_hides_nothing_beside_it",
     "Σ exp(t + s − max(t + s))": f"{FOUND}::test_what_cancels_in_an_exponent_shows_where_it_is_not_finite",
