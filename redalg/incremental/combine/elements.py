@@ -109,7 +109,8 @@ class Elements(Source):
             return lines.count(name, self.domain, self.over)
         values = {**self.produced, **at.values_in_terms}
         terms = [live_term(factor, self.form.cascade.domain).xreplace(values) for factor in accumulator.factors]
-        terms = [term.xreplace(self._weights(values, lines)) for term in terms]
+        weights = self._weights(values, lines)
+        terms = [term.xreplace(weights) for term in terms]
         factors = [lines.assign(f"{name}_factor", term) for term in terms if term is not S.One]
         if self.tile and len(terms) == 2:
             return self._product(accumulator, at, factors, lines, name)

@@ -116,10 +116,11 @@ class Product(Pending):
         domain = self.form.cascade.domain
         factor, live = live_term(self.accumulator.factors[1], domain), self.space.alike(domain)
         right, turned = self.operands.right(self.space, factor, self.dtype, body, live)
-        if self.lies_depth_first and clear:
+        depth_first = self.lies_depth_first
+        if depth_first and clear:
             body.append(Fill(target, S.Zero))
-        clear = clear and not self.lies_depth_first
-        body.append(Contract(self.name, right, target, transposed=turned, clear=clear, turned=self.lies_depth_first))
+        clear = clear and not depth_first
+        body.append(Contract(self.name, right, target, transposed=turned, clear=clear, turned=depth_first))
 
     def _copy_operand(self, source: str, body: list[Statement], *, stays: bool) -> str:
         """The first operand in the dtype of its partner: in registers if it may stay, of 16 bits for tensor cores.
