@@ -168,6 +168,11 @@ def reductions_of(node: Basic) -> frozenset[Reduce]:
     return own.union(*map(reductions_of, node.args))
 
 
+def inner_reductions(expr: Basic) -> set[Reduce]:
+    """The reductions of an expression that others hold."""
+    return {inner for outer in reductions_of(expr) for inner in reductions_of(outer.expr)}
+
+
 def bound_axes(node: Basic) -> frozenset[Axis]:
     """The axes that an expression's reductions bind."""
     return frozenset(axis for one in reductions_of(node) for axis in one.bound)

@@ -13,6 +13,7 @@ from sympy import Expr
 from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, nodes_of
 from redalg.expression.rebuild import replace_nodes
+from redalg.gradient.stage import axes_text
 from redalg.gradient.stages import PASSES
 from redalg.lower_tile.ir.names import Names
 
@@ -42,7 +43,7 @@ def _of_batch(fused: Any, names: frozenset[str]) -> Any:
         made: Expr = replace_nodes(expr, others)
         return made
 
-    axes = {output.name: " ".join(map(str, (batch, *output.axes))) for output in fused.cascade.outputs}
+    axes = {output.name: axes_text((batch, *output.axes)) for output in fused.cascade.outputs}
     written = {name: (with_batch(expr), axes[name]) for name, expr in fused.written}
     passes = PASSES[-1] if fused.earlier else None
     if fused.single:

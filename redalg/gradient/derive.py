@@ -25,6 +25,7 @@ from redalg.expression.contents import (
     axes_by_name,
     elements_of,
     free_axes,
+    inner_reductions,
     is_plainly_indexed,
     nodes_of,
     of_kind,
@@ -38,7 +39,7 @@ from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
 from redalg.gradient.spelling import with_masked_weights, with_rows_outside, with_shared_factors
-from redalg.gradient.stage import dimension, is_narrow, needed_stages
+from redalg.gradient.stage import axes_text, dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.gradient.together import join_stages
 from redalg.lower_tile.ir.names import Names
@@ -115,9 +116,9 @@ class Derivation:
         parts = [part for stage in needed for part in stage.parts]
         stages = join_stages(parts, self.stages) if self.dtypes else needed
         saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
-        given = {name: (expr, self._text(self._axes[name])) for name, expr in self.fused.written}
+        given = {name: (expr, axes_text(self._axes[name])) for name, expr in self.fused.written}
         wide = {name: self.stages.wide(reduce) for name, reduce in saved.items()}
-        kept = {name: (expr, self._text(axes_by_name(free_axes(expr)))) for name, expr in wide.items()}
+        kept = {name: (expr, axes_text(axes_by_name(free_axes(expr)))) for name, expr in wide.items()}
         passes = PASSES[-1] if self.fused.earlier else None
         forward = self.fused.of_outputs({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
         proofs = {str(reduce): INTRODUCED if reduce in self.introduced else INVARIANT for reduce in self.pivots}
@@ -132,7 +133,7 @@ class Derivation:
     @cached_property
     def pivots(self) -> tuple[Reduce, ...]:
         """The extrema that are proved to have no gradient."""
-        outputs = [(expr, self._text(self._axes[name])) for name, expr in self.written.items()]
+        outputs = [(expr, axes_text(self._axes[name])) for name, expr in self.written.items()]
         others = (one for one in self.rows.names if one not in self.introduced)
         return *self.introduced, *pivots_among(others, outputs, self.fused.of_outputs)
 
@@ -141,9 +142,6 @@ class Derivation:
         dtype = self.by_output.get(output)
         if dtype is not None and is_narrow(dtype):
             self.dtypes[name] = dtype
-
-    def _text(self, axes: Sequence[Axis]) -> str:
-        return " ".join(map(str, axes))
 
     def _by_value(self, expr: Expr, value: Callable[[], Element], g: Expr) -> dict[Element, Expr]:
         """The parts that the adjoint g of an expression hands on to the row values of which its sums have a degree.
@@ -163,7 +161,7 @@ class Derivation:
 
     def _source(self, element: Element) -> Expr:
         """The terms of a row value, or of the row values in a total, read over row values."""
-        terms = Add.make_args(next((total for total, one in self.totals.items() if one == element), element))
+        terms = Add.make_args(self._total_of.get(element, element))
         return Add(*(self.rows.read(one.expr) for one in self.rows.names if self.rows.element(one) in terms))
 
     def _with_totals(self, expr: Expr) -> Expr:
@@ -200,13 +198,12 @@ class Derivation:
         node = self._with_totals(node) if value is not None else node
         self.seeds[node] = Add(self.seeds.get(node, S.Zero), g)
         through = {} if value is None else self._by_value(node, value, g)
-        written = {element: total for total, element in self.totals.items()}
         for element, part in (adjoints({node: g}) | through).items():
             whole = self._read(part)
             if element.name in self.rows.names.values():
                 self.by_row.setdefault(element, []).append(whole)
-            elif element in written:
-                self._hand_on(written[element], whole, None)
+            elif element in self._total_of:
+                self._hand_on(self._total_of[element], whole, None)
 
     def _read(self, expr: Expr) -> Expr:
         """An expression that reads the tensors of row values that stand in it as reductions of each other.
@@ -214,9 +211,13 @@ class Derivation:
         But for a number to which it compares what it is made of, if that is computed: a stage computes it itself.
         """
         compared = {node for relation in of_kind(Eq, expr) for node in nodes_of(relation)} & self._numbers_to_compare
-        written = {element: total for total, element in self.totals.items()}
         known = {one: row for one, row in self._definitions.items() if one not in compared}
-        return replace_nodes(expr, {**known, **written})
+        return replace_nodes(expr, {**known, **self._total_of})
+
+    @property
+    def _total_of(self) -> dict[Element, Expr]:
+        """The number that stands for a total -> the total."""
+        return {element: total for total, element in self.totals.items()}
 
     @cached_property
     def _definitions(self) -> dict[Basic, Expr]:
@@ -270,8 +271,7 @@ class Derivation:
         Heads that share a tensor sum what each of them makes; masked sums over all heads would multiply for each.
         """
         axes = tuple(dict.fromkeys(axis for index in element.indices for axis in axes_by_name(free_axes(index))))
-        sums = any(reductions_of(one.expr) for one in reductions_of(part))
-        if not self.dtypes or is_plainly_indexed(element) or not sums or free_axes(part) != {*axes}:
+        if not self.dtypes or is_plainly_indexed(element) or not inner_reductions(part) or free_axes(part) != {*axes}:
             return part
         name = self.stages.append(f"grad_{tensor}_part", part, axes, self.dtypes.get(tensor))
         return Element(Label(name), *axes)

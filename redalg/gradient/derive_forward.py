@@ -21,7 +21,7 @@ from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.reverse import differentiable_definition
 from redalg.gradient.rows import RowValues, guard_empty_rows, tensor_names
 from redalg.gradient.spelling import with_shared_factors
-from redalg.gradient.stage import JointStage, Stage, is_narrow
+from redalg.gradient.stage import JointStage, Stage, axes_text, is_narrow
 from redalg.gradient.stages import Stages, of_fewest_passes
 from redalg.gradient.tangents import tangent_of
 from redalg.lower_tile.ir.names import Names
@@ -41,7 +41,7 @@ def derive_forward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mapping
     tensors = tensor_names(written.values())
     names = Names((*tensors, *written, *(one.name for one in of_kind(Scalar, *written.values()))))
     moving = {one: names.fresh(f"tangent_{one}") for one in sorted(tensors if wrt is None else wrt)}
-    axes = {one.name: " ".join(map(str, one.axes)) for one in fused.cascade.outputs}
+    axes = {one.name: axes_text(one.axes) for one in fused.cascade.outputs}
     pivots = _pivots(fused, written, axes)
     found = dict[str, Expr]()
     for output, expr in written.items():
@@ -84,7 +84,7 @@ def _stages(
 
 def _joint_stage(stages: Stages, tangents: Mapping[str, tuple[Expr, tuple[Axis, ...]]]) -> JointStage | None:
     """One function of tangents by name; None if no form makes them together."""
-    outputs = {name: (expr, " ".join(map(str, axes))) for name, (expr, axes) in tangents.items()}
+    outputs = {name: (expr, axes_text(axes)) for name, (expr, axes) in tangents.items()}
     try:
         fused = of_fewest_passes(stages.fuse, outputs, None, "the tangents") if outputs else None
     except GradientError:

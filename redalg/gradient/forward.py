@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, final
 
 from redalg.errors import InputError
+from redalg.gradient.arrays import zeros_like
 from redalg.gradient.stage import (
     JointStage,
     Stage,
@@ -20,7 +21,6 @@ from redalg.gradient.stage import (
     lines_of_stages,
     sizes_of,
     sources_of_stages,
-    zeros_like,
 )
 
 

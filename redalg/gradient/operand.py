@@ -12,22 +12,21 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from math import prod
 from typing import Any, final
 
-import numpy as np
 from sympy import Expr, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind
+from redalg.expression.dtypes import DTYPES
 from redalg.expression.rebuild import with_args
-from redalg.gradient.elementwise import cast_like
+from redalg.gradient.arrays import cast_like, empty_along, integer_like
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import is_constant
-from redalg.gradient.stage import Stage, own_sizes
+from redalg.gradient.stage import Stage, StagesTogether, axes_text, own_sizes
 from redalg.gradient.stages import Stages, of_fewest_passes
 
 COLUMNS = 512
@@ -36,22 +35,19 @@ PART_BYTES = 64 << 20
 """Memory of a part of the operand."""
 STEP = 256
 """Elements of which a part is a multiple, if it is not the last."""
-BYTES = 2
 
 
 @final
 @dataclass(frozen=True)
 class Product:
-    """One of the products: its stage alone, and as c·Σ over an axis of the operand's tensor and another.
+    """One of the products, as c·Σ over an axis of the operand's tensor and another.
 
     Attributes:
-        stage: the tensor that it makes, alone.
         over: the axis that it sums over.
         tensor: the name of the tensor that it multiplies the operand by, of whose dtype it is.
         whole, part: the function where all of that axis is there, and that of a part, which is float32.
     """
 
-    stage: Stage
     over: Axis
     tensor: str
     whole: Any
@@ -60,21 +56,16 @@ class Product:
 
 @final
 @dataclass(frozen=True)
-class OperandStage:
+class OperandStage(StagesTogether):
     """Two products that share an operand.
 
     Attributes:
         operand: the operand of a part, by its tensor's name; it reads where the part begins as `<axis>_first`.
-        products: of the operand.
+        products: of the operand, in the order of the parts.
     """
 
     operand: Stage
     products: tuple[Product, Product]
-
-    @property
-    def parts(self) -> tuple[Stage, ...]:
-        """The products alone."""
-        return tuple(one.stage for one in self.products)
 
     @property
     def function(self) -> Any:
@@ -82,28 +73,26 @@ class OperandStage:
         return self.operand.fused
 
     @property
-    def name(self) -> str:
-        """The names of its tensors."""
-        return ", ".join(part.name for part in self.parts)
+    def dtype(self) -> str:
+        """The operand's dtype."""
+        rounded: Any = self.operand.expr
+        return str(rounded.dtype)
 
-    @cached_property
-    def inputs(self) -> frozenset[str]:
-        """The names of the tensors and of the scalars that it reads."""
-        return frozenset().union(*(part.inputs for part in self.parts))
-
-    def serves(self, sizes: Mapping[str, int]) -> bool:
-        """Tell if the operand is made once: the products have many columns, and sum over something."""
-        many = all(sizes[one.stage.axes[-1].name] > COLUMNS for one in self.products)
+    def serves(self, sizes: Mapping[str, int], /) -> bool:
+        """Tell if the products have many columns, and sum over something."""
+        many = all(sizes[part.axes[-1].name] > COLUMNS for part in self.parts)
         return many and all(sizes[axis.name] for axis in self.operand.axes)
 
-    def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-        """The tensors by name, of those that it reads."""
-        if not self.serves(sizes):
-            return {part.name: part.run(known, sizes) for part in self.parts}
+    def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The tensors by name, part by part of the longer axis."""
         axis, found = self.axis(sizes), dict[str, Any]()
         for start, stop in self.parts_of(axis, sizes):
-            for product, made in self._part(known, sizes, axis, start, stop):
-                self._add(found, product, made, axis, (start, stop, sizes[axis.name]))
+            of_operand, *of_products = self.calls(known, sizes, axis, start, stop)
+            function, given, own = of_operand
+            operand = {self.operand.name: function(**given, sizes=own)}
+            for part, (function, given, own) in zip(self.parts, of_products, strict=True):
+                made = function(**operand, **given, sizes=own)
+                found[part.name] = with_part(found.get(part.name), made, part, axis, (start, stop, sizes[axis.name]))
         return {part.name: cast_like(found[part.name], known[product.tensor])
                 for part, product in zip(self.parts, self.products, strict=True)}  # fmt: skip
 
@@ -113,31 +102,11 @@ class OperandStage:
 
     def parts_of(self, axis: Axis, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
         """Yield the parts of an axis, of about one length."""
-        length = sizes[axis.name]
-        row = BYTES * prod(sizes[other.name] for other in self.operand.axes if other != axis)
-        number = -(-length * row // PART_BYTES)
+        length, others = sizes[axis.name], (sizes[one.name] for one in self.operand.axes if one != axis)
+        number = -(-length * DTYPES[self.dtype].bytes * prod(others) // PART_BYTES)
         width = max(STEP, -(-length // (max(1, number) * STEP)) * STEP)
         for start in range(0, length, width):
             yield start, min(start + width, length)
-
-    def slices(self, stage: Stage, known: Mapping[str, Any], axis: Axis, start: int, stop: int) -> dict[str, Any]:
-        """The tensors of a part that a stage reads."""
-        found = {name: one for name, one in known.items() if name in stage.inputs}
-        for element in elements_of(stage.expr):
-            if element.name in found and axis in element.indices:
-                place = element.indices.index(axis)
-                found[element.name] = known[element.name][(*[slice(None)] * place, slice(start, stop))]
-        return found
-
-    def _part(
-        self, known: Mapping[str, Any], sizes: Mapping[str, int], axis: Axis, start: int, stop: int
-    ) -> Iterator[tuple[Product, Any]]:
-        """Yield what each product makes of a part."""
-        of_operand, *of_products = self.calls(known, sizes, axis, start, stop)
-        function, given, own = of_operand
-        made = {self.operand.name: function(**given, sizes=own)}
-        for product, (function, given, own) in zip(self.products, of_products, strict=True):
-            yield product, function(**made, **given, sizes=own)
 
     def calls(
         self, known: Mapping[str, Any], sizes: Mapping[str, int], axis: Axis, start: int, stop: int
@@ -146,29 +115,15 @@ class OperandStage:
         own = {**sizes, axis.name: stop - start}
         like = known[self.products[0].tensor]
         firsts = {first_of(other): integer_like(like, start if other == axis else 0) for other in self.operand.axes}
-        given = self.slices(self.operand, {**known, **firsts}, axis, start, stop)
+        given = slices(self.operand, {**known, **firsts}, axis, start, stop)
         yield self.operand.fused, given, own_sizes(self.operand.fused, own)
-        for product in self.products:
+        for part, product in zip(self.parts, self.products, strict=True):
             function = product.part if product.over == axis else product.whole
-            tensor = self.slices(product.stage, known, axis, start, stop)[product.tensor]
+            tensor = slices(part, known, axis, start, stop)[product.tensor]
             yield function, {product.tensor: tensor}, own_sizes(function, own)
 
-    def _add(self, found: dict[str, Any], product: Product, made: Any, axis: Axis, part: tuple[int, int, int]) -> None:
-        """Take what a product made of a part into its tensor."""
-        name, (start, stop, length) = product.stage.name, part
-        if product.over == axis:
-            found[name] = made if name not in found else found[name] + made
-            return
-        place = product.stage.axes.index(axis)
-        if name not in found:
-            found[name] = made if stop - start == length else empty_along(made, place, length)
-        if stop - start < length:
-            found[name][(*[slice(None)] * place, slice(start, stop))] = made
-
-    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
-        """The TileLang programs, one after another: of the operand and the products, or of each product alone."""
-        if not self.serves(sizes):
-            return "\n\n".join(part.source(target, sizes, **options) for part in self.parts)
+    def source_of_all(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """The TileLang programs of the operand and of the products, one after another."""
         functions = [self.operand.fused, *(one.whole for one in self.products)]
         firsts = {first_of(axis): "int64" for axis in self.operand.axes}
         dtypes = {**firsts, self.operand.name: self.dtype, **options.pop("dtypes", {})}
@@ -178,13 +133,31 @@ class OperandStage:
             texts.append(function.source(target, sizes=own_sizes(function, sizes), dtypes=own, **options))
         return "\n\n".join(texts)
 
-    @property
-    def dtype(self) -> str:
-        """The operand's dtype."""
-        return str(self.operand.expr.args[1])
-
     def __str__(self) -> str:
         return "\n".join(map(str, (self.operand, *self.parts)))
+
+
+def slices(stage: Stage, known: Mapping[str, Any], axis: Axis, start: int, stop: int) -> dict[str, Any]:
+    """The tensors that a stage reads, of a part of an axis."""
+    found = {name: one for name, one in known.items() if name in stage.inputs}
+    for element in elements_of(stage.expr):
+        if element.name in found and axis in element.indices:
+            place = element.indices.index(axis)
+            found[element.name] = known[element.name][(*[slice(None)] * place, slice(start, stop))]
+    return found
+
+
+def with_part(before: Any, made: Any, stage: Stage, axis: Axis, part: tuple[int, int, int]) -> Any:
+    """A stage's tensor (None: none yet) with what a part (start, stop, length) of an axis adds to it, or is of it."""
+    start, stop, length = part
+    if axis not in stage.axes:
+        return made if before is None else before + made
+    if stop - start == length:
+        return made
+    place = stage.axes.index(axis)
+    tensor = empty_along(made, place, length) if before is None else before
+    tensor[(*[slice(None)] * place, slice(start, stop))] = made
+    return tensor
 
 
 def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | None:
@@ -202,16 +175,15 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
     name = make.names.fresh("operand")
     element = Element(Label(name), *axes)
     try:
-        of_operand = make.fuse(with_firsts(operand, axes), _text(axes), 1)
+        of_operand = make.fuse(with_firsts(operand, axes), axes_text(axes), 1)
         whole = [number * sum_of(element * first, (x,)), other_number * sum_of(element * second, (y,))]
-        functions = [(_product(make, expr, part), _product(make, _wide(expr), part))
+        functions = [(_product(make, expr, part), _product(make, make.wide(expr), part))
                      for part, expr in zip(parts, whole, strict=True)]  # fmt: skip
     except (GradientError, NotFusible, Undecided, ExpressionError):
         return None
     stage = Stage(name, with_firsts(operand, axes), axes, of_operand)
-    of_first, of_second = (Product(part, bound, tensor.name, *made) for part, bound, tensor, made
-                           in zip(parts, (x, y), (first, second), functions, strict=True))  # fmt: skip
-    return OperandStage(stage, (of_first, of_second))
+    products = (Product(x, first.name, *functions[0]), Product(y, second.name, *functions[1]))
+    return OperandStage(parts, stage, products)
 
 
 def weighted_sum(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | None:
@@ -248,26 +220,6 @@ def first_of(axis: Axis) -> str:
     return f"{axis.name}_first"
 
 
-def integer_like(array: Any, number: int) -> Any:
-    """An integer on an array's device, by its own library."""
-    return array.new_zeros(()).long() + number if hasattr(array, "new_zeros") else np.asarray(number)
-
-
-def empty_along(array: Any, place: int, length: int) -> Any:
-    """An array of another length along one dimension, not filled, by its own library."""
-    shape = (*array.shape[:place], length, *array.shape[place + 1 :])
-    return array.new_empty(shape) if hasattr(array, "new_empty") else np.empty(shape, array.dtype)
-
-
-def _wide(expr: Expr) -> Expr:
-    """The sum of a part, which is not rounded to 16 bits."""
-    return Cast(expr, "float32")
-
-
 def _product(make: Stages, expr: Expr, part: Stage) -> Any:
     """A product as a function."""
-    return of_fewest_passes(make.fuse, expr, _text(part.axes), part.name)
-
-
-def _text(axes: tuple[Axis, ...]) -> str:
-    return " ".join(map(str, axes))
+    return of_fewest_passes(make.fuse, expr, axes_text(part.axes), part.name)

@@ -17,13 +17,13 @@ from functools import cache
 from typing import Any, final
 
 from redalg.errors import GradientError
+from redalg.gradient.arrays import zeros_like
 from redalg.gradient.backward import Backward
 from redalg.gradient.batched import lacks_batch, of_batch
 from redalg.gradient.derive import derive_backward
 from redalg.gradient.derive_forward import derive_forward
 from redalg.gradient.forward import Forward
 from redalg.gradient.reverse import PRODUCT
-from redalg.gradient.stage import zeros_like
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.inputs import has_dual_level
 

@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Protocol, TypeVar, final
 
-import numpy as np
 from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis, Element, Scalar
 from redalg.expression.contents import nodes_of
 from redalg.expression.dtypes import DTYPES
+from redalg.gradient.arrays import by_library_of, repeat_along
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
 
 
@@ -79,9 +80,9 @@ class Stage:
     def run(self, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
         """The tensor, of those that it reads; in their promoted dtype."""
         given = {name: one for name, one in tensors.items() if name in self.inputs}
-        from redalg.gradient.elementwise import by_library_of, elementwise_value, repeat_along
-
         if self.fused is None:
+            from redalg.gradient.elementwise import elementwise_value
+
             made = elementwise_value(self.expr, self.axes, given, sizes)
             return made if given else by_library_of(made, tensors)
         made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
@@ -126,48 +127,15 @@ class Stage:
         return f"{self.name}[{indices}] = {self.expr}"
 
 
-@final
 @dataclass(frozen=True)
-class JointStage:
-    """Several tensors of the passes of one function.
+class StagesTogether(ABC):
+    """Several tensors that are made together where sizes allow it, and each alone elsewhere.
 
     Attributes:
         parts: the stages that they would be alone, in order.
-        fused: the function of all.
-        column: the axis that stands in it for the last one of each part, if there is one: where these differ in size,
-            each part runs alone.
     """
 
     parts: tuple[Stage, ...]
-    fused: Any
-    column: str = ""
-
-    def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
-        """The tensors by name, of those that it reads."""
-        if not self.serves(sizes):
-            return {part.name: part.run(known, sizes) for part in self.parts}
-        given = {name: one for name, one in known.items() if name in self.inputs}
-        made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
-        return dict(zip((part.name for part in self.parts), made, strict=True))
-
-    @property
-    def function(self) -> Any:
-        """The function of all."""
-        return self.fused
-
-    def serves(self, sizes: Mapping[str, int]) -> bool:
-        """Tell if one function makes all of them: their last axes have one size, if they share a column."""
-        return not self.column or len({sizes[part.axes[-1].name] for part in self.parts}) == 1
-
-    @property
-    def renamed(self) -> Mapping[str, str]:
-        """Axis that it has instead of one of the parts' own -> that axis."""
-        return {self.column: self.parts[0].axes[-1].name} if self.column else {}
-
-    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
-        """The TileLang program; `sizes` may hold other axes too."""
-        text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes, self.renamed), **options)
-        return text
 
     @property
     def name(self) -> str:
@@ -179,8 +147,76 @@ class JointStage:
         """The names of the tensors and of the scalars that it reads."""
         return frozenset().union(*(part.inputs for part in self.parts))
 
+    @property
+    @abstractmethod
+    def function(self) -> Any:
+        """The function of all, or that of what they share."""
+
+    @abstractmethod
+    def serves(self, sizes: Mapping[str, int], /) -> bool:
+        """Tell if its tensors are made together at these sizes."""
+
+    @abstractmethod
+    def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The tensors by name, made together."""
+
+    @abstractmethod
+    def source_of_all(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """The TileLang programs that make them together."""
+
+    def tensors(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The tensors by name, of those that it reads."""
+        if self.serves(sizes):
+            return self.tensors_of_all(known, sizes)
+        return {part.name: part.run(known, sizes) for part in self.parts}
+
+    def source(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """The TileLang programs; `sizes` may hold other axes too."""
+        if self.serves(sizes):
+            return self.source_of_all(target, sizes, **options)
+        return "\n\n".join(sources_of_stages(self.parts, target, sizes, options).values())
+
     def __str__(self) -> str:
         return "\n".join(map(str, self.parts))
+
+
+@final
+@dataclass(frozen=True)
+class JointStage(StagesTogether):
+    """Several tensors of the passes of one function.
+
+    Attributes:
+        fused: the function of all.
+        column: the axis that stands in it for the last one of each part, if there is one: these must have one size.
+    """
+
+    fused: Any
+    column: str = ""
+
+    @property
+    def function(self) -> Any:
+        """The function of all."""
+        return self.fused
+
+    @property
+    def renamed(self) -> Mapping[str, str]:
+        """Axis that it has instead of one of the parts' own -> that axis."""
+        return {self.column: self.parts[0].axes[-1].name} if self.column else {}
+
+    def serves(self, sizes: Mapping[str, int], /) -> bool:
+        """Tell if the parts have a column of one size, or none."""
+        return not self.column or len({sizes[part.axes[-1].name] for part in self.parts}) == 1
+
+    def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
+        """The tensors by name, of one function."""
+        given = {name: one for name, one in known.items() if name in self.inputs}
+        made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
+        return dict(zip((part.name for part in self.parts), made, strict=True))
+
+    def source_of_all(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
+        """The TileLang program of the function."""
+        text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes, self.renamed), **options)
+        return text
 
 
 def needed_stages(stages: Sequence[AnyStage], last: Iterable[str]) -> list[AnyStage]:
@@ -258,11 +294,11 @@ def dimension(tensor: str, place: int) -> Axis:
     return Axis(f"{tensor}_{place}")
 
 
+def axes_text(axes: Iterable[Axis]) -> str:
+    """Axes as `fuse` takes them."""
+    return " ".join(map(str, axes))
+
+
 def second_axis(axis: Axis) -> Axis:
     """A second axis over the places of one, which a derivative binds beside it."""
     return axis.renamed(f"{axis.name}_second")
-
-
-def zeros_like(array: Any) -> Any:
-    """Zeros of an array's shape, dtype and device, by its own library."""
-    return array.new_zeros(array.shape) if hasattr(array, "new_zeros") else np.zeros_like(array)

@@ -23,7 +23,7 @@ from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
 from redalg.gradient.rows_apart import RowsApart
 from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
-from redalg.gradient.stage import Stage
+from redalg.gradient.stage import Stage, axes_text
 from redalg.lower_tile.ir.names import Names
 
 PASSES = (1, 2, 3)
@@ -100,7 +100,7 @@ class Stages:
         if isinstance(expr, Element) or not elements_of(expr):
             return None
         own = order if reductions_of(expr) else [axis for axis in order if axis in free_axes(expr)]
-        return of_fewest_passes(self.fuse, expr, " ".join(map(str, own)), name)
+        return of_fewest_passes(self.fuse, expr, axes_text(own), name)
 
 
 def of_fewest_passes(fuse: Callable[..., Any], expr: Any, axes: str | None, name: str) -> Any:

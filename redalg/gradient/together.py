@@ -13,11 +13,12 @@ from typing import final
 
 from sympy import Expr
 
+from redalg.decompose.parse.axes import outermost_reductions
 from redalg.errors import GradientError
-from redalg.expression import Axis, Cast, Reduce
-from redalg.expression.contents import reductions_of
+from redalg.expression import Axis, Cast
+from redalg.expression.contents import inner_reductions
 from redalg.gradient.operand import OperandStage, shared_operand
-from redalg.gradient.stage import AnyStage, JointStage, Stage
+from redalg.gradient.stage import AnyStage, JointStage, Stage, axes_text
 from redalg.gradient.stages import Stages, of_fewest_passes
 
 
@@ -51,17 +52,17 @@ class Joins:
 
     def of_one_pass(self, first: Stage, others: Sequence[Stage]) -> Iterator[JointStage | None]:
         """Yield a stage with others of the same rows; None where no form makes them together."""
-        rows = [] if _is_product(first.expr) else [one for one in others if _is_alike(first, one)]
+        rows = [] if inner_reductions(first.expr) else [one for one in others if _is_alike(first, one)]
         if rows and any(one.fused is not None for one in (first, *rows)):
             yield self._join((first, *rows), [self._as_row(part.expr) for part in (first, *rows)])
         for other in others:
-            if _is_product(first.expr) and _is_product(other.expr) and other.axes[:-1] == first.axes[:-1]:
+            if inner_reductions(first.expr) and inner_reductions(other.expr) and other.axes[:-1] == first.axes[:-1]:
                 yield self._with_column((first, other))
 
     def of_one_operand(self, first: Stage, others: Sequence[Stage]) -> Iterator[OperandStage | None]:
         """Yield a product with others; None where they share no operand."""
         for other in others:
-            if _is_product(first.expr) and _is_product(other.expr):
+            if inner_reductions(first.expr) and inner_reductions(other.expr):
                 yield shared_operand((first, other), self.make)
 
     def _as_row(self, expr: Expr) -> Expr:
@@ -72,14 +73,14 @@ class Joins:
         """Stages of products over one axis, with one column; None if nothing that they compute is the same."""
         column = Axis(self.make.axis_names.fresh(parts[0].axes[-1].name))
         exprs = [part.in_axes_of_inputs(column) for part in parts]
-        bound = {one.bound for expr in exprs for one in _outermost_sums(expr)}
-        shared = set.intersection(*({*_inner_sums(expr)} for expr in exprs))
+        bound = {one.bound for expr in exprs for one in outermost_reductions(expr)}
+        shared = set.intersection(*({*inner_reductions(expr)} for expr in exprs))
         order = (*parts[0].axes[:-1], column)
         return self._join(parts, exprs, order) if len(bound) == 1 and shared else None
 
     def _join(self, parts: tuple[Stage, ...], exprs: Sequence[Expr], order: tuple[Axis, ...] = ()) -> JointStage | None:
         """The stages as one function; None if no form makes them in one pass."""
-        axes = " ".join(map(str, order or parts[0].axes))
+        axes = axes_text(order or parts[0].axes)
         outputs = {part.name: (expr, axes) for part, expr in zip(parts, exprs, strict=True)}
         try:
             fused = of_fewest_passes(self.make.fuse, outputs, None, "stages together")
@@ -90,23 +91,6 @@ class Joins:
 
 def _is_alike(first: Stage, other: Stage) -> bool:
     """Tell if two stages without products are of the same rows, and read them along the same axes or not at all."""
-    bound = [{axis for one in _outermost_sums(stage.expr) for axis in one.bound} for stage in (first, other)]
+    bound = [{axis for one in outermost_reductions(stage.expr) for axis in one.bound} for stage in (first, other)]
     read = bound[0] == bound[1] or not all(bound)
-    return other.axes == first.axes and read and not _is_product(other.expr)
-
-
-def _outermost_sums(expr: Expr) -> list[Reduce]:
-    """The reductions of an expression that no other holds."""
-    every = reductions_of(expr)
-    inner = {one for outer in every for one in reductions_of(outer.expr)}
-    return [one for one in every if one not in inner]
-
-
-def _inner_sums(expr: Expr) -> list[Reduce]:
-    """The reductions that others hold."""
-    return [one for outer in reductions_of(expr) for one in reductions_of(outer.expr)]
-
-
-def _is_product(expr: Expr) -> bool:
-    """Tell if a stage sums what is computed of other sums."""
-    return bool(_inner_sums(expr))
+    return other.axes == first.axes and read and not inner_reductions(other.expr)

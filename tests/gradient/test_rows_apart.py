@@ -155,3 +155,14 @@ def test_shared_heads_sum_what_each_of_them_makes(dtype: torch.dtype) -> None:
     for name, got in gradients(form, data, cotangent).items():
         bound = 4 * torch.finfo(dtype).eps * exact[name].abs().max()
         assert float((got.double() - exact[name]).abs().max()) <= bound, name
+
+
+def test_the_source_is_that_of_the_parts_where_widths_differ() -> None:
+    """Where V is wider than K, gradients of K and V are two programs, as they run."""
+    form = weighted(S)
+    backward = form.vjp().for_tensors(drawn(form, torch.bfloat16))
+    dtypes = dict.fromkeys(("Q", "K", "V", "grad_out", "made_out"), "bfloat16")
+    sizes = dict.fromkeys("bhqkd", 128)
+    number = {width: backward.source(sizes={**sizes, "e": width}, dtypes=dtypes)["grad_K, grad_V"].count("def main(")
+              for width in (128, 64)}  # fmt: skip
+    assert number == {128: 1, 64: 2}
