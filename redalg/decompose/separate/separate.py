@@ -231,7 +231,9 @@ class Separator(Separating):
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
-        terms = Add.make_args(expand_products(argument) if self.side(argument) == X | D else argument)
+        terms = Add.make_args(argument)
+        if self.side(argument) == X | D:
+            terms = tuple(addend for term in terms for addend in self._addends(term))
         out, x_terms = laurent.ONE, list[Expr]()
         for term in terms:
             if self.side(term) == X | D:
@@ -243,6 +245,12 @@ class Separator(Separating):
         if x_terms:
             out = laurent.multiply(out, self._exponential_atom(Add(*x_terms), on_x=True))
         return out
+
+    def _addends(self, term: Expr) -> tuple[Expr, ...]:
+        """A term of an exponent as a sum; one of x is kept whole if a part of it is not: (k − q)·a is exact near q."""
+        addends = Add.make_args(expand_products(term))
+        whole = self.side(term) == X and any(self.side(one) != X for one in addends)
+        return (term,) if whole else addends
 
     def _d_exponential(self, term: Expr) -> Polynomial:
         coefficient, rest = term.as_coeff_Mul()
