@@ -22,7 +22,8 @@ S = ra.sum(ra.tensor("Q[q,c]") * ra.tensor("K[k,c]"), c)
 G = ra.sum(ra.tensor("G[q,c]") * ra.tensor("V[k,c]"), c)
 Z, D = Element(Label("rows", "finite"), q), ra.tensor("D[q]")
 SIZES = {"q": 200, "k": 136, "c": 64, "d": 64}
-EXPONENTS = {"scaled": S / sqrt(64) - Z, "plain": S - Z, "alone": 2 * S, "of a function": 3 * tanh(S) - Z}
+EXPONENTS = {"scaled": S / sqrt(64) - Z, "plain": S - Z, "alone": 2 * S, "of a function": 3 * tanh(S) - Z,
+             "of two terms": S / sqrt(64) + (k - q) * ra.tensor("a") / 64 - Z}  # fmt: skip
 
 
 def gradients(exponent: Expr, *, masked: bool) -> ra.Fused:
@@ -55,6 +56,7 @@ def test_every_pass_means_the_program_that_it_is_given(name: str, masked: bool) 
     found = programs(gradients(EXPONENTS[name], masked=masked))
     changed = {each.name for each, (before, after) in zip(PASSES, pairwise(found), strict=True) if before != after}
     assert ("binary exponents" in changed) == (name != "of a function")
+    assert ("choices" in changed) == (name == "of two terms")
     assert "whole tiles" in changed  # the end of q at least
     generator = np.random.default_rng(0)
     data = {one.name: (generator.standard_normal([int(size) for size in one.shape]) / 4).astype(one.dtype)
@@ -63,6 +65,17 @@ def test_every_pass_means_the_program_that_it_is_given(name: str, masked: bool) 
     for before, after in pairwise(meant):
         for key, value in before.items():
             np.testing.assert_allclose(after[key], value, rtol=2e-3, atol=2e-3 * float(np.abs(value).max()))
+
+
+@pytest.mark.parametrize("name", ["scaled", "of two terms"])
+def test_no_element_branches_around_its_exponential(name: str) -> None:
+    """What it masks is computed first: a mask of every element is asked of the tiles that need it, or chosen after."""
+    form = gradients(EXPONENTS[name], masked=True)
+    dtypes = {one.name: "float32" if one.name in ("rows", "D") else "float16" for one in form.cascade.elements()}
+    text = str(form.source("sm_90a", sizes=SIZES, dtypes=dtypes))
+    lines = [one for one in text.splitlines() if "T.exp2(" in one]
+    assert lines
+    assert not any("if_then_else" in one for one in lines)
 
 
 def test_a_weight_that_two_products_share_is_computed_once() -> None:

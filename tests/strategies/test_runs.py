@@ -6,7 +6,7 @@ import pytest
 
 import redalg as ra
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
-from redalg.strategies.rules.runs import LEAST_RUN, MANY, RUN, WHOLE, run_length
+from redalg.strategies.rules.runs import LEAST_RUN, LONG_PART, LONG_RUN, MANY, RUN, WHOLE, run_length
 from redalg.strategies.schedule import Schedule, numbers_of
 
 i, j, k = ra.axes("i j k")
@@ -22,10 +22,14 @@ def length_of(form: ra.Fused, length: int, *levels: Parts | Loop) -> int:
 
 
 @pytest.mark.parametrize("tile", [8, 16, 40, 48, 64, 72, 100, 256])
-def test_a_run_divides_a_tile_into_whole_groups(tile: int) -> None:
-    length = length_of(SUM, 5000, Loop(j, tile))
-    assert tile % length == 0
-    assert length == tile or (LEAST_RUN <= length <= RUN and length % WHOLE == 0)
+@pytest.mark.parametrize(("elements", "longest"), [(LONG_PART, RUN), (LONG_PART + 1, LONG_RUN)])
+def test_a_run_is_whole_groups_of_a_tile_or_whole_tiles(elements: int, longest: int, tile: int) -> None:
+    length = length_of(SUM, elements, Loop(j, tile))
+    if longest % tile == 0:
+        assert length == longest
+    else:
+        assert tile % length == 0
+        assert length == tile or (LEAST_RUN <= length <= longest and length % WHOLE == 0)
 
 
 def test_few_elements_of_a_part_are_one_sum() -> None:
@@ -36,8 +40,8 @@ def test_few_elements_of_a_part_are_one_sum() -> None:
 
 
 def test_extrema_round_nothing() -> None:
-    assert length_of(NEAREST, 5000) == 0
-    assert length_of(SUM, 5000) == RUN
+    assert length_of(NEAREST, 5000, Loop(j, 64)) == 0
+    assert length_of(SUM, 5000, Loop(j, 64)) == LONG_RUN
 
 
 def test_products_of_matrices_have_no_runs() -> None:

@@ -12,6 +12,7 @@ from dataclasses import replace
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
+from redalg.lower_tile.passes.choices import choose_after
 from redalg.lower_tile.passes.elements import name_elements
 from redalg.lower_tile.passes.exponents import add_exponents_once
 from redalg.lower_tile.passes.factors import share_factors
@@ -83,12 +84,14 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(share_reciprocals)),
     Pass("factors", "s += a·b·x; t += a·b·y", "s += x·(a·b); t += y·(a·b)", "where both read the same a and b",
          _of_kernels(_share_factors)),
+    Pass("whole tiles", "u = where(c, s, z)", "if not (c for the whole tile): s = where(c, s, z)",
+         "where c compares what is linear in a tile's indices", mask_where_needed),
+    Pass("choices", "u = a·where(c, z, exp(s))", "u = exp(s); u = where(c, z, u); u = a·u",
+         "where c asks s, a product on tensor cores", _of_kernels(choose_after)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
          "where no store between writes what g reads", _share),
     Pass("elements", "a[i] = f; b[i] = g(a[i])", "a = f; b[i] = g(a)", "where a kernel has many such a",
          _of_kernels(name_elements)),
-    Pass("whole tiles", "u = where(c, s, z)", "if not (c for the whole tile): s = where(c, s, z)",
-         "where c compares what is linear in a tile's indices", mask_where_needed),
     Pass("turns", "grid (q, h, b)", "grid (h, r, b), q = n − 1 − r", "where block q reads more tiles as q grows",
          longest_first),
 )  # fmt: skip

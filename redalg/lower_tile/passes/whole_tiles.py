@@ -127,12 +127,16 @@ def masked_product(store: Store, mask: Where, kernel: Kernel, before: Sequence[S
 
 
 def reads_tiles_alone(store: Store, mask: Where, kernel: Kernel) -> bool:
-    """Tell if a store in registers computes what it masks of buffers alone; a product is none that it computes."""
+    """Tell if a store in registers computes what it masks of the block's buffers and numbers alone.
+
+    A product is none that it computes.
+    """
     buffers = {one.name: one for one in kernel.buffers}
     products = {one.c for one in nested_statements(kernel.body) if isinstance(one, Contract)}
     target, reads = buffers.get(store.target), mask.args[1].atoms(Load)
     computed = bool(reads) and not (isinstance(mask.args[1], Load) and mask.args[1].name in products)
-    alone = all(one.name in buffers and one.name != store.target for one in reads)
+    numbers = {one.name for one in nested_statements(kernel.body) if isinstance(one, Bind)}
+    alone = all(one.name in buffers.keys() | numbers and one.name != store.target for one in reads)
     return computed and alone and target is not None and target.scope == "fragment" and target.dtype == "float32"
 
 

@@ -18,14 +18,14 @@ from redalg.expression.contents import values_of
 from redalg.incremental.combine.programs import append_program, programs
 from redalg.incremental.combine.sources import FIRST, SECOND, slot_of_tag, tag_slots
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.ir.program import Fill, Statement
+from redalg.lower_tile.ir.program import Parallel, Statement
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import Space
 
 
-def begin_run(form: FusedForm, assembly: Assembly, slots: Slots) -> tuple[Slots, Slots, list[Statement]]:
+def begin_run(form: FusedForm, assembly: Assembly, slots: Slots) -> tuple[Slots, Slots, list[Parallel]]:
     """The slots that a run's elements are taken into, the state's slots as they were ahead of it, and what begins it.
 
     The run has the state's extrema and structures, and sums and centres of its own.
@@ -35,8 +35,8 @@ def begin_run(form: FusedForm, assembly: Assembly, slots: Slots) -> tuple[Slots,
     read = programs(form).of(append_program).only(starts).inputs
     moved = (one.value for one in form.extrema if slot_of_tag(one.value, FIRST) in read)
     ahead = {value: assembly.new(f"{value.name}_before", *slots.loads[value].indices) for value in moved}
-    copies = (assembly.stores((copy, slots.loads[value])) for value, copy in ahead.items())
-    begin: list[Statement] = [*copies, *(Fill(own[value].name, start) for value, start in starts.items())]
+    copies = [(copy, slots.loads[value]) for value, copy in ahead.items()]
+    begin = [assembly.stores(store) for store in (*copies, *((own[value], start) for value, start in starts.items()))]
     return replace(slots, loads={**slots.loads, **own}), replace(slots, loads={**slots.loads, **ahead}), begin
 
 

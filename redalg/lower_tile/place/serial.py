@@ -19,10 +19,11 @@ a term over rows and streamed elements, of tensors of which none has both axes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sympy import Expr, Integer, S
+from sympy import And, Eq, Expr, Integer, Mod, Or, S
+from sympy.logic.boolalg import Boolean
 
 from redalg.errors import PlanError
 from redalg.expression import Value
@@ -30,10 +31,10 @@ from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.programs import add_program, lane_program, move_program, programs
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.ir.program import Loop, Statement, index
+from redalg.lower_tile.ir.program import Loop, Parallel, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.frames import TILE, Frame
+from redalg.lower_tile.place.frames import TILE, Frame, Span
 from redalg.lower_tile.place.invariants import stage_factors, stage_invariants
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.producers import stage_sides
@@ -66,21 +67,38 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     if assembly.plan.binding.contracted:
         step.space = stage_factors(form, step.space, assembly, step.body)
     loads, step.body = step.body, []
-    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *tile_loops(step, slots)))
+    loop = over_tiles(
+        TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *tile_statements(step, slots, whole))
+    )
     return slots, [*whole.bound, *before, *body, loop]
 
 
-def tile_loops(step: Step, slots: Slots) -> list[Loop]:
-    """The loops over a tile's elements, or over its runs."""
-    form, tile = step.form, step.space
+def tile_statements(step: Step, slots: Slots, span: Span) -> list[Statement]:
+    """Take a tile's elements into the states: all in turn, run by run, or into a run of several tiles."""
+    form, tile, whole = step.form, step.space, step.space.plan.block_streamed
     length = run_length(form, tile.plan, tile.problem)
     if length == 0:
-        return group_loops(step, slots, S.Zero, tile.plan.block_streamed)
+        return [*group_loops(step, slots, S.Zero, whole)]
     run, ahead, begin = begin_run(form, step.assembly, slots)
+    if length > whole:
+        tiles, place = Integer(length // whole), TILE - span.start
+        loops, end = group_loops(step, run, S.Zero, whole), end_run(form, step.assembly, tile, run, ahead)
+        is_last = Or(Eq(Mod(place, tiles), tiles - 1), Eq(TILE, span.stop - 1))
+        return [*only_if(begin, Eq(Mod(place, tiles), 0)), *loops, *only_if(end, is_last)]
     step.space, first = at_element(tile, length * RUN_NUMBER + J), length * RUN_NUMBER
     loops = group_loops(step, run, first, length)
     body = (*begin, *loops, *end_run(form, step.assembly, tile, run, ahead))
-    return [Loop(RUN_NUMBER, Integer(tile.plan.block_streamed // length), 0, body, pipelined=False)]
+    return [Loop(RUN_NUMBER, Integer(whole // length), 0, body, pipelined=False)]
+
+
+def only_if(statements: Iterable[Statement], guard: Boolean) -> list[Statement]:
+    """The stores of statements, if a guard holds that is the same for a whole block."""
+    out = list[Statement]()
+    for statement in statements:
+        if not isinstance(statement, Parallel):
+            raise TypeError(f"`{statement}` is no store, so that it can't have a guard.")
+        out.append(replace(statement, guard=And(statement.guard, guard)))
+    return out
 
 
 def group_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Loop]:

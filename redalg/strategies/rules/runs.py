@@ -14,16 +14,18 @@ from typing import Final
 from redalg.incremental.form import FusedForm
 from redalg.strategies.plan import Plan, Problem
 
-RUN: Final = 32
-"""Elements of a run: near the root of what a part has (512 to 2048), and so of the least error."""
+RUN, LONG_RUN = 64, 128
+"""Elements of a run, and of one in a part of more than `LONG_PART`: about twice the root of the part's number, where the
+error is hardly larger than at the root, and merges are half as many."""
+LONG_PART: Final = RUN**2 // 4
 LEAST_RUN, WHOLE = 16, 8
 """Elements of the shortest run, and those that a thread may take together, of which a run has whole groups."""
-MANY: Final = 4 * RUN
+MANY: Final = 2 * RUN
 """Elements of a part that one sum takes in a row, at most."""
 
 
 def run_length(form: FusedForm, plan: Plan, problem: Problem) -> int:
-    """The elements of a run, which divide a tile; 0 if a thread's sums are few elements', or it keeps none.
+    """The elements of a run, which divide a tile or are several tiles; 0 if a thread's sums are few elements' or none.
 
     A product of matrices has no runs: it has as many sums as a thread has registers for, and many parts, whose errors
     are independent.
@@ -31,6 +33,10 @@ def run_length(form: FusedForm, plan: Plan, problem: Problem) -> int:
     if not plan.is_serial or plan.binding.contracted or all(one.is_count for one in form.accumulators):
         return 0
     length, tile = problem.sizes[plan.binding.streamed.name], plan.block_streamed
-    if isinstance(length, int) and -(-length // plan.segments) <= MANY:
+    part = -(-length // plan.segments) if isinstance(length, int) else LONG_PART
+    if part <= MANY:
         return 0
-    return next((one for one in range(RUN, LEAST_RUN - 1, -WHOLE) if tile % one == 0), tile)
+    run = RUN if part <= LONG_PART else LONG_RUN
+    if run % tile == 0:
+        return run
+    return next((one for one in range(run, LEAST_RUN - 1, -WHOLE) if tile % one == 0), tile)
