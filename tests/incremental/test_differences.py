@@ -1,4 +1,4 @@
-"""Exponents with a product of a difference, (y − x)·a: it is not opened, since y·a and x·a may be large where it is not."""
+"""Exponents with a product of a difference, (y − x)·a: it stays whole, as y·a and x·a may be large where it is not."""
 
 from __future__ import annotations
 

@@ -231,11 +231,8 @@ class Separator(Separating):
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
-        terms = Add.make_args(argument)
-        if self.side(argument) == X | D:
-            terms = tuple(addend for term in terms for addend in self._addends(term))
-        out, x_terms = laurent.ONE, list[Expr]()
-        for term in terms:
+        mixed, out, x_terms = self.side(argument) == X | D, laurent.ONE, list[Expr]()
+        for term in (addend for one in Add.make_args(argument) for addend in (self._addends(one) if mixed else (one,))):
             if self.side(term) == X | D:
                 raise NotSeparable(exp(term), coupling_reason(term, "exp"), certain=True)
             if self.side(term) == X:
@@ -249,8 +246,7 @@ class Separator(Separating):
     def _addends(self, term: Expr) -> tuple[Expr, ...]:
         """A term of an exponent as a sum; one of x is kept whole if a part of it is not: (k − q)·a is exact near q."""
         addends = Add.make_args(expand_products(term))
-        whole = self.side(term) == X and any(self.side(one) != X for one in addends)
-        return (term,) if whole else addends
+        return (term,) if self.side(term) == X and any(self.side(one) != X for one in addends) else addends
 
     def _d_exponential(self, term: Expr) -> Polynomial:
         coefficient, rest = term.as_coeff_Mul()

@@ -40,30 +40,30 @@ def choose_after(kernel: Kernel, plan: Plan) -> Kernel:
     def change(statement: Statement) -> Statement:
         if not isinstance(statement, Parallel):
             return statement
-        stores = tuple(part for one in statement.body for part in in_parts(one, products, inside))
+        stores = tuple(part for one in statement.body for part in apart_from_choice(one, products, inside))
         return replace(statement, body=stores)
 
     return replace(kernel, body=tuple(innermost(one, change) for one in kernel.body))
 
 
-def in_parts(store: Store, products: set[str], inside: set[str]) -> tuple[Store, ...]:
+def apart_from_choice(store: Store, products: set[str], inside: set[str]) -> tuple[Store, ...]:
     """A store that reads one such choice as three: of the exponential, of the choice, and of what is computed of it.
 
     Any other store stays as it is.
     """
     reads = {one.name for one in store.expr.atoms(Load)}
-    choices = [one for one in store.expr.atoms(Where) if exponentials(one) and asks(one, products)]
+    choices = [one for one in store.expr.atoms(Where) if chosen_exponentials(one) and asks(one, products)]
     if len(choices) != 1 or store.guard != S.true or store.once or not reads <= inside - {store.target}:
         return (store,)
     [choice], target = choices, Load(store.target, *store.indices)
-    [exponential] = exponentials(choice)
+    [exponential] = chosen_exponentials(choice)
     condition, *branches = choice.args
     chosen = Where(condition, *(target if one is exponential else one for one in branches))
     parts = (exponential, chosen, store.expr.xreplace({choice: target}))
     return tuple(replace(store, expr=one) for one in parts if one != target)
 
 
-def exponentials(choice: Where) -> list[Expr]:
+def chosen_exponentials(choice: Where) -> list[Expr]:
     """The exponentials that a choice is between, if there is one."""
     found = [one for one in choice.args[1:] if isinstance(one, exp) or (isinstance(one, Pow) and one.base == 2)]
     return found if len(found) == 1 else []

@@ -15,8 +15,8 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.plan import Plan, Problem
 
 RUN, LONG_RUN = 64, 128
-"""Elements of a run, and of one in a part of more than `LONG_PART`: about twice the root of the part's number, where the
-error is hardly larger than at the root, and merges are half as many."""
+"""Elements of a run, and of one in a part of more than `LONG_PART`: about twice the root of the part's number, where
+merges are half as many as at the root, and the error is hardly larger."""
 LONG_PART: Final = RUN**2 // 4
 LEAST_RUN, WHOLE = 16, 8
 """Elements of the shortest run, and those that a thread may take together, of which a run has whole groups."""
