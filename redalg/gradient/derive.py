@@ -114,7 +114,7 @@ class Derivation:
         needed = needed_stages(self.stages.found, gradients.values())
         read = set[str]().union(*(stage.inputs for stage in needed))
         parts = [part for stage in needed for part in stage.parts]
-        stages = join_stages(parts, self.stages) if self.dtypes else needed
+        stages = join_stages(parts, self.stages)
         saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
         given = {name: (expr, axes_text(self._axes[name])) for name, expr in self.fused.written}
         wide = {name: self.stages.wide(reduce) for name, reduce in saved.items()}

@@ -187,25 +187,22 @@ class JointStage(StagesTogether):
 
     Attributes:
         fused: the function of all.
-        column: the axis that stands in it for the last one of each part, if there is one: these must have one size.
+        renamed: axis that it has instead of one of the parts' own -> that axis.
+        alike: axes of the parts that must have one size.
     """
 
     fused: Any
-    column: str = ""
+    renamed: Mapping[str, str] = field(default_factory=dict)
+    alike: tuple[str, ...] = ()
 
     @property
     def function(self) -> Any:
         """The function of all."""
         return self.fused
 
-    @property
-    def renamed(self) -> Mapping[str, str]:
-        """Axis that it has instead of one of the parts' own -> that axis."""
-        return {self.column: self.parts[0].axes[-1].name} if self.column else {}
-
     def serves(self, sizes: Mapping[str, int], /) -> bool:
-        """Tell if the parts have a column of one size, or none."""
-        return not self.column or len({sizes[part.axes[-1].name] for part in self.parts}) == 1
+        """Tell if the axes that must be alike have one size."""
+        return len({sizes[name] for name in self.alike}) <= 1
 
     def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensors by name, of one function."""

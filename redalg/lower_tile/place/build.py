@@ -30,8 +30,10 @@ from redalg.lower_tile.place.selection import check_selections
 from redalg.lower_tile.place.serial import check_serial
 from redalg.lower_tile.place.single import single_segment
 from redalg.lower_tile.place.split import check_splits, split_producers
+from redalg.lower_tile.place.whole_rows import Within
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import choose_schedule, smaller
+from redalg.strategies.rules.whole_rows import forms_within
 from redalg.strategies.schedule import numbers_of, schedule_of
 
 
@@ -46,14 +48,22 @@ def build(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str
 def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
     """The kernels of every stage, in order, ahead of the passes. The rules plan all but the loop."""
     plan.verify()
-    kernels = list[Kernel]()
-    parameters = [*inputs(stages, problem), *outputs(stages, problem, dtypes), *between(stages, problem)]
+    kernels, within = list[Kernel](), forms_within(stages, plan, problem)
+    made = {output.name for form in within for output in form.outputs}
+    handed_on = (one for one in between(stages, problem) if one.key not in made)
+    parameters = [*inputs(stages, problem), *outputs(stages, problem, dtypes), *handed_on]
     for place, form in enumerate(stages.forms):
+        if form in within:
+            continue
         known = problem_of_stage(form, stages, problem)
         stored = {one.name: dtypes.get(one.name) or dtype_between(one.name, stages, problem) for one in form.outputs}
         also = (*(one.name for one in parameters), *(name for kernel in kernels for name in variables_of(kernel)))
-        of_plan = kernels_of if place == stages.place else kernels_by_rules
-        own, workspaces = of_plan(form, plan, known, stored, also if len(stages.forms) > 1 else ())
+        also = also if len(stages.forms) > 1 else ()
+        if place == stages.place:
+            beside = tuple((one, problem_of_stage(one, stages, problem)) for one in within)
+            own, workspaces = kernels_of(form, plan, known, stored, also, within=beside)
+        else:
+            own, workspaces = kernels_by_rules(form, plan, known, stored, also)
         kernels += own
         parameters += workspaces
     name = f"{stages.outputs[0].name}_over_{stages.loop.cascade.axis}"
@@ -62,9 +72,10 @@ def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, 
 
 
 def kernels_of(
-    form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str], also: tuple[str, ...] = ()
-) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
-    """The kernels of one form, and the workspaces between them."""
+    form: FusedForm, plan: Plan, problem: Problem, dtypes: Mapping[str, str], also: tuple[str, ...] = (), *,
+    within: tuple[Within, ...] = (),
+) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:  # fmt: skip
+    """The kernels of one form, and the workspaces between them; its tiles make the values of the forms `within`."""
     length = problem.sizes[plan.binding.streamed.name]
     if plan.level == "row" and not plan.block_streamed >= length:
         raise PlanError(
@@ -83,7 +94,7 @@ def kernels_of(
     if plan.is_serial and plan.binding.contracted:  # a thread that moved its pivots would move all its columns
         form = fix_among_nine(form, None if plan.binding.streamed.name in problem.varying else length)
     stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
-    job = Job(stage.loop, plan, problem, dtypes, also=also)
+    job = Job(stage.loop, plan, problem, dtypes, also=also, within=within)
     if stage.loop.is_elementwise:
         return elementwise(job)
     lowered = multi_segment if plan.segments > 1 else split_producers if plan.splits > 1 else single_segment

@@ -24,6 +24,7 @@ from sympy import And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
+from redalg.expression.contents import values_of
 from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
@@ -37,6 +38,7 @@ from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.sums import Sums, add_parts
+from redalg.strategies.plan import Plan
 
 LARGE = Float(2.0**64)
 """The size beyond which a divisor in float32 is scaled before its reciprocal is taken."""
@@ -45,6 +47,16 @@ LARGE = Float(2.0**64)
 def carries(form: FusedForm) -> bool:
     """Tell if any output carries the streamed axis."""
     return any(one.carries for one in form.outputs)
+
+
+def carries_after(form: FusedForm, plan: Plan) -> bool:
+    """Tell if outputs that carry the streamed axis are written after the loop: they need the finished state.
+
+    Where all of them need the element alone, a loop that keeps states in lanes writes them.
+    """
+    carried = [one for one in form.outputs if one.carries]
+    in_loop = plan.level == "thread" and not any(values_of(one.expr) | values_of(one.empty) for one in carried)
+    return bool(carried) and not in_loop
 
 
 @final
@@ -62,6 +74,16 @@ class Carried:
 
     def build(self, tile: Symbol) -> list[Statement]:
         """The statements of the pass: a loop over `tile`, or no loop if one tile holds the row."""
+        body = self.in_tile()
+        if self.space.plan.level == "row":
+            return [*self.before, *body]
+        if self.space.plan.is_serial:
+            body = [Loop(J, self.space.rest_of_tile(), 0, tuple(body), pipelined=False)]
+        span = (S.Zero, sympify(self.space.tiles))
+        return [*self.before, over_tiles(tile, span, self.space.plan.stages, tuple(body))]
+
+    def in_tile(self) -> list[Statement]:
+        """The statements of one tile; what leaves the loop over tiles is in `before`."""
         body = list[Statement]()
         placer = self._placer(body)
         placer.build({})
@@ -69,12 +91,7 @@ class Carried:
             if output.carries:
                 read = placer.result(value_of_output(output))
                 body += self._store(output, self.hoist(read.args[0] if isinstance(read, Cast) else read), placer.space)
-        if self.space.plan.level == "row":
-            return [*self.before, *body]
-        if self.space.plan.is_serial:
-            body = [Loop(J, self.space.rest_of_tile(), 0, tuple(body), pipelined=False)]
-        span = (S.Zero, sympify(self.space.tiles))
-        return [*self.before, over_tiles(tile, span, self.space.plan.stages, tuple(body))]
+        return body
 
     def _placer(self, body: list[Statement]) -> Placer:
         """The program of these outputs, and of the producers that no tile in registers holds."""

@@ -31,7 +31,8 @@ TILE, SEGMENT = index("t"), index("z")
 class Job:
     """The form to lower, under a plan, for a problem whose outputs have the given dtypes.
 
-    `also`: names that other stages have taken.
+    `also`: names that other stages have taken. `within`: the forms of rows that the loop's tiles make, with the
+    problems that they are.
     """
 
     form: FusedForm
@@ -40,6 +41,7 @@ class Job:
     dtypes: Mapping[str, str]
     sums: Mapping[Value, Sums] = field(default_factory=dict)
     also: tuple[str, ...] = ()
+    within: tuple[tuple[FusedForm, Problem], ...] = ()
 
 
 @final

@@ -17,6 +17,7 @@ lane whose first element lies beyond the end of the axis never takes one.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
@@ -36,11 +37,13 @@ from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
 from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Is
 from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.carried import Carried, carries, carries_after
 from redalg.lower_tile.place.frames import TILE
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.step import Step, element_terms
+from redalg.lower_tile.place.whole_rows import Within, columns_read, place_row_values
 from redalg.strategies.varying import tiles_of
 
 GROUP = 8
@@ -78,11 +81,16 @@ def lane_order_space(space: Space, step: Expr, first: Expr) -> Space:
 class Lanes:
     """The loop with a state in every lane, and the merge of the lanes into row buffers.
 
-    `tiles`: the number of the block's first tile, then the loop's start and stop, counted from that tile.
+    `tiles`: the number of the block's first tile, then the loop's start and stop, counted from that tile. `within`: the
+    forms of rows that a tile makes.
     """
 
-    def __init__(self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...]) -> None:
+    def __init__(
+        self, form: FusedForm, assembly: Assembly, space: Space, tiles: tuple[Expr, ...],
+        within: Sequence[Within] = (),
+    ) -> None:  # fmt: skip
         self.form, self.assembly, (first, *self.span) = form, assembly, tiles
+        self.within = within
         self.first = first
         self.local = [pivot for pivot in form.slot_pivots if is_local(pivot)]
         self.shared = [pivot for pivot in form.slot_pivots if not is_local(pivot)]
@@ -124,6 +132,8 @@ class Lanes:
         if not self.local or not (self.lagged or self.full):
             return []
         step = self._tile_at(self.space.at_tile(S.Zero, self.first))
+        if self.within:
+            self._load(step)
         program = programs(self.form).of(first_program, ends=step.ends)
         wanted = {pivot.value: self.slots.read(pivot.value) for pivot in self.local}
         step.run(program.only(wanted), self.slots, {}, wanted)
@@ -150,6 +160,8 @@ class Lanes:
     def _offer_pivots(self, space: Space) -> list[Statement]:
         """Offer a tile's own pivots to the rows that have none yet, and the rows' pivots to the lanes."""
         step, rows, lanes = self._tile_at(space), self.starts.loads, self.slots.loads
+        if self.within:
+            self._load(step)
         program = programs(self.form).of(tile_program, ends=step.ends)
         tile = step.make(program.only(self.starts.numbers), Slots())
         for value in self.starts.numbers:
@@ -172,11 +184,24 @@ class Lanes:
         state = self.slots.reads()
         program = programs(self.form).of(lane_program, **how).only(state)
         step.run(program, self.slots, tag_slots(state, FIRST), state)
-        return offered + step.body
+        return [*offered, *step.body, *self._write(step.space)]
+
+    def _write(self, space: Space) -> list[Statement]:
+        """Write the outputs of a tile's elements, if these need no finished state."""
+        if not carries(self.form) or carries_after(self.form, space.plan):
+            return []
+        carried = Carried(self.form, self.assembly, space)
+        body = carried.in_tile()
+        self.before += carried.before
+        return body
 
     def _load(self, step: Step) -> None:
-        """Stage every input tile first, so that the elementwise loops are neighbours."""
+        """Stage every input tile first, so that the elementwise loops are neighbours; then make the rows' numbers."""
         step.stage(self.form.cascade.domain, *element_terms(self.form))
+        if self.within:
+            step.stage(*columns_read(self.within, self.form, step.space), least=1)
+            step.space, rows = place_row_values(self.within, self.form, step.space, step.operands)
+            step.body += rows
 
     def _recentre(self) -> list[Statement]:
         """Move every lane to its own natural centre; its extrema stay."""
@@ -194,13 +219,21 @@ class Lanes:
         rows.scale.update(self.slots.scale)
         body = list[Statement]()
         body += [self.assembly.reduce("sum", met, rows.nan[value]) for value, met in self.slots.nan.items()]
-        reads = tag_slots(self.slots.reads(), LANE, (self.form.cascade.axis,))
         # lanes of no elements or of no weight may have their centres far from the row's
         steps = None if self.full and self.lagged else self.form.links + 2
-        program = programs(self.form).of(collapse_program, steps=steps, full=self.full)
-        wanted = {value: rows.read(value) for value in self.slots.numbers}
-        body += Placer(program.only(wanted), self.assembly, self.space, reads).build(wanted)
+        body += collapse(self.form, self.space, self.assembly, self.slots, rows, steps=steps, full=self.full)
         return rows, body
+
+
+def collapse(
+    form: FusedForm, space: Space, assembly: Assembly, lanes: Slots, rows: Slots, *, steps: int | None,
+    full: bool = False,
+) -> list[Statement]:  # fmt: skip
+    """Merge the states of lanes into those of rows."""
+    reads = tag_slots(lanes.reads(), LANE, (form.cascade.axis,))
+    program = programs(form).of(collapse_program, steps=steps, full=full)
+    wanted = {value: rows.read(value) for value in lanes.numbers}
+    return Placer(program.only(wanted), assembly, space, reads).build(wanted)
 
 
 def is_full(space: Space) -> bool:

@@ -106,7 +106,8 @@ class Operands:
         along = space.plan.along_rows and not space.plan.is_serial
         lanes = (binding.streamed, binding.row) if along else (binding.row, binding.streamed)
         own = lanes[:1] if space.plan.is_serial else lanes
-        return not space.plan.multiplies and indices == tuple(axis for axis in own if axis is not None)
+        ahead = space.plan.level == "thread" and space.plan.stages > 1
+        return not (space.plan.multiplies or ahead) and indices == tuple(axis for axis in own if axis is not None)
 
     def operand(
         self,

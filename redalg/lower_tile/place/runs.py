@@ -10,11 +10,13 @@ centres that elements find (a variance's mean), a run has its own, and the deriv
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from sympy import S
 
 from redalg.expression import Value
 from redalg.expression.contents import values_of
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.combine.programs import append_program, programs
 from redalg.incremental.combine.sources import FIRST, SECOND, slot_of_tag, tag_slots
 from redalg.incremental.form import FusedForm
@@ -23,6 +25,18 @@ from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import Space
+
+APART = 16384
+"""Bytes of a block's sums that lie in shared memory while runs are added up: more would leave room for fewer blocks."""
+
+
+def keep_apart(form: FusedForm, assembly: Assembly, slots: Slots) -> None:
+    """Keep the sums that a run has of its own in shared memory, each thread its own: registers are for the run's."""
+    names = {slots.loads[value].name for value in own_slots(form)}
+    numbers = sum(prod(assembly.shape(name)) for name in names)
+    if assembly.plan.device.target != "c" and numbers * DTYPES[assembly.compute].bytes <= APART:
+        for name in names:
+            assembly.buffers[name] = replace(assembly.buffers[name], scope="shared")
 
 
 def begin_run(form: FusedForm, assembly: Assembly, slots: Slots) -> tuple[Slots, Slots, list[Parallel]]:

@@ -33,15 +33,16 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.carried import Carried, carries
+from redalg.lower_tile.place.carried import Carried, carries, carries_after
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
 from redalg.lower_tile.place.joins import integer_dtype
+from redalg.lower_tile.place.lanes import collapse
 from redalg.lower_tile.place.selection import ranked_structures, row_width
 from redalg.lower_tile.place.sets import with_sets
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
 from redalg.lower_tile.place.slots import Slots, allocate, best_loads, stands_alone
-from redalg.lower_tile.place.space import E_, PLACE, I, Space
+from redalg.lower_tile.place.space import E_, PLACE, I, J, Space
 from redalg.lower_tile.place.step import merge_states
 from redalg.strategies.rules.runs import run_length
 from redalg.strategies.varying import tiles_of
@@ -50,6 +51,8 @@ PART, CHUNK, GROUP = index("part"), index("chunk"), index("group")
 MOST_IN_TURN, MOST_OF_RUNS_IN_TURN = 64, 16
 """Parts that are merged one after another; of more, groups are merged first. Of sums in runs, a part rounds so little
 that as many parts would round more."""
+LANES_OF_PARTS = 16
+"""Lanes of a row that merge many parts, each of them its neighbouring ones."""
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
@@ -113,7 +116,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     slots, body, _ = stream_loop(job, place, assembly)
     named = {value: names.fresh(f"{load.name}_parts") for value, load in slots.loads.items()}
     wholes = dict[Value, str]()
-    if carries(job.form):
+    if carries_after(job.form, job.plan):
         wholes = {value: names.fresh(f"{load.name}_whole") for value, load in slots.loads.items()}
     parts = Parts(named, slots, wholes, halved=place.space.halved)
     if job.plan.merge == "launch":
@@ -192,7 +195,8 @@ def store_slot(
 def merge_kernel(job: Job, names: Names, parts: Parts) -> Kernel:
     """The kernel that merges the parts."""
     rows = min(job.plan.block_row, job.plan.block_merged) if job.plan.binding.row is not None else 1
-    job = replace(job, plan=replace(job.plan, block_row=rows, stages=0))
+    lanes = LANES_OF_PARTS if merges_in_lanes(job) else job.plan.block_streamed
+    job = replace(job, plan=replace(job.plan, block_row=rows, block_streamed=lanes, stages=0))
     place = frame(job, names, segmented=False)
     assembly = Assembly(job.plan, names, job.problem.compute)
     body = merge_statements(job, place.space, assembly, parts)
@@ -207,6 +211,8 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     slots = replace(slots, scale=parts.slots.scale)
     segments = job.plan.segments
+    if merges_in_lanes(job):
+        return [*merge_in_lanes(job, space, assembly, slots, parts), *after_merge(job, space, assembly, slots, parts)]
     if segments <= (MOST_OF_RUNS_IN_TURN if run_length(job.form, job.plan, job.problem) else MOST_IN_TURN):
         loop = merge_in_turn(job, space, assembly, slots, parts.places(space, PART), count=Integer(segments))
     else:
@@ -218,12 +224,33 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
         merged_group = with_sets(job, assembly, group.loads, empty, [merged])
         groups = (*merged_group, *merge_step(assembly, space, slots, group, job.form))
         loop = Loop(GROUP, Integer(-(-segments // size)), 0, groups, pipelined=False)
-    body = with_sets(job, assembly, slots.loads, body, [loop])
+    whole = with_sets(job, assembly, slots.loads, body, [loop])
+    return [*whole, *after_merge(job, space, assembly, slots, parts)]
+
+
+def after_merge(job: Job, space: Space, assembly: Assembly, slots: Slots, parts: Parts) -> list[Statement]:
+    """Store the merged state, if a further kernel reads it, and finish the outputs that it makes."""
+    body = list[Statement]()
     for value, name in parts.wholes.items():
         body.append(store_slot(value, slots, (name, (S.Zero, *state_place(value, slots, space))), space, assembly))
     if not all(one.carries for one in job.form.outputs):
         body += Epilogue(job.form, assembly, slots, space, job.dtypes).build()
     return body
+
+
+def merges_in_lanes(job: Job) -> bool:
+    """Tell if lanes merge groups of parts side by side: of many parts, one after another would wait for memory."""
+    many = job.plan.segments > MOST_IN_TURN and job.plan.segments % LANES_OF_PARTS == 0
+    return many and job.plan.level == "thread" and job.plan.merge == "kernel" and not job.form.structures
+
+
+def merge_in_lanes(job: Job, space: Space, assembly: Assembly, slots: Slots, parts: Parts) -> list[Statement]:
+    """Merge neighbouring parts in the lanes of a row, which are then merged as those of a tile are."""
+    lanes, empty = allocate(job.form, assembly, job.problem, of_data=False, lanes=True)
+    lanes = replace(lanes, scale=parts.slots.scale)
+    count = job.plan.segments // LANES_OF_PARTS
+    loop = merge_in_turn(job, space, assembly, lanes, parts.places(space, J * count + PART), count=Integer(count))
+    return [*empty, loop, *collapse(job.form, space, assembly, lanes, slots, steps=job.form.links + 2)]
 
 
 def merge_in_turn(job: Job, space: Space, assembly: Assembly, slots: Slots, places: Places, *, count: Expr) -> Loop:

@@ -38,7 +38,7 @@ from redalg.lower_tile.place.frames import TILE, Frame, Span
 from redalg.lower_tile.place.invariants import stage_factors, stage_invariants
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.producers import stage_sides
-from redalg.lower_tile.place.runs import begin_run, end_run
+from redalg.lower_tile.place.runs import begin_run, end_run, keep_apart
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import J, Space, U
 from redalg.lower_tile.place.step import Step, element_terms
@@ -67,6 +67,8 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     if assembly.plan.binding.contracted:
         step.space = stage_factors(form, step.space, assembly, step.body)
     loads, step.body = step.body, []
+    if run_length(form, assembly.plan, place.space.problem):
+        keep_apart(form, assembly, slots)
     loop = over_tiles(
         TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *tile_statements(step, slots, whole))
     )

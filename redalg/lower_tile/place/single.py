@@ -13,7 +13,7 @@ from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.carried import Carried, carries
+from redalg.lower_tile.place.carried import Carried, carries_after
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
@@ -39,7 +39,7 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
     slots, body, seen = stream_loop(job, place, assembly)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
     body += epilogue.build()
-    if carries(job.form):
+    if carries_after(job.form, job.plan):
         space = seen if job.plan.level == "row" else place.space.at_tile(AGAIN)
         body += Carried(job.form, assembly, space.with_values(epilogue.space.values), job.sums).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
@@ -61,7 +61,8 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
     whole = place.span
     if job.plan.level == "thread":
         first = SEGMENT * place.space.tiles if job.plan.segments > 1 and not whole.moving else S.Zero
-        slots, body = Lanes(job.form, assembly, place.space, (first, whole.start, whole.stop)).build()
+        lanes = Lanes(job.form, assembly, place.space, (first, whole.start, whole.stop), job.within)
+        slots, body = lanes.build()
         return slots, [*whole.bound, *body], place.space
     if job.plan.is_serial:
         return *stream_serially(job.form, assembly, place), place.space

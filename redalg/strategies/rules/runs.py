@@ -25,7 +25,7 @@ MANY: Final = 2 * RUN
 
 
 def run_length(form: FusedForm, plan: Plan, problem: Problem) -> int:
-    """The elements of a run, which divide a tile or are several tiles; 0 if a thread's sums are few elements' or none.
+    """The elements of a run: a part of a tile, or several tiles of weighted sums; 0 if a thread has no long sums.
 
     A product of matrices has no runs: it has as many sums as a thread has registers for, and many parts, whose errors
     are independent.
@@ -37,6 +37,6 @@ def run_length(form: FusedForm, plan: Plan, problem: Problem) -> int:
     if part <= MANY:
         return 0
     run = RUN if part <= LONG_PART else LONG_RUN
-    if run % tile == 0:
+    if run % tile == 0 and any(one.weight for one in form.accumulators):  # their merge takes an exponential a sum
         return run
     return next((one for one in range(run, LEAST_RUN - 1, -WHOLE) if tile % one == 0), tile)

@@ -41,13 +41,14 @@ from redalg.strategies.levels import (
 from redalg.strategies.model.cost import H200, Kernel, Prediction, predict, predict_traffic
 from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
+from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
 from redalg.strategies.rules.rows import column_tiles, has_aligned_rows, lies_in_columns, vector
-from redalg.strategies.rules.rules import choose, tensor_cores
+from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
-from redalg.strategies.schedule import Schedule, numbers_of, with_choices
+from redalg.strategies.schedule import Schedule, numbers_of
 
 PADDING = 0.05
 """Most padding of an extent that is no power of two (rule 3)."""
@@ -133,10 +134,8 @@ class Space:
 
     @cached_property
     def rules_schedule(self) -> Schedule:
-        """The rules' schedule; without loading warps where these would take the pipeline from another stage."""
-        schedule = choose(self.form, self.problem, self.target)
-        loads = self.stages.multiplies_apart and numbers_of(schedule).warp_specialized
-        return with_choices(schedule, warp_specialized=False) if loads else schedule
+        """The rules' preferred schedule."""
+        return next(schedules_by_rules(self.stages, self.problem, self.device))
 
     def predict(self, schedule: Schedule) -> Prediction:
         """Predict the time of a schedule by the model."""
