@@ -15,7 +15,7 @@ from dataclasses import replace
 from functools import cached_property, partial
 from typing import Any, final
 
-from sympy import Add, And, Eq, Expr, Integer, Mul, S, exp
+from sympy import Add, And, Eq, Expr, Integer, Mul, Ne, S, exp
 from sympy.core.basic import Basic
 
 from redalg.definition.outputs import result_dtype
@@ -134,7 +134,8 @@ class Derivation:
     def pivots(self) -> tuple[Reduce, ...]:
         """The extrema that are proved to have no gradient."""
         outputs = [(expr, axes_text(self._axes[name])) for name, expr in self.written.items()]
-        others = (one for one in self.rows.names if one not in self.introduced)
+        held = {one for expr in self.written.values() for one in reductions_of(expr)}
+        others = (one for one in self.rows.names if one in held and one not in self.introduced)
         return *self.introduced, *pivots_among(others, outputs, self.fused.of_outputs)
 
     def _has_dtype(self, name: str, output: str) -> None:
@@ -210,7 +211,9 @@ class Derivation:
 
         But for a number to which it compares what it is made of, if that is computed: a stage computes it itself.
         """
-        compared = {node for relation in of_kind(Eq, expr) for node in nodes_of(relation)} & self._numbers_to_compare
+        compared = {
+            node for relation in of_kind(Eq, expr) | of_kind(Ne, expr) for node in nodes_of(relation)
+        } & self._numbers_to_compare
         known = {one: row for one, row in self._definitions.items() if one not in compared}
         return replace_nodes(expr, {**known, **self._total_of})
 

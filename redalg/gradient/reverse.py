@@ -2,12 +2,12 @@
 
     d = Σ_B f             f̄ = d̄                       f̄ holds for every element of B
     d = max_B u           ū = where(u = d, d̄ / Σ_B [u = d], 0)         ties share, as in torch.amax; min alike
-    d = sum_at_max_B u, w w̄ = where(u = max u, d̄, 0)          ū = 0
+    d = ⊕_B u, w          w̄ by the elements that ⊕ joins, such as those at max u (`attained`)          ū = 0
     d = logsumexp_B u     ū = d̄·exp(u − d)
     d = Π_B u             ū = where(u ≠ 0, d/u, Π_B where(u = 0, 1, u)·[one u is 0]·d̄)      once: `Backward.once`
     d = compensated_sum_B f   f̄ = d̄
     d_j = topk_B u        ū = Σ_j where(place of u = index_j, d̄_j, 0)     the elements that were selected
-    d = first_B u         ū = where(place of u = that of the first, d̄, 0)    last alike; w̄ of at_argmax_B u, w too
+    d = first_B u         ū = where(place of u = that of the first, d̄, 0)    last alike
     h = affine_B a, b     b̄ = h̄·Π_{m > n} a_m, ā = b̄·(h before n)    (`recurrence`)
     d = ⊕_B u, registered   u's components by the rule that was registered; `lift` and `lower` by the chain rule
     argmax, any, all      0
@@ -28,11 +28,11 @@ from sympy.core.basic import Basic
 from redalg.decompose.parse.parse import without_names
 from redalg.errors import GradientError, InputError
 from redalg.expression import Axis, Element, Label, Reduce, Where
-from redalg.expression import max as max_over
 from redalg.expression import prod as prod_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.expression.rebuild import replace_nodes
+from redalg.gradient.attained import CHOSEN, adjoint_of_weight
 from redalg.gradient.recurrence import operands_of_recurrence, with_sums_of_tangents
 from redalg.gradient.rows import CONSTANT, component_results, place_of, tensor_names
 from redalg.gradient.rules import partials, times
@@ -47,7 +47,8 @@ PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two 
 
 NO_RULE = (
     "redalg has no derivative of a reduction of this kind. Those of sum, mean, prod, max, min, logsumexp, topk, first, "
-    "last, affine and all that is made of them have one: detach the tensors that it reads, or write it by those."
+    "last, affine, of what stands at a maximum or beside it, and of all that is made of them are known: detach the "
+    "tensors that it reads, or write it by those."
 )
 
 NOT_REGISTERED = (
@@ -138,9 +139,8 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
     elif node.kind in ("max", "min"):
         ties = sum_over(Where(Eq(node.expr, node), S.One, S.Zero), *node.bound)
         yield node.expr, Where(Eq(node.expr, node), times(g, 1 / ties), S.Zero)
-    elif node.kind == "sum_at_max":
-        value, weight = node.operands
-        yield weight, Where(Eq(value, max_over(value, *node.bound)), g, S.Zero)
+    elif node.kind in CHOSEN:
+        yield node.operands[1], adjoint_of_weight(node, g)
     elif node.kind == "prod":
         zeros = sum_over(Where(Eq(node.expr, 0), S.One, S.Zero), *node.bound)
         others = prod_over(Where(Eq(node.expr, 0), S.One, node.expr), *node.bound)
@@ -151,8 +151,7 @@ def arguments_of(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
     elif node.kind == "affine":
         yield from operands_of_recurrence(node, g)
     elif node.result != "indices" and (place := place_of(node)) is not None:
-        selected = node.operands[-1] if node.kind == "at_argmax" else node.operands[0]
-        yield selected, Where(Eq(node.bound[0], place), g, S.Zero)
+        yield node.operands[0], Where(Eq(node.bound[0], place), g, S.Zero)
     elif node.kind not in CONSTANT and node.kind != "topk":
         own = any(one.name == node.kind for one in KNOWN)
         raise GradientError(f"`{node}` has no gradient: {NO_RULE if own else NOT_REGISTERED.format(node.kind)}")

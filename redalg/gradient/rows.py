@@ -19,6 +19,7 @@ from sympy.core.basic import Basic
 from redalg.expression import Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
+from redalg.gradient.attained import CHOSEN, threshold_of
 from redalg.monoids import monoid
 
 CONSTANT = ("argmax", "argmin", "any", "all", "first_place", "last_place")
@@ -40,6 +41,7 @@ class RowValues:
         taken = {*tensor_names(written.values()), *written}
         found = {one for expr in written.values() for one in reductions_of(expr) if one.kind not in CONSTANT}
         found |= {place for one in found if (place := place_of(one)) is not None}
+        found |= {threshold_of(one) for one in found if one.kind in CHOSEN}
         found |= {part for one in found for part in component_results(one)}
         names = dict[Reduce, str]()
         for reduce in sorted(found, key=lambda one: (len(reductions_of(one)), str(one))):
@@ -106,7 +108,7 @@ def place_of(node: Reduce) -> Reduce | None:
         return Reduce(node.args[0], node.expr, node.args[2], "indices", node.place)
     if node.kind in ("first", "last"):
         return Reduce(f"{node.kind}_place", node.operands[1], node.args[2])
-    return Reduce("argmax", node.operands[0], node.args[2]) if node.kind == "at_argmax" else None
+    return None
 
 
 def component_results(node: Reduce) -> tuple[Reduce, ...]:

@@ -3,6 +3,7 @@
     p of v, pointwise    ṗ = Σ_v v̇·∂p/∂v
     d = ⊕_B u            ḋ = Σ_B u̇·∂d/∂u           of each place, of several
     d = max_B u          ḋ = Σ_{u = d} u̇ / Σ_{u = d} 1          by the reduction that finds d; min by −u
+    d = ⊕_B u, w         ḋ by the elements that ⊕ joins, such as those at max u (`attained`)
     d = first_B u        ḋ = first_B u̇, 0 of none                  last, compensated_sum alike: they are linear
     h = affine_B a, b    ḣ by one recurrence of a, b, ȧ and ḃ
     X[i]                 Ẋ[i]                      an index reads the tangent at the same index
@@ -22,10 +23,11 @@ from redalg.expression import Axis, Element, Label, Reduce, Where, sum_at_max
 from redalg.expression import max as max_over
 from redalg.expression import sum as sum_over
 from redalg.expression.contents import elements_of, free_axes
+from redalg.gradient.attained import CHOSEN, tangent_of_weight
 from redalg.gradient.reverse import arguments_of, sum_of
 from redalg.gradient.rows import place_of
 
-AT_EXTREMUM = ("max", "min", "sum_at_max")
+AT_EXTREMUM = ("max", "min")
 ALIKE = ("first", "last", "compensated_sum")
 
 
@@ -50,7 +52,10 @@ def tangent_of(expr: Expr, names: Mapping[str, str], fixed: Collection[Reduce]) 
         if isinstance(node, Element):
             return Element(Label(names[node.name]), *node.indices) if node.name in names else S.Zero
         if isinstance(node, Reduce) and node.kind in AT_EXTREMUM:
-            return _at_extremum(node, tangent(node.operands[-1]))
+            return _at_extremum(node, tangent(node.expr))
+        if isinstance(node, Reduce) and node.kind in CHOSEN:
+            own = tangent(node.operands[1])
+            return S.Zero if own is S.Zero else tangent_of_weight(node, own)
         if isinstance(node, Reduce) and node.kind in ALIKE:
             return _alike(node, tangent(node.operands[0]))
         if isinstance(node, Reduce) and node.kind == "affine":
@@ -82,15 +87,14 @@ def _of_recurrence(node: Reduce, own: Sequence[Expr]) -> Expr:
 
 
 def _at_extremum(node: Reduce, own: Expr) -> Expr:
-    """The tangent of an extremum, or of a sum at one, by that of its terms where it is attained.
+    """The tangent of an extremum, by that of its terms where it is attained.
 
     One reduction finds the extremum and those terms: if they were computed apart, roundings would decide where it is.
     """
     if own is S.Zero:
         return S.Zero
-    key = -node.expr if node.kind == "min" else node.operands[0]
-    total = _sum_where_largest(key, own, node.bound)
-    return total if node.kind == "sum_at_max" else total / Max(_sum_where_largest(key, S.One, node.bound), 1)
+    key = -node.expr if node.kind == "min" else node.expr
+    return _sum_where_largest(key, own, node.bound) / Max(_sum_where_largest(key, S.One, node.bound), 1)
 
 
 def _sum_where_largest(key: Expr, weight: Expr, axes: Sequence[Axis]) -> Expr:
