@@ -15,6 +15,7 @@ from torch.func import grad, jacfwd, jacrev, jvp
 
 import redalg as ra
 from redalg.definition import evaluate_definition
+from redalg.lower_tile.check.interpret import interpret
 from tests.cases.corpus import Pattern
 from tests.fuzz import one_axis, two_axes
 from tests.gradient.test_drawn import drawn
@@ -304,6 +305,25 @@ def test_narrow_tangents_are_rounded_once(dtype: torch.dtype) -> None:
                   derivative(lambda data: form(**data), (data,), (tangents,))):  # fmt: skip
         assert found.dtype == dtype
         torch.testing.assert_close(found.double(), wanted, rtol=2 * torch.finfo(dtype).eps, atol=1e-6)
+
+
+def test_tangents_of_16_bits_have_kernels() -> None:
+    """In the tile interpreter: a thread of several columns keeps the weights that they share, about no shifted mean."""
+    queries, keys, values = ra.tensors("Q[q,d] K[k,d] V[k,e]")
+    weights = ra.softmax(ra.where(k <= q, ra.sum(queries * keys, d) / 8, -oo), k)
+    form = ra.fuse(ra.sum(weights * values, k), axes="q e")
+    generator = torch.Generator().manual_seed(0)
+    data = {name: torch.randn(128, 64, generator=generator).half() for name in "QKV"}
+    forward, tangents = form.jvp().for_tensors(data), directions(data)
+    [stage] = forward.stages
+    known = {**data, **{forward.names[name]: one for name, one in tangents.items()}}
+    sizes, dtypes = {"q": 128, "k": 128, "d": 64, "e": 64}, dict.fromkeys(known, "float16")
+    assert "main" in forward.source("sm_90a", sizes=sizes, dtypes=dtypes)["tangent_out"]
+    program = stage.function.lower("sm_90a", sizes=sizes, dtypes=dtypes).program
+    made = interpret(program, {name: one.numpy() for name, one in known.items()})
+    wanted = tangents_of_definition(form, in_float64(data), in_float64(tangents))["out"]
+    found = torch.as_tensor(made["tangent_out"]).double()
+    torch.testing.assert_close(found, wanted, rtol=0, atol=2e-3 * float(wanted.abs().max()))
 
 
 def test_a_tangent_has_the_dtype_of_its_output() -> None:

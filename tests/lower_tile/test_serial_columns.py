@@ -37,6 +37,7 @@ FORMS: dict[str, ra.Fused] = {
     "weighted variance": ra.fuse(ra.sum(K * (W - MEAN) ** 2, k) / ra.sum(K, k), axes="c i"),
     "some": ra.fuse(ra.logsumexp(ra.where(k < L, X + Y, -oo), k), axes="c i"),
     "of batches": ra.fuse(ra.logsumexp(A + B, k), axes="b c i"),
+    "weights of rows": ra.fuse(ra.sum(ra.softmax(ra.where(k <= i, Z, -oo), k) * Abs(X - Z), k), axes="c i"),
     "products": ra.fuse(ra.prod(1 + X * exp(-Abs(Y)), k), axes="c i"),
 }
 OF_X = ra.fuse({"both": (ra.sum(tanh(X + Y), k), "c i"), "one": (ra.sum(tanh(Y), k), "i")})

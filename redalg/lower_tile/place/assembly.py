@@ -63,13 +63,18 @@ class Assembly:
 
     def tile_of(self, wanted: str, expr: Expr, body: list[Statement]) -> Load:
         """The tile buffer that holds an expression in i, j, computed once."""
-        if isinstance(expr, Load) and expr.indices == self.lane and self.is_fragment(expr.name):
+        indices = self.lane_of(expr)
+        if isinstance(expr, Load) and expr.indices == indices and self.is_fragment(expr.name):
             return expr
         if expr not in self.tiles:
-            tile = self.new(wanted, *self.lane)
+            tile = self.new(wanted, *indices)
             self.tiles[expr] = tile.name
             body.append(self.stores((tile, expr)))
-        return Load(self.tiles[expr], *self.lane)
+        return Load(self.tiles[expr], *indices)
+
+    def lane_of(self, expr: Expr) -> tuple[Symbol, ...]:
+        """The indices of a tile of an expression: a thread of several columns computes once what reads none."""
+        return (I,) if self.plan.is_serial and not expr.has(E_) else self.lane
 
     def shared_row(self, wanted: str, expr: Expr, body: list[Statement], note: str = "") -> Load:
         """A shared buffer of one number for every row, so that threads of any layout can read it."""

@@ -300,7 +300,7 @@ class Placer:
 
     def _new(self, name: str, expr: Expr) -> Load:
         """A new buffer for an expression, over the indices that it reads."""
-        indices = self.assembly.lane if expr.has(J) else self.assembly.wide if expr.has(E_) else (I,)
+        indices = self.assembly.lane_of(expr) if expr.has(J) else self.assembly.wide if expr.has(E_) else (I,)
         if indices == (I, E_) and all(E_ in one.indices and I not in one.indices for one in expr.atoms(Load)):
             indices = (E_,)
         return self.assembly.new(buffer_name(name), *indices)
