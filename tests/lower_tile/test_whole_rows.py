@@ -7,6 +7,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Abs, Expr, exp, sqrt
@@ -116,3 +117,21 @@ def check(name: str, made: Any, rows: int, length: int, *, seed: int = 0) -> Non
 @pytest.mark.parametrize("name", ["gradients of a norm", "columns of centred rows"])
 def test_kernels_compile(name: str) -> None:
     compile_only(lowered(FUSED[name], 1000, 768, dtype="float16").source)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", FUSED)
+@pytest.mark.parametrize(("rows", "length"), [(4096, 1024), (1000, 768), (37, 5000), (3, 40), (600, 4096)])
+def test_calls_on_a_gpu(name: str, rows: int, length: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    shapes = {"x": (rows, length), "g": (rows, length), "w": (length,), "r": (rows,)}
+    names = {one.name for one in FUSED[name].cascade.elements()}
+    for dtype, tolerance in ((torch.float32, 3e-5), (torch.bfloat16, 2e-2)):
+        tensors = {key: torch.randn(shapes[key], generator=generator).to(dtype) for key in names}
+        found = FUSED[name](**{key: one.cuda() for key, one in tensors.items()})
+        exact = FUSED[name].reference(**{key: one.double().numpy() for key, one in tensors.items()})
+        pairs = zip(*(one if isinstance(one, tuple) else (one,) for one in (found, exact)), strict=True)
+        for value, true in pairs:
+            wanted = torch.as_tensor(true)
+            torch.testing.assert_close(value.double().cpu(), wanted, rtol=tolerance,
+                                       atol=tolerance * float(1 + wanted.abs().max()))  # fmt: skip
