@@ -27,14 +27,17 @@ from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import Space
 
 APART = 16384
-"""Bytes of a block's sums that lie in shared memory while runs are added up: more would leave room for fewer blocks."""
+"""Bytes of a block's sums that lie in shared memory while runs are added up, at most. Those of a thread's many columns
+stay in registers (H100: sums of distances take 1.29 of the time of no runs from shared memory, 1.07 from registers)."""
 
 
 def keep_apart(form: FusedForm, assembly: Assembly, slots: Slots) -> None:
     """Keep the sums that a run has of its own in shared memory, each thread its own: registers are for the run's."""
     names = {slots.loads[value].name for value in own_slots(form)}
     numbers = sum(prod(assembly.shape(name)) for name in names)
-    if assembly.plan.device.target != "c" and numbers * DTYPES[assembly.compute].bytes <= APART:
+    plan = assembly.plan
+    few = not (plan.binding.contracted or plan.binding.column or form.cascade.producers)
+    if few and plan.device.target != "c" and numbers * DTYPES[assembly.compute].bytes <= APART:
         for name in names:
             assembly.buffers[name] = replace(assembly.buffers[name], scope="shared")
 
