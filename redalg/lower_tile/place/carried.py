@@ -16,7 +16,7 @@ A weight of the state has the same form in an output as in the state:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import final
 
@@ -38,6 +38,7 @@ from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.sums import Sums, add_parts
+from redalg.lower_tile.place.whole_rows import Within, stage_rows
 from redalg.strategies.plan import Plan
 
 LARGE = Float(2.0**64)
@@ -61,11 +62,13 @@ def carries_after(form: FusedForm, plan: Plan) -> bool:
 
 @final
 class Carried:
-    """Build the second pass from the finished values in the space."""
+    """Build the second pass from the finished values in the space; its tiles make the values of forms `within`."""
 
     def __init__(
-        self, form: FusedForm, assembly: Assembly, space: Space, sums: Mapping[Value, Sums] | None = None
-    ) -> None:
+        self, form: FusedForm, assembly: Assembly, space: Space, sums: Mapping[Value, Sums] | None = None,
+        within: Sequence[Within] = (),
+    ) -> None:  # fmt: skip
+        self.within = within
         self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
         self.before: list[Statement] = []
         self.factors: dict[Expr, Load] = {}
@@ -85,6 +88,9 @@ class Carried:
     def in_tile(self) -> list[Statement]:
         """The statements of one tile; what leaves the loop over tiles is in `before`."""
         body = list[Statement]()
+        if self.within:
+            operands = Operands(self.assembly, self.before)
+            self.space = stage_rows(self.within, self.form, self.space, operands, body)
         placer = self._placer(body)
         placer.build({})
         for output in self.form.outputs:

@@ -43,7 +43,7 @@ from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.step import Step, element_terms
-from redalg.lower_tile.place.whole_rows import Within, columns_read, place_row_values
+from redalg.lower_tile.place.whole_rows import Within, stage_rows
 from redalg.strategies.varying import tiles_of
 
 GROUP = 8
@@ -199,9 +199,7 @@ class Lanes:
         """Stage every input tile first, so that the elementwise loops are neighbours; then make the rows' numbers."""
         step.stage(self.form.cascade.domain, *element_terms(self.form))
         if self.within:
-            step.stage(*columns_read(self.within, self.form, step.space), least=1)
-            step.space, rows = place_row_values(self.within, self.form, step.space, step.operands)
-            step.body += rows
+            step.space = stage_rows(self.within, self.form, step.space, step.operands, step.body)
 
     def _recentre(self) -> list[Statement]:
         """Move every lane to its own natural centre; its extrema stay."""
@@ -221,11 +219,11 @@ class Lanes:
         body += [self.assembly.reduce("sum", met, rows.nan[value]) for value, met in self.slots.nan.items()]
         # lanes of no elements or of no weight may have their centres far from the row's
         steps = None if self.full and self.lagged else self.form.links + 2
-        body += collapse(self.form, self.space, self.assembly, self.slots, rows, steps=steps, full=self.full)
+        body += merge_of_lanes(self.form, self.space, self.assembly, self.slots, rows, steps=steps, full=self.full)
         return rows, body
 
 
-def collapse(
+def merge_of_lanes(
     form: FusedForm, space: Space, assembly: Assembly, lanes: Slots, rows: Slots, *, steps: int | None,
     full: bool = False,
 ) -> list[Statement]:  # fmt: skip

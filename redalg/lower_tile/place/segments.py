@@ -37,7 +37,7 @@ from redalg.lower_tile.place.carried import Carried, carries, carries_after
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_after, taken_names
 from redalg.lower_tile.place.joins import integer_dtype
-from redalg.lower_tile.place.lanes import collapse
+from redalg.lower_tile.place.lanes import merge_of_lanes
 from redalg.lower_tile.place.selection import ranked_structures, row_width
 from redalg.lower_tile.place.sets import with_sets
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
@@ -250,7 +250,7 @@ def merge_in_lanes(job: Job, space: Space, assembly: Assembly, slots: Slots, par
     lanes = replace(lanes, scale=parts.slots.scale)
     count = job.plan.segments // LANES_OF_PARTS
     loop = merge_in_turn(job, space, assembly, lanes, parts.places(space, J * count + PART), count=Integer(count))
-    return [*empty, loop, *collapse(job.form, space, assembly, lanes, slots, steps=job.form.links + 2)]
+    return [*empty, loop, *merge_of_lanes(job.form, space, assembly, lanes, slots, steps=job.form.links + 2)]
 
 
 def merge_in_turn(job: Job, space: Space, assembly: Assembly, slots: Slots, places: Places, *, count: Expr) -> Loop:
@@ -340,7 +340,7 @@ def write_kernel(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slo
     if carries(job.form):
         first = SEGMENT * place.space.tiles if segmented else S.Zero
         space = place.space.at_tile(AGAIN, first).with_values(epilogue.space.values)
-        body += Carried(job.form, assembly, space, job.sums).build(AGAIN)
+        body += Carried(job.form, assembly, space, job.sums, job.within).build(AGAIN)
     return kernel_of(place, assembly, body, f"write a part of {job.form.cascade.axis}")
 
 

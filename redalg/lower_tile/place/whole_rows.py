@@ -35,17 +35,19 @@ Within = tuple[FusedForm, Problem]
 """A form whose values a loop's tiles make, and the problem that it is."""
 
 
-def place_row_values(
-    within: Sequence[Within], form: FusedForm, space: Space, operands: Operands
-) -> tuple[Space, list[Statement]]:
-    """The space of a loop's tile with the numbers of its rows, and the statements that make them of its tiles."""
-    body = list[Statement]()
+def stage_rows(
+    within: Sequence[Within], form: FusedForm, space: Space, operands: Operands, body: list[Statement]
+) -> Space:
+    """The space of a loop's tile with its inputs and the numbers of its rows; `body` takes what makes them."""
+    for least, elements in ((2, form.cascade.elements()), (1, columns_read(within, form, space))):
+        for element in elements:
+            space = operands.stage(space, element, body, least)
     for given in within:
         stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(given[0]), given[1])
         rows = space_of_rows(stage.loop, problem, space)
         space, statements = with_values_of(stage.loop, form, (space, rows), operands.assembly)
         body += statements
-    return space, body
+    return space
 
 
 def columns_read(within: Sequence[Within], form: FusedForm, space: Space) -> list[Element]:

@@ -38,8 +38,8 @@ def whole_rows_schedule(stages: Stages, problem: Problem, device: DeviceSpec, bi
         return None
     wide, length = vector(problem), problem.sizes[row.name]
     most = min(1024, max(128, power_of_two(length) // (LOADS * wide)))
-    threads = min((most, max(128, most // 2)), key=lambda count: columns_of(length, count))
-    columns = columns_of(length, threads)
+    threads = min((most, max(128, most // 2)), key=lambda count: padded_columns(length, count))
+    columns = padded_columns(length, threads)
     rows = max(1, LOADS * threads * wide // columns)
     if len(loop.slots) * columns * rows > MOST_NUMBERS * threads:
         return None
@@ -53,7 +53,7 @@ def whole_rows_schedule(stages: Stages, problem: Problem, device: DeviceSpec, bi
     )
 
 
-def columns_of(length: int, threads: int) -> int:
+def padded_columns(length: int, threads: int) -> int:
     """The columns of a tile of whole rows: a number that so many threads reduce."""
     return min(power_of_two(length), round_up(length, 4 * threads))
 
