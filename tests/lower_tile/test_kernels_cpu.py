@@ -230,13 +230,16 @@ def test_a_tile_that_would_span_pages_is_cut_to_one() -> None:
 
 
 def test_an_extremum_that_nothing_reads_costs_nothing() -> None:
-    """The maximum that a user writes is not the pivot where a bias leaves a part of it outside."""
-    sizes = {"b": 1, "h": 2, "q": 64, "k": 64, "d": 32, "e": 32}
-    dtypes = dict.fromkeys(("Q", "K", "V", "slope"), "float16")
-    lowering = fused("linear bias").lower("sm_90a", sizes, dtypes)
+    """The maximum that a user writes is not the pivot where a part of the scores stands outside of it."""
+    q, k, d, e = ra.axes("q k d e")
+    queries, keys, values, of_row = ra.tensors("Q[q,d] K[k,d] V[k,e] r[q]")
+    scores = ra.sum(queries * keys, d) + of_row
+    weights = exp(scores - ra.max(scores, k))
+    form = ra.fuse(ra.sum(weights * values, k) / ra.sum(weights, k), axes="q e")
+    lowering = form.lower("sm_90a", {"q": 64, "k": 64, "d": 32, "e": 32}, dict.fromkeys("QKVr", "float16"))
     reduced = [one for one in nested_statements(lowering.program.kernels[0].body) if isinstance(one, ReduceTile)]
     assert [one.kind for one in reduced] == ["max", "sum"]
-    assert len(fused("linear bias").form.extrema) == 2
+    assert len(form.form.extrema) == 2
 
 
 def test_a_soft_cap_is_computed_once() -> None:

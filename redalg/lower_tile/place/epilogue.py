@@ -38,17 +38,15 @@ class Epilogue:
     def build(self) -> list[Statement]:
         """Build the finished values, then the outputs that do not carry the streamed axis."""
         self.values()
-        reads = self.reads()
-        for output in self.form.outputs:
-            if output.name in reads:
-                self._output(output, drop_rounding(reads[output.name], self.dtypes[output.name]))
+        for output, read in self.reads():
+            self._output(output, drop_rounding(read, self.dtypes[output.name]))
         return self.body
 
-    def reads(self) -> dict[str, Expr]:
-        """The outputs that do not carry the streamed axis, by name, of the finished values."""
+    def reads(self) -> list[tuple[FormOutput, Expr]]:
+        """The outputs that do not carry the streamed axis, each with its expression of the finished values."""
         program = programs(self.form).of(output_program, carries=False, empty=self.space.problem.empty)
         placer = Placer(program, self.assembly, self.space, self.space.values, named_lines=())
-        return {one.name: placer.result(value_of_output(one)) for one in self.form.outputs if not one.carries}
+        return [(one, placer.result(value_of_output(one))) for one in self.form.outputs if not one.carries]
 
     def values(self) -> list[Statement]:
         """Build the finished values alone: those that are assigned have a buffer each."""

@@ -86,10 +86,10 @@ def with_values_of(
     taken = Step(ahead, own, rows, before).build(slots)
     epilogue = Epilogue(ahead, own, slots, rows, {})
     body, staged = [*before, *empty, *taken, *epilogue.values()], dict[Element, tuple[str, tuple[Axis, ...]]]()
-    for name, read in epilogue.reads().items():
-        value = own.new(name, I)
+    for output, read in epilogue.reads():
+        value = own.new(output.name, I)
         body.append(own.stores((value, read)))
-        elements = (one for one in form.cascade.elements() if one.name == name)
+        elements = (one for one in form.cascade.elements() if one.name == output.name)
         staged |= dict.fromkeys(elements, (value.name, (space.plan.binding.streamed,)))
     assembly.buffers |= own.buffers
     return space.with_staged(staged), body
