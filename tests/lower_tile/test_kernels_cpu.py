@@ -231,7 +231,7 @@ def test_a_tile_that_would_span_pages_is_cut_to_one() -> None:
 
 def test_an_extremum_that_nothing_reads_costs_nothing() -> None:
     """The maximum that a user writes is not the pivot where a part of the scores stands outside of it."""
-    q, k, d, e = ra.axes("q k d e")
+    k, d = ra.axes("k d")
     queries, keys, values, of_row = ra.tensors("Q[q,d] K[k,d] V[k,e] r[q]")
     scores = ra.sum(queries * keys, d) + of_row
     weights = exp(scores - ra.max(scores, k))
