@@ -67,6 +67,16 @@ def lowering_for(
     return _LOWERED[key][1]
 
 
+def measured_plan(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> AnySchedule | None:
+    """The plan that was measured for a form at a call's sizes; None if none was."""
+    shapes = {name: tuple(array.shape) or (1,) for name, array in bound.tensors.items()}
+    target, settings = target_of(bound.device), {**options_of(options), "result": bound.result, "shapes": shapes}
+    plan = settings.pop("plan")
+    problem = problem_of(form, target, bound.sizes, bound.dtypes, **settings)
+    _, plans, problem = plan_stages(form, target, problem, plan)
+    return plans[0] if was_measured(form, problem, plans[0]) else None
+
+
 def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
     """The key of a lowering of constant sizes; `parts` are its sizes, dtypes, shapes and options."""
     return (id(form), device_for(target).target, *(frozenset(part.items()) for part in parts))
