@@ -15,8 +15,8 @@ from typing import Any, final
 from sympy import Expr
 
 from redalg.expression import Axis, Element
-from redalg.incremental.arrange.replace_symbols import replace_in_form
 from redalg.incremental.form import FusedForm
+from redalg.incremental.mapped import map_form
 from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.inputs import Bound, native
 from redalg.runtime.call.prepared import Step
@@ -53,8 +53,9 @@ def form_in_order(form: FusedForm, orders: Orders) -> FusedForm:
     """The form that indexes tensors in these orders; it is the same object for the same orders."""
     forms, key = _FORMS(form), tuple(sorted(orders.items()))
     if key not in forms:
-        moved = (one for one in form.cascade.elements() if one.name in orders)
-        forms[key] = replace_in_form(form, {one: Element(one.label, *indices_in_order(one, orders)) for one in moved})
+        elements = (one for one in form.cascade.elements() if one.name in orders)
+        moved = {one: Element(one.label, *indices_in_order(one, orders)) for one in elements}
+        forms[key] = map_form(form, lambda node: node.xreplace(moved))
     return forms[key]
 
 
