@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sympy import Expr, exp
+from sympy import Add, Expr, exp
 
 import redalg as ra
+from redalg.decompose.separate.separate import Separator
 
 q, k = ra.axes("q k")
 X, Y, S, V, A = ra.tensors("x[q] y[k] s[q,k] v[k] a")
@@ -39,3 +40,11 @@ def test_a_difference_of_large_numbers_keeps_its_digits(name: str) -> None:
     exact = form.reference(**{key: one.astype(np.float64) for key, one in single.items()})
     for one, true in zip(found, exact, strict=True):
         np.testing.assert_allclose(one, true, rtol=3e-6, atol=3e-6)
+
+
+def test_terms_that_cancel_are_opened_together() -> None:
+    """v·(d + 1) − v·d is v: opened one by one, neither of both terms would be separable."""
+    label = ra.fuse(ra.max(V, k), axes="").form.cascade.reductions[0].value
+    separator = Separator(k, [label], {label: ("max", V)})
+    opened = exp(Add(V * (label + 1), -V * label, evaluate=False), evaluate=False)
+    assert separator.separate(opened) == separator.pure(exp(V))

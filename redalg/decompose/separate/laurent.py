@@ -53,6 +53,15 @@ def as_ratio(number: Expr) -> Ratio:
     return ratio(int(number.p), int(number.q))
 
 
+def rational(number: Expr) -> Ratio | None:
+    """A SymPy number as an exact one (a float is taken at the decimal value that it prints)."""
+    if number.is_Integer:
+        return int(number)
+    if number.is_Rational:
+        return as_ratio(number)
+    return Fraction(str(number)) if number.is_Float and number.is_finite else None
+
+
 @final
 @dataclass(frozen=True)
 class Atom:

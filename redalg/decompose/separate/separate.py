@@ -58,7 +58,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.cascade import Reduction
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.exponentials import as_exponential
-from redalg.decompose.separate.laurent import Atom, Atoms, Monomial, Polynomial, Ratio
+from redalg.decompose.separate.laurent import Atom, Atoms, Monomial, Polynomial, Ratio, rational
 from redalg.decompose.separate.piecewise import abs_rule, extremum_rule, sign_rule, steps_rule, where_rule
 from redalg.decompose.separate.rounding import Rounding
 from redalg.decompose.separate.running import refuse_functions, running_rounding
@@ -80,15 +80,6 @@ from redalg.expression import UNDEFINED, Axis, Cast, RunningCast, Value, Where
 from redalg.expression.contents import of_kind, sympy_text
 from redalg.expression.expanded import evaluate_nodes, expand_products
 from redalg.expression.rebuild import canonical_order
-
-
-def rational(number: Expr) -> Ratio | None:
-    """A SymPy number as an exact one (a float is taken at the decimal value that it prints)."""
-    if number.is_Integer:
-        return int(number)
-    if number.is_Rational:
-        return laurent.as_ratio(number)
-    return Fraction(str(number)) if number.is_Float and number.is_finite else None
 
 
 @final
@@ -231,8 +222,9 @@ class Separator(Separating):
 
     def exponential(self, argument: Expr) -> Polynomial:
         """exp(Σ pure terms) → E[u(x)] · Π E[v(d)]: the x-part is one atom, so that its maximum pivots it."""
-        mixed, out, x_terms = self.side(argument) == X | D, laurent.ONE, list[Expr]()
-        for term in (addend for one in Add.make_args(argument) for addend in (self._addends(one) if mixed else (one,))):
+        terms = self._addends(argument) if self.side(argument) == X | D else Add.make_args(argument)
+        out, x_terms = laurent.ONE, list[Expr]()
+        for term in terms:
             if self.side(term) == X | D:
                 raise NotSeparable(exp(term), coupling_reason(term, "exp"), certain=True)
             if self.side(term) == X:
@@ -243,10 +235,11 @@ class Separator(Separating):
             out = laurent.multiply(out, self._exponential_atom(Add(*x_terms), on_x=True))
         return out
 
-    def _addends(self, term: Expr) -> tuple[Expr, ...]:
-        """A term of an exponent as a sum; one of x is kept whole if a part of it is not: (k − q)·a is exact near q."""
-        addends = Add.make_args(expand_products(term))
-        return (term,) if self.side(term) == X and any(self.side(one) != X for one in addends) else addends
+    def _addends(self, argument: Expr) -> tuple[Expr, ...]:
+        """An exponent as a sum; a term of x stays whole if a part of it is not of x: (k − q)·a is exact near q."""
+        opened = {one: Add.make_args(expand_products(one)) for one in Add.make_args(argument) if self.side(one) == X}
+        whole = [term for term, parts in opened.items() if any(self.side(part) != X for part in parts)]
+        return *whole, *Add.make_args(expand_products(argument - Add(*whole)))
 
     def _d_exponential(self, term: Expr) -> Polynomial:
         coefficient, rest = term.as_coeff_Mul()
