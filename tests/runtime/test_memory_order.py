@@ -16,6 +16,8 @@ from redalg.library import attention
 from redalg.runtime.bind.inputs import bind
 from redalg.runtime.call import kernels
 from redalg.runtime.call.memory_order import InMemoryOrder
+from redalg.strategies.levels import Grid, Lanes, Loop
+from redalg.strategies.schedule import Schedule
 
 b, c, n, q, k = ra.axes("b c n q k")
 X, Y = ra.tensors("x[b,c,n] y[b,c,n]")
@@ -74,6 +76,17 @@ def test_columns_of_products_and_mixed_orders_are_copied() -> None:
     for order, copied in (((2, 1, 0), True), ((1, 0, 2), False)):
         given = {**pair, "y": strided(pair["y"], order)}
         assert copies(step_on(both, given), given) is copied
+
+
+def test_a_plan_that_is_given_takes_the_last_dimension() -> None:
+    """A plan says which axis neighbouring threads take: a tensor whose last dimension lies elsewhere is copied."""
+    form, plan = ra.fuse(ra.sum(X, n), axes="b c"), Schedule(Grid(b), Grid(c, 4), Loop(n, 8), Lanes(n, 1))
+    plain = torch.randn(3, 5, 7, generator=torch.Generator().manual_seed(0))
+    for order, copied in (((2, 1, 0), True), ((1, 0, 2), False)):
+        tensors = {"x": strided(plain, order)}
+        step = kernels.step(form.form, bind(form.form.cascade, tensors), {**OPTIONS, "plan": plan})
+        assert copies(step, tensors) is copied
+        np.testing.assert_allclose(step(tensors)["out"], form.reference(x=plain), rtol=2e-5, atol=2e-5)
 
 
 @pytest.mark.gpu

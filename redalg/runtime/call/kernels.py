@@ -14,7 +14,7 @@ from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
 from redalg.runtime.call.counters import Counters
-from redalg.runtime.call.memory_order import orders_in_memory, step_in_order
+from redalg.runtime.call.memory_order import keep_last, orders_in_memory, step_in_order
 from redalg.runtime.call.prepared import Step, rebind, without_tensors
 from redalg.runtime.call.sizes import lowering_for, measured_plan
 from redalg.runtime.compile.compile import Kernel, compile_source, launch_function
@@ -38,11 +38,9 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
     binding = without_tensors(bound)
     if any(size == 0 for size in bound.sizes.values()):
         return Launch(form, binding, None, False, options["empty"])
-    if orders := orders_in_memory(form, bound):
-        measured = measured_plan(form, bound, options) if options["plan"] is None else None
-        return step_in_order(
-            form, bound, orders, partial(step, options={**options, "plan": measured or options["plan"]})
-        )
+    if orders := orders_in_memory(form, bound, planned=options["plan"] is not None):
+        plan = options["plan"] or (measured_plan(form, bound, options) if keep_last(orders) else None)
+        return step_in_order(form, bound, orders, partial(step, options={**options, "plan": plan}))
     tensors = backends.tensors_for(bound, "torch")
     checks = gathers_any(form.cascade) and (options["check"] or bound.device == "cpu")
     if checks:  # before anything is compiled

@@ -2,8 +2,9 @@
 
 x[b, h, q, d] of a tensor that is dense as (b, q, h, d)   →   x[b, q, h, d], and the tensor is passed as it lies
 
-Exact: no element is copied. The last dimension stays last where a kernel multiplies matrices, or writes along the
-streamed axis: there neighbours in memory must be neighbours of the last axis. Other tensors are copied.
+Exact: no element is copied. The last dimension stays last where a kernel multiplies matrices, where it writes along the
+streamed axis, and where the plan is given: there neighbouring threads take neighbours of that axis. Other tensors are
+copied. A plan that was measured for contiguous tensors serves those whose last dimension stays last.
 """
 
 from __future__ import annotations
@@ -26,8 +27,11 @@ Orders = Mapping[str, tuple[int, ...]]
 _FORMS: Remembered[dict[tuple[Any, ...], FusedForm]] = Remembered(lambda _: {})
 
 
-def orders_in_memory(form: FusedForm, bound: Bound) -> Orders:
-    """The tensors of a call that a kernel takes as they lie, though they are not contiguous."""
+def orders_in_memory(form: FusedForm, bound: Bound, *, planned: bool) -> Orders:
+    """The tensors of a call that a kernel takes as they lie, though they are not contiguous.
+
+    `planned`: the call's plan says which axis neighbouring threads take.
+    """
     if bound.library != "torch":
         return {}
     elements, orders = form.cascade.elements(), dict[str, tuple[int, ...]]()
@@ -35,12 +39,16 @@ def orders_in_memory(form: FusedForm, bound: Bound) -> Orders:
     for name, tensor in bound.tensors.items():
         if name not in computed and not tensor.is_contiguous() and (order := order_of(tensor)) is not None:
             orders[name] = order
-    kept = {name: order for name, order in orders.items() if order[-1] == len(order) - 1}
     multiplies = bool(form.cascade.producers) or any(len(one.factors) > 1 for one in form.accumulators)
-    if len(kept) == len(orders) or multiplies or any(one.carries for one in form.outputs):
-        return kept
     last = {indices_in_order(one, orders)[-1] for one in elements if len(one.indices) > 1}
-    return orders if len(last) == 1 else kept
+    if not (planned or multiplies or any(one.carries for one in form.outputs)) and len(last) == 1:
+        return orders
+    return {name: order for name, order in orders.items() if keep_last({name: order})}
+
+
+def keep_last(orders: Orders) -> bool:
+    """Tell if the last dimension of every tensor lies last."""
+    return all(order[-1] == len(order) - 1 for order in orders.values())
 
 
 def order_of(tensor: Any) -> tuple[int, ...] | None:

@@ -25,7 +25,7 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.pipeline import plan_stages, write_source
 from redalg.runtime.bind.inputs import Bound
-from redalg.runtime.known.tuned import was_measured
+from redalg.runtime.known.tuned import tuned_schedules, was_measured
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import (
     ByLibrary,
@@ -35,12 +35,13 @@ from redalg.runtime.lowering import (
     plannable,
     problem_of,
     sized_axes,
+    space_for,
     target_of,
 )
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.plan import Problem, shape_of
-from redalg.strategies.schedule import AnySchedule
+from redalg.strategies.schedule import AnySchedule, Schedule
 from redalg.strategies.varying import fits_launch, may_vary, unnamed_dimensions, with_symbols
 
 INDEX_LIMIT = 2**31
@@ -67,14 +68,11 @@ def lowering_for(
     return _LOWERED[key][1]
 
 
-def measured_plan(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> AnySchedule | None:
+def measured_plan(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Schedule | None:
     """The plan that was measured for a form at a call's sizes; None if none was."""
-    shapes = {name: tuple(array.shape) or (1,) for name, array in bound.tensors.items()}
-    target, settings = target_of(bound.device), {**options_of(options), "result": bound.result, "shapes": shapes}
-    plan = settings.pop("plan")
-    problem = problem_of(form, target, bound.sizes, bound.dtypes, **settings)
-    _, plans, problem = plan_stages(form, target, problem, plan)
-    return plans[0] if was_measured(form, problem, plans[0]) else None
+    settings = {**options_of({**options, "plan": None}), "result": bound.result}
+    space = space_for(form, target_of(bound.device), bound.sizes, bound.dtypes, **settings)
+    return next((one for one in tuned_schedules(form, space) if isinstance(one, Schedule)), None)
 
 
 def key_of(form: FusedForm, target: str, *parts: Mapping[str, Any]) -> Hashable:
