@@ -9,10 +9,12 @@ centres that elements find (a variance's mean), a run has its own, and the deriv
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from math import prod
 
-from sympy import S
+from sympy import And, S
+from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value
 from redalg.expression.contents import values_of
@@ -20,29 +22,31 @@ from redalg.expression.dtypes import DTYPES
 from redalg.incremental.combine.programs import append_program, programs
 from redalg.incremental.combine.sources import FIRST, SECOND, slot_of_tag, tag_slots
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.ir.program import Parallel, Statement
+from redalg.lower_tile.ir.program import Fill, Parallel, Statement
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots
 from redalg.lower_tile.place.space import Space
 
-APART = 16384
+MOST_SHARED = 16384
 """Bytes of a block's sums that lie in shared memory while runs are added up, at most. Those of a thread's many columns
 stay in registers (H100: sums of distances take 1.29 of the time of no runs from shared memory, 1.07 from registers)."""
 
 
-def keep_apart(form: FusedForm, assembly: Assembly, slots: Slots) -> None:
-    """Keep the sums that a run has of its own in shared memory, each thread its own: registers are for the run's."""
+def share_sums(form: FusedForm, assembly: Assembly, slots: Slots) -> None:
+    """Lay the state's sums in shared memory, each thread its own, where a run has sums in registers."""
     names = {slots.loads[value].name for value in own_slots(form)}
     numbers = sum(prod(assembly.shape(name)) for name in names)
     plan = assembly.plan
     few = not (plan.binding.contracted or plan.binding.column or form.cascade.producers)
-    if few and plan.device.target != "c" and numbers * DTYPES[assembly.compute].bytes <= APART:
+    if few and plan.device.target != "c" and numbers * DTYPES[assembly.compute].bytes <= MOST_SHARED:
         for name in names:
             assembly.buffers[name] = replace(assembly.buffers[name], scope="shared")
 
 
-def begin_run(form: FusedForm, assembly: Assembly, slots: Slots) -> tuple[Slots, Slots, list[Parallel]]:
+def begin_run(
+    form: FusedForm, assembly: Assembly, slots: Slots, guard: Boolean = S.true
+) -> tuple[Slots, Slots, list[Statement]]:
     """The slots that a run's elements are taken into, the state's slots as they were ahead of it, and what begins it.
 
     The run has the state's extrema and structures, and sums and centres of its own.
@@ -52,9 +56,22 @@ def begin_run(form: FusedForm, assembly: Assembly, slots: Slots) -> tuple[Slots,
     read = programs(form).of(append_program).only(starts).inputs
     moved = (one.value for one in form.extrema if slot_of_tag(one.value, FIRST) in read)
     ahead = {value: assembly.new(f"{value.name}_before", *slots.loads[value].indices) for value in moved}
-    copies = [(copy, slots.loads[value]) for value, copy in ahead.items()]
-    begin = [assembly.stores(store) for store in (*copies, *((own[value], start) for value, start in starts.items()))]
+    begin = list[Statement](assembly.stores((copy, slots.loads[value])) for value, copy in ahead.items())
+    if guard is S.true:
+        begin += [Fill(own[value].name, start) for value, start in starts.items()]
+    else:
+        begin = with_guard((*begin, *(assembly.stores((own[value], start)) for value, start in starts.items())), guard)
     return replace(slots, loads={**slots.loads, **own}), replace(slots, loads={**slots.loads, **ahead}), begin
+
+
+def with_guard(statements: Iterable[Statement], guard: Boolean) -> list[Statement]:
+    """The stores of statements, if a guard holds that is the same for a whole block."""
+    out = list[Statement]()
+    for statement in statements:
+        if not isinstance(statement, Parallel):
+            raise TypeError(f"`{statement}` is no store, so that it can't have a guard.")
+        out.append(replace(statement, guard=And(statement.guard, guard)))
+    return out
 
 
 def end_run(form: FusedForm, assembly: Assembly, space: Space, run: Slots, ahead: Slots) -> list[Statement]:

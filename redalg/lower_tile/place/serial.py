@@ -19,11 +19,10 @@ a term over rows and streamed elements, of tensors of which none has both axes, 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sympy import And, Eq, Expr, Integer, Mod, Or, S
-from sympy.logic.boolalg import Boolean
+from sympy import Eq, Expr, Integer, Mod, Or, S
 
 from redalg.errors import PlanError
 from redalg.expression import Value
@@ -31,14 +30,14 @@ from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.programs import add_program, lane_program, move_program, programs
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.ir.program import Loop, Parallel, Statement, index
+from redalg.lower_tile.ir.program import Loop, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame, Span
 from redalg.lower_tile.place.invariants import stage_factors, stage_invariants
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.producers import stage_sides
-from redalg.lower_tile.place.runs import begin_run, end_run, keep_apart
+from redalg.lower_tile.place.runs import begin_run, end_run, share_sums, with_guard
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import J, Space, U
 from redalg.lower_tile.place.step import Step, element_terms
@@ -67,11 +66,8 @@ def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[
     if assembly.plan.binding.contracted:
         step.space = stage_factors(form, step.space, assembly, step.body)
     loads, step.body = step.body, []
-    if run_length(form, assembly.plan, place.space.problem):
-        keep_apart(form, assembly, slots)
-    loop = over_tiles(
-        TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *tile_statements(step, slots, whole))
-    )
+    elements = tile_statements(step, slots, whole)
+    loop = over_tiles(TILE, (whole.start, whole.stop), assembly.plan.stages, (*loads, *elements))
     return slots, [*whole.bound, *before, *body, loop]
 
 
@@ -81,26 +77,18 @@ def tile_statements(step: Step, slots: Slots, span: Span) -> list[Statement]:
     length = run_length(form, tile.plan, tile.problem)
     if length == 0:
         return [*group_loops(step, slots, S.Zero, whole)]
-    run, ahead, begin = begin_run(form, step.assembly, slots)
+    share_sums(form, step.assembly, slots)
     if length > whole:
-        tiles, place = Integer(length // whole), TILE - span.start
+        tiles = length // whole
+        place = Mod(TILE - span.start, tiles)
+        run, ahead, begin = begin_run(form, step.assembly, slots, Eq(place, 0))
         loops, end = group_loops(step, run, S.Zero, whole), end_run(form, step.assembly, tile, run, ahead)
-        is_last = Or(Eq(Mod(place, tiles), tiles - 1), Eq(TILE, span.stop - 1))
-        return [*only_if(begin, Eq(Mod(place, tiles), 0)), *loops, *only_if(end, is_last)]
+        return [*begin, *loops, *with_guard(end, Or(Eq(place, tiles - 1), Eq(TILE, span.stop - 1)))]
+    run, ahead, begin = begin_run(form, step.assembly, slots)
     step.space, first = at_element(tile, length * RUN_NUMBER + J), length * RUN_NUMBER
     loops = group_loops(step, run, first, length)
     body = (*begin, *loops, *end_run(form, step.assembly, tile, run, ahead))
     return [Loop(RUN_NUMBER, Integer(whole // length), 0, body, pipelined=False)]
-
-
-def only_if(statements: Iterable[Statement], guard: Boolean) -> list[Statement]:
-    """The stores of statements, if a guard holds that is the same for a whole block."""
-    out = list[Statement]()
-    for statement in statements:
-        if not isinstance(statement, Parallel):
-            raise TypeError(f"`{statement}` is no store, so that it can't have a guard.")
-        out.append(replace(statement, guard=And(statement.guard, guard)))
-    return out
 
 
 def group_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Loop]:
