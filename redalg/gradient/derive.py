@@ -134,8 +134,8 @@ class Derivation:
     def pivots(self) -> tuple[Reduce, ...]:
         """The extrema that are proved to have no gradient."""
         outputs = [(expr, axes_text(self._axes[name])) for name, expr in self.written.items()]
-        held = {one for expr in self.written.values() for one in reductions_of(expr)}
-        others = (one for one in self.rows.names if one in held and one not in self.introduced)
+        own = {one for expr in self.written.values() for one in reductions_of(expr)}
+        others = (one for one in self.rows.names if one in own and one not in self.introduced)
         return *self.introduced, *pivots_among(others, outputs, self.fused.of_outputs)
 
     def _has_dtype(self, name: str, output: str) -> None:
@@ -211,9 +211,8 @@ class Derivation:
 
         But for a number to which it compares what it is made of, if that is computed: a stage computes it itself.
         """
-        compared = {
-            node for relation in of_kind(Eq, expr) | of_kind(Ne, expr) for node in nodes_of(relation)
-        } & self._numbers_to_compare
+        relations = of_kind(Eq, expr) | of_kind(Ne, expr)
+        compared = {node for one in relations for node in nodes_of(one)} & self._numbers_to_compare
         known = {one: row for one, row in self._definitions.items() if one not in compared}
         return replace_nodes(expr, {**known, **self._total_of})
 

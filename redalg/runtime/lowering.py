@@ -39,7 +39,6 @@ from redalg.runtime.unfused.unfused import Unfused, admit_unfused, moved_bytes, 
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.schedule import (
     TUNED,
     AnySchedule,
@@ -80,7 +79,7 @@ def plans_for(
     by_rules, tuned = space.rules_schedule, [one for one in tuned_schedules(form, space) if isinstance(one, Schedule)]
     # where there is one, the model need not rank them all
     preferred = [] if problem.varying or tuned else [space.preferred_schedule()]
-    return [*tuned, *(one for one in preferred if one != by_rules), *schedules_by_rules(stages, problem, space.device)]
+    return [*tuned, *(one for one in preferred if one != by_rules), *space.by_rules]
 
 
 def checked_plan(plan: AnySchedule | Plan | None, target: str) -> AnySchedule | None:

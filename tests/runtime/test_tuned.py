@@ -24,7 +24,7 @@ from redalg.runtime.known.naming import naming
 from redalg.runtime.lowering import problem_of, space_for
 from redalg.strategies.device import device_for
 from redalg.strategies.plan import CHOICES
-from redalg.strategies.rules.rules import choose
+from redalg.strategies.rules.rules import choose_schedule
 from redalg.strategies.schedule import TUNED, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import fused
@@ -198,7 +198,7 @@ def test_a_foreign_entry_is_reported_and_the_others_are_kept(form: ra.Fused, nam
 def keep_many(number: int) -> None:
     """What one of several processes keeps: an entry for each of its own sizes, one after another."""
     form = fused("logsumexp")
-    plan = choose(form.form, space(form, SIZES, DTYPES).problem, "H200")
+    plan = choose_schedule(form.form, space(form, SIZES, DTYPES).problem, device_for("H200"))
     for power in range(5):
         tuned.remember(entry(form, plan, sizes={"b": 1 << power, "n": 1 << (number + 8)}))
 
@@ -297,7 +297,7 @@ def test_run_time_sizes_take_nothing_of_it(form: ra.Fused) -> None:
 def test_a_given_plan_is_taken_as_it_is(form: ra.Fused) -> None:
     plan = other_plan(form, SIZES, DTYPES)
     pack(entry(form, plan))
-    wanted = choose(form.form, space(form, SIZES, DTYPES).problem, "H200")
+    wanted = choose_schedule(form.form, space(form, SIZES, DTYPES).problem, device_for("H200"))
     assert form.lower("H200", SIZES, DTYPES, plan=wanted).plan == wanted
     remembered = form.lower("H200", SIZES, DTYPES).plan
     broken = with_choices(remembered, level="row", block_streamed=64)
@@ -339,7 +339,10 @@ def test_a_plan_that_does_not_build_gives_way_to_the_next_source(form: ra.Fused)
 def test_a_plan_that_does_not_fit_gives_way_too() -> None:
     one, sizes = fused("attention"), {**ATTENDED, "k": 4096}
     plan = with_choices(
-        choose(one.form, space(one, sizes, HALVES).problem, "H200"), block_row=256, block_streamed=256, stages=4
+        choose_schedule(one.form, space(one, sizes, HALVES).problem, device_for("H200")),
+        block_row=256,
+        block_streamed=256,
+        stages=4,
     )
     with pytest.raises(ra.PlanError, match="shared memory"):
         one.lower("H200", sizes, HALVES, plan=plan)

@@ -24,7 +24,7 @@ from redalg.pipeline import write_source
 from redalg.runtime.lowering import lower_passes, space_for
 from redalg.strategies.model.cost import mcfuser, predict
 from redalg.strategies.model.traffic import Traffic
-from redalg.strategies.rules.rules import choose
+from redalg.strategies.rules.rules import choose_schedule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from redalg.strategies.search.space import DOUBT, DOUBT_US, SLACK, Space
 from tests.cases.kernels import fused
@@ -66,7 +66,7 @@ def programs(family: str, row: str, count: int) -> Iterator[tuple[Schedule, Kern
 def test_plans_are_legal_different_and_begin_with_the_rules(family: str, row: str) -> None:
     one = space(family, row)
     plans = list(one.plans())
-    assert plans[0] == choose(one.form, one.problem, one.target)
+    assert plans[0] == choose_schedule(one.form, one.problem, one.device)
     assert len(set(plans)) == len(plans) > 20
     assert [str(plan) for plan in plans] == [str(plan) for plan in one.plans()]
     for plan in plans:

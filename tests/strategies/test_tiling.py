@@ -10,7 +10,7 @@ from redalg.strategies.model.chain import Block, Chain, Tensor, chain_of, produc
 from redalg.strategies.model.dag import COMPUTE, LOAD, STORE, loops_around, place, statements, tiling_expression
 from redalg.strategies.model.tiling import Nest, deep, flat
 from redalg.strategies.search.pruning import funnel, keeps_partial_tiles, sub_tiling, tilings
-from redalg.strategies.search.space import PADDING, padding, tile_lengths
+from redalg.strategies.search.tiling import PADDING, padding, tile_lengths
 from tests.cases.kernels import fused
 
 GEMMS = products("m", "k", "n", "h")

@@ -21,6 +21,7 @@ from typing import Any, final
 from sympy import Symbol
 
 from redalg.errors import PlanError
+from redalg.lower_tile.ir.mentions import bound_names
 from redalg.lower_tile.ir.program import (
     Bind,
     Buffer,
@@ -73,8 +74,7 @@ def verify(program: TileProgram) -> None:
         buffers = {one.name: one for one in kernel.buffers}
         if len(buffers) != len(kernel.buffers) or set(buffers) & set(parameters):
             raise PlanError(f"kernel `{kernel.title}` has two buffers of one name.")
-        bound = frozenset(one.name for one in nested_statements(kernel.body) if isinstance(one, Bind))
-        names = _Names(buffers, parameters, bound)
+        names = _Names(buffers, parameters, frozenset(bound_names(kernel)))
         for statement in nested_statements(kernel.body):
             problem = RULES[type(statement)](statement, names) or _read_only(statement, names)
             if problem is not None:

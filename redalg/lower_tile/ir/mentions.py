@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from redalg.lower_tile.ir.program import (
     Bind,
+    Contract,
     Copy,
     Kernel,
     Last,
@@ -26,6 +27,11 @@ def names_in(statement: Statement) -> set[str]:
     return {str(getattr(side, "name", side)) for side in vars(statement).values()}
 
 
+def products_in(kernel: Kernel) -> frozenset[str]:
+    """The buffers that matrix products write."""
+    return frozenset(one.c for one in nested_statements(kernel.body) if isinstance(one, Contract))
+
+
 def stored_names(kernel: Kernel) -> frozenset[str]:
     """The buffers and parameters that a kernel writes."""
     names = set[str]()
@@ -40,8 +46,8 @@ def stored_names(kernel: Kernel) -> frozenset[str]:
 
 
 def bound_names(kernel: Kernel) -> tuple[str, ...]:
-    """The numbers that a kernel binds."""
-    return tuple(one.name for one in kernel.body if isinstance(one, Bind))
+    """The numbers that a kernel binds, within loops too."""
+    return tuple(one.name for one in nested_statements(kernel.body) if isinstance(one, Bind))
 
 
 def variables_of(kernel: Kernel) -> tuple[str, ...]:

@@ -13,7 +13,8 @@ from dataclasses import replace
 from sympy import Add, Expr, Float, Pow, S, exp
 from sympy.core.basic import Basic
 
-from redalg.lower_tile.ir.program import Contract, Kernel, Parallel, Statement, innermost, nested_statements
+from redalg.lower_tile.ir.mentions import products_in
+from redalg.lower_tile.ir.program import Kernel, Parallel, Statement, innermost
 from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Load
 from redalg.lower_tile.passes.exponents import variables
 from redalg.strategies.plan import Plan
@@ -23,7 +24,7 @@ def with_powers_of_two(kernel: Kernel, plan: Plan) -> Kernel:
     """The kernel with such exponentials as powers of 2."""
     if not plan.tensor_cores:
         return kernel
-    products = {one.c for one in nested_statements(kernel.body) if isinstance(one, Contract)}
+    products = products_in(kernel)
 
     def change(statement: Statement) -> Statement:
         if not isinstance(statement, Parallel):
@@ -34,7 +35,7 @@ def with_powers_of_two(kernel: Kernel, plan: Plan) -> Kernel:
     return replace(kernel, body=tuple(innermost(one, change) for one in kernel.body))
 
 
-def in_expression(expr: Expr, products: set[str]) -> Expr:
+def in_expression(expr: Expr, products: frozenset[str]) -> Expr:
     """An expression with powers of 2 for the exponentials of products."""
     powers: dict[Basic, Expr] = {}
     for node in expr.atoms(exp):
@@ -47,7 +48,7 @@ def in_expression(expr: Expr, products: set[str]) -> Expr:
     return expr.xreplace(powers) if powers else expr
 
 
-def reads_product(node: Expr, products: set[str]) -> bool:
+def reads_product(node: Expr, products: frozenset[str]) -> bool:
     """Tell if an expression reads a product, and is no more."""
     return isinstance(node, Load) and node.name in products
 

@@ -2,10 +2,8 @@
 
 u = a·where(c, z, exp(s + …))   →   u = exp(s + …);  u = where(c, z, u);  u = a·u
 
-c asks the product s on tensor cores.
-
-Exact: the exponential reads nothing outside the block's buffers, and where c holds, it is not chosen, whatever it is.
-A branch for every element around an exponential takes longer than the exponential.
+There c asks s, a product on tensor cores. Exact: the exponential reads nothing outside the block's buffers, and where c
+holds, it is not chosen, whatever it is. A branch for every element around an exponential takes longer than that.
 """
 
 from __future__ import annotations
@@ -15,16 +13,8 @@ from dataclasses import replace
 from sympy import Expr, Pow, S, exp
 
 from redalg.expression import Where
-from redalg.lower_tile.ir.program import (
-    Bind,
-    Contract,
-    Kernel,
-    Parallel,
-    Statement,
-    Store,
-    innermost,
-    nested_statements,
-)
+from redalg.lower_tile.ir.mentions import bound_names, products_in
+from redalg.lower_tile.ir.program import Kernel, Parallel, Statement, Store, innermost
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
@@ -33,9 +23,7 @@ def choose_after(kernel: Kernel, plan: Plan) -> Kernel:
     """The kernel with such choices made after what they choose is computed."""
     if not plan.tensor_cores:
         return kernel
-    products = {one.c for one in nested_statements(kernel.body) if isinstance(one, Contract)}
-    inside = {one.name for one in kernel.buffers}
-    inside |= {one.name for one in nested_statements(kernel.body) if isinstance(one, Bind)}
+    products, inside = products_in(kernel), frozenset((*bound_names(kernel), *(one.name for one in kernel.buffers)))
 
     def change(statement: Statement) -> Statement:
         if not isinstance(statement, Parallel):
@@ -46,29 +34,29 @@ def choose_after(kernel: Kernel, plan: Plan) -> Kernel:
     return replace(kernel, body=tuple(innermost(one, change) for one in kernel.body))
 
 
-def apart_from_choice(store: Store, products: set[str], inside: set[str]) -> tuple[Store, ...]:
+def apart_from_choice(store: Store, products: frozenset[str], inside: frozenset[str]) -> tuple[Store, ...]:
     """A store that reads one such choice as three: of the exponential, of the choice, and of what is computed of it.
 
     Any other store stays as it is.
     """
     reads = {one.name for one in store.expr.atoms(Load)}
-    choices = [one for one in store.expr.atoms(Where) if chosen_exponentials(one) and asks(one, products)]
+    choices = [one for one in store.expr.atoms(Where) if exponentials_of(one) and asks(one, products)]
     if len(choices) != 1 or store.guard != S.true or store.once or not reads <= inside - {store.target}:
         return (store,)
     [choice], target = choices, Load(store.target, *store.indices)
-    [exponential] = chosen_exponentials(choice)
+    [exponential] = exponentials_of(choice)
     condition, *branches = choice.args
-    chosen = Where(condition, *(target if one is exponential else one for one in branches))
-    parts = (exponential, chosen, store.expr.xreplace({choice: target}))
+    of_target = Where(condition, *(target if one is exponential else one for one in branches))
+    parts = (exponential, of_target, store.expr.xreplace({choice: target}))
     return tuple(replace(store, expr=one) for one in parts if one != target)
 
 
-def chosen_exponentials(choice: Where) -> list[Expr]:
-    """The exponentials that a choice is between, if there is one."""
+def exponentials_of(choice: Where) -> list[Expr]:
+    """The exponential that a choice is between; none of two."""
     found = [one for one in choice.args[1:] if isinstance(one, exp) or (isinstance(one, Pow) and one.base == 2)]
     return found if len(found) == 1 else []
 
 
-def asks(choice: Where, products: set[str]) -> bool:
+def asks(choice: Where, products: frozenset[str]) -> bool:
     """Tell if the condition of a choice reads a product."""
     return any(one.name in products for one in choice.args[0].atoms(Load))

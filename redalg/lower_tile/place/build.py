@@ -23,14 +23,13 @@ from redalg.lower_tile.ir.mentions import variables_of
 from redalg.lower_tile.ir.program import Kernel, Parameter, TileProgram
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.order import run_passes
-from redalg.lower_tile.place.frames import Job, runtime_sizes
+from redalg.lower_tile.place.frames import Job, Within, runtime_sizes
 from redalg.lower_tile.place.parameters import between, dtype_between, inputs, outputs, problem_of_stage
 from redalg.lower_tile.place.segments import elementwise, multi_segment
 from redalg.lower_tile.place.selection import check_selections
 from redalg.lower_tile.place.serial import check_serial
 from redalg.lower_tile.place.single import single_segment
 from redalg.lower_tile.place.split import check_splits, split_producers
-from redalg.lower_tile.place.whole_rows import Within
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.rules import choose_schedule, smaller
 from redalg.strategies.rules.whole_rows import forms_within
@@ -49,8 +48,8 @@ def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, 
     """The kernels of every stage, in order, ahead of the passes. The rules plan all but the loop."""
     plan.verify()
     kernels, within = list[Kernel](), forms_within(stages, plan, problem)
-    made = {output.name for form in within for output in form.outputs}
-    handed_on = (one for one in between(stages, problem) if one.key not in made)
+    inside = {output.name for form in within for output in form.outputs}
+    handed_on = (one for one in between(stages, problem) if one.key not in inside)
     parameters = [*inputs(stages, problem), *outputs(stages, problem, dtypes), *handed_on]
     for place, form in enumerate(stages.forms):
         if form in within:

@@ -34,11 +34,12 @@ from redalg.lower_tile.ir.scalars import Is, Kept, Load, ScaledExp
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
+from redalg.lower_tile.place.frames import Within
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.sums import Sums, add_parts
-from redalg.lower_tile.place.whole_rows import Within, stage_rows
+from redalg.lower_tile.place.whole_rows import stage_rows
 from redalg.strategies.plan import Plan
 
 LARGE = Float(2.0**64)

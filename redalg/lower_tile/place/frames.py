@@ -26,6 +26,10 @@ from redalg.strategies.varying import tiles_of
 TILE, SEGMENT = index("t"), index("z")
 
 
+Within = tuple[FusedForm, Problem]
+"""A form whose values a loop's tiles make, and the problem that it is."""
+
+
 @final
 @dataclass(frozen=True)
 class Job:
@@ -41,7 +45,7 @@ class Job:
     dtypes: Mapping[str, str]
     sums: Mapping[Value, Sums] = field(default_factory=dict)
     also: tuple[str, ...] = ()
-    within: tuple[tuple[FusedForm, Problem], ...] = ()
+    within: tuple[Within, ...] = ()
 
 
 @final

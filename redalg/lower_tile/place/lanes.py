@@ -38,12 +38,12 @@ from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Is
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries, carries_after
-from redalg.lower_tile.place.frames import TILE
+from redalg.lower_tile.place.frames import TILE, Within
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.step import Step, element_terms
-from redalg.lower_tile.place.whole_rows import Within, stage_rows
+from redalg.lower_tile.place.whole_rows import stage_rows
 from redalg.strategies.varying import tiles_of
 
 GROUP = 8
@@ -132,8 +132,6 @@ class Lanes:
         if not self.local or not (self.lagged or self.full):
             return []
         step = self._tile_at(self.space.at_tile(S.Zero, self.first))
-        if self.within:
-            self._load(step)
         program = programs(self.form).of(first_program, ends=step.ends)
         wanted = {pivot.value: self.slots.read(pivot.value) for pivot in self.local}
         step.run(program.only(wanted), self.slots, {}, wanted)
@@ -141,9 +139,11 @@ class Lanes:
         return step.body
 
     def _tile_at(self, space: Space) -> Step:
-        """A tile whose producers are known, without statements so far."""
+        """A tile whose producers and rows' numbers are known."""
         step = Step(self.form, self.assembly, space, self.before)
         step.produce()
+        if self.within:
+            step.space = stage_rows(self.within, self.form, step.space, step.operands, step.body)
         return step
 
     def _start_shared(self) -> list[Statement]:
@@ -160,8 +160,6 @@ class Lanes:
     def _offer_pivots(self, space: Space) -> list[Statement]:
         """Offer a tile's own pivots to the rows that have none yet, and the rows' pivots to the lanes."""
         step, rows, lanes = self._tile_at(space), self.starts.loads, self.slots.loads
-        if self.within:
-            self._load(step)
         program = programs(self.form).of(tile_program, ends=step.ends)
         tile = step.make(program.only(self.starts.numbers), Slots())
         for value in self.starts.numbers:
@@ -196,10 +194,8 @@ class Lanes:
         return body
 
     def _load(self, step: Step) -> None:
-        """Stage every input tile first, so that the elementwise loops are neighbours; then make the rows' numbers."""
+        """Stage every input tile first, so that the elementwise loops are neighbours."""
         step.stage(self.form.cascade.domain, *element_terms(self.form))
-        if self.within:
-            step.space = stage_rows(self.within, self.form, step.space, step.operands, step.body)
 
     def _recentre(self) -> list[Statement]:
         """Move every lane to its own natural centre; its extrema stay."""

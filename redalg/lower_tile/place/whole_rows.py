@@ -23,6 +23,7 @@ from redalg.incremental.stages import single
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.epilogue import Epilogue
+from redalg.lower_tile.place.frames import Within
 from redalg.lower_tile.place.operands import Operands
 from redalg.lower_tile.place.sets import without_fills
 from redalg.lower_tile.place.slots import allocate
@@ -30,9 +31,6 @@ from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.step import Step
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.plan import Problem
-
-Within = tuple[FusedForm, Problem]
-"""A form whose values a loop's tiles make, and the problem that it is."""
 
 
 def stage_rows(

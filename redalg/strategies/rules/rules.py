@@ -20,7 +20,7 @@ from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
-from redalg.strategies.device import DeviceSpec, device_for
+from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.plan import Problem, grid_levels, inner_levels
 from redalg.strategies.rules.elementwise import elementwise_rule
@@ -30,11 +30,6 @@ from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtyp
 from redalg.strategies.rules.rows import has_aligned_rows, rows_rule
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, skips_ahead, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
-
-
-def choose(form: FusedForm, problem: Problem, target: str) -> Schedule:
-    """Choose the schedule of a form for a target; it serves the run-time sizes up to the next power of two."""
-    return choose_schedule(form, problem, device_for(target))
 
 
 def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Schedule:

@@ -21,7 +21,8 @@ from typing import final
 
 from redalg.strategies.model.chain import Chain
 from redalg.strategies.model.tiling import Nest, deep, flat
-from redalg.strategies.search.space import SLACK, tile_lengths
+from redalg.strategies.search.space import SLACK
+from redalg.strategies.search.tiling import tile_lengths
 
 STEP = 16
 """Granularity of tiles: the least that matrix instructions take."""

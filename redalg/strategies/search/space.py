@@ -49,9 +49,8 @@ from redalg.strategies.rules.rows import column_tiles, has_aligned_rows, lies_in
 from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
+from redalg.strategies.search.tiling import PADDING, padding, tile_lengths
 
-PADDING = 0.05
-"""Most padding of an extent that is no power of two (rule 3)."""
 MOST_SEGMENTS, MOST_BLOCKS = 64, 16
 """Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing."""
 SLACK = 1.2
@@ -72,30 +71,6 @@ WARPGROUP, ROWS_OF_TWO = 128, 128
 """Threads of a warpgroup; rows whose operand two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
 REGISTERS = 65536
 """Registers of a multiprocessor, and of its largest block."""
-
-
-def tile_lengths(extent: int, step: int, most: int) -> tuple[int, ...]:
-    """The multiples of `step` up to `most` that pad an extent by little (rule 3); the whole extent, padded, is one.
-
-    >>> tile_lengths(512, 16, 128), tile_lengths(80, 16, 256), tile_lengths(1, 64, 256)
-    ((16, 32, 64, 128), (16, 80), (64,))
-    """
-    whole = round_up(extent, step)
-    lengths = [length for length in range(step, min(most, whole) + 1, step) if padding(extent, length, step) <= PADDING]
-    return tuple(lengths) or (min(whole, most),)
-
-
-def padding(extent: int, length: int, step: int = 1) -> float:
-    """The share by which tiles of a length pad an extent that is a multiple of `step` (∞ for a power of two).
-
-    >>> padding(1000, 512), padding(512, 48), padding(512, 128)
-    (0.024, inf, 0.0)
-    """
-    whole = round_up(extent, step)
-    beyond = -whole % length
-    if beyond and whole == power_of_two(whole):
-        return float("inf")
-    return beyond / whole
 
 
 @final
@@ -135,7 +110,12 @@ class Space:
     @cached_property
     def rules_schedule(self) -> Schedule:
         """The rules' preferred schedule."""
-        return next(schedules_by_rules(self.stages, self.problem, self.device))
+        return self.by_rules[0]
+
+    @cached_property
+    def by_rules(self) -> tuple[Schedule, ...]:
+        """The rules' schedules, in the order in which they are tried."""
+        return tuple(schedules_by_rules(self.stages, self.problem, self.device))
 
     def predict(self, schedule: Schedule) -> Prediction:
         """Predict the time of a schedule by the model."""
