@@ -27,7 +27,7 @@ def names_in(statement: Statement) -> set[str]:
     return {str(getattr(side, "name", side)) for side in vars(statement).values()}
 
 
-def products_in(kernel: Kernel) -> frozenset[str]:
+def product_names(kernel: Kernel) -> frozenset[str]:
     """The buffers that matrix products write."""
     return frozenset(one.c for one in nested_statements(kernel.body) if isinstance(one, Contract))
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from sympy import Add, Expr, Float, Pow, S, exp
 from sympy.core.basic import Basic
 
-from redalg.lower_tile.ir.mentions import products_in
+from redalg.lower_tile.ir.mentions import product_names
 from redalg.lower_tile.ir.program import Kernel, Parallel, Statement, innermost
 from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Load
 from redalg.lower_tile.passes.exponents import variables
@@ -24,7 +24,7 @@ def with_powers_of_two(kernel: Kernel, plan: Plan) -> Kernel:
     """The kernel with such exponentials as powers of 2."""
     if not plan.tensor_cores:
         return kernel
-    products = products_in(kernel)
+    products = product_names(kernel)
 
     def change(statement: Statement) -> Statement:
         if not isinstance(statement, Parallel):

@@ -13,7 +13,7 @@ from dataclasses import replace
 from sympy import Expr, Pow, S, exp
 
 from redalg.expression import Where
-from redalg.lower_tile.ir.mentions import bound_names, products_in
+from redalg.lower_tile.ir.mentions import bound_names, product_names
 from redalg.lower_tile.ir.program import Kernel, Parallel, Statement, Store, innermost
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
@@ -23,7 +23,7 @@ def choose_after(kernel: Kernel, plan: Plan) -> Kernel:
     """The kernel with such choices made after what they choose is computed."""
     if not plan.tensor_cores:
         return kernel
-    products, inside = products_in(kernel), frozenset((*bound_names(kernel), *(one.name for one in kernel.buffers)))
+    products, inside = product_names(kernel), frozenset((*bound_names(kernel), *(one.name for one in kernel.buffers)))
 
     def change(statement: Statement) -> Statement:
         if not isinstance(statement, Parallel):

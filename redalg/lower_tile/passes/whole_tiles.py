@@ -24,7 +24,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
 from redalg.lower_tile.ir.intervals import holds_for_all, index_ranges, opposite
-from redalg.lower_tile.ir.mentions import bound_names, names_in, products_in
+from redalg.lower_tile.ir.mentions import bound_names, names_in, product_names
 from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
@@ -133,7 +133,7 @@ def reads_tiles_alone(store: Store, mask: Where, kernel: Kernel) -> bool:
     """
     buffers = {one.name: one for one in kernel.buffers}
     target, reads = buffers.get(store.target), mask.args[1].atoms(Load)
-    computed = bool(reads) and not (isinstance(mask.args[1], Load) and mask.args[1].name in products_in(kernel))
+    computed = bool(reads) and not (isinstance(mask.args[1], Load) and mask.args[1].name in product_names(kernel))
     alone = {one.name for one in reads} <= {*buffers, *bound_names(kernel)} - {store.target}
     return computed and alone and target is not None and target.scope == "fragment" and target.dtype == "float32"
 
