@@ -17,11 +17,15 @@ from redalg.gradient.arrays import zeros_like
 from redalg.gradient.stage import (
     AnyStage,
     for_dtypes,
+    for_tensors,
     lines_of_stages,
     needed_stages,
     sizes_of,
     sources_of_stages,
 )
+from redalg.runtime.bind.arrays import output_dtypes
+from redalg.runtime.bind.inputs import dtypes_of_floats
+from redalg.runtime.bind.options import named_dtypes
 
 
 @final
@@ -79,7 +83,7 @@ class Backward:
 
     def for_tensors(self, tensors: Mapping[str, Any]) -> Backward:
         """The backward for tensors of their dtypes: row values are float32 where a tensor has 16 bits or fewer."""
-        return for_dtypes(self, tensors)
+        return for_tensors(self, tensors)
 
     def from_saved(
         self, cotangents: Any, made: Mapping[str, Any], tensors: Mapping[str, Any], sizes: Mapping[str, int],
@@ -119,7 +123,17 @@ class Backward:
         return self.explain()
 
     def source(
-        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, **options: Any
-    ) -> dict[str, str]:
-        """The TileLang programs by stage; options as of `Fused.source`, sizes by the forward's axes."""
-        return sources_of_stages(self.stages, target, sizes or {}, options)
+        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, dtypes: Any = "float16",
+        **options: Any,
+    ) -> dict[str, str]:  # fmt: skip
+        """The TileLang programs by stage, as calls on tensors of these dtypes run them.
+
+        Options as of `Fused.source`; sizes by the forward's axes. `dtypes` may name cotangents and row values too:
+        without that a cotangent has its output's dtype.
+        """
+        given = named_dtypes(self.forward.cascade, dtypes)
+        own = for_dtypes(self, given)
+        read = {name: given[name] for name in own.forward.cascade.inputs()}
+        known = output_dtypes(own.forward, dtypes_of_floats(read))
+        known |= {name: known[output] for output, name in (*own.made.items(), *own.cotangents.items())}
+        return sources_of_stages(own.stages, target, sizes or {}, {**options, "dtypes": {**known, **given}})

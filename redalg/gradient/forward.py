@@ -18,10 +18,12 @@ from redalg.gradient.stage import (
     JointStage,
     Stage,
     for_dtypes,
+    for_tensors,
     lines_of_stages,
     sizes_of,
     sources_of_stages,
 )
+from redalg.runtime.bind.options import named_dtypes
 
 
 @final
@@ -73,7 +75,7 @@ class Forward:
 
     def for_tensors(self, tensors: Mapping[str, Any]) -> Forward:
         """Forward mode for tensors of their dtypes: if one has 16 bits or fewer, a tangent has its output's dtype."""
-        return for_dtypes(self, tensors)
+        return for_tensors(self, tensors)
 
     @property
     def _only_tensor(self) -> str:
@@ -109,7 +111,15 @@ class Forward:
         return self.explain()
 
     def source(
-        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, **options: Any
-    ) -> dict[str, str]:
-        """The TileLang programs by stage; options as of `Fused.source`, sizes by the function's axes."""
-        return sources_of_stages(self.stages, target, sizes or {}, options)
+        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, dtypes: Any = "float16",
+        **options: Any,
+    ) -> dict[str, str]:  # fmt: skip
+        """The TileLang programs by stage, as calls on tensors of these dtypes run them.
+
+        Options as of `Fused.source`; sizes by the function's axes. A tangent has its tensor's dtype, if `dtypes` does
+        not name it.
+        """
+        given = named_dtypes(self.function.cascade, dtypes)
+        own = for_dtypes(self, given)
+        known = {own_name: given[name] for name, own_name in own.names.items()}
+        return sources_of_stages(own.stages, target, sizes or {}, {**options, "dtypes": {**known, **given}})

@@ -15,7 +15,8 @@ from redalg.expression import Axis, Element, Scalar
 from redalg.expression.contents import nodes_of
 from redalg.expression.dtypes import DTYPES
 from redalg.gradient.arrays import by_library_of, repeat_along
-from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
+from redalg.runtime.bind.arrays import output_dtypes
+from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats, promote_dtypes
 
 
 class Derivative(Protocol):
@@ -116,6 +117,14 @@ class Stage:
         """The TileLang program of a stage that is a function; `sizes` may hold other axes too."""
         text: str = self.fused.source(target, sizes=own_sizes(self.fused, sizes, self.renamed), **options)
         return text
+
+    def dtype_of(self, dtypes: Mapping[str, str]) -> str:
+        """The dtype of its tensor, of those of what it reads."""
+        own = dtypes_of_floats({name: one for name, one in dtypes.items() if name in self.inputs})
+        if self.fused is None:
+            return promote_dtypes([*own.values()])[1]
+        [dtype] = output_dtypes(self.fused, own).values()
+        return dtype
 
     @cached_property
     def inputs(self) -> frozenset[str]:
@@ -226,10 +235,14 @@ def needed_stages(stages: Sequence[AnyStage], last: Iterable[str]) -> list[AnySt
     return found[::-1]
 
 
-def for_dtypes(derived: D, tensors: Mapping[str, Any]) -> D:
-    """A derivation for tensors of their dtypes, derived once for each choice of narrow ones."""
-    arrays = {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")}
-    floats = dtypes_of_floats(arrays)
+def for_tensors(derived: D, tensors: Mapping[str, Any]) -> D:
+    """A derivation for tensors of their dtypes."""
+    return for_dtypes(derived, {name: array_dtype(one) for name, one in tensors.items() if hasattr(one, "dtype")})
+
+
+def for_dtypes(derived: D, dtypes: Mapping[str, str]) -> D:
+    """A derivation for tensors of some dtypes, derived once for each choice of narrow ones."""
+    floats = dtypes_of_floats(dtypes)
     if derived.again is None or not any(map(is_narrow, floats.values())):
         return derived
     known: dict[Any, D] = vars(derived).setdefault("_for_dtypes", {})
@@ -249,11 +262,12 @@ def lines_of_stages(stages: Iterable[AnyStage]) -> Iterator[str]:
 def sources_of_stages(
     stages: Iterable[AnyStage], target: str, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The TileLang programs of the stages that are functions, by name; row values and tensors of stages are float32."""
-    found, given = {}, options.get("dtypes", {})
+    """The TileLang programs of the stages that are functions, by name; `dtypes` are those of what they are given."""
+    known, found = dict[str, str](options["dtypes"]), dict[str, str]()
     for stage in stages:
+        known |= {part.name: known.get(part.name) or part.dtype_of(known) for part in stage.parts}
         if stage.function is not None:
-            own = {name: given.get(name, "float32") for name in stage.inputs} if isinstance(given, Mapping) else given
+            own = {name: known[name] for name in stage.inputs if name in known}
             found[stage.name] = stage.source(target, sizes, **{**options, "dtypes": own})
     return found
 

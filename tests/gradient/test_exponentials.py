@@ -151,4 +151,4 @@ def test_it_says_why_the_maximum_has_no_gradient() -> None:
     assert {"row_max_0", "row_sum_0", "row_sum_1"} == set(backward.saved)
     assert "Σ e^u is e^m·Σ e^(u − m) for every number m" in backward.explain()
     sources = backward.source(sizes={"q": 128, "k": 128, "d": 64, "e": 64}, dtypes="float16")
-    assert "main" in sources["grad_K"]
+    assert all("def main(" in text for text in sources.values())
