@@ -1,12 +1,12 @@
 """Numbers of rows that the operands of products read, each from a stage of its own.
 
-e^(u − m)·1/l  →  e^(u − z)                  z = m + log l, l a sum of e^(… − m), and of exponentials beside it
-e^(u − m)      →  e^(u − z)                  z = m
+e^(u − m)·1/l  →  e^(u − z·log 2)            z = log₂(e^m·l), l a sum of e^(… − m), and of exponentials beside it
+e^(u − m)      →  e^(u − z·log 2)            z = log₂(e^m): kernels take powers of 2
 f(r, …)        →  z                          z = f(r, …) of the tensors of row values and stages, no bare one
-e^(where(c, u, −∞) − z)·f, summed  →  where(c, e^(u − z)·f, 0)
+e^(where(c, u, −∞) − …)·f, summed  →  where(c, e^(u − …)·f, 0)
 
-Exact but for roundings. A row of m = −∞ has no element that counts: z is the largest number there, and e^(u − z) is 0.
-Where m is +∞ the row is NaN, and z is NaN; so z is finite, and a kernel asks no element for infinities.
+Exact but for roundings. A row of m = −∞ has no element that counts: z is the largest number there, and e^(u − z·log 2)
+is 0. Where m is +∞ the row is NaN, and z is NaN; so z is finite, and a kernel asks no element for infinities.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.expression.rebuild import with_args
 from redalg.gradient.rows import RowValues
-from redalg.gradient.spelling import is_constant, with_shared_numbers
+from redalg.gradient.spelling import number_and_rest, with_shared_numbers
 
 LARGEST = Float(2.0**128 - 2.0**104)
 """The largest float32."""
@@ -54,10 +54,9 @@ class RowsApart:
     def _with_masks_outside(self, total: Reduce, term: Expr) -> Expr:
         """A sum of products: its number outside, and the masks of its weights around the term."""
         conditions, rest = _without_masks(term)
-        numbers = [one for one in Mul.make_args(rest) if is_constant(one)]
-        rest = Mul(*(one for one in Mul.make_args(rest) if not is_constant(one)))
+        number, rest = number_and_rest(rest)
         body = Where(And(*conditions), rest, S.Zero) if conditions else rest
-        return Mul(*numbers, total.rebuilt(body, total.bound))
+        return number * total.rebuilt(body, total.bound)
 
     # ---- exponentials ------------------------------------------------------------------------------------------------
 
@@ -90,9 +89,9 @@ class RowsApart:
         return bool(sums) and all(one in sums or isinstance(one, exp) for one in terms) and not reductions_of(base)
 
     def _finite(self, wanted: str, pivot: Element, value: Expr) -> Element:
-        """The tensor of z."""
+        """The tensor of z, of the logarithm of a row's share."""
         absent = Where(Eq(pivot, -oo), LARGEST, nan)
-        z = Where(And(Lt(-oo, pivot), Lt(pivot, oo)), value, absent)
+        z = Where(And(Lt(-oo, pivot), Lt(pivot, oo)), value / log(2), absent)
         return self._stage(wanted, z, "finite")
 
     # ---- numbers of rows ---------------------------------------------------------------------------------------------
@@ -101,7 +100,7 @@ class RowsApart:
         """A term that reads what is computed of row values alone as one tensor."""
         if not node.args or isinstance(node, Element):
             return node
-        number, rest = node.as_coeff_Mul() if isinstance(node, Expr) else (S.One, node)
+        number, rest = number_and_rest(node) if isinstance(node, Expr) else (S.One, node)
         if self._is_of_rows(rest):
             return number * (rest if isinstance(rest, Element) else self._stage("row_factor", rest))
         if isinstance(node, Mul | Add):
@@ -130,8 +129,8 @@ class RowsApart:
 
 
 def _about(weight: exp, pivot: Element, z: Element) -> Expr:
-    """e^(u − m) as e^(u − z)."""
-    return exp(weight.args[0] + pivot - z)
+    """e^(u − m) as e^(u − z·log 2)."""
+    return exp(weight.args[0] + pivot - log(2) * z)
 
 
 def _without_masks(term: Expr) -> tuple[list[Basic], Expr]:

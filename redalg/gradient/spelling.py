@@ -87,19 +87,35 @@ def _common(terms: Sequence[Expr]) -> Counter[Expr]:
 
 
 def with_shared_numbers(node: Basic) -> Basic:
-    """An expression in which every sum whose terms are multiples of one number has it once."""
+    """An expression whose products have the number once that all terms of a sum in them are multiples of."""
     if not node.args or isinstance(node, Element | Reduce):
         return node
     node = with_args(node, [with_shared_numbers(one) for one in node.args])
-    numbers = {_number_of(term) for term in Add.make_args(node)} if isinstance(node, Add) else set()
-    number = numbers.pop() if len(numbers) == 1 else S.One
-    return node if number is S.One else Mul(number, Add(*(term / number for term in node.args)))
+    if not isinstance(node, Mul):
+        return node
+    numbers = [_shared_number(factor) for factor in node.args]
+    # SymPy multiplies a sum out where a number is its only factor: a product of more keeps both
+    factors = [factor if number is S.One else Add(*(_size_and_rest(term)[1] for term in factor.args))
+               for number, factor in zip(numbers, node.args, strict=True)]  # fmt: skip
+    return Mul(*numbers, *factors)
 
 
-def _number_of(term: Expr) -> Expr:
-    """The size of the number that a term is a multiple of."""
-    number = Mul(*(one for one in Mul.make_args(term) if is_constant(one)))
-    return -number if number.could_extract_minus_sign() else number
+def _shared_number(factor: Expr) -> Expr:
+    """The size of the number that all terms of a sum are multiples of; 1 of anything else."""
+    numbers = {_size_and_rest(term)[0] for term in factor.args} if isinstance(factor, Add) else set()
+    return numbers.pop() if len(numbers) == 1 else S.One
+
+
+def _size_and_rest(term: Expr) -> tuple[Expr, Expr]:
+    """The size of a term's number, and what is left, of its sign."""
+    number, rest = number_and_rest(term)
+    return (-number, -rest) if number.could_extract_minus_sign() else (number, rest)
+
+
+def number_and_rest(expr: Expr) -> tuple[Expr, Expr]:
+    """The number that an expression is a multiple of, and the rest."""
+    numbers = [one for one in Mul.make_args(expr) if is_constant(one)]
+    return Mul(*numbers), Mul(*(one for one in Mul.make_args(expr) if one not in numbers))
 
 
 def is_constant(node: Basic) -> bool:

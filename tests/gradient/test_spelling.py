@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from sympy import exp, oo
+from sympy import Expr, Float, Mul, Rational, exp, oo, sqrt
 
 import redalg as ra
 from redalg.expression import Cast
@@ -17,6 +17,7 @@ from redalg.gradient.spelling import (
     with_narrow_operands,
     with_own_axes,
     with_shared_factors,
+    with_shared_numbers,
 )
 from redalg.lower_tile.ir.names import Names
 
@@ -33,6 +34,14 @@ def test_sums_share_their_factors() -> None:
     assert with_shared_factors(x * g + y * w) == x * g + y * w
     assert with_shared_factors(2 * x - 2 * y) == 2 * x - 2 * y
     assert with_shared_factors(ra.sum(x * g + x * y, n)) == ra.sum(x * (g + y), n)
+
+
+@pytest.mark.parametrize("number", [Rational(1, 8), Float(0.3), 1 / sqrt(d.extent)])
+def test_products_have_the_number_of_their_sums_once(number: Expr) -> None:
+    """SymPy multiplies a number into a sum: an operand would be multiplied by it for every element."""
+    product = Mul(number * x - number * y, g, w)
+    assert with_shared_numbers(product) == Mul(number, x - y, g, w)
+    assert with_shared_numbers(Mul(2 * x - number * y, g, w)) == Mul(2 * x - number * y, g, w)
 
 
 def test_sums_over_the_same_axes_are_one_if_they_share_a_factor() -> None:

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import numpy as np
 import pytest
-from sympy import Expr, exp, sqrt, tanh
+from sympy import Expr, exp, log, sqrt, tanh
 
 import redalg as ra
 from redalg.expression import Element, Label
@@ -23,7 +23,8 @@ G = ra.sum(ra.tensor("G[q,c]") * ra.tensor("V[k,c]"), c)
 Z, D = Element(Label("rows", "finite"), q), ra.tensor("D[q]")
 SIZES = {"q": 200, "k": 136, "c": 64, "d": 64}
 EXPONENTS = {"scaled": S / sqrt(64) - Z, "plain": S - Z, "alone": 2 * S, "of a function": 3 * tanh(S) - Z,
-             "of two terms": S / sqrt(64) + (k - q) * ra.tensor("a") / 64 - Z}  # fmt: skip
+             "of two terms": S / sqrt(64) + (k - q) * ra.tensor("a") / 64 - Z,
+             "of powers of 2": S / sqrt(64) - log(2) * Z}  # fmt: skip
 
 
 def gradients(exponent: Expr, *, masked: bool) -> ra.Fused:
@@ -50,6 +51,12 @@ def programs(form: ra.Fused) -> list[TileProgram]:
     return found
 
 
+def exponential_lines(form: ra.Fused) -> list[str]:
+    """The lines of the kernel with its exponentials."""
+    dtypes = {one.name: "float32" if one.name in ("rows", "D") else "float16" for one in form.cascade.elements()}
+    return [one for one in form.source("sm_90a", sizes=SIZES, dtypes=dtypes).splitlines() if "T.exp2(" in one]
+
+
 @pytest.mark.parametrize("masked", [False, True])
 @pytest.mark.parametrize("name", EXPONENTS)
 def test_every_pass_means_the_program_that_it_is_given(name: str, masked: bool) -> None:
@@ -70,12 +77,15 @@ def test_every_pass_means_the_program_that_it_is_given(name: str, masked: bool) 
 @pytest.mark.parametrize("name", ["scaled", "of two terms"])
 def test_no_element_branches_around_its_exponential(name: str) -> None:
     """What it masks is computed first: a mask of every element is asked of the tiles that need it, or chosen after."""
-    form = gradients(EXPONENTS[name], masked=True)
-    dtypes = {one.name: "float32" if one.name in ("rows", "D") else "float16" for one in form.cascade.elements()}
-    text = str(form.source("sm_90a", sizes=SIZES, dtypes=dtypes))
-    lines = [one for one in text.splitlines() if "T.exp2(" in one]
+    lines = exponential_lines(gradients(EXPONENTS[name], masked=True))
     assert lines
     assert not any("if_then_else" in one for one in lines)
+
+
+def test_a_logarithm_of_base_2_is_multiplied_by_nothing() -> None:
+    lines = exponential_lines(gradients(EXPONENTS["of powers of 2"], masked=True))
+    assert lines
+    assert all(one.rstrip(")").endswith(", -rows_tile[j]") for one in lines)
 
 
 def test_a_weight_that_two_products_share_is_computed_once() -> None:

@@ -8,9 +8,11 @@ as it was: s is itself a sum that is rounded so.
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from math import isclose
 
-from sympy import Add, Expr, Float, Pow, S, exp
+from sympy import Add, Expr, Float, Integer, Pow, exp
 from sympy.core.basic import Basic
 
 from redalg.lower_tile.ir.mentions import product_names
@@ -18,6 +20,9 @@ from redalg.lower_tile.ir.program import Kernel, Parallel, Statement, innermost
 from redalg.lower_tile.ir.scalars import LOG2_E, Fma, Load
 from redalg.lower_tile.passes.exponents import variables
 from redalg.strategies.plan import Plan
+
+EPSILON = 2 * sys.float_info.epsilon
+"""The rounding of a product of two numbers that are rounded themselves."""
 
 
 def with_powers_of_two(kernel: Kernel, plan: Plan) -> Kernel:
@@ -55,4 +60,13 @@ def reads_product(node: Expr, products: frozenset[str]) -> bool:
 
 def in_units(rest: Expr) -> Expr:
     """The rest of an exponent, of a power of 2."""
-    return S.Zero if rest is S.Zero else Float(LOG2_E) * rest
+    return Add(*map(_in_units, Add.make_args(rest)))
+
+
+def _in_units(term: Expr) -> Expr:
+    """A term of an exponent, of a power of 2; log 2·log₂e is 1, not a number near it."""
+    number, read = term.as_independent(Load, as_Add=False)
+    if not number.is_number:
+        return Float(LOG2_E) * term
+    rate = float(number) * LOG2_E
+    return (Integer(round(rate)) if isclose(rate, round(rate), rel_tol=EPSILON) else Float(rate)) * read
