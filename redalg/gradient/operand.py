@@ -5,29 +5,33 @@ a[x, d] = c·Σ_y w(x, y)·U[y, d];  b[y, e] = Σ_x w(x, y)·T[x, e]
 
 w is rounded to the products' 16 bits, as it is where each product computes it. It pays where a product has more columns
 than a block: each block of columns would compute w again. A part takes `PART_BYTES` of memory at most; the sum over
-parts is float32.
+parts is float32. PyTorch multiplies matrices that it neither records nor transforms, and writes them where they belong;
+others are functions like any stage's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import prod
 from typing import Any, final
 
-from sympy import Expr, Mul, S
+from sympy import Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
-from redalg.expression import Axis, Cast, Element, Label, Reduce, Where
+from redalg.expression import Axis, Cast, Element, Extent, Label, Reduce, Scalar, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.rebuild import with_args
 from redalg.gradient.arrays import cast_like, empty_along, integer_like
 from redalg.gradient.reverse import sum_of
-from redalg.gradient.spelling import is_constant
+from redalg.gradient.spelling import number_and_rest
 from redalg.gradient.stage import Stage, StagesTogether, axes_text, own_sizes
 from redalg.gradient.stages import Stages, of_fewest_passes
+from redalg.runtime.bind.inputs import is_recorded
+from redalg.runtime.unfused.multiply import empty_matrix, multiply_into
+from redalg.runtime.unfused.product import has_one_place
 
 COLUMNS = 512
 """Columns of a product up to which a block computes its operand itself."""
@@ -39,19 +43,72 @@ STEP = 256
 
 @final
 @dataclass(frozen=True)
+class Part:
+    """A part of an axis: its elements from `start` to `stop`, of `length`."""
+
+    axis: Axis
+    start: int
+    stop: int
+    length: int
+
+    @property
+    def is_whole(self) -> bool:
+        """True of the whole axis."""
+        return self.stop - self.start == self.length
+
+    def of(self, tensor: Any, indices: Sequence[Expr]) -> Any:
+        """The part of a tensor that is read at these indices."""
+        if self.axis not in indices:
+            return tensor
+        return tensor[(*[slice(None)] * indices.index(self.axis), slice(self.start, self.stop))]
+
+
+@final
+@dataclass(frozen=True)
 class Product:
     """One of the products, as c·Σ over an axis of the operand's tensor and another.
 
     Attributes:
+        axes: of its result.
         over: the axis that it sums over.
-        tensor: the name of the tensor that it multiplies the operand by, of whose dtype it is.
+        number: c.
+        factor: the element of the tensor that it multiplies the operand by, of whose dtype it is.
         whole, part: the function where all of that axis is there, and that of a part, which is float32.
     """
 
+    axes: tuple[Axis, ...]
     over: Axis
-    tensor: str
+    number: Expr
+    factor: Element
     whole: Any
     part: Any
+
+    def by_library(self, before: Any, operand: Any, factor: Any, part: Part, sizes: Mapping[str, int]) -> Any:
+        """The result (None: none yet) with what a part adds to it, or is of it; the operand has the axes (row, summed).
+
+        Of matrices, by PyTorch.
+        """
+        adds = part.axis == self.over
+        made, right = before, part.of(factor, self.factor.indices)
+        if before is None:
+            made = empty_matrix(factor, [sizes[axis.name] for axis in self.axes], wide=adds and not part.is_whole)
+        multiply_into(
+            part.of(made, self.axes), operand, right if self.factor.indices[0] == self.over else right.mT,
+            self.number_at(sizes), add=adds and before is not None,
+        )  # fmt: skip
+        return made
+
+    def by_function(self, before: Any, operand: Mapping[str, Any], given: Mapping[str, Any], part: Part,
+                    sizes: Mapping[str, int]) -> Any:  # fmt: skip
+        """The same of arrays of any library, recorded if they are."""
+        function = self.part if part.axis == self.over else self.whole
+        own = {**sizes, part.axis.name: part.stop - part.start}
+        made = function(**operand, **known_of(function, given), sizes=own_sizes(function, own))
+        return with_part(before, made, self.axes, part)
+
+    def number_at(self, sizes: Mapping[str, int]) -> float:
+        """c at some sizes."""
+        return float(self.number.xreplace({one: Integer(sizes[one.name]) for one in self.number.atoms(Extent)}))
 
 
 @final
@@ -60,7 +117,8 @@ class OperandStage(StagesTogether):
     """Two products that share an operand.
 
     Attributes:
-        operand: the operand of a part, by its tensor's name; it reads where the part begins as `<axis>_first`.
+        operand: the operand of a part, by its tensor's name; it reads where the part begins as the tensor
+            `<axis>_first`, and the length of an axis as the scalar `<axis>_length`.
         products: of the operand, in the order of the parts.
     """
 
@@ -85,42 +143,46 @@ class OperandStage(StagesTogether):
 
     def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensors by name, part by part of the longer axis."""
-        axis, found = self.axis(sizes), dict[str, Any]()
-        for start, stop in self.parts_of(axis, sizes):
-            of_operand, *of_products = self.calls(known, sizes, axis, start, stop)
-            function, given, own = of_operand
-            operand = {self.operand.name: function(**given, sizes=own)}
-            for part, (function, given, own) in zip(self.parts, of_products, strict=True):
-                made = function(**operand, **given, sizes=own)
-                found[part.name] = with_part(found.get(part.name), made, part, axis, (start, stop, sizes[axis.name]))
-        return {part.name: cast_like(found[part.name], known[product.tensor])
-                for part, product in zip(self.parts, self.products, strict=True)}  # fmt: skip
+        found: list[Any] = [None] * len(self.products)
+        tensors = [known[product.factor.name] for product in self.products]
+        for part in self.parts_of(self.axis(sizes), sizes):
+            given = self.given(known, sizes, part)
+            own = own_sizes(self.function, {**sizes, part.axis.name: part.stop - part.start})
+            operand = self.function(**known_of(self.function, given), sizes=own)
+            for place, product in enumerate(self.products):
+                if self.is_by_library(operand, tensors):
+                    rows = operand if product.axes[0] == self.operand.axes[0] else operand.mT
+                    found[place] = product.by_library(found[place], rows, tensors[place], part, sizes)
+                else:
+                    named = {self.operand.name: operand}
+                    found[place] = product.by_function(found[place], named, given, part, sizes)
+        return {part.name: cast_like(made, tensor)
+                for part, made, tensor in zip(self.parts, found, tensors, strict=True)}  # fmt: skip
+
+    def is_by_library(self, operand: Any, tensors: Sequence[Any]) -> bool:
+        """Tell if PyTorch multiplies: matrices that it neither records nor transforms."""
+        alone = all(hasattr(one, "new_empty") and one.dim() == 2 for one in (operand, *tensors))
+        return alone and not is_recorded({str(place): one for place, one in enumerate((operand, *tensors))})
 
     def axis(self, sizes: Mapping[str, int]) -> Axis:
         """The axis that is taken in parts: the longer one."""
         return max((one.over for one in self.products), key=lambda axis: sizes[axis.name])
 
-    def parts_of(self, axis: Axis, sizes: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    def parts_of(self, axis: Axis, sizes: Mapping[str, int]) -> Iterator[Part]:
         """Yield the parts of an axis, of about one length."""
         length, others = sizes[axis.name], (sizes[one.name] for one in self.operand.axes if one != axis)
         number = -(-length * DTYPES[self.dtype].bytes * prod(others) // PART_BYTES)
         width = max(STEP, -(-length // (max(1, number) * STEP)) * STEP)
         for start in range(0, length, width):
-            yield start, min(start + width, length)
+            yield Part(axis, start, min(start + width, length), length)
 
-    def calls(
-        self, known: Mapping[str, Any], sizes: Mapping[str, int], axis: Axis, start: int, stop: int
-    ) -> Iterator[tuple[Any, dict[str, Any], dict[str, int]]]:
-        """Yield the functions of a part, the operand's first, with what they read beside it and their sizes."""
-        own = {**sizes, axis.name: stop - start}
-        like = known[self.products[0].tensor]
-        firsts = {first_of(other): integer_like(like, start if other == axis else 0) for other in self.operand.axes}
-        given = slices(self.operand, {**known, **firsts}, axis, start, stop)
-        yield self.operand.fused, given, own_sizes(self.operand.fused, own)
-        for part, product in zip(self.parts, self.products, strict=True):
-            function = product.part if product.over == axis else product.whole
-            tensor = slices(part, known, axis, start, stop)[product.tensor]
-            yield function, {product.tensor: tensor}, own_sizes(function, own)
+    def given(self, known: Mapping[str, Any], sizes: Mapping[str, int], part: Part) -> dict[str, Any]:
+        """What the functions of a part read."""
+        like, axes = known[self.products[0].factor.name], self.operand.axes
+        found = {**known, **{length_of(axis): sizes[axis.name] for axis in axes}}
+        found |= {first_of(axis): integer_like(like, part.start if axis == part.axis else 0) for axis in axes}
+        read = {*elements_of(self.operand.expr), *(product.factor for product in self.products)}
+        return found | {one.name: part.of(found[one.name], one.indices) for one in read}
 
     def source_of_all(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
         """The TileLang programs of the operand and of the products, one after another."""
@@ -137,26 +199,20 @@ class OperandStage(StagesTogether):
         return "\n".join(map(str, (self.operand, *self.parts)))
 
 
-def slices(stage: Stage, known: Mapping[str, Any], axis: Axis, start: int, stop: int) -> dict[str, Any]:
-    """The tensors that a stage reads, of a part of an axis."""
-    found = {name: one for name, one in known.items() if name in stage.inputs}
-    for element in elements_of(stage.expr):
-        if element.name in found and axis in element.indices:
-            place = element.indices.index(axis)
-            found[element.name] = known[element.name][(*[slice(None)] * place, slice(start, stop))]
-    return found
+def known_of(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """What a function reads of the tensors and scalars."""
+    names = {*function.cascade.inputs(), *(one.name for one in function.cascade.scalars())}
+    return {name: one for name, one in given.items() if name in names}
 
 
-def with_part(before: Any, made: Any, stage: Stage, axis: Axis, part: tuple[int, int, int]) -> Any:
-    """A stage's tensor (None: none yet) with what a part (start, stop, length) of an axis adds to it, or is of it."""
-    start, stop, length = part
-    if axis not in stage.axes:
+def with_part(before: Any, made: Any, axes: Sequence[Axis], part: Part) -> Any:
+    """A tensor of these axes (None: none yet) with what a part adds to it, or is of it."""
+    if part.axis not in axes:
         return made if before is None else before + made
-    if stop - start == length:
+    if part.is_whole:
         return made
-    place = stage.axes.index(axis)
-    tensor = empty_along(made, place, length) if before is None else before
-    tensor[(*[slice(None)] * place, slice(start, stop))] = made
+    tensor = empty_along(made, axes.index(part.axis), part.length) if before is None else before
+    part.of(tensor, axes)[...] = made
     return tensor
 
 
@@ -169,31 +225,36 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
     crossed = x in parts[1].axes and y in parts[0].axes and x not in parts[0].axes and y not in parts[1].axes
     if operand != other or not crossed or free_axes(operand) != {*parts[0].axes[:-1], x}:
         return None
-    if any(not one.is_plain for one in elements_of(operand) if free_axes(one) & {x, y}):
+    elements = [*elements_of(operand), first, second]
+    if any(not one.is_plain for one in elements if free_axes(one) & {x, y}):
+        return None
+    if not all(has_one_place(axis, elements) for axis in (x, y)):
         return None
     axes = axes_by_name(free_axes(operand))
-    name = make.names.fresh("operand")
+    name, of_part = make.names.fresh("operand"), in_part(operand, axes)
     element = Element(Label(name), *axes)
+
+    def product(over: Axis, number: Expr, factor: Element, part: Stage) -> Product:
+        total = in_part(number, axes) * sum_of(element * factor, (over,))
+        functions = [of_fewest_passes(make.fuse, one, axes_text(part.axes), part.name)
+                     for one in (total, make.wide(total))]  # fmt: skip
+        return Product(part.axes, over, number, factor, *functions)
+
     try:
-        of_operand = make.fuse(with_firsts(operand, axes), axes_text(axes), 1)
-        whole = [number * sum_of(element * first, (x,)), other_number * sum_of(element * second, (y,))]
-        functions = [(_product(make, expr, part), _product(make, make.wide(expr), part))
-                     for part, expr in zip(parts, whole, strict=True)]  # fmt: skip
+        stage = Stage(name, of_part, axes, make.fuse(of_part, axes_text(axes), 1))
+        products = product(x, number, first, parts[0]), product(y, other_number, second, parts[1])
     except (GradientError, NotFusible, Undecided, ExpressionError):
         return None
-    stage = Stage(name, with_firsts(operand, axes), axes, of_operand)
-    products = (Product(x, first.name, *functions[0]), Product(y, second.name, *functions[1]))
     return OperandStage(parts, stage, products)
 
 
 def weighted_sum(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | None:
     """(c, w, T, axes) of cast(c·Σ_axes cast(w)·T); None of anything else. A mask of the terms is one of w."""
     whole = expr.args[0] if isinstance(expr, Cast) else expr
-    numbers = [one for one in Mul.make_args(whole) if is_constant(one)]
-    sums = [one for one in Mul.make_args(whole) if not is_constant(one)]
-    if len(sums) != 1 or not isinstance(sums[0], Reduce) or sums[0].kind != "sum" or len(sums[0].bound) != 1:
+    number, total = number_and_rest(whole)
+    if not isinstance(total, Reduce) or total.kind != "sum" or len(total.bound) != 1:
         return None
-    term, conditions = sums[0].expr, list[Basic]()
+    term, conditions = total.expr, list[Basic]()
     while isinstance(term, Where) and term.args[2] is S.Zero:
         conditions.append(term.args[0])
         term = term.args[1]
@@ -203,16 +264,21 @@ def weighted_sum(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | N
         return None
     for condition in reversed(conditions):
         operand = Cast(Where(condition, operand.args[0], S.Zero), operand.dtype)
-    return Mul(*numbers), operand, tensors[0], sums[0].bound
+    return number, operand, tensors[0], total.bound
 
 
-def with_firsts(node: Basic, axes: tuple[Axis, ...]) -> Expr:
-    """An expression whose places, but those at which tensors are read, are counted from where a part begins."""
+def in_part(node: Basic, axes: tuple[Axis, ...]) -> Expr:
+    """An expression as a part of an axis reads it.
+
+    Places, but those at which tensors are read, are counted from where the part begins; lengths are the whole's.
+    """
     if node in axes:
         return node + Element(Label(first_of(node)))
-    if isinstance(node, Element) or not of_kind(Axis, node):
+    if isinstance(node, Extent):
+        return next((Scalar(length_of(axis)) for axis in axes if axis.name == node.name), node)
+    if isinstance(node, Element) or not (of_kind(Axis, node) or of_kind(Extent, node)):
         return node
-    return with_args(node, [with_firsts(one, axes) for one in node.args])
+    return with_args(node, [in_part(one, axes) for one in node.args])
 
 
 def first_of(axis: Axis) -> str:
@@ -220,6 +286,6 @@ def first_of(axis: Axis) -> str:
     return f"{axis.name}_first"
 
 
-def _product(make: Stages, expr: Expr, part: Stage) -> Any:
-    """A product as a function."""
-    return of_fewest_passes(make.fuse, expr, axes_text(part.axes), part.name)
+def length_of(axis: Axis) -> str:
+    """The name of the number of an axis's elements."""
+    return f"{axis.name}_length"

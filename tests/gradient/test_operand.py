@@ -25,19 +25,23 @@ def loss(scores: Expr) -> ra.Fused:
     return ra.fuse(ra.logsumexp(scores, v) - picked, axes="b")
 
 
-def drawn(form: ra.Fused, dtype: torch.dtype = torch.bfloat16) -> dict[str, torch.Tensor]:
+def drawn(
+    form: ra.Fused, dtype: torch.dtype = torch.bfloat16, rows: int = SIZES["b"], words: int = SIZES["v"]
+) -> dict[str, torch.Tensor]:
     generator = torch.Generator().manual_seed(0)
-    data = {name: torch.randn(SIZES[row], SIZES["d"], generator=generator).to(dtype) / 10
-            for name, row in (("t", "b"), ("u", "v"))}  # fmt: skip
-    data["label"] = torch.randint(0, SIZES["v"], (SIZES["b"],), generator=generator)
-    data["bias"] = torch.randn(SIZES["v"], generator=generator).to(dtype)
+    data = {name: torch.randn(number, SIZES["d"], generator=generator).to(dtype) / 10
+            for name, number in (("t", rows), ("u", words))}  # fmt: skip
+    data["label"] = torch.randint(0, words, (rows,), generator=generator)
+    data["bias"] = torch.randn(words, generator=generator).to(dtype)
     return {name: one for name, one in data.items() if name in form.cascade.inputs()}
 
 
-def gradients(form: ra.Fused, data: dict[str, torch.Tensor], cotangent: torch.Tensor) -> list[torch.Tensor]:
+def gradients(
+    form: ra.Fused, data: dict[str, torch.Tensor], cotangent: torch.Tensor, *, recorded: bool = False
+) -> list[torch.Tensor]:
     leaves = {name: one.clone().requires_grad_(one.is_floating_point()) for name, one in data.items()}
-    made = form(**leaves)
-    return list(torch.autograd.grad(made, [leaves["t"], leaves["u"]], cotangent.to(made.dtype)))
+    made, wanted = form(**leaves), [leaves[name] for name in "tu" if name in leaves]
+    return list(torch.autograd.grad(made, wanted, cotangent.to(made.dtype), create_graph=recorded))
 
 
 @pytest.mark.parametrize("number", [1, 2, 3])
@@ -51,13 +55,43 @@ def test_parts_make_the_gradients_of_the_whole(number: int, biased: bool, monkey
     assert isinstance(stage, OperandStage)
     parts = [*stage.parts_of(v, SIZES)]
     assert len(parts) == number
-    assert [parts[0][0], *(stop for _, stop in parts)] == [*(start for start, _ in parts), SIZES["v"]]
+    assert [parts[0].start, *(one.stop for one in parts)] == [*(one.start for one in parts), SIZES["v"]]
     cotangent = torch.randn(SIZES["b"], generator=torch.Generator().manual_seed(1)).bfloat16()
     wide = {name: one.double() if one.is_floating_point() else one for name, one in data.items()}
     exact = gradients(form, wide, cotangent.double())
     for got, one in zip(gradients(form, data, cotangent), exact, strict=True):
         assert got.dtype == torch.bfloat16
         assert float((got.double() - one).norm() / one.norm()) < 5e-3
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+@pytest.mark.parametrize("sizes", [(24, 700), (700, 24)], ids=["many words", "many rows"])
+@pytest.mark.parametrize("mean", [False, True])
+def test_lengths_are_those_of_the_whole(
+    mean: bool, sizes: tuple[int, int], recorded: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Means over an axis that is taken in parts: of scores in the operand, of rows outside. By functions too."""
+    smooth = ra.logsumexp(SCORES, v) - ra.sum(ra.where(ra.eq(v, LABEL), SCORES, 0), v) - 20 * ra.mean(SCORES, v)
+    form = ra.fuse(ra.mean(smooth, b)) if mean else ra.fuse(smooth, axes="b")
+    monkeypatch.setattr(operand, "PART_BYTES", 2 * 24 * 256)
+    data = drawn(form, rows=sizes[0], words=sizes[1])
+    cotangent = torch.randn(() if mean else sizes[0], generator=torch.Generator().manual_seed(1)).bfloat16()
+    wide = {name: one.double() if one.is_floating_point() else one for name, one in data.items()}
+    exact = gradients(form, wide, cotangent.double())
+    for got, one in zip(gradients(form, data, cotangent, recorded=recorded), exact, strict=True):
+        assert got.requires_grad == recorded
+        assert float((got.detach().double() - one).norm() / one.norm()) < 5e-3
+
+
+def test_a_tensor_that_is_both_factors_is_not_cut() -> None:
+    """Rows of t beside rows of t: a part of one axis is no part of the other."""
+    i, j = ra.axes("i j")
+    rows = ra.Tensor("t")
+    form = ra.fuse(ra.logsumexp(ra.sum(rows[i, d] * rows[j, d], d), j), axes="i")
+    data = {"t": drawn(loss(SCORES))["t"].tile(30, 1)}
+    cotangent = torch.ones(data["t"].shape[0], dtype=torch.bfloat16)
+    [got], [exact] = gradients(form, data, cotangent), gradients(form, {"t": data["t"].double()}, cotangent.double())
+    assert float((got.double() - exact).norm() / exact.norm()) < 5e-3
 
 
 def test_the_loss_is_pytorchs() -> None:

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from math import prod
 from typing import Any, final
 
-from redalg.errors import BackendError
 from redalg.expression import Axis, Element
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind import backends
 from redalg.runtime.bind.inputs import Bound, bind, native
 from redalg.runtime.bind.narrow import to_numpy
+from redalg.runtime.unfused.multiply import multiply_wide
 from redalg.runtime.unfused.product import ProductPass, ProductSplit
 from redalg.runtime.unfused.unfused import exactly
 
@@ -99,23 +99,12 @@ def multiply_factors(split: ProductSplit, tensors: Mapping[str, Any], compute: s
         if left.dtype == dtype:
             made = torch.matmul(left, right.mT)
         elif left.device.type == "cuda":
-            made = _multiply_wide(torch.bmm if batched else torch.mm, left, right.mT, dtype)
+            made = multiply_wide(torch.bmm if batched else torch.mm, left, right.mT, dtype=dtype)
         else:
             made = torch.matmul(left.to(dtype), right.to(dtype).mT)
     sizes = dict(zip((*split.left.indices, *split.right.indices),
                      (*tensors[split.left.name].shape, *tensors[split.right.name].shape), strict=True))  # fmt: skip
     return made.reshape([sizes[axis] for axis in split.tensor.indices])
-
-
-def _multiply_wide(operation: Callable[..., Array], left: Array, right: Array, dtype: Any) -> Array:
-    """A product of 16-bit floats that is stored in float32."""
-    try:
-        return operation(left, right, out_dtype=dtype)
-    except TypeError as error:
-        raise BackendError(
-            "the library's product of 16-bit floats in float32 needs PyTorch 2.8 or later. Upgrade it, or leave "
-            "plan= out."
-        ) from error
 
 
 def matrix(split: ProductSplit, element: Element, array: Array) -> Array:
