@@ -5,7 +5,7 @@ lowers them too, so that calls of changing sizes take the kernels of their own s
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from functools import partial, reduce
+from functools import partial
 from multiprocessing import get_context
 from os import cpu_count
 from typing import Any
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.family import Problem, Tensors
-from redalg.gradient.operand import OperandStage
+from redalg.gradient.operand import OperandStage, known_of
 from redalg.gradient.recorded import backward_of
 from redalg.gradient.stage import JointStage, Stage, needed_stages, own_sizes, sizes_of
 from redalg.incremental.form import FusedForm
@@ -45,26 +45,21 @@ def recorded_problems(problem: Problem, gradients: Sequence[str]) -> Iterator[Pr
             yield from operand_problems(stage, known, sizes)
         for one in [stage] if serves else stage.parts:
             read = {name: value for name, value in known.items() if name in one.inputs}
-            made = one if isinstance(one, JointStage) else None
-            promoted = [promoted_dtype(part, read) for part in one.parts] if made is None else joint_dtypes(made, read)
-            known |= {part.name: placeholder([sizes[axis.name] for axis in part.axes], dtype)
-                      for part, dtype in zip(one.parts, promoted, strict=True)}  # fmt: skip
+            known |= {part.name: placeholder([sizes[axis.name] for axis in part.axes], part.dtype_of(dtypes_of(read)))
+                      for part in one.parts}  # fmt: skip
             if isinstance(one, Stage | JointStage) and one.fused is not None:
                 shapes = {name: tuple(value.shape) for name, value in read.items()}
                 yield Problem(one.fused, own_sizes(one.fused, sizes, one.renamed), dtypes_of(read), shapes)
 
 
 def operand_problems(stage: OperandStage, known: Tensors, sizes: Mapping[str, int]) -> Iterator[Problem]:
-    """The operand of products, and the products, of parts of every length."""
-    axis = stage.axis(sizes)
-    for start, stop in {stop - start: (start, stop) for start, stop in stage.parts_of(axis, sizes)}.values():
-        operand = placeholder([sizes[one.name] if one != axis else stop - start for one in stage.operand.axes], "")
-        made = dict[str, torch.Tensor]()
-        for function, given, own in stage.calls(known, sizes, axis, start, stop):
-            read = {**made, **given}
-            yield Problem(function, own, dtypes_of(read), {name: tuple(one.shape) for name, one in read.items()})
-            dtype = known[stage.products[0].tensor].dtype
-            made = {stage.operand.name: operand.to(dtype)}
+    """The operand of products, of parts of every length; the library multiplies."""
+    parts = {part.stop - part.start: part for part in stage.parts_of(stage.axis(sizes), sizes)}
+    for length, part in parts.items():
+        given = known_of(stage.function, stage.given(known, sizes, part))
+        read = {name: one for name, one in given.items() if isinstance(one, torch.Tensor)}
+        own = own_sizes(stage.function, {**sizes, part.axis.name: length})
+        yield Problem(stage.function, own, dtypes_of(read), {name: tuple(one.shape) for name, one in read.items()})
 
 
 def placeholder(shape: Sequence[int], dtype: str) -> torch.Tensor:
@@ -74,21 +69,6 @@ def placeholder(shape: Sequence[int], dtype: str) -> torch.Tensor:
 
 def dtypes_of(tensors: Tensors) -> dict[str, str]:
     return {name: array_dtype(one) for name, one in tensors.items()}
-
-
-def promoted_dtype(stage: Stage, tensors: Tensors) -> str:
-    """The dtype of a stage: a function's, or that of the tensor which the stage is."""
-    floats = dtypes_of_floats(dtypes_of({name: one for name, one in tensors.items() if name in stage.inputs}))
-    if stage.fused is None:
-        promoted = reduce(torch.promote_types, (getattr(torch, one) for one in floats.values()))
-        return str(promoted).removeprefix("torch.")
-    [dtype] = output_dtypes(stage.fused, floats).values()
-    return dtype
-
-
-def joint_dtypes(stage: JointStage, tensors: Tensors) -> list[str]:
-    """The dtypes of the tensors of a joint stage."""
-    return [*output_dtypes(stage.fused, dtypes_of_floats(dtypes_of(tensors))).values()]
 
 
 # ---- kernels ---------------------------------------------------------------------------------------------------------

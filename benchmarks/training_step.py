@@ -2,7 +2,9 @@
 
     model  := layers of RMS norm, causal attention of rotary positions with shared K/V heads, and SwiGLU, as Llama's
     step   := forward, backward, AdamW; all of the model and its loss is one graph (fullgraph=True)
-    redalg := attention, norms, and the loss of the last product; the peer takes PyTorch's (attention by cuDNN)
+    redalg := attention, and the loss of the last product; the peer takes PyTorch's (attention by cuDNN)
+
+Norms are the graph's in both: it joins them with what stands beside them.
 
 Both begin with the same parameters and see the same tokens in every step. Their first losses must agree.
 """
@@ -26,7 +28,7 @@ from benchmarks import report
 from benchmarks.ahead import compile_all, recorded_problems
 from benchmarks.compete import OWN, Measurement, Result, peak_bytes, said, sources_sha256
 from benchmarks.environment import device, environment, target
-from benchmarks.families import losses, rows
+from benchmarks.families import losses
 from benchmarks.families.attention import BACKENDS
 from benchmarks.family import Problem, Row, Tensors, normal
 from benchmarks.timing import measure
@@ -75,9 +77,8 @@ SMALL = Sizes(2, 32, 4, 2, 8, 64, 96, 2, 16)
 
 
 class Parts(NamedTuple):
-    """The functions that contestants have for the parts of the model."""
+    """The functions that contestants have for parts of the model."""
 
-    norm: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     attention: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
     loss: Callable[[torch.Tensor, torch.Tensor, torch.Tensor], torch.Tensor]
 
@@ -104,11 +105,16 @@ def model_loss(sizes: Sizes, parts: Parts, parameters: Parameters, tokens: torch
     x = functional.embedding(tokens[:, :-1], parameters["embedding"])
     for layer in range(sizes.layers):
         own = {name.rpartition("_")[0]: one for name, one in parameters.items() if name.endswith(f"_{layer}")}
-        x = x + attended(sizes, parts, own, parts.norm(x, own["before"]), rotary)
-        y = parts.norm(x, own["between"])
+        x = x + attended(sizes, parts, own, normed(x, own["before"]), rotary)
+        y = normed(x, own["between"])
         gated = functional.silu(functional.linear(y, own["gate"])) * functional.linear(y, own["up"])
         x = x + functional.linear(gated, own["down"])
-    return parts.loss(parts.norm(x, parameters["last"]).flatten(0, 1), parameters["head"], tokens[:, 1:].flatten())
+    return parts.loss(normed(x, parameters["last"]).flatten(0, 1), parameters["head"], tokens[:, 1:].flatten())
+
+
+def normed(x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+    """RMS norm (Zhang and Sennrich, 2019)."""
+    return functional.rms_norm(x, x.shape[-1:], weight, EPS)
 
 
 def attended(sizes: Sizes, parts: Parts, own: Parameters, x: torch.Tensor, rotary: Tensors) -> torch.Tensor:
@@ -141,22 +147,20 @@ def drawn_rotary(sizes: Sizes, where: torch.device) -> Tensors:
 def fused_functions(sizes: Sizes) -> dict[str, Any]:
     """redalg's functions by part, derived once."""
     k, q = ra.axes("k q")
-    return {"norm": rows.derived("rms_norm"), "loss": losses.derived("cross_entropy"),
-            "attention": attention(mask=k <= q, groups=sizes.heads // sizes.shared)}  # fmt: skip
+    grouped = attention(mask=k <= q, groups=sizes.heads // sizes.shared)
+    return {"loss": losses.derived("cross_entropy"), "attention": grouped}
 
 
 def own_parts(sizes: Sizes) -> Parts:
     """redalg's."""
     fused = fused_functions(sizes)
     return Parts(
-        lambda x, weight: fused["norm"](x=x.flatten(0, -2), weight=weight).view_as(x),
         lambda q, k, v: fused["attention"](Q=q, K=k, V=v),
         lambda h, w, target: fused["loss"](h=h, w=w, target=target).mean(),
     )
 
 
 PYTORCH = Parts(
-    lambda x, weight: functional.rms_norm(x, x.shape[-1:], weight, EPS),
     partial(functional.scaled_dot_product_attention, is_causal=True, enable_gqa=True),
     lambda h, w, target: functional.cross_entropy(functional.linear(h, w).float(), target),
 )
@@ -246,7 +250,6 @@ def problems(row: Row) -> list[Problem]:
     read, wide = sizes.batch * sizes.tokens, sizes.width
     cached = (sizes.batch, sizes.shared, sizes.tokens, sizes.depth)
     shapes = {
-        "norm": {"x": (read, wide), "weight": (wide,)},
         "loss": {"h": (read, wide), "w": (sizes.words, wide), "target": (read,)},
         "attention": {"Q": (sizes.batch, sizes.heads, *cached[2:]), "K": cached, "V": cached},
     }
