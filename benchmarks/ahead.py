@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from benchmarks.family import Problem, Tensors
-from redalg.gradient.operand import OperandStage, known_of
+from redalg.gradient.operand import OperandStage, call_arguments
 from redalg.gradient.recorded import backward_of
 from redalg.gradient.stage import JointStage, Stage, needed_stages, own_sizes, sizes_of
 from redalg.incremental.form import FusedForm
@@ -56,7 +56,7 @@ def operand_problems(stage: OperandStage, known: Tensors, sizes: Mapping[str, in
     """The operand of products, of parts of every length; the library multiplies."""
     parts = {part.stop - part.start: part for part in stage.parts_of(stage.axis(sizes), sizes)}
     for length, part in parts.items():
-        given = known_of(stage.function, stage.given(known, sizes, part))
+        given = call_arguments(stage.function, stage.tensors_of_part(known, sizes, part))
         read = {name: one for name, one in given.items() if isinstance(one, torch.Tensor)}
         own = own_sizes(stage.function, {**sizes, part.axis.name: length})
         yield Problem(stage.function, own, dtypes_of(read), {name: tuple(one.shape) for name, one in read.items()})

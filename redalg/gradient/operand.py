@@ -103,7 +103,7 @@ class Product:
         """The same of arrays of any library, recorded if they are."""
         function = self.part if part.axis == self.over else self.whole
         own = {**sizes, part.axis.name: part.stop - part.start}
-        made = function(**operand, **known_of(function, given), sizes=own_sizes(function, own))
+        made = function(**operand, **call_arguments(function, given), sizes=own_sizes(function, own))
         return with_part(before, made, self.axes, part)
 
     def number_at(self, sizes: Mapping[str, int]) -> float:
@@ -146,9 +146,9 @@ class OperandStage(StagesTogether):
         found: list[Any] = [None] * len(self.products)
         tensors = [known[product.factor.name] for product in self.products]
         for part in self.parts_of(self.axis(sizes), sizes):
-            given = self.given(known, sizes, part)
+            given = self.tensors_of_part(known, sizes, part)
             own = own_sizes(self.function, {**sizes, part.axis.name: part.stop - part.start})
-            operand = self.function(**known_of(self.function, given), sizes=own)
+            operand = self.function(**call_arguments(self.function, given), sizes=own)
             for place, product in enumerate(self.products):
                 if self.is_by_library(operand, tensors):
                     rows = operand if product.axes[0] == self.operand.axes[0] else operand.mT
@@ -176,8 +176,8 @@ class OperandStage(StagesTogether):
         for start in range(0, length, width):
             yield Part(axis, start, min(start + width, length), length)
 
-    def given(self, known: Mapping[str, Any], sizes: Mapping[str, int], part: Part) -> dict[str, Any]:
-        """What the functions of a part read."""
+    def tensors_of_part(self, known: Mapping[str, Any], sizes: Mapping[str, int], part: Part) -> dict[str, Any]:
+        """The tensors and numbers that the functions of a part read."""
         like, axes = known[self.products[0].factor.name], self.operand.axes
         found = {**known, **{length_of(axis): sizes[axis.name] for axis in axes}}
         found |= {first_of(axis): integer_like(like, part.start if axis == part.axis else 0) for axis in axes}
@@ -199,8 +199,8 @@ class OperandStage(StagesTogether):
         return "\n".join(map(str, (self.operand, *self.parts)))
 
 
-def known_of(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
-    """What a function reads of the tensors and scalars."""
+def call_arguments(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a function, of the tensors and scalars that are known."""
     names = {*function.cascade.inputs(), *(one.name for one in function.cascade.scalars())}
     return {name: one for name, one in given.items() if name in names}
 
@@ -236,9 +236,9 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
 
     def product(over: Axis, number: Expr, factor: Element, part: Stage) -> Product:
         total = in_part(number, axes) * sum_of(element * factor, (over,))
-        functions = [of_fewest_passes(make.fuse, one, axes_text(part.axes), part.name)
-                     for one in (total, make.wide(total))]  # fmt: skip
-        return Product(part.axes, over, number, factor, *functions)
+        whole, wide = (of_fewest_passes(make.fuse, expr, axes_text(part.axes), part.name)
+                       for expr in (total, make.wide(total)))  # fmt: skip
+        return Product(part.axes, over, number, factor, whole, wide)
 
     try:
         stage = Stage(name, of_part, axes, make.fuse(of_part, axes_text(axes), 1))

@@ -148,17 +148,33 @@ class Plan:
         """True if every thread has rows of its own and takes the elements of a tile one after another."""
         return self.along_rows and self.level == "block"
 
+    def has_one_tile(self, problem: Problem) -> bool:
+        """Tell if every part is one tile of the streamed axis."""
+        axis = self.binding.streamed.name
+        length = self.binding.all_sizes(problem.sizes)[axis]
+        return axis not in problem.varying and self.segments * self.block_streamed >= length
+
+    @property
+    def loads_within(self) -> bool:
+        """True if warps load for a loop over the producers' axes."""
+        return bool(self.block_inner) and self.warp_specialized and self.splits == 1
+
+    def obstacle_at(self, problem: Problem) -> str:
+        """The reason why no kernel of the device has these numbers at some sizes; empty if there is none."""
+        if self.device.target != "c" and self.loads_within and not self.has_one_tile(problem):
+            return ("specialises warps in a loop around another, which sums wrongly. Use one that is not specialised, "
+                    "or as many parts as tiles")  # fmt: skip
+        return self.obstacle
+
     @property
     def obstacle(self) -> str:
-        """The reason why no kernel of the device has these numbers; empty if there is none."""
+        """The reason why no kernel of the device has these numbers at any sizes; empty if there is none."""
         if self.device.target == "c":
             return ""
         if self.threads % 32 or not 32 <= self.threads <= MOST_THREADS:
             return f"gives a block {self.threads} threads. Use a multiple of 32 from 32 to {MOST_THREADS}"
         if self.warp_specialized and not self.device.wgmma:
             return f"specialises warps, which {self.device.target} cannot. Use a loop that is not specialised"
-        if self.block_inner and self.warp_specialized and self.splits == 1:
-            return "specialises warps in a loop around another, which sums wrongly. Use one that is not specialised"
         if self.block_inner % 16:
             return f"cuts inner axes into tiles of {self.block_inner}. Use a multiple of 16"
         if self.along_rows and self.level == "row":
@@ -171,9 +187,9 @@ class Plan:
             )
         return ""
 
-    def verify(self) -> None:
-        """Raise `PlanError` if no kernel of the device has these numbers."""
-        if obstacle := self.obstacle:
+    def verify(self, problem: Problem) -> None:
+        """Raise `PlanError` if no kernel of the device has these numbers at these sizes."""
+        if obstacle := self.obstacle_at(problem):
             raise PlanError(f"schedule `{self}` {obstacle}.")
 
     def __str__(self) -> str:

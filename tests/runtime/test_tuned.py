@@ -23,7 +23,7 @@ from redalg.runtime.known import stored, tuned
 from redalg.runtime.known.naming import naming
 from redalg.runtime.lowering import problem_of, space_for
 from redalg.strategies.device import device_for
-from redalg.strategies.plan import CHOICES
+from redalg.strategies.plan import CHOICES, Problem
 from redalg.strategies.rules.rules import choose_schedule
 from redalg.strategies.schedule import TUNED, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.space import Space
@@ -363,7 +363,7 @@ def test_a_space_admits_its_own_plans_and_no_others(data: st.DataObject) -> None
     choice = data.draw(st.sampled_from([one for one in CHOICES if one not in ("block_merged", "tensor_cores")]))
     value = data.draw(st.sampled_from(sorted({choices_of(one)[choice] for one in listed}, key=str)))
     other = with_choices(plan, **{choice: value})
-    chosen = {known_by(one) for one in listed if legal(one)}
+    chosen = {known_by(one) for one in listed if legal(one, search_space.problem)}
     assert search_space.admits(other) == (known_by(other) in chosen)
 
 
@@ -372,9 +372,9 @@ def known_by(plan: Schedule) -> tuple[Any, ...]:
     return tuple(value for name, value in choices_of(plan).items() if name != "block_merged")
 
 
-def legal(plan: Schedule) -> bool:
+def legal(plan: Schedule, problem: Problem) -> bool:
     try:
-        numbers_of(plan).verify()
+        numbers_of(plan).verify(problem)
     except ra.PlanError:
         return False
     return True

@@ -76,5 +76,13 @@ def test_scores_that_weigh_nothing_leave_registers_free() -> None:
     scores = ra.sum(ra.tensor("h[i,d]") * ra.tensor("w[v,d]"), d)
     loss = ra.fuse(ra.logsumexp(scores, v) - ra.sum(ra.where(Eq(v, ra.tensor("t[i]")), scores, 0), v), axes="i")
     dtypes = {"h": "bfloat16", "w": "bfloat16", "t": "int64"}
-    schedule = by_rules(loss, {"i": 4096, "v": 32000, "d": 2048}, dtypes)
-    assert [one.tile for one in schedule.levels if isinstance(one, Loop)] == [192, 64]
+    sizes = {"i": 4096, "v": 32000, "d": 2048}
+    schedule = by_rules(loss, sizes, dtypes)
+    assert [one.tile for one in schedule.levels if isinstance(one, Loop)] == [256, 64]
+    assert level(schedule, Parts) == Parts("v", 125, rows=16)  # one tile each, with loading warps
+    unaligned = by_rules(loss, sizes | {"d": 2044}, dtypes)
+    assert [one.tile for one in unaligned.levels if isinstance(one, Loop)] == [192, 64]
+    assert level(unaligned, Parts) == Parts("v", 4, rows=16)
+    for other in (schedule.having(Parts("v", 124)), schedule.having(Loop("v", 128, 3, specialised=True))):
+        with pytest.raises(ra.PlanError, match="or as many parts as tiles"):
+            loss.lower("sm_90a", sizes, dtypes, plan=other)

@@ -17,6 +17,7 @@ from redalg.runtime.lowering import space_for
 from redalg.strategies.levels import INSIDE, KINDS, Level, level_fields
 from redalg.strategies.plan import CHOICES, levels_of
 from redalg.strategies.schedule import choices_of, for_form, numbers_of, schedule_of, with_choices
+from redalg.strategies.search.space import Space
 from tests.cases.kernels import fused
 
 Grid, Loop, Lanes, Parts, Whole = ra.Grid, ra.Loop, ra.Lanes, ra.Parts, ra.Whole
@@ -50,9 +51,13 @@ SPACES: dict[str, tuple[str, dict[str, int], dict[str, str], str]] = {
 }
 
 
-def schedules(name: str) -> list[ra.Schedule]:
+def space_of(name: str) -> Space:
     form, sizes, dtypes, card = SPACES[name]
-    return list(space_for(fused(form).form, card, sizes, dtypes).plans())
+    return space_for(fused(form).form, card, sizes, dtypes)
+
+
+def schedules(name: str) -> list[ra.Schedule]:
+    return list(space_of(name).plans())
 
 
 @pytest.mark.parametrize("name", SPACES)
@@ -61,7 +66,7 @@ def test_every_schedule_of_a_space_can_be_said_and_read_as_numbers(name: str) ->
     for schedule in schedules(name):
         assert ra.Schedule(*schedule.levels) == schedule
         plan = numbers_of(schedule)
-        assert plan.obstacle == ""
+        assert plan.obstacle_at(space_of(name).problem) == ""
         assert levels_of(plan) == schedule.levels
         assert schedule_of(plan) == schedule
         assert with_choices(schedule, **choices_of(schedule)) == schedule

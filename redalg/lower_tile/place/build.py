@@ -46,7 +46,7 @@ def build(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str
 
 def assemble(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
     """The kernels of every stage, in order, ahead of the passes. The rules plan all but the loop."""
-    plan.verify()
+    plan.verify(problem)
     kernels, within = list[Kernel](), forms_within(stages, plan, problem)
     inside = {output.name for form in within for output in form.outputs}
     handed_on = (one for one in between(stages, problem) if one.key not in inside)

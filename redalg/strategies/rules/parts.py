@@ -100,6 +100,8 @@ def segments(plan: Plan, problem: Problem, *, selects: bool = False, weighs: boo
     tiles_along = -(-max(1, problem.sizes[plan.binding.streamed.name]) // plan.block_streamed)
     if plan.keeps_states:
         return lane_segments(plan, problem, grid, weighs=weighs)
+    if plan.loads_within:
+        return tiles_along
     if 2 * grid > plan.device.multiprocessors:
         return 1
     tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)

@@ -44,7 +44,7 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     pairwise = pairwise_binding(form, problem, device, binding)
     rule = pairs_rule if pairwise is not None else contraction_rule if multiplies else rows_rule
     schedule = with_parts(rule(form, problem, device, pairwise or binding), form, problem)
-    numbers_of(schedule).verify()
+    numbers_of(schedule).verify(problem)
     return schedule
 
 
@@ -96,11 +96,18 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         stages, special = INNER_STAGES if cores else stages, False
         length = problem.sizes[binding.streamed.name]
         if cores and device.wgmma and columns <= NARROW and rows >= SCORES_TILE[0] and length >= LONG_LOOP:
-            (row, streamed, stages, threads), cut = SCORES_TILE, INNER // 2
+            alone = facts.aligned and sums_scores_alone(form, problem, binding)
+            (row, streamed, stages, threads, special), cut = WHOLE_SCORES if alone else SCORES_TILE, INNER // 2
     operands = "shared" if facts.wide else "registers"
     unit = TensorCores(threads, operands) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit, inner=cut)
+
+
+def sums_scores_alone(form: FusedForm, problem: Problem, binding: Binding) -> bool:
+    """Tell if a form sums numbers of one product's scores: parts of one tile each have few states to merge."""
+    plain = not form.structures and not binding.contracted
+    return plain and len(form.cascade.producers) == 1 and binding.streamed.name not in problem.varying
 
 
 GRADIENT_COLUMNS = 256
@@ -163,9 +170,14 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
 
 WIDE = 256
 """Widest operand of which a warpgroup's rows fit in registers."""
-NARROW, SCORES_TILE = 16, (128, 192, 4, 256)
-"""Columns of sums that weigh no values, and the tile (rows, streamed, stages, threads) of long scores that such sums
-take: more would leave no registers for them (H100: losses of 4096 x 32000 x 2048 take 0.84 of the time of 256 wide)."""
+NARROW = 16
+"""Columns of sums that weigh no values."""
+SCORES_TILE: Tile = (128, 192, 4, 256, False)
+"""The tile of long scores that such sums take: more would leave no registers for them."""
+WHOLE_SCORES: Tile = (128, 256, 3, 256, True)
+"""The tile of scores if every block makes one alone, and its few sums are a part: then no loop is around the product's,
+and warps of their own may load (H100: a loss of 4096 x 32000 x 2048 takes 0.70 of the time of few parts of
+`SCORES_TILE`; in tiles of 160 and 192 elements 0.72 and 0.79, without such warps 0.95)."""
 INNER, INNER_STAGES = 128, 3
 """The tile of an inner axis that is cut, and its stages (the fastest of 64 and 128 elements, and of 2 to 4 stages)."""
 

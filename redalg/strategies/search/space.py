@@ -7,7 +7,7 @@
 
 Tile lengths follow MCFuser (SC '24), section III: multiples of the chip's granularity, without padding if an extent is
 a power of two, else with at most 5 % (rule 3). A schedule is left out here if no kernel of the device can have it
-(`Plan.obstacle`), or if it needs more registers than a block has. If it needs too much shared memory, its estimate
+(`Plan.obstacle_at`), or if it needs more registers than a block has. If it needs too much shared memory, its estimate
 leaves it out (rule 4).
 """
 
@@ -51,8 +51,9 @@ from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.tiling import PADDING, padding, tile_lengths
 
-MOST_SEGMENTS, MOST_BLOCKS = 64, 16
-"""Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing."""
+MOST_SEGMENTS, MOST_BLOCKS, LEAST_SCORES = 64, 16, 128
+"""Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing; streamed elements of a
+part that is one tile, at least."""
 SLACK = 1.2
 """The factor by which the estimate of shared memory may exceed the limit (rule 4)."""
 DOUBT, DOUBT_US = 1.05, 1.0
@@ -132,7 +133,7 @@ class Space:
         yield self.rules_schedule, Traffic(self.outline, numbers_of(self.rules_schedule))
         for schedule in self.tile_schedules(merges):
             plan = numbers_of(schedule)
-            if plan.obstacle:
+            if plan.obstacle_at(self.problem):
                 continue
             traffic = Traffic(self.outline, plan)
             if not self.has_room(traffic):
@@ -172,8 +173,15 @@ class Space:
         return replace(best, origin="model", predicted_us=promise.time_us) if better else self.rules_schedule
 
     def is_known(self, plan: Plan, by_rules: Plan) -> bool:
-        """Tell if the model ranks a plan well: where warps share out other axes, it was 2.2 times off on an H100."""
-        return plan.block_streamed == power_of_two(plan.block_streamed) and plan.warps == by_rules.warps
+        """Tell if the model ranks a plan well: where warps share out other axes, it was 2.2 times off on an H100.
+
+        It was not fitted to blocks of one tile whose inner loop has loading warps.
+        """
+        return (
+            not plan.loads_within
+            and plan.block_streamed == power_of_two(plan.block_streamed)
+            and plan.warps == by_rules.warps
+        )
 
     def is_calibrated(self, plan: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space."""
@@ -206,7 +214,7 @@ class Space:
         plan = numbers_of(schedule)
         if self.form.is_elementwise:
             return schedule in self.tile_schedules()
-        if plan.obstacle or plan.segments not in self.parts(plan):
+        if plan.obstacle_at(self.problem) or plan.segments not in self.parts(plan):
             return False
         if plan.persistent and plan.persistent != self.resident_blocks(replace(plan, persistent=0)):
             return False
@@ -370,6 +378,8 @@ class Space:
             return (1,)
         grid = blocks(plan.binding, self.sized_problem, plan.block_row, plan.block_column)
         tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
+        if plan.loads_within:
+            return (tiles,) if plan.block_streamed >= LEAST_SCORES else ()
         most = min(MOST_SEGMENTS, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
         return [1 << power for power in range(most.bit_length())]
 
