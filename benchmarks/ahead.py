@@ -54,10 +54,11 @@ def recorded_problems(problem: Problem, gradients: Sequence[str]) -> Iterator[Pr
 
 def operand_problems(stage: OperandStage, known: Tensors, sizes: Mapping[str, int]) -> Iterator[Problem]:
     """The operand of products, of parts of every length; the library multiplies."""
-    parts = {part.stop - part.start: part for part in stage.parts_of(stage.axis(sizes), sizes)}
-    for length, part in parts.items():
-        given = call_arguments(stage.function, stage.tensors_of_part(known, sizes, part))
-        read = {name: one for name, one in given.items() if isinstance(one, torch.Tensor)}
+    lengths = {part.stop - part.start: (given, part) for given, part in stage.inputs_by_part(known, sizes)}
+    for length, (given, part) in lengths.items():
+        read = {
+            name: one for name, one in call_arguments(stage.function, given).items() if isinstance(one, torch.Tensor)
+        }
         own = own_sizes(stage.function, {**sizes, part.axis.name: length})
         yield Problem(stage.function, own, dtypes_of(read), {name: tuple(one.shape) for name, one in read.items()})
 

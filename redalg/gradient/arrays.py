@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -15,9 +15,13 @@ def zeros_like(array: Any) -> Any:
     return array.new_zeros(array.shape) if hasattr(array, "new_zeros") else np.zeros_like(array)
 
 
-def integer_like(array: Any, number: int) -> Any:
-    """An integer on an array's device."""
-    return array.new_zeros(()).long() + number if hasattr(array, "new_zeros") else np.asarray(number)
+def integers_like(array: Any, numbers: Sequence[int]) -> list[Any]:
+    """Integers in equal steps from 0, each an array on another one's device."""
+    if isinstance(array, np.ndarray):
+        return [np.asarray(number) for number in numbers]
+    step = numbers[1] if len(numbers) > 1 else 1
+    steps = array.new_empty(0).long().new_full((len(numbers),), step)
+    return [*(steps.cumsum(0) - step)]
 
 
 def empty_along(array: Any, place: int, length: int) -> Any:

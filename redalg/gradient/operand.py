@@ -24,7 +24,7 @@ from redalg.expression import Axis, Cast, Element, Extent, Label, Reduce, Scalar
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.rebuild import with_args
-from redalg.gradient.arrays import cast_like, empty_along, integer_like
+from redalg.gradient.arrays import cast_like, empty_along, integers_like
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import number_and_rest
 from redalg.gradient.stage import Stage, StagesTogether, axes_text, own_sizes
@@ -84,26 +84,24 @@ class Product:
     part: Any
 
     def by_library(self, before: Any, operand: Any, factor: Any, part: Part, sizes: Mapping[str, int]) -> Any:
-        """The result (None: none yet) with what a part adds to it, or is of it; the operand has the axes (row, summed).
+        """The result (None: none yet) with what a part adds to it, or is of it, of matrices by PyTorch.
 
-        Of matrices, by PyTorch.
+        The operand has the axes (row, summed one).
         """
-        adds = part.axis == self.over
-        made, right = before, part.of(factor, self.factor.indices)
+        adds, made = part.axis == self.over, before
         if before is None:
             made = empty_matrix(factor, [sizes[axis.name] for axis in self.axes], wide=adds and not part.is_whole)
         multiply_into(
-            part.of(made, self.axes), operand, right if self.factor.indices[0] == self.over else right.mT,
+            part.of(made, self.axes), operand, factor if self.factor.indices[0] == self.over else factor.mT,
             self.number_at(sizes), add=adds and before is not None,
         )  # fmt: skip
         return made
 
-    def by_function(self, before: Any, operand: Mapping[str, Any], given: Mapping[str, Any], part: Part,
-                    sizes: Mapping[str, int]) -> Any:  # fmt: skip
+    def by_function(self, before: Any, given: Mapping[str, Any], part: Part, sizes: Mapping[str, int]) -> Any:
         """The same of arrays of any library, recorded if they are."""
         function = self.part if part.axis == self.over else self.whole
         own = {**sizes, part.axis.name: part.stop - part.start}
-        made = function(**operand, **call_arguments(function, given), sizes=own_sizes(function, own))
+        made = function(**call_arguments(function, given), sizes=own_sizes(function, own))
         return with_part(before, made, self.axes, part)
 
     def number_at(self, sizes: Mapping[str, int]) -> float:
@@ -144,20 +142,24 @@ class OperandStage(StagesTogether):
     def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensors by name, part by part of the longer axis."""
         found: list[Any] = [None] * len(self.products)
-        tensors = [known[product.factor.name] for product in self.products]
-        for part in self.parts_of(self.axis(sizes), sizes):
-            given = self.tensors_of_part(known, sizes, part)
+        for given, part in self.inputs_by_part(known, sizes):
             own = own_sizes(self.function, {**sizes, part.axis.name: part.stop - part.start})
-            operand = self.function(**call_arguments(self.function, given), sizes=own)
-            for place, product in enumerate(self.products):
-                if self.is_by_library(operand, tensors):
-                    rows = operand if product.axes[0] == self.operand.axes[0] else operand.mT
-                    found[place] = product.by_library(found[place], rows, tensors[place], part, sizes)
-                else:
-                    named = {self.operand.name: operand}
-                    found[place] = product.by_function(found[place], named, given, part, sizes)
-        return {part.name: cast_like(made, tensor)
-                for part, made, tensor in zip(self.parts, found, tensors, strict=True)}  # fmt: skip
+            found = self.with_part(found, self.function(**call_arguments(self.function, given), sizes=own), given, part,
+                                   sizes)  # fmt: skip
+        return {part.name: cast_like(made, known[product.factor.name])
+                for part, made, product in zip(self.parts, found, self.products, strict=True)}  # fmt: skip
+
+    def with_part(self, found: Sequence[Any], operand: Any, given: Mapping[str, Any], part: Part,
+                  sizes: Mapping[str, int]) -> list[Any]:  # fmt: skip
+        """The products (None: none yet) with what a part adds to them, or is of them; then its operand is let go."""
+        factors = [given[product.factor.name] for product in self.products]
+        if not self.is_by_library(operand, factors):
+            named = {**given, self.operand.name: operand}
+            return [product.by_function(before, named, part, sizes)
+                    for before, product in zip(found, self.products, strict=True)]  # fmt: skip
+        first = self.operand.axes[0]
+        return [product.by_library(before, operand if product.axes[0] == first else operand.mT, factor, part, sizes)
+                for before, product, factor in zip(found, self.products, factors, strict=True)]  # fmt: skip
 
     def is_by_library(self, operand: Any, tensors: Sequence[Any]) -> bool:
         """Tell if PyTorch multiplies: matrices that it neither records nor transforms."""
@@ -176,23 +178,31 @@ class OperandStage(StagesTogether):
         for start in range(0, length, width):
             yield Part(axis, start, min(start + width, length), length)
 
-    def tensors_of_part(self, known: Mapping[str, Any], sizes: Mapping[str, int], part: Part) -> dict[str, Any]:
-        """The tensors and numbers that the functions of a part read."""
-        like, axes = known[self.products[0].factor.name], self.operand.axes
-        found = {**known, **{length_of(axis): sizes[axis.name] for axis in axes}}
-        found |= {first_of(axis): integer_like(like, part.start if axis == part.axis else 0) for axis in axes}
+    def inputs_by_part(
+        self, known: Mapping[str, Any], sizes: Mapping[str, int]
+    ) -> Iterator[tuple[dict[str, Any], Part]]:
+        """Yield the tensors and numbers that functions read, with the part that they are of."""
+        axes, parts = self.operand.axes, [*self.parts_of(self.axis(sizes), sizes)]
+        starts = integers_like(known[self.products[0].factor.name], [part.start for part in parts])
+        lengths = {length_of(axis): sizes[axis.name] for axis in axes}
         read = {*elements_of(self.operand.expr), *(product.factor for product in self.products)}
-        return found | {one.name: part.of(found[one.name], one.indices) for one in read}
+        for part, start in zip(parts, starts, strict=True):
+            firsts = {first_of(axis): start if axis == part.axis else starts[0] for axis in axes}
+            found = {**known, **lengths, **firsts}
+            yield found | {one.name: part.of(found[one.name], one.indices) for one in read}, part
 
     def source_of_all(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
-        """The TileLang programs of the operand and of the products, one after another."""
-        functions = [self.operand.fused, *(one.whole for one in self.products)]
+        """The TileLang programs of the operand, and of the products that PyTorch does not multiply."""
         firsts = {first_of(axis): "int64" for axis in self.operand.axes}
         dtypes = {**firsts, self.operand.name: self.dtype, **options.pop("dtypes", {})}
-        texts = list[str]()
-        for function in functions:
-            own = {name: dtypes[name] for name in function.cascade.inputs()}
-            texts.append(function.source(target, sizes=own_sizes(function, sizes), dtypes=own, **options))
+        matrices = len(self.operand.axes) == 2
+        functions = [self.function, *(() if matrices else (product.whole for product in self.products))]
+        texts = [function.source(target, sizes=own_sizes(function, sizes), **options,
+                                 dtypes={name: dtypes[name] for name in function.cascade.inputs()})
+                 for function in functions]  # fmt: skip
+        if matrices:
+            texts += [f"# {part.name} is a product of `{self.operand.name}` and `{product.factor.name}`: PyTorch "
+                      "multiplies them." for part, product in zip(self.parts, self.products, strict=True)]  # fmt: skip
         return "\n\n".join(texts)
 
     def __str__(self) -> str:
