@@ -20,11 +20,11 @@ from sympy import Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
-from redalg.expression import Axis, Cast, Element, Extent, Label, Reduce, Scalar, Where
+from redalg.expression import Axis, Cast, Element, Extent, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind
 from redalg.expression.dtypes import DTYPES
-from redalg.expression.rebuild import with_args
 from redalg.gradient.arrays import cast_like, empty_along, integers_like
+from redalg.gradient.parts import Part, Places, in_part
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import number_and_rest
 from redalg.gradient.stage import Stage, StagesTogether, axes_text, own_sizes
@@ -39,28 +39,6 @@ PART_BYTES = 64 << 20
 """Memory of a part of the operand."""
 STEP = 256
 """Elements of which a part is a multiple, if it is not the last."""
-
-
-@final
-@dataclass(frozen=True)
-class Part:
-    """A part of an axis: its elements from `start` to `stop`, of `length`."""
-
-    axis: Axis
-    start: int
-    stop: int
-    length: int
-
-    @property
-    def is_whole(self) -> bool:
-        """True of the whole axis."""
-        return self.stop - self.start == self.length
-
-    def of(self, tensor: Any, indices: Sequence[Expr]) -> Any:
-        """The part of a tensor that is read at these indices."""
-        if self.axis not in indices:
-            return tensor
-        return tensor[(*[slice(None)] * indices.index(self.axis), slice(self.start, self.stop))]
 
 
 @final
@@ -115,13 +93,14 @@ class OperandStage(StagesTogether):
     """Two products that share an operand.
 
     Attributes:
-        operand: the operand of a part, by its tensor's name; it reads where the part begins as the tensor
-            `<axis>_first`, and the length of an axis as the scalar `<axis>_length`.
+        operand: the operand of a part, by its tensor's name.
         products: of the operand, in the order of the parts.
+        places: the names of the numbers that the functions of a part read, by axis of the operand.
     """
 
     operand: Stage
     products: tuple[Product, Product]
+    places: tuple[Places, ...]
 
     @property
     def function(self) -> Any:
@@ -182,18 +161,20 @@ class OperandStage(StagesTogether):
         self, known: Mapping[str, Any], sizes: Mapping[str, int]
     ) -> Iterator[tuple[dict[str, Any], Part]]:
         """Yield the tensors and numbers that functions read, with the part that they are of."""
-        axes, parts = self.operand.axes, [*self.parts_of(self.axis(sizes), sizes)]
+        parts = [*self.parts_of(self.axis(sizes), sizes)]
         starts = integers_like(known[self.products[0].factor.name], [part.start for part in parts])
-        lengths = {length_of(axis): sizes[axis.name] for axis in axes}
         read = {*elements_of(self.operand.expr), *(product.factor for product in self.products)}
-        for part, start in zip(parts, starts, strict=True):
-            firsts = {first_of(axis): start if axis == part.axis else starts[0] for axis in axes}
-            found = {**known, **lengths, **firsts}
+        for part, first in zip(parts, starts, strict=True):
+            found = dict(known)
+            for places in self.places:
+                cut = places.axis == part.axis
+                found |= {places.first: first if cut else starts[0], places.start: part.start if cut else 0,
+                          places.length: sizes[places.axis.name]}  # fmt: skip
             yield found | {one.name: part.of(found[one.name], one.indices) for one in read}, part
 
     def source_of_all(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
         """The TileLang programs of the operand, and of the products that PyTorch does not multiply."""
-        firsts = {first_of(axis): "int64" for axis in self.operand.axes}
+        firsts = {places.first: "int64" for places in self.places}
         dtypes = {**firsts, self.operand.name: self.dtype, **options.pop("dtypes", {})}
         matrices = len(self.operand.axes) == 2
         functions = [self.function, *(() if matrices else (product.whole for product in self.products))]
@@ -241,11 +222,14 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
     if not all(has_one_place(axis, elements) for axis in (x, y)):
         return None
     axes = axes_by_name(free_axes(operand))
-    name, of_part = make.names.fresh("operand"), in_part(operand, axes)
+    if any({*axes} & {*one.bound} for one in of_kind(Reduce, operand)):
+        return None
+    places = tuple(Places.of(axis, make.names) for axis in axes)
+    name, of_part = make.names.fresh("operand"), in_part(operand, places)
     element = Element(Label(name), *axes)
 
     def product(over: Axis, number: Expr, factor: Element, part: Stage) -> Product:
-        total = in_part(number, axes) * sum_of(element * factor, (over,))
+        total = in_part(number, places) * sum_of(element * factor, (over,))
         whole, wide = (of_fewest_passes(make.fuse, expr, axes_text(part.axes), part.name)
                        for expr in (total, make.wide(total)))  # fmt: skip
         return Product(part.axes, over, number, factor, whole, wide)
@@ -255,7 +239,7 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
         products = product(x, number, first, parts[0]), product(y, other_number, second, parts[1])
     except (GradientError, NotFusible, Undecided, ExpressionError):
         return None
-    return OperandStage(parts, stage, products)
+    return OperandStage(parts, stage, products, places)
 
 
 def weighted_sum(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | None:
@@ -275,27 +259,3 @@ def weighted_sum(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | N
     for condition in reversed(conditions):
         operand = Cast(Where(condition, operand.args[0], S.Zero), operand.dtype)
     return number, operand, tensors[0], total.bound
-
-
-def in_part(node: Basic, axes: tuple[Axis, ...]) -> Expr:
-    """An expression as a part of an axis reads it.
-
-    Places, but those at which tensors are read, are counted from where the part begins; lengths are the whole's.
-    """
-    if node in axes:
-        return node + Element(Label(first_of(node)))
-    if isinstance(node, Extent):
-        return next((Scalar(length_of(axis)) for axis in axes if axis.name == node.name), node)
-    if isinstance(node, Element) or not (of_kind(Axis, node) or of_kind(Extent, node)):
-        return node
-    return with_args(node, [in_part(one, axes) for one in node.args])
-
-
-def first_of(axis: Axis) -> str:
-    """The name of the number at which a part of an axis begins."""
-    return f"{axis.name}_first"
-
-
-def length_of(axis: Axis) -> str:
-    """The name of the number of an axis's elements."""
-    return f"{axis.name}_length"

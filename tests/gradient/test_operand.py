@@ -5,7 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sympy import Expr
+from sympy import Expr, Rational, exp
+from sympy.logic.boolalg import Boolean
 from torch.nn import functional
 
 import redalg as ra
@@ -92,6 +93,31 @@ def test_a_tensor_that_is_both_factors_is_not_cut() -> None:
     cotangent = torch.ones(data["t"].shape[0], dtype=torch.bfloat16)
     [got], [exact] = gradients(form, data, cotangent), gradients(form, {"t": data["t"].double()}, cotangent.double())
     assert float((got.double() - exact).norm() / exact.norm()) < 5e-3
+
+
+@pytest.mark.parametrize("mask", [v <= b, ra.eq(v, LABEL), (v - b) * BIAS < 3], ids=str)
+def test_places_are_the_wholes(mask: Boolean, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Places are compared, with others and with labels, and are numbers; a part begins elsewhere."""
+    value = ra.where(mask, SCORES, -1) * exp((b - v) / Rational(300)) + v / Rational(700)
+    form = ra.fuse(ra.sum(value**2, v), axes="b")
+    data = drawn(form)
+    monkeypatch.setattr(operand, "PART_BYTES", 2 * SIZES["b"] * 256)
+    wide = {name: one.double() if one.is_floating_point() else one for name, one in data.items()}
+    cotangent = torch.randn(SIZES["b"], generator=torch.Generator().manual_seed(1)).bfloat16()
+    stage = form.vjp(["t", "u"]).for_tensors(data).stages[-1]
+    assert isinstance(stage, OperandStage)
+    for got, one in zip(gradients(form, data, cotangent), gradients(form, wide, cotangent.double()), strict=True):
+        assert float((got.double() - one).norm() / one.norm()) < 5e-3
+
+
+def test_a_tensor_may_have_the_name_of_a_number_of_parts() -> None:
+    length = ra.tensor("v_length[b]")
+    form = ra.fuse(ra.sum((SCORES / length) ** 2 * ra.mean(SCORES, v), v), axes="b")
+    data = drawn(form) | {"v_length": torch.full((SIZES["b"],), 3.0).bfloat16()}
+    wide = {name: one.double() for name, one in data.items()}
+    cotangent = torch.ones(SIZES["b"], dtype=torch.bfloat16)
+    for got, one in zip(gradients(form, data, cotangent), gradients(form, wide, cotangent.double()), strict=True):
+        assert float((got.double() - one).norm() / one.norm()) < 1e-2
 
 
 def test_the_loss_is_pytorchs() -> None:
