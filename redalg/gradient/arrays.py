@@ -16,12 +16,12 @@ def zeros_like(array: Any) -> Any:
 
 
 def integers_like(array: Any, numbers: Sequence[int]) -> list[Any]:
-    """Integers in equal steps from 0, each an array on another one's device."""
+    """Integers in equal steps from 0, each an array on another one's device, 16 bytes apart."""
     if isinstance(array, np.ndarray):
         return [np.asarray(number) for number in numbers]
     step = numbers[1] if len(numbers) > 1 else 1
-    steps = array.new_empty(0).long().new_full((len(numbers),), step)
-    return [*(steps.cumsum(0) - step)]
+    steps = array.new_empty(0).long().new_full((len(numbers), 2), step)
+    return [*(steps.cumsum(0) - step)[:, 0]]
 
 
 def empty_along(array: Any, place: int, length: int) -> Any:
