@@ -21,6 +21,7 @@ from redalg.strategies.schedule import Schedule
 
 b, c, n, q, k = ra.axes("b c n q k")
 X, Y = ra.tensors("x[b,c,n] y[b,c,n]")
+X2 = ra.Tensor("x")
 OPTIONS = {"empty": "nan", "precision": "ieee", "memory": None, "plan": None, "check": True}
 
 
@@ -63,6 +64,34 @@ def test_products_take_heads_behind_positions() -> None:
     step = step_on(form, tensors)
     assert isinstance(step, InMemoryOrder)
     assert not copies(step, tensors)
+
+
+def test_shared_heads_and_shifts_are_taken_as_they_lie() -> None:
+    """A dimension that is read at a computed place lies where it lies, too."""
+    form, generator = attention(groups=3), torch.Generator().manual_seed(0)
+    plain = {name: torch.randn(2, 6 if name == "Q" else 2, 20, 16, generator=generator) for name in "QKV"}
+    tensors = {name: strided(one, (0, 2, 1, 3)) for name, one in plain.items()}
+    np.testing.assert_allclose(form(**tensors, backend="tilelang"), form.reference(**plain), rtol=2e-5, atol=2e-5)
+    assert not copies(step_on(form, tensors), tensors)
+    x = torch.randn(5, 9, generator=generator)
+    differences = ra.fuse(ra.sum(ra.where(n + 1 < n.extent, (X2[b, n + 1] - X2[b, n]) ** 2, 0), n), axes="b")
+    found = differences(x=strided(x, (1, 0)), backend="tilelang")
+    np.testing.assert_allclose(found, x.diff().square().sum(1), rtol=2e-5)
+    assert not copies(step_on(differences, {"x": strided(x, (1, 0))}), {"x": strided(x, (1, 0))})
+
+
+def test_gathered_tensors_are_taken_as_they_lie() -> None:
+    """A cache of pages whose heads lie before positions; the pages' own numbers are copied."""
+    form, generator = attention(groups=2, page=4), torch.Generator().manual_seed(0)
+    plain = {"Q": torch.randn(2, 4, 1, 16, generator=generator), "pages": torch.randperm(10)[:6].reshape(2, 3)}
+    plain |= {name: torch.randn(10, 4, 2, 16, generator=generator) for name in "KV"}
+    tensors = {name: strided(one, (0, 2, 1, 3)) if name in "KV" else one for name, one in plain.items()}
+    tensors["pages"] = strided(plain["pages"], (1, 0))
+    found = form(**tensors, sizes={"k": 12}, backend="tilelang")
+    np.testing.assert_allclose(found, form.reference(**plain, sizes={"k": 12}), rtol=2e-5, atol=2e-5)
+    step = kernels.step(form.form, bind(form.form.cascade, tensors, {"k": 12}), OPTIONS)
+    assert isinstance(step, InMemoryOrder)
+    assert sorted(step.orders) == ["K", "V"]
 
 
 def test_columns_of_products_and_mixed_orders_are_copied() -> None:

@@ -4,7 +4,8 @@ x[b, h, q, d] of a tensor that is dense as (b, q, h, d)   →   x[b, q, h, d], a
 
 Exact: no element is copied. The last dimension stays last where a kernel multiplies matrices, where it writes along the
 streamed axis, and where the plan is given: there neighbouring threads take neighbours of that axis. Other tensors are
-copied. A plan that was measured for contiguous tensors serves those whose last dimension stays last.
+copied, and those that hold places of others. A plan that was measured for contiguous tensors serves those whose last
+dimension stays last.
 """
 
 from __future__ import annotations
@@ -15,7 +16,8 @@ from typing import Any, final
 
 from sympy import Expr
 
-from redalg.expression import Axis, Element
+from redalg.expression import Element
+from redalg.expression.contents import elements_of
 from redalg.incremental.form import FusedForm
 from redalg.incremental.mapped import map_form
 from redalg.incremental.remembered import Remembered
@@ -35,9 +37,9 @@ def orders_in_memory(form: FusedForm, bound: Bound, *, planned: bool) -> Orders:
     if bound.library != "torch":
         return {}
     elements, orders = form.cascade.elements(), dict[str, tuple[int, ...]]()
-    computed = {one.name for one in elements if not all(isinstance(index, Axis) for index in one.indices)}
+    places = {one.name for element in elements for index in element.indices for one in elements_of(index)}
     for name, tensor in bound.tensors.items():
-        if name not in computed and not tensor.is_contiguous() and (order := order_of(tensor)) is not None:
+        if name not in places and not tensor.is_contiguous() and (order := order_of(tensor)) is not None:
             orders[name] = order
     multiplies = bool(form.cascade.producers) or any(len(one.factors) > 1 for one in form.accumulators)
     last = {indices_in_order(one, orders)[-1] for one in elements if len(one.indices) > 1}
