@@ -24,6 +24,7 @@ ONCE_WRONG = (7_000_097, 7_000_121, 7_000_132, 7_000_210, 7_000_296, 7_000_794)
 """Seeds of one axis: of an extremum of computed values the gradient was 0."""
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("first", FIRST)
 @pytest.mark.parametrize("module", [one_axis, two_axes], ids=["one axis", "two axes"])
 def test_drawn_cascades_have_their_gradients(module: ModuleType, first: int) -> None:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 import redalg as ra
@@ -362,7 +362,10 @@ def test_a_space_admits_its_own_plans_and_no_others(data: st.DataObject) -> None
     plan = data.draw(st.sampled_from(listed))
     choice = data.draw(st.sampled_from([one for one in CHOICES if one not in ("block_merged", "tensor_cores")]))
     value = data.draw(st.sampled_from(sorted({choices_of(one)[choice] for one in listed}, key=str)))
-    other = with_choices(plan, **{choice: value})
+    try:
+        other = with_choices(plan, **{choice: value})
+    except ra.PlanError:  # no levels say it, so that it is in no space
+        assume(False)
     chosen = {known_by(one) for one in listed if legal(one, search_space.problem)}
     assert search_space.admits(other) == (known_by(other) in chosen)
 
