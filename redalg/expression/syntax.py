@@ -84,6 +84,10 @@ def _constant(name: str) -> Basic:
     return CONSTANTS[name]
 
 
+def _element_arguments(node: Any) -> tuple[Any, ...]:
+    return node.name, node.label.assumption, [*node.indices]
+
+
 def _arguments(node: Basic) -> tuple[Basic, ...]:
     return node.args
 
@@ -169,7 +173,7 @@ KINDS: dict[str, Kind] = {
     "axis": Kind(("name", "size"), lambda node: (node.name, node.size), Axis),
     "extent": Kind(("name",), lambda node: (node.name,), Extent),
     "scalar": Kind(("name", "assumptions"), lambda node: (node.name, node.__getnewargs_ex__()[1]), _scalar),
-    "element": Kind(("name", "text", "numbers"), lambda node: (node.name, node.label.sign, [*node.indices]), _element),
+    "element": Kind(("name", "text", "numbers"), _element_arguments, _element),
     "let": Kind(("name", "number"), lambda node: (node.name, node.expr), Let),
     "straight_through": Kind(("number", "number"), _arguments, StraightThrough),
     "cast": Kind(("number", "dtype"), lambda node: (node.args[0], node.dtype), Cast),

@@ -21,24 +21,24 @@ ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 class Label(Symbol):
     """The name of a tensor, an argument of its elements so that it can be substituted.
 
-    `sign` is `positive`, `nonnegative` or `finite` if the elements are declared so, else empty.
+    `assumption` is `positive`, `nonnegative` or `finite` if the elements are declared so, else empty.
     """
 
-    __slots__ = ("sign",)
-    sign: str
+    __slots__ = ("assumption",)
+    assumption: str
 
-    def __new__(cls, name: str, sign: str = "") -> Label:
-        return _label(name, sign)
+    def __new__(cls, name: str, assumption: str = "") -> Label:
+        return _label(name, assumption)
 
     def __getnewargs_ex__(self) -> tuple[tuple[Any, ...], dict[str, Any]]:
-        return (self.name, self.sign), {}
+        return (self.name, self.assumption), {}
 
 
 @lru_cache(1 << 10)
-def _label(name: str, sign: str) -> Label:
+def _label(name: str, assumption: str) -> Label:
     """One label for a name: SymPy deduces a symbol's facts anew for each symbol that is made."""
-    label: Label = Symbol.__xnew__(Label, name, extended_real=True, **_assumptions_of(sign))
-    label.sign = sign
+    label: Label = Symbol.__xnew__(Label, name, extended_real=True, **_assumptions_of(assumption))
+    label.assumption = assumption
     return label
 
 
@@ -86,12 +86,12 @@ class _Indexed(Node, Expr):
 @final
 @no_more_known
 class Element(_Indexed):
-    """One element of an input tensor, of the sign that its label declares."""
+    """One element of an input tensor, of which its label declares an assumption."""
 
     def __new__(cls, label: Label, *indices: Expr) -> Element:
         element: Element = Expr.__new__(cls, label, *indices)
-        if isinstance(label, Label) and label.sign:
-            element._assumptions = _facts(label.sign).copy()
+        if isinstance(label, Label) and label.assumption:
+            element._assumptions = _facts(label.assumption).copy()
         return element
 
     @property
@@ -101,14 +101,16 @@ class Element(_Indexed):
 
 
 @cache
-def _facts(sign: str) -> StdFactKB:
-    """The assumptions of an element of that sign, which need not be finite, or of one that is finite."""
-    return StdFactKB({**Element.default_assumptions, **StdFactKB({"extended_real": True, **_assumptions_of(sign)})})
+def _facts(assumption: str) -> StdFactKB:
+    """The facts of an element: of a sign, which need not be finite, or of one that is finite."""
+    return StdFactKB(
+        {**Element.default_assumptions, **StdFactKB({"extended_real": True, **_assumptions_of(assumption)})}
+    )
 
 
-def _assumptions_of(sign: str) -> dict[str, bool]:
+def _assumptions_of(assumption: str) -> dict[str, bool]:
     """SymPy's assumptions of what is declared so."""
-    return {"finite": True} if sign == "finite" else {f"extended_{sign}": True} if sign else {}
+    return {"finite": True} if assumption == "finite" else {f"extended_{assumption}": True} if assumption else {}
 
 
 @final

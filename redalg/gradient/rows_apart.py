@@ -118,13 +118,13 @@ class RowsApart:
         alike = all(one.name in self.names and one.is_plain and free_axes(one) == axes for one in found)
         return bool(found) and alike and not reductions_of(node)
 
-    def _stage(self, wanted: str, expr: Expr, sign: str = "") -> Element:
+    def _stage(self, wanted: str, expr: Expr, assumption: str = "") -> Element:
         """The element of the tensor that holds an expression of rows."""
         if expr not in self.known:
             axes = axes_by_name(free_axes(expr))
             name = self.append(wanted, expr, axes)
             self.names.add(name)
-            self.known[expr] = Element(Label(name, sign), *axes)
+            self.known[expr] = Element(Label(name, assumption), *axes)
         return self.known[expr]
 
 

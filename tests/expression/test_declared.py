@@ -61,7 +61,7 @@ def test_the_declaration_travels(travel: Callable[[Any], Any]) -> None:
     for one in (plain, positive, nonnegative):
         again = travel(one)
         assert again == one
-        assert again.label.sign == one.label.sign
+        assert again.label.assumption == one.label.assumption
         assert again.is_extended_nonnegative == one.is_extended_nonnegative
     assert positive.xreplace({n: m}).is_extended_positive
     assert positive.subs(n, m).is_extended_positive
@@ -71,7 +71,7 @@ def test_the_declaration_travels(travel: Callable[[Any], Any]) -> None:
 def test_what_sympy_declares_is_taken_over() -> None:
     i, last = Symbol("i", integer=True), Symbol("last", integer=True)
     fused = ra.fuse(Sum(log(IndexedBase("A", positive=True)[i]), (i, 0, last - 1)))
-    assert [one.label.sign for one in fused.cascade.elements()] == ["positive"]
+    assert [one.label.assumption for one in fused.cascade.elements()] == ["positive"]
     np.testing.assert_allclose(fused(A=DATA[0]), np.log(DATA[0]).sum(), rtol=1e-14)
 
 

@@ -64,7 +64,7 @@ def check_expression_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
     twice = [name for name in cascade.inputs() if name in {one.name for one in cascade.scalars()}]
     if twice:
         raise ExpressionError(f"`{twice[0]}` names a tensor and a scalar. Rename one of them.")
-    signs = {(one.name, one.label.sign or "of any sign") for one in cascade.elements()}
+    signs = {(one.name, one.label.assumption or "of any sign") for one in cascade.elements()}
     both = [name for name in cascade.inputs() if sum(other == name for other, _ in signs) > 1]
     if both:
         declarations = " and ".join(sorted(sign for name, sign in signs if name == both[0]))

@@ -42,7 +42,7 @@ def call(
     The default backend is `tilelang` on CUDA and `torch` on the CPU; `numpy` for its arrays where there is no torch.
     """
     if options["check"]:
-        check_signs(passes, inputs)
+        check_assumptions(passes, inputs)
     kind = kind_of(passes, inputs, backend, sizes, options)
     prepared_call = prepared.find_prepared(kind) if kind is not None else None
     if prepared_call is not None:
@@ -94,17 +94,17 @@ def start_pass(
     return step, step(inputs)
 
 
-def check_signs(passes: Passes, inputs: Mapping[str, Any]) -> None:
+def check_assumptions(passes: Passes, inputs: Mapping[str, Any]) -> None:
     """Refuse tensors that are not what they were declared to be (a NaN is neither)."""
-    signs = {element.name: element.label.sign for element in passes.elements if element.label.sign}
-    for name, sign in signs.items():
+    assumptions = {one.name: one.label.assumption for one in passes.elements if one.label.assumption}
+    for name, assumption in assumptions.items():
         array = inputs.get(name)
         if array is None or library_name(array) is None:  # refused when it is bound
             continue
-        wrong = abs(array) == inf if sign == "finite" else array <= 0 if sign == "positive" else array < 0
+        wrong = abs(array) == inf if assumption == "finite" else array <= 0 if assumption == "positive" else array < 0
         if bool(wrong.any()):
             raise InputError(
-                f"tensor `{name}` was declared {sign}, and {int(wrong.sum())} of its elements are not, such as "
+                f"tensor `{name}` was declared {assumption}, and {int(wrong.sum())} of its elements are not, such as "
                 f"{float(array[wrong].reshape(-1)[0])}. The form was derived on that assumption: pass such numbers, or "
                 "declare the tensor without it."
             )
