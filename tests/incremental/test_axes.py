@@ -343,3 +343,27 @@ def test_a_sum_of_inner_cascades_stands_beside_another_sum() -> None:
     for backend in ("numpy", "torch"):
         made = np.array(form(s=scores, u=u, backend=backend))
         np.testing.assert_allclose(made, u @ weight / weight.sum(), rtol=1e-12)
+
+
+def test_a_mean_of_rows_reads_numbers_of_the_rows() -> None:
+    """Σ_i of losses over j is an epilogue over i: weights, masks and counts of rows, which may be sums over j too."""
+    i, j = ra.axes("i j")
+    scores, c, t = ra.tensors("s[i,j] c[i] t[i]")
+    loss, own = ra.logsumexp(scores, j), ra.sum(ra.where(ra.eq(j, t), ra.tensor("w[j]"), 0), j)
+    counts = {"rows": c, "picked": own}
+    rng = np.random.default_rng(0)
+    data = {"s": rng.standard_normal((5, 7)) * 20, "c": rng.random(5), "t": np.array([0, -1, 3, 6, 2]),
+            "w": rng.random(7)}  # fmt: skip
+    values = np.log(np.exp(data["s"] - 60).sum(1)) + 60
+    of_rows = {"rows": data["c"], "picked": np.where(data["t"] >= 0, data["w"][data["t"]], 0)}
+    for name, count in counts.items():
+        masked = [ra.sum(ra.where(t >= 0, one, 0), i) for one in (loss * count, count)]
+        form = ra.fuse(masked[0] / masked[1])
+        assert (str(form.cascade.axis), len(form.passes)) == ("j", 1)
+        given = {key: one for key, one in data.items() if key in form.cascade.inputs()}
+        weight = of_rows[name] * (data["t"] >= 0)
+        for backend in ("numpy", "torch", "tilelang"):
+            np.testing.assert_allclose(form(**given, backend=backend), values @ weight / weight.sum(), rtol=1e-6)
+        if name == "rows":
+            pieces = [form.leaf(given | {"s": one}) for one in np.split(data["s"], [3], axis=1)]
+            np.testing.assert_allclose(form.finish(form.merge(*pieces), given), values @ weight / weight.sum())

@@ -86,7 +86,7 @@ def read_tiles(name: str, data: dict[str, Any], parts: int) -> tuple[np.ndarray,
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter._Block, "_read", recorded)
-        return interpreter.interpret(lowered.program, data)["out"], tiles
+        return interpreter.interpreter.interpret(lowered.program, data)["out"], tiles
 
 
 @pytest.mark.parametrize("name", MASKS)
@@ -185,3 +185,19 @@ def test_specialised_warps_take_no_tile_that_threads_copy(size: int, staged: boo
                         block_streamed=64, threads=128, segments=1)  # fmt: skip
     stream = form.lower("sm_90a", **options, plan=plan).program.kernels[-1]
     assert any(one.name.startswith("segment_tile") for one in stream.buffers) == staged
+
+
+def test_tiles_that_data_choose_are_listed_where_products_are_split() -> None:
+    """The workspaces of the list came to no program."""
+    i = ra.axes("i")
+    scores = ra.sum(ra.tensor("h[b,d]") * ra.tensor("w[i,d]"), d)
+    form = ra.fuse(ra.sum(ra.where(ra.ne(ra.tensor("t[i]"), 0), scores**2, 0), i), axes="b")
+    dtypes = {"h": "float16", "w": "float16", "t": "int32"}
+    lowered = form.lower("sm_90a", {"b": 16, "i": 200, "d": 8192}, dtypes)
+    assert {"sum_d_0_parts", "marks", "live_tiles"} <= {one.name for one in lowered.program.parameters}
+    generator = np.random.default_rng(0)
+    data = {name: (generator.standard_normal((rows, 8192)) / 64).astype(np.float16)
+            for name, rows in (("h", 16), ("w", 200))}  # fmt: skip
+    data["t"] = (np.arange(200) // 64 % 2).astype(np.int32)
+    values = (data["h"].astype(float) @ data["w"].astype(float).T) ** 2 * (data["t"] != 0)
+    np.testing.assert_allclose(interpreter.interpret(lowered.program, data)["out"], values.sum(1), rtol=2e-3)

@@ -49,8 +49,10 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
     if not tops:
         return ()
     over = {node: streams(node) for node in tops}
-    together = _over_which(over) or _over_which({node: frozenset(node.bound) for node in tops})
-    together = together or _beside_parameters(over, exprs)
+    wider = [axes for node, axes in over.items() if axes != frozenset(node.bound)]
+    over = {node: next((one for one in wider if sums_rows_of(node, one)), axes) for node, axes in over.items()}
+    together = _over_which(over) or _beside_parameters(over, exprs)
+    together = together or _over_which({node: frozenset(node.bound) for node in tops})
     if together is None:
         groups = dict.fromkeys(over.values())
         names = ", ".join(axis_list(indexing_order(one, exprs)) for one in groups)
@@ -139,7 +141,8 @@ def indexing_order(axes: Iterable[Axis], exprs: Iterable[Expr]) -> tuple[Axis, .
 def streams(node: Reduce) -> Axes:
     """The axes that a reduction streams: its own, or those of the reduced values if it sums nothing else.
 
-    A reduction over a part of its values' axes is an epilogue too, as in the marginals of a joint weight.
+    A reduction over a part of its values' axes is an epilogue too, as in the marginals of a joint weight; and so is a
+    sum over rows of what their cascades make, which may read numbers of the rows, as a mean of losses does.
     """
     wider = [frozenset(one.bound) for one in reductions_of(node.expr) if set(one.bound) > set(node.bound)]
     if wider:
@@ -150,15 +153,24 @@ def streams(node: Reduce) -> Axes:
     numbered = [one for one in inner if one.place in node.bound]
     if numbered:
         return streams(numbered[0])
-    if node.kind == "sum" and inner and not _bare_elements(node.expr) and any(_cascades(one) for one in inner):
+    cascades = [one for one in inner if _cascades(one)]
+    if node.kind == "sum" and cascades and _bare_axes(node.expr) <= free_axes(cascades[0]):
         return streams(inner[0])
     return frozenset(node.bound)
 
 
-def _bare_elements(expr: Basic) -> bool:
+def sums_rows_of(node: Reduce, axes: Axes) -> bool:
+    """Tell if a reduction sums numbers of rows, each reduced over these axes: an epilogue of what streams them."""
+    inner = list(outermost_reductions(node.expr))
+    rows = bool(inner) and all(frozenset(one.bound) == axes for one in inner)
+    return node.kind == "sum" and rows and _bare_axes(node.expr) <= free_axes(inner[0])
+
+
+def _bare_axes(expr: Basic) -> Axes:
+    """The axes of the elements that stand in no reduction."""
     if isinstance(expr, Reduce):
-        return False
-    return isinstance(expr, Element) or any(map(_bare_elements, expr.args))
+        return frozenset()
+    return free_axes(expr) if isinstance(expr, Element) else frozenset().union(*map(_bare_axes, expr.args))
 
 
 def _cascades(node: Reduce) -> bool:

@@ -44,9 +44,10 @@ def split_producers(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]
         kernels.append(producer_kernel(job, producer, sums[producer.value], names))
     also = tuple(str(name) for kernel in kernels for name, _ in kernel.grid)
     plan = plan_of_sum(job.plan, job.problem)
-    last, _ = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
+    last, lists = single_segment(replace(job, plan=plan, sums=sums), (*also, *(one.workspace for one in sums.values())))
     last = tuple(replace(one, spread=not plan.binding.contracted) for one in last)
-    return (*kernels, *last), tuple(workspace_parameter(one, job.problem) for one in sums.values())
+    parameters = tuple(workspace_parameter(one, job.problem) for one in sums.values())
+    return (*kernels, *last), (*parameters, *lists)
 
 
 def producer_kernel(job: Job, producer: Producer, sums: Sums, names: Names) -> Kernel:
