@@ -11,17 +11,19 @@ of them. The degree proves what a form does not cancel: a ratio whose denominato
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sympy import Add, Expr, Mul, S, exp
+from sympy import Add, Dummy, Expr, Mul, S, exp
 from sympy.core.basic import Basic
 
+from redalg.decompose.parse.axes import outermost_reductions
 from redalg.errors import RedalgError
 from redalg.expression import Reduce, Scalar, StraightThrough
-from redalg.expression.contents import nodes_of, of_kind, reductions_of
+from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
+from redalg.gradient.stage import axes_text
 
 PIVOT = Scalar("pivot_of_the_proof", real=True)
 POWER = Scalar("power_of_the_proof", positive=True)
@@ -38,11 +40,25 @@ def pivots_among(reductions: Iterable[Reduce], outputs: Sequence[tuple[Expr, str
 
 def is_invariant(extremum: Reduce, outputs: Iterable[tuple[Expr, str]], fuse: Callable[..., Any]) -> bool:
     """Tell if outputs (expression, axes) are proved not to depend on an extremum."""
-    holding = [(expr, axes) for expr, axes in outputs if extremum in nodes_of(expr)]
+    holding = [part for expr, axes in outputs if extremum in nodes_of(expr) for part in _of_rows(extremum, expr, axes)]
     if any(extremum in nodes_of(one) for expr, _ in holding for one in of_kind(StraightThrough, expr)):
         return False
     told = ((replace_nodes(expr, {extremum: PIVOT}), axes) for expr, axes in holding)
     return all(_has_no_degree(expr) or _is_free(expr, axes, fuse) for expr, axes in told)
+
+
+def _of_rows(extremum: Reduce, expr: Expr, axes: str) -> Iterator[tuple[Expr, str]]:
+    """Yield the expressions, with their axes, on which an expression depends through an extremum.
+
+    A sum over rows, of which each has an extremum of its own, depends on it through what it sums.
+    """
+    tops = {top: Dummy() for top in outermost_reductions(expr) if extremum in nodes_of(top)}
+    rows = all({*top.bound} <= free_axes(extremum) for top in tops)
+    if not rows or extremum in nodes_of(replace_nodes(expr, tops)):
+        yield expr, axes
+        return
+    for top in tops:
+        yield from _of_rows(extremum, top.expr, axes_text(axes_by_name(free_axes(top.expr))))
 
 
 def _has_no_degree(expr: Expr) -> bool:
