@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from math import prod
 from typing import Any, final
 
-from sympy import Expr, Integer, Mul, S
+from sympy import And, Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
@@ -48,24 +48,56 @@ class Product:
 
     Attributes:
         axes: of its result.
+        operand: the operand's element.
         over: the axis that it sums over.
         number: c.
         factor: the element of the tensor that it multiplies the operand by, of whose dtype it is.
         whole, part: the function where all of that axis is there, and that of a part, which is float32.
+        unmasked: the name of its result before it is masked.
+        of_factor, of_result: the functions that mask the tensor, and the result, whose NaN is hidden where they do not
+            count; None where no mask is one of their rows.
     """
 
     axes: tuple[Axis, ...]
+    operand: Element
     over: Axis
     number: Expr
     factor: Element
     whole: Any
     part: Any
+    unmasked: str = ""
+    of_factor: Any = None
+    of_result: Any = None
+
+    def without_hidden(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+        """The tensor that it multiplies by, 0 in the rows that do not count."""
+        if self.of_factor is None:
+            return known[self.factor.name]
+        return self.of_factor(**call_arguments(self.of_factor, known), sizes=own_sizes(self.of_factor, sizes))
+
+    def result(self, made: Any, known: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
+        """The result in its dtype, 0 in the rows that do not count."""
+        made = cast_like(made, known[self.factor.name])
+        if self.of_result is None:
+            return made
+        given = call_arguments(self.of_result, {**known, self.unmasked: made})
+        return self.of_result(**given, sizes=own_sizes(self.of_result, sizes))
+
+    def with_part(
+        self, before: Any, operand: Any, given: Mapping[str, Any], part: Part, sizes: Mapping[str, int]
+    ) -> Any:
+        """The result (None: none yet) with what a part adds to it, or is of it."""
+        factor = part.of(given[self.factor.name], self.factor.indices)
+        if is_by_library(operand, factor):
+            rows = operand if self.axes[0] == self.operand.indices[0] else operand.mT
+            return self.by_library(before, rows, factor, part, sizes)
+        function = self.part if part.axis == self.over else self.whole
+        named = {**given, self.operand.name: operand, self.factor.name: factor}
+        own = own_sizes(function, {**sizes, part.axis.name: part.stop - part.start})
+        return with_part(before, function(**call_arguments(function, named), sizes=own), self.axes, part)
 
     def by_library(self, before: Any, operand: Any, factor: Any, part: Part, sizes: Mapping[str, int]) -> Any:
-        """The result (None: none yet) with what a part adds to it, or is of it, of matrices by PyTorch.
-
-        The operand has the axes (row, summed one).
-        """
+        """The same of matrices by PyTorch; the operand has the axes (row, summed one)."""
         adds, made = part.axis == self.over, before
         if before is None:
             made = empty_matrix(factor, [sizes[axis.name] for axis in self.axes], wide=adds and not part.is_whole)
@@ -74,13 +106,6 @@ class Product:
             self.number_at(sizes), add=adds and before is not None,
         )  # fmt: skip
         return made
-
-    def by_function(self, before: Any, given: Mapping[str, Any], part: Part, sizes: Mapping[str, int]) -> Any:
-        """The same of arrays of any library, recorded if they are."""
-        function = self.part if part.axis == self.over else self.whole
-        own = {**sizes, part.axis.name: part.stop - part.start}
-        made = function(**call_arguments(function, given), sizes=own_sizes(function, own))
-        return with_part(before, made, self.axes, part)
 
     def number_at(self, sizes: Mapping[str, int]) -> float:
         """c at some sizes."""
@@ -121,29 +146,17 @@ class OperandStage(StagesTogether):
     def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensors by name, part by part of the longer axis."""
         found: list[Any] = [None] * len(self.products)
+        factors = [product.without_hidden(known, sizes) for product in self.products]
         for given, part in self.inputs_by_part(known, sizes):
             own = own_sizes(self.function, {**sizes, part.axis.name: part.stop - part.start})
-            found = self.with_part(found, self.function(**call_arguments(self.function, given), sizes=own), given, part,
-                                   sizes)  # fmt: skip
-        return {part.name: cast_like(made, known[product.factor.name])
+            operand = self.function(**call_arguments(self.function, given), sizes=own)
+            named = [{**given, product.factor.name: factor}
+                     for product, factor in zip(self.products, factors, strict=True)]  # fmt: skip
+            found = [product.with_part(before, operand, own_given, part, sizes)
+                     for before, product, own_given in zip(found, self.products, named, strict=True)]  # fmt: skip
+            del operand  # its memory serves the next part
+        return {part.name: product.result(made, known, sizes)
                 for part, made, product in zip(self.parts, found, self.products, strict=True)}  # fmt: skip
-
-    def with_part(self, found: Sequence[Any], operand: Any, given: Mapping[str, Any], part: Part,
-                  sizes: Mapping[str, int]) -> list[Any]:  # fmt: skip
-        """The products (None: none yet) with what a part adds to them, or is of them; then its operand is let go."""
-        factors = [given[product.factor.name] for product in self.products]
-        if not self.is_by_library(operand, factors):
-            named = {**given, self.operand.name: operand}
-            return [product.by_function(before, named, part, sizes)
-                    for before, product in zip(found, self.products, strict=True)]  # fmt: skip
-        first = self.operand.axes[0]
-        return [product.by_library(before, operand if product.axes[0] == first else operand.mT, factor, part, sizes)
-                for before, product, factor in zip(found, self.products, factors, strict=True)]  # fmt: skip
-
-    def is_by_library(self, operand: Any, tensors: Sequence[Any]) -> bool:
-        """Tell if PyTorch multiplies: matrices that it neither records nor transforms."""
-        alone = all(hasattr(one, "new_empty") and one.dim() == 2 for one in (operand, *tensors))
-        return alone and not is_recorded({str(place): one for place, one in enumerate((operand, *tensors))})
 
     def axis(self, sizes: Mapping[str, int]) -> Axis:
         """The axis that is taken in parts: the longer one."""
@@ -163,7 +176,7 @@ class OperandStage(StagesTogether):
         """Yield the tensors and numbers that functions read, with the part that they are of."""
         parts = [*self.parts_of(self.axis(sizes), sizes)]
         starts = integers_like(known[self.products[0].factor.name], [part.start for part in parts])
-        read = {*elements_of(self.operand.expr), *(product.factor for product in self.products)}
+        read = elements_of(self.operand.expr)
         for part, first in zip(parts, starts, strict=True):
             found = dict(known)
             for places in self.places:
@@ -190,6 +203,12 @@ class OperandStage(StagesTogether):
         return "\n".join(map(str, (self.operand, *self.parts)))
 
 
+def is_by_library(*tensors: Any) -> bool:
+    """Tell if PyTorch multiplies: matrices that it neither records nor transforms."""
+    matrices = all(hasattr(one, "new_empty") and one.dim() == 2 for one in tensors)
+    return matrices and not is_recorded({str(place): one for place, one in enumerate(tensors)})
+
+
 def call_arguments(function: Any, given: Mapping[str, Any]) -> dict[str, Any]:
     """The inputs of a function, of the tensors and scalars that are known."""
     names = {*function.cascade.inputs(), *(one.name for one in function.cascade.scalars())}
@@ -209,53 +228,86 @@ def with_part(before: Any, made: Any, axes: Sequence[Axis], part: Part) -> Any:
 
 def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | None:
     """Two stages as products of one operand; None if they are none."""
-    read = [weighted_sum(part.in_axes_of_inputs()) for part in parts]
-    if None in read:
+    first, second = (weighted_sum(part.in_axes_of_inputs()) for part in parts)
+    if first is None or second is None or first.operand != second.operand:
         return None
-    (number, operand, first, [x]), (other_number, other, second, [y]) = (one for one in read if one is not None)
+    x, y = first.over, second.over
     crossed = x in parts[1].axes and y in parts[0].axes and x not in parts[0].axes and y not in parts[1].axes
-    if operand != other or not crossed or free_axes(operand) != {*parts[0].axes[:-1], x}:
+    elements = [*elements_of(first.operand), first.factor, second.factor]
+    plain = all(one.is_plain for one in elements if free_axes(one) & {x, y})
+    if not (crossed and plain and all(has_one_place(axis, elements) for axis in (x, y))):
         return None
-    elements = [*elements_of(operand), first, second]
-    if any(not one.is_plain for one in elements if free_axes(one) & {x, y}):
-        return None
-    if not all(has_one_place(axis, elements) for axis in (x, y)):
-        return None
-    axes = axes_by_name(free_axes(operand))
-    if any({*axes} & {*one.bound} for one in of_kind(Reduce, operand)):
+    axes = axes_by_name(free_axes(first.operand))
+    of_rows = all(len(free_axes(one)) <= 1 for one in first.masks)
+    apart = not any({*axes} & {*one.bound} for one in of_kind(Reduce, first.operand))
+    if {*axes} != {*parts[0].axes[:-1], x} or not (of_rows and apart):
         return None
     places = tuple(Places.of(axis, make.names) for axis in axes)
-    name, of_part = make.names.fresh("operand"), in_part(operand, places)
-    element = Element(Label(name), *axes)
-
-    def product(over: Axis, number: Expr, factor: Element, part: Stage) -> Product:
-        total = in_part(number, places) * sum_of(element * factor, (over,))
-        whole, wide = (of_fewest_passes(make.fuse, expr, axes_text(part.axes), part.name)
-                       for expr in (total, make.wide(total)))  # fmt: skip
-        return Product(part.axes, over, number, factor, whole, wide)
-
+    name, of_part = make.names.fresh("operand"), in_part(first.operand, places)
     try:
         stage = Stage(name, of_part, axes, make.fuse(of_part, axes_text(axes), 1))
-        products = product(x, number, first, parts[0]), product(y, other_number, second, parts[1])
+        products = [operand_product(total, part, Element(Label(name), *axes), places, make)
+                    for total, part in zip((first, second), parts, strict=True)]  # fmt: skip
     except (GradientError, NotFusible, Undecided, ExpressionError):
         return None
-    return OperandStage(parts, stage, products, places)
+    return OperandStage(parts, stage, (products[0], products[1]), places)
 
 
-def weighted_sum(expr: Expr) -> tuple[Expr, Expr, Element, tuple[Axis, ...]] | None:
-    """(c, w, T, axes) of cast(c·Σ_axes cast(w)·T); None of anything else. A mask of the terms is one of w."""
+def operand_product(
+    total: WeightedSum, part: Stage, operand: Element, places: tuple[Places, ...], make: Stages
+) -> Product:
+    """A weighted sum as a product of the operand's tensor."""
+    expr = in_part(total.number, places) * sum_of(operand * total.factor, (total.over,))
+    whole, wide = (of_fewest_passes(make.fuse, own, axes_text(part.axes), part.name) for own in (expr, make.wide(expr)))
+    made = Element(Label(make.names.fresh("unmasked")), *part.axes)
+    summed = [one for one in total.masks if free_axes(one) <= {total.over}]
+    of_factor = with_mask(make, total.factor, summed)
+    of_result = with_mask(make, made, [one for one in total.masks if one not in summed])
+    return Product(part.axes, operand, total.over, total.number, total.factor, whole, wide, made.name, of_factor,
+                   of_result)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class WeightedSum:
+    """cast(c·Σ_axis cast(w)·T), whose masks are also those of w.
+
+    Attributes:
+        number, operand, factor, over: c, cast(w), T and the axis.
+        masks: the conditions under which a term counts.
+    """
+
+    number: Expr
+    operand: Expr
+    factor: Element
+    over: Axis
+    masks: tuple[Basic, ...]
+
+
+def weighted_sum(expr: Expr) -> WeightedSum | None:
+    """An expression as such a sum, whose rows' factors beside it are in w; None of anything else."""
     whole = expr.args[0] if isinstance(expr, Cast) else expr
-    number, total = number_and_rest(whole)
-    if not isinstance(total, Reduce) or total.kind != "sum" or len(total.bound) != 1:
+    number, rest = number_and_rest(whole)
+    sums = [one for one in Mul.make_args(rest) if isinstance(one, Reduce)]
+    beside = Mul(*(one for one in Mul.make_args(rest) if one not in sums))
+    if len(sums) != 1 or sums[0].kind != "sum" or len(sums[0].bound) != 1 or of_kind(Reduce, beside):
         return None
+    [total] = sums
     term, conditions = total.expr, list[Basic]()
     while isinstance(term, Where) and term.args[2] is S.Zero:
-        conditions.append(term.args[0])
+        conditions += And.make_args(term.args[0])
         term = term.args[1]
     tensors = [one for one in Mul.make_args(term) if isinstance(one, Element)]
     operand = Mul(*(one for one in Mul.make_args(term) if one not in tensors))
     if len(tensors) != 1 or not isinstance(operand, Cast) or not tensors[0].is_plain:
         return None
-    for condition in reversed(conditions):
-        operand = Cast(Where(condition, operand.args[0], S.Zero), operand.dtype)
-    return number, operand, tensors[0], total.bound
+    weight = beside * operand.args[0]
+    weight = Where(And(*conditions), weight, S.Zero) if conditions else weight
+    return WeightedSum(number, Cast(weight, operand.dtype), tensors[0], total.bound[0], tuple(conditions))
+
+
+def with_mask(make: Stages, element: Element, conditions: Sequence[Basic]) -> Any:
+    """The function that is a tensor where conditions hold, and 0 elsewhere; None of no condition."""
+    if not conditions:
+        return None
+    return make.fuse(Where(And(*conditions), element, S.Zero), axes_text(element.indices), 1)

@@ -4,6 +4,7 @@ a·x + a·y                      →  a·(x + y)                     in what a r
 (r·x + y)·s                    →  r·s·x + s·y                   where factors of rows cancel then
 2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
 a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN or infinity of a is in a·x
+where(c, x, 0) + where(c, where(e, y, 0), 0)  →  where(c, x + where(e, y, 0), 0)
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
@@ -17,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from sympy import Add, Expr, Mul, S, expand_mul
+from sympy import Add, And, Expr, Mul, S, expand_mul
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Cast, Element, Reduce, Scalar, Where
@@ -35,11 +36,13 @@ def with_shared_factors(node: Basic) -> Basic:
 
 
 def _with_common_factors(total: Expr) -> Expr:
-    """A sum whose terms share their factors, and whose sums over the same axes are one sum if they share some."""
+    """A sum whose terms share their masks and factors, and whose sums over the same axes are one if they share some."""
     terms = _terms_of(total)
-    common = _common(terms)
-    if len(terms) == 1 or not common:
+    common, masks = _common(terms), _common_masks(terms)
+    if len(terms) == 1 or not (common or masks):
         return Add(*terms)
+    if masks:
+        return Where(And(*masks), _with_common_factors(Add(*(_without_masks(term, masks) for term in terms))), S.Zero)
     return Mul(*common.elements(), Add(*(_without(term, common) for term in terms)))
 
 
@@ -54,7 +57,8 @@ def _terms_of(total: Expr) -> list[Expr]:
         else:
             terms.append(term)
     for pairs in by_axes.values():
-        if len(pairs) > 1 and _common([one.expr for _, one in pairs]):
+        within = [one.expr for _, one in pairs]
+        if len(pairs) > 1 and (_common(within) or _common_masks(within)):
             inside = Add(*(factor * one.expr for factor, one in pairs))
             terms.append(pairs[0][1].rebuilt(_with_common_factors(inside), pairs[0][1].bound))
         else:
@@ -70,11 +74,33 @@ def _without(term: Expr, common: Counter[Expr]) -> Expr:
 
 
 def _mask_of(term: Expr) -> tuple[Basic | None, Expr]:
-    """The condition and the product of a term where(c, y, 0) times a number; none and the term of any other."""
+    """The condition and the product of a term where(c, y, 0) times a number; none and the term of any other.
+
+    A mask within a mask is one of both conditions.
+    """
     number, mask = term.as_coeff_Mul()
     if isinstance(mask, Where) and mask.args[2] is S.Zero:
-        return mask.args[0], number * mask.args[1]
+        inner, product = _mask_of(mask.args[1])
+        return mask.args[0] if inner is None else And(mask.args[0], inner), number * product
     return None, term
+
+
+def _common_masks(terms: Sequence[Expr]) -> list[Basic]:
+    """The conditions that mask all terms, in order."""
+    conditions = [_conditions(term) for term in terms]
+    return [one for one in conditions[0] if all(one in other for other in conditions)] if len(terms) > 1 else []
+
+
+def _conditions(term: Expr) -> tuple[Basic, ...]:
+    """The conditions of a term's masks, all of which hold where it counts."""
+    condition, _ = _mask_of(term)
+    return () if condition is None else tuple(sorted(And.make_args(condition), key=str))
+
+
+def _without_masks(term: Expr, masks: Sequence[Basic]) -> Expr:
+    """A masked term without some of its conditions."""
+    left, (_, product) = [one for one in _conditions(term) if one not in masks], _mask_of(term)
+    return Where(And(*left), product, S.Zero) if left else product
 
 
 def _common(terms: Sequence[Expr]) -> Counter[Expr]:

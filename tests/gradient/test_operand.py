@@ -5,13 +5,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
-from sympy import Expr, Rational, exp
+from sympy import Expr, Integer, Rational, exp
 from sympy.logic.boolalg import Boolean
 from torch.nn import functional
 
 import redalg as ra
 from redalg.gradient import operand
-from redalg.gradient.operand import OperandStage, weighted_sum
+from redalg.gradient.operand import OperandStage, WeightedSum, weighted_sum
 
 b, v, d, k = ra.axes("b v d k")
 T, U, BIAS = ra.tensors("t[b,d] u[v,d] bias[v]")
@@ -98,7 +98,7 @@ def test_a_tensor_that_is_both_factors_is_not_cut() -> None:
 @pytest.mark.parametrize("mask", [v <= b, ra.eq(v, LABEL), (v - b) * BIAS < 3], ids=str)
 def test_places_are_the_wholes(mask: Boolean, monkeypatch: pytest.MonkeyPatch) -> None:
     """Places are compared, with others and with labels, and are numbers; a part begins elsewhere."""
-    value = ra.where(mask, SCORES, -1) * exp((b - v) / Rational(300)) + v / Rational(700)
+    value = SCORES * ra.where(mask, 2, -1) * exp((b - v) / Rational(300)) + v / Rational(700)
     form = ra.fuse(ra.sum(value**2, v), axes="b")
     data = drawn(form)
     monkeypatch.setattr(operand, "PART_BYTES", 2 * SIZES["b"] * 256)
@@ -148,6 +148,28 @@ def test_few_columns_make_their_operands_themselves() -> None:
 def test_a_product_is_read_with_its_mask_and_its_number() -> None:
     weight = ra.cast(ra.sum(T * U, d) ** 2, "bfloat16")
     read = weighted_sum(3 * ra.sum(ra.where(v < 5, weight * ra.tensor("X[v,k]"), 0), v))
-    assert read == (3, ra.cast(ra.where(v < 5, ra.sum(T * U, d) ** 2, 0), "bfloat16"), ra.tensor("X[v,k]"), (v,))
+    masked = ra.cast(ra.where(v < 5, ra.sum(T * U, d) ** 2, 0), "bfloat16")
+    assert read == WeightedSum(Integer(3), masked, ra.tensor("X[v,k]"), v, (v < 5,))
     for other in (ra.sum(T, b, d), ra.sum(weight, v), ra.max(T, d), ra.sum(weight * ra.Tensor("X")[v + 1, k], v)):
         assert weighted_sum(other) is None
+
+
+@pytest.mark.parametrize("recorded", [False, True])
+def test_what_a_mask_of_rows_hides_has_no_part(recorded: bool) -> None:
+    """Rows without a target may hold anything."""
+    form = ra.fuse(ra.where(LABEL >= 0, ra.logsumexp(SCORES, v) - ra.sum(ra.where(ra.eq(v, LABEL), SCORES, 0), v), 0),
+                   axes="b")  # fmt: skip
+    data = drawn(form)
+    data["label"][::3] = -1
+    assert isinstance(form.vjp(["t", "u"]).for_tensors(data).stages[-1], OperandStage)
+    hidden = data | {"t": data["t"].clone()}
+    hidden["t"][::3] = torch.nan
+    cotangent = torch.randn(SIZES["b"], generator=torch.Generator().manual_seed(1)).bfloat16()
+    for got, plain in zip(gradients(form, hidden, cotangent, recorded=recorded), gradients(form, data, cotangent),
+                          strict=True):  # fmt: skip
+        torch.testing.assert_close(got, plain, rtol=0.02, atol=1e-3)
+
+
+def test_masks_of_elements_leave_the_products_alone() -> None:
+    form = ra.fuse(ra.sum(ra.where(v <= b, SCORES**2, 0), v), axes="b")
+    assert not any(isinstance(one, OperandStage) for one in form.vjp(["t", "u"]).for_tensors(drawn(form)).stages)
