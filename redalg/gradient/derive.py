@@ -17,6 +17,7 @@ from typing import Any, final
 
 from sympy import Add, And, Eq, Expr, Integer, Mul, Ne, S, exp
 from sympy.core.basic import Basic
+from sympy.core.relational import Relational
 
 from redalg.definition.outputs import result_dtype
 from redalg.errors import GradientError
@@ -239,14 +240,16 @@ class Derivation:
         if g is S.Zero:
             return
         if reductions_of(g):
-            reduced = [one for one in Mul.make_args(g) if reductions_of(one)]
-            within = Mul(*reduced) if any(map(elements_of, reduced)) else g  # a stage reads a tensor
-            outside = [] if within == g else [one for one in Mul.make_args(g) if one not in reduced]
+            conditions, inner = masks_of_rows(g)
+            reduced = [one for one in Mul.make_args(inner) if reductions_of(one)]
+            within = Mul(*reduced) if any(map(reads_numbers, reduced)) else inner  # a stage has a tensor's dtype
+            outside = [] if within == inner else [one for one in Mul.make_args(inner) if one not in reduced]
             axes = tuple(axis for axis in element.indices if axis in free_axes(within))
             name = self.stages.append(f"grad_{element.name}", within, axes)
             self.by_stage[name] = axes, within
             self.stages.apart.names.add(name)
             g = Mul(*outside, Element(Label(name), *axes))
+            g = Where(And(*conditions), g, S.Zero) if conditions else g
         self._hand_on(self.rows.definition(reduce), g, partial(self._row, reduce))
 
     def _of_tensors(self, wrt: Sequence[str] | None) -> dict[str, str]:
@@ -357,3 +360,19 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...]) -> Expr:
     met = And(*(Eq(j, with_axes(index, own)) for j, index in others))
     within = {axis for _, index in others for axis in free_axes(index)} - own.keys()
     return sum_of(Where(met, with_masked_weights(with_axes(g, own)), S.Zero), axes_by_name(within))
+
+
+def reads_numbers(expr: Basic) -> bool:
+    """Tell if an expression reads elements as numbers, not only in comparisons."""
+    if isinstance(expr, Element | Relational):
+        return isinstance(expr, Element)
+    return any(map(reads_numbers, expr.args))
+
+
+def masks_of_rows(g: Expr) -> tuple[list[Basic], Expr]:
+    """The conditions of a row under which its adjoint counts, and the adjoint there: what they hide stays hidden."""
+    conditions = list[Basic]()
+    while isinstance(g, Where) and g.args[2] is S.Zero and not reductions_of(g.args[0]):
+        conditions.append(g.args[0])
+        g = g.args[1]
+    return conditions, g

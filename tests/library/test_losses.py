@@ -129,3 +129,20 @@ def test_what_is_no_loss_is_refused() -> None:
         linear_cross_entropy(label_smoothing=2)
     with pytest.raises(ra.ExpressionError, match="linear_distillation: reduction='batchmean'"):
         linear_distillation(reduction="batchmean")
+
+
+@pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_ignored_rows_may_hold_anything(reduction: str, dtype: torch.dtype) -> None:
+    """PyTorch's gradient of w is NaN there: 0·NaN."""
+    form, generator = linear_cross_entropy(reduction=reduction), torch.Generator().manual_seed(0)
+    h, w = (torch.randn(rows, 520, generator=generator).to(dtype) / 8 for rows in (ROWS, WORDS))
+    target = torch.tensor([1, 2, IGNORED, 3, 4, 5])
+    plain, hidden = (one.clone().requires_grad_() for one in (h, h))
+    hidden.data[2] = torch.nan
+    found = []
+    for rows in (plain, hidden):
+        own = w.clone().requires_grad_()
+        found.append(torch.autograd.grad(form(h=rows, w=own, target=target).sum(), (rows, own)))
+    for got, one in zip(*found, strict=True):
+        torch.testing.assert_close(got, one, rtol=0.02, atol=1e-3)

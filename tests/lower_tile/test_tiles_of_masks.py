@@ -86,7 +86,7 @@ def read_tiles(name: str, data: dict[str, Any], parts: int) -> tuple[np.ndarray,
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(interpreter._Block, "_read", recorded)
-        return interpreter.interpreter.interpret(lowered.program, data)["out"], tiles
+        return interpreter.interpret(lowered.program, data)["out"], tiles
 
 
 @pytest.mark.parametrize("name", MASKS)
