@@ -15,7 +15,7 @@ from typing import final
 from sympy import Mod, floor
 
 from redalg.expression import Axis, Element
-from redalg.expression.contents import free_axes
+from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
@@ -97,11 +97,23 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         length = problem.sizes[binding.streamed.name]
         if cores and device.wgmma and columns <= NARROW and rows >= SCORES_TILE[0] and length >= LONG_LOOP:
             alone = facts.aligned and sums_scores_alone(form, problem, binding)
-            (row, streamed, stages, threads, special), cut = WHOLE_SCORES if alone else SCORES_TILE, INNER // 2
+            beside = reads_along(form, binding.streamed)
+            tile_alone = WHOLE_SCORES_BESIDE if beside else WHOLE_SCORES
+            (row, streamed, stages, threads, special), cut = tile_alone if alone else SCORES_TILE, INNER // 2
     operands = "shared" if facts.wide else "registers"
     unit = TensorCores(threads, operands) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit, inner=cut)
+
+
+WHOLE_SCORES_BESIDE: Tile = (128, 192, 4, 256, True)
+"""The same if another tensor is read along the scores, a bias say: wider tiles spill registers."""
+
+
+def reads_along(form: FusedForm, axis: Axis) -> bool:
+    """Tell if a term of the loop reads a tensor along an axis beside the products."""
+    terms = [*(one.term for one in form.accumulators), *(one.term for one in form.extrema)]
+    return any(axis in free_axes(one) for term in terms for one in elements_of(term))
 
 
 def sums_scores_alone(form: FusedForm, problem: Problem, binding: Binding) -> bool:
