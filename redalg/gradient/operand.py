@@ -24,7 +24,7 @@ from redalg.expression import Axis, Cast, Element, Extent, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind
 from redalg.expression.dtypes import DTYPES
 from redalg.gradient.arrays import cast_like, empty_along, integers_like
-from redalg.gradient.parts import Part, Places, in_part
+from redalg.gradient.parts import Part, Places, in_part, reads_in_parts
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import number_and_rest
 from redalg.gradient.stage import Stage, StagesTogether, axes_text, own_sizes
@@ -234,7 +234,7 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
     x, y = first.over, second.over
     crossed = x in parts[1].axes and y in parts[0].axes and x not in parts[0].axes and y not in parts[1].axes
     elements = [*elements_of(first.operand), first.factor, second.factor]
-    plain = all(one.is_plain for one in elements if free_axes(one) & {x, y})
+    plain = all(reads_in_parts(one, {x, y}) for one in elements)
     if not (crossed and plain and all(has_one_place(axis, elements) for axis in (x, y))):
         return None
     axes = axes_by_name(free_axes(first.operand))

@@ -10,6 +10,7 @@ Places at which tensors are read stay: a part of the tensor is passed.
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -65,6 +66,19 @@ class Places:
     def of(cls, axis: Axis, names: Names) -> Places:
         """Names that nothing else has."""
         return cls(axis, *(names.fresh(f"{axis.name}_{one}") for one in ("first", "start", "length")))
+
+
+def reads_in_parts(element: Element, axes: AbstractSet[Axis]) -> bool:
+    """Tell if a tensor is read alike in a part of some axes: its index is one of them, or computed of other tensors."""
+    names = {axis.name for axis in axes}
+    return all(isinstance(index, Axis) or not _numbers_of(index) & names for index in element.indices)
+
+
+def _numbers_of(index: Basic) -> frozenset[str]:
+    """The axes of which places or lengths stand in an index, but for those at which it reads tensors."""
+    if isinstance(index, Axis | Extent | Element):
+        return frozenset() if isinstance(index, Element) else frozenset((str(index.name),))
+    return frozenset().union(*map(_numbers_of, index.args))
 
 
 def in_part(node: Basic, places: Iterable[Places], *, compared: bool = False) -> Expr:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from sympy import And, Expr, nan
+from sympy import And, Expr, Max, nan
 
 from redalg import sugar
 from redalg.errors import ExpressionError
-from redalg.expression import axes, eq, ne, tensors, where
+from redalg.expression import Tensor, axes, eq, ne, tensors, where
 from redalg.expression import sum as sum_over
 from redalg.fuse import Fused, fuse
 
@@ -57,15 +57,17 @@ def linear_cross_entropy(
     check_reduction("linear_cross_entropy", reduction)
     if not 0 <= label_smoothing <= 1:
         raise ExpressionError(f"linear_cross_entropy: label_smoothing={label_smoothing!r} should be from 0 to 1.")
-    v, d = axes("v d")
+    v, d, word = axes("v d word")
     h, w, bias, weight, target = tensors("h[i,d] w[v,d] bias[v] weight[v] target[i]")
     s = sum_over(h * w, d) + (bias if biased else 0)
     s = s if score is None else score(s)
     total, own = sugar.logsumexp(s, v), eq(v, target)
-    of_target = sum_over(where(own, weight, 0), v) if weighted else 1
+    of_target = Tensor("weight")[Max(target, 0)] if weighted else 1
     loss = of_target * (total - sum_over(where(own, s, 0), v))
     if label_smoothing:
-        every = total * sum_over(weight, v) - sum_over(weight * s, v) if weighted else total * v.extent - sum_over(s, v)
+        every = total * v.extent - sum_over(s, v)
+        if weighted:  # the sum of the weights is the same for all rows: over an axis of its own it is made ahead
+            every = total * sum_over(Tensor("weight")[word], word) - sum_over(weight * s, v)
         loss = (1 - label_smoothing) * loss + label_smoothing * every / v.extent
     loss = where(And(target >= 0, target < v.extent), loss + z_loss * total**2, nan)
     counts = of_target

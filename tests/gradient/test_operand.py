@@ -110,6 +110,21 @@ def test_places_are_the_wholes(mask: Boolean, monkeypatch: pytest.MonkeyPatch) -
         assert float((got.double() - one).norm() / one.norm()) < 5e-3
 
 
+def test_numbers_that_rows_gather_are_read_in_parts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """weight[label[b]] is of the row, wherever a part begins."""
+    picked = ra.sum(ra.where(ra.eq(v, LABEL), SCORES, 0), v)
+    form = ra.fuse((ra.logsumexp(SCORES, v) - picked) * ra.Tensor("weight")[LABEL], axes="b")
+    monkeypatch.setattr(operand, "PART_BYTES", 2 * 24 * 256)
+    for rows, words in ((24, 700), (700, 24)):
+        data = drawn(form, rows=rows, words=words)
+        data["weight"] = torch.rand(words, generator=torch.Generator().manual_seed(2)).bfloat16()
+        wide = {name: one.double() if one.is_floating_point() else one for name, one in data.items()}
+        cotangent = torch.randn(rows, generator=torch.Generator().manual_seed(1)).bfloat16()
+        assert isinstance(form.vjp(["t", "u"]).for_tensors(data).stages[-1], OperandStage)
+        for got, one in zip(gradients(form, data, cotangent), gradients(form, wide, cotangent.double()), strict=True):
+            assert float((got.double() - one).norm() / one.norm()) < 5e-3
+
+
 def test_a_tensor_may_have_the_name_of_a_number_of_parts() -> None:
     length = ra.tensor("v_length[b]")
     form = ra.fuse(ra.sum((SCORES / length) ** 2 * ra.mean(SCORES, v), v), axes="b")
