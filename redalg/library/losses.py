@@ -65,10 +65,10 @@ def linear_cross_entropy(
     of_target = Tensor("weight")[Max(target, 0)] if weighted else 1
     loss = of_target * (total - sum_over(where(own, s, 0), v))
     if label_smoothing:
-        every = total * v.extent - sum_over(s, v)
+        every = total - sugar.mean(s, v)
         if weighted:  # the sum of the weights is the same for all rows: over an axis of its own it is made ahead
-            every = total * sum_over(Tensor("weight")[word], word) - sum_over(weight * s, v)
-        loss = (1 - label_smoothing) * loss + label_smoothing * every / v.extent
+            every = (total * sum_over(Tensor("weight")[word], word) - sum_over(weight * s, v)) / v.extent
+        loss = (1 - label_smoothing) * loss + label_smoothing * every
     loss = where(And(target >= 0, target < v.extent), loss + z_loss * total**2, nan)
     counts = of_target
     if ignore_index is not None:

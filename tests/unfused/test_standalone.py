@@ -33,6 +33,7 @@ k, q, n = ra.axes("k q n")
 length, slope = ra.tensors("length[b] slope[h]")
 HEADS = {"b": 2, "h": 4, "q": 33, "k": 77, "d": 32, "e": 48}
 ROWS = {"b": 5, "n": 1000}
+SCORES = {"i": 5, "v": 300, "d": 33}
 QUANTIZED = {"x": "float16", "W": "float8_e4m3fn", "w": "float32"}
 TOKENS, TILES = {"t": 70, "c": 300, "n": 100, "j": 6}, {"m": 33, "n": 40, "k": 130}
 PAGED = {"K": (40, 4, 2, 32), "V": (40, 4, 2, 48), "pages": (2, 20)}
@@ -59,6 +60,9 @@ LIBRARY: dict[str, Saved] = {
     "rms_norm": (library.rms_norm, ROWS, "float32", {}),
     "cross_entropy": (
         library.cross_entropy, ROWS, "float32", {"shapes": {"x": (5, 1000), "target": (5,)}}),
+    "linear_cross_entropy": (
+        lambda: library.linear_cross_entropy(label_smoothing=0.1, biased=True), SCORES, "float32", {}),
+    "linear_distillation": (library.linear_distillation, SCORES | {"c": 20}, "float32", {}),
     "variance": (library.variance, ROWS, "float32", {}),
     "inertia": (library.inertia, ROWS, "float32", {}),
     "logsumexp": (library.logsumexp, ROWS, "float32", {}),
