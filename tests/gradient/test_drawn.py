@@ -68,11 +68,12 @@ def drawn(outputs: Mapping[str, Any], seed: int, derive: Callable[[ra.Fused], An
 
 
 def is_compared(
-    outputs: Mapping[str, Any], seed: int, derive: Callable[[ra.Fused], Any] = ra.Fused.vjp, bound: float = 1e-8
-) -> bool:
+    outputs: Mapping[str, Any], seed: int, derive: Callable[[ra.Fused], Any] = ra.Fused.vjp, bound: float = 1e-8,
+    share: float = 0.0,
+) -> bool:  # fmt: skip
     """Compare the gradients of a cascade; False if it is refused, has none, or has no gradient in PyTorch.
 
-    `bound` is relative to the largest gradient of a tensor, or to a hundredth of the largest of all.
+    `bound` is relative to the largest gradient of a tensor, or to a share of the largest of all.
     """
     case = drawn(outputs, seed, derive)
     if case is None:
@@ -92,7 +93,7 @@ def is_compared(
     found = backward(cotangents, sizes=sizes, **{name: one.detach() for name, one in leaves.items()}, **scalars)
     exact = {name: torch.zeros_like(leaf) if one is None else one
              for (name, leaf), one in zip(leaves.items(), wanted, strict=True)}  # fmt: skip
-    least = max(float(one.abs().max()) for one in exact.values()) / 100
+    least = share * max(float(one.abs().max()) for one in exact.values())
     for name, one in exact.items():
         if one.isfinite().all():
             got = found.get(name, torch.zeros_like(one)).double()
