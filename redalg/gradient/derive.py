@@ -39,7 +39,7 @@ from redalg.gradient.exponentials import INTRODUCED, with_pivots
 from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
-from redalg.gradient.spelling import with_masked_weights, with_rows_outside, with_shared_factors
+from redalg.gradient.spelling import masks_and_rest, with_masked_weights, with_rows_outside, with_shared_factors
 from redalg.gradient.stage import axes_text, dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.gradient.together import join_stages
@@ -240,7 +240,7 @@ class Derivation:
         if g is S.Zero:
             return
         if reductions_of(g):
-            conditions, inner = masks_of_rows(g)
+            conditions, inner = masks_and_rest(g, lambda one: not reductions_of(one))  # what they hide stays hidden
             reduced = [one for one in Mul.make_args(inner) if reductions_of(one)]
             within = Mul(*reduced) if any(map(reads_numbers, reduced)) else inner  # a stage has a tensor's dtype
             outside = [] if within == inner else [one for one in Mul.make_args(inner) if one not in reduced]
@@ -367,12 +367,3 @@ def reads_numbers(expr: Basic) -> bool:
     if isinstance(expr, Element | Relational):
         return isinstance(expr, Element)
     return any(map(reads_numbers, expr.args))
-
-
-def masks_of_rows(g: Expr) -> tuple[list[Basic], Expr]:
-    """The conditions of a row under which its adjoint counts, and the adjoint there: what they hide stays hidden."""
-    conditions = list[Basic]()
-    while isinstance(g, Where) and g.args[2] is S.Zero and not reductions_of(g.args[0]):
-        conditions.append(g.args[0])
-        g = g.args[1]
-    return conditions, g

@@ -26,7 +26,7 @@ from redalg.expression.dtypes import DTYPES
 from redalg.gradient.arrays import cast_like, empty_along, integers_like
 from redalg.gradient.parts import Part, Places, in_part, reads_in_parts
 from redalg.gradient.reverse import sum_of
-from redalg.gradient.spelling import number_and_rest
+from redalg.gradient.spelling import masks_and_rest, number_and_rest
 from redalg.gradient.stage import Stage, StagesTogether, axes_text, own_sizes
 from redalg.gradient.stages import Stages, of_fewest_passes
 from redalg.runtime.bind.inputs import is_recorded
@@ -65,9 +65,9 @@ class Product:
     factor: Element
     whole: Any
     part: Any
-    unmasked: str = ""
-    of_factor: Any = None
-    of_result: Any = None
+    unmasked: str
+    of_factor: Any
+    of_result: Any
 
     def without_hidden(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> Any:
         """The tensor that it multiplies by, 0 in the rows that do not count."""
@@ -83,7 +83,7 @@ class Product:
         given = call_arguments(self.of_result, {**known, self.unmasked: made})
         return self.of_result(**given, sizes=own_sizes(self.of_result, sizes))
 
-    def with_part(
+    def multiply_part(
         self, before: Any, operand: Any, given: Mapping[str, Any], part: Part, sizes: Mapping[str, int]
     ) -> Any:
         """The result (None: none yet) with what a part adds to it, or is of it."""
@@ -152,7 +152,7 @@ class OperandStage(StagesTogether):
             operand = self.function(**call_arguments(self.function, given), sizes=own)
             named = [{**given, product.factor.name: factor}
                      for product, factor in zip(self.products, factors, strict=True)]  # fmt: skip
-            found = [product.with_part(before, operand, own_given, part, sizes)
+            found = [product.multiply_part(before, operand, own_given, part, sizes)
                      for before, product, own_given in zip(found, self.products, named, strict=True)]  # fmt: skip
             del operand  # its memory serves the next part
         return {part.name: product.result(made, known, sizes)
@@ -293,17 +293,14 @@ def weighted_sum(expr: Expr) -> WeightedSum | None:
     if len(sums) != 1 or sums[0].kind != "sum" or len(sums[0].bound) != 1 or of_kind(Reduce, beside):
         return None
     [total] = sums
-    term, conditions = total.expr, list[Basic]()
-    while isinstance(term, Where) and term.args[2] is S.Zero:
-        conditions += And.make_args(term.args[0])
-        term = term.args[1]
+    conditions, term = masks_and_rest(total.expr)
     tensors = [one for one in Mul.make_args(term) if isinstance(one, Element)]
     operand = Mul(*(one for one in Mul.make_args(term) if one not in tensors))
     if len(tensors) != 1 or not isinstance(operand, Cast) or not tensors[0].is_plain:
         return None
     weight = beside * operand.args[0]
     weight = Where(And(*conditions), weight, S.Zero) if conditions else weight
-    return WeightedSum(number, Cast(weight, operand.dtype), tensors[0], total.bound[0], tuple(conditions))
+    return WeightedSum(number, Cast(weight, operand.dtype), tensors[0], total.bound[0], conditions)
 
 
 def with_mask(make: Stages, element: Element, conditions: Sequence[Basic]) -> Any:

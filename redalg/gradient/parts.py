@@ -9,7 +9,7 @@ Places at which tensors are read stay: a part of the tensor is passed.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, final
@@ -81,7 +81,7 @@ def _numbers_of(index: Basic) -> frozenset[str]:
     return frozenset().union(*map(_numbers_of, index.args))
 
 
-def in_part(node: Basic, places: Iterable[Places], *, compared: bool = False) -> Expr:
+def in_part(node: Basic, places: Sequence[Places], *, compared: bool = False) -> Expr:
     """An expression as a function of a part reads it; `compared` is true of the sides of a comparison of places."""
     for names in places:
         if node == names.axis:

@@ -22,7 +22,7 @@ from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.expression.rebuild import with_args
 from redalg.gradient.rows import RowValues
-from redalg.gradient.spelling import number_and_rest, with_shared_numbers
+from redalg.gradient.spelling import masks_and_rest, number_and_rest, with_shared_numbers
 
 LARGEST = Float(2.0**128 - 2.0**104)
 """The largest float32."""
@@ -89,7 +89,7 @@ class RowsApart:
         return bool(sums) and all(one in sums or isinstance(one, exp) for one in terms) and not reductions_of(base)
 
     def _finite(self, wanted: str, pivot: Element, value: Expr) -> Element:
-        """The tensor of z, of the logarithm of a row's share."""
+        """The tensor of z: the value, a natural logarithm, in base 2."""
         absent = Where(Eq(pivot, -oo), LARGEST, nan)
         z = Where(And(Lt(-oo, pivot), Lt(pivot, oo)), value / log(2), absent)
         return self._stage(wanted, z, "finite")
@@ -135,11 +135,9 @@ def _about(weight: exp, pivot: Element, z: Element) -> Expr:
 
 def _without_masks(term: Expr) -> tuple[list[Basic], Expr]:
     """The conditions of a product and of its masked exponentials, and the product without them."""
-    if isinstance(term, Where) and term.args[2] is S.Zero:
-        conditions, inner = _without_masks(term.args[1])
-        return [*dict.fromkeys([term.args[0], *conditions])], inner
-    conditions, factors = list[Basic](), list[Expr]()
-    for factor in Mul.make_args(term):
+    masks, product = masks_and_rest(term)
+    conditions, factors = [*masks], list[Expr]()
+    for factor in Mul.make_args(product):
         own, inner = _mask_of_exponent(factor)
         conditions += own
         factors.append(inner)

@@ -85,6 +85,15 @@ def _mask_of(term: Expr) -> tuple[Basic | None, Expr]:
     return None, term
 
 
+def masks_and_rest(expr: Expr, is_wanted: Callable[[Basic], bool] = lambda _: True) -> tuple[tuple[Basic, ...], Expr]:
+    """(c, e) and y of where(c, where(e, y, 0), 0), as far as the conditions are wanted."""
+    conditions = list[Basic]()
+    while isinstance(expr, Where) and expr.args[2] is S.Zero and is_wanted(expr.args[0]):
+        conditions += And.make_args(expr.args[0])
+        expr = expr.args[1]
+    return tuple(dict.fromkeys(conditions)), expr
+
+
 def _common_masks(terms: Sequence[Expr]) -> list[Basic]:
     """The conditions that mask all terms, in order."""
     conditions = [_conditions(term) for term in terms]
