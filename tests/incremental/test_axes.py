@@ -367,3 +367,18 @@ def test_a_mean_of_rows_reads_numbers_of_the_rows() -> None:
         if name == "rows":
             pieces = [form.leaf(given | {"s": one}) for one in np.split(data["s"], [3], axis=1)]
             np.testing.assert_allclose(form.finish(form.merge(*pieces), given), values @ weight / weight.sum())
+
+
+@pytest.mark.parametrize("place", ["over", "times", "beside"])
+def test_a_sum_of_rows_streams_their_cascade(place: str) -> None:
+    """Other reductions of a row stand in any order: Σ_i L_i/Σ_d q[i,d] streamed d, and made L ahead."""
+    i, j, d = ra.axes("i j d")
+    loss, norm = ra.logsumexp(ra.tensor("s[i,j]"), j), ra.sum(ra.tensor("q[i,d]"), d)
+    expr = {"over": loss / norm, "times": loss * norm, "beside": loss + norm}[place]
+    form = ra.fuse(ra.sum(ra.where(ra.tensor("t[i]") > 0, expr, 0), i))
+    assert (str(form.cascade.axis), len(form.passes)) == ("j", 1)
+    rng = np.random.default_rng(0)
+    data = {"s": rng.standard_normal((5, 7)), "q": rng.random((5, 3)) + 1, "t": np.array([1, 0, 2, -1, 1])}
+    rows, norms = np.log(np.exp(data["s"]).sum(1)), data["q"].sum(1)
+    wanted = {"over": rows / norms, "times": rows * norms, "beside": rows + norms}[place][data["t"] > 0].sum()
+    np.testing.assert_allclose(form(**data, backend="numpy"), wanted, rtol=1e-13)

@@ -155,7 +155,7 @@ def streams(node: Reduce) -> Axes:
         return streams(numbered[0])
     cascades = [one for one in inner if _cascades(one)]
     if node.kind == "sum" and cascades and _bare_axes(node.expr) <= free_axes(cascades[0]):
-        return streams(inner[0])
+        return streams(cascades[0])
     return frozenset(node.bound)
 
 
