@@ -4,7 +4,7 @@ outputs o     x̄ and r̄ get what the cotangents hand on through o, read over r
               where o is a sum of the degree p < 0 in r: r̄ = p/r·Σ ō·o, for which no sum is made again
 r, last one first   r̄ is a stage of its own if it reduces; what it hands on goes to x̄ and to earlier row values
 pivots        are skipped: no output depends on them (`invariant`)
-tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)]; without a sum where i is j
+tensors X     X̄[j] = Σ_a [j = i(a)] g(a), the adjoints of its elements X[i(a)] (`places`)
               e^(x − m) is o/r of an output o = e^(x − m)·r, which is read in place of x, m and r
 """
 
@@ -37,9 +37,10 @@ from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward
 from redalg.gradient.exponentials import INTRODUCED, with_pivots
 from redalg.gradient.invariant import INVARIANT, pivots_among
+from redalg.gradient.places import at_place, with_axes
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
-from redalg.gradient.spelling import masks_and_rest, with_masked_weights, with_rows_outside, with_shared_factors
+from redalg.gradient.spelling import masks_and_rest, with_rows_outside, with_shared_factors
 from redalg.gradient.stage import axes_text, dimension, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.gradient.together import join_stages
@@ -276,7 +277,7 @@ class Derivation:
         Heads that share a tensor sum what each of them makes; masked sums over all heads would multiply for each.
         """
         axes = tuple(dict.fromkeys(axis for index in element.indices for axis in axes_by_name(free_axes(index))))
-        if not self.dtypes or is_plainly_indexed(element) or not inner_reductions(part) or free_axes(part) != {*axes}:
+        if is_plainly_indexed(element) or not inner_reductions(part) or free_axes(part) != {*axes}:
             return part
         name = self.stages.append(f"grad_{tensor}_part", part, axes, self.dtypes.get(tensor))
         return Element(Label(name), *axes)
@@ -284,7 +285,7 @@ class Derivation:
     def _at_place(self, element: Element, part: Expr, order: tuple[Axis, ...]) -> Expr:
         """The gradient at a tensor's places by one element; where they are renamed, empty rows are told before."""
         own = part if element.indices == order else self.rows.zero_empty_rows(with_shared_factors(part))
-        return at_place(element, own, order)
+        return at_place(element, own, order, self.stages.axis_names)
 
     def _append_gradient(self, tensor: str, expr: Expr, order: tuple[Axis, ...]) -> str:
         """Append the gradient of a tensor: one pass of its rows if it reduces over nothing but what stages make."""
@@ -323,13 +324,6 @@ class Derivation:
         )
 
 
-def with_axes(expr: Expr, others: Mapping[Axis, Expr]) -> Expr:
-    """An expression at other places: one axis after another, as a sum that binds one of them is left as it is."""
-    for axis, place in others.items():
-        expr = expr.subs(axis, place)
-    return expr
-
-
 def degree_in(element: Element, expr: Expr) -> Expr | None:
     """The degree of an expression in an element that stands in its sums; None if it has none, or stands in none."""
     within = [one for one in reductions_of(expr) if element in elements_of(one)]
@@ -339,27 +333,6 @@ def degree_in(element: Element, expr: Expr) -> Expr | None:
         return degree_of(expr, lambda node: Integer(node == element) if isinstance(node, Element) else None, (Reduce,))
     except NoDegreeError:
         return None
-
-
-def at_place(element: Element, g: Expr, order: tuple[Axis, ...]) -> Expr:
-    """Σ_a [j = i(a)] g(a) of an element X[i(a)], at the place j of the tensor.
-
-    An index that is an axis needs no sum: Σ_a [j = a] g(a) = g(j).
-    """
-    if element.indices == order:
-        return g
-    own = dict[Axis, Axis]()
-    if not set(order) & of_kind(Axis, g):
-        for j, index in zip(order, element.indices, strict=True):
-            if isinstance(index, Axis):
-                own.setdefault(index, j)
-
-    others = [(j, index) for j, index in zip(order, element.indices, strict=True) if own.get(index) != j]
-    if not others:
-        return with_axes(g, own)
-    met = And(*(Eq(j, with_axes(index, own)) for j, index in others))
-    within = {axis for _, index in others for axis in free_axes(index)} - own.keys()
-    return sum_of(Where(met, with_masked_weights(with_axes(g, own)), S.Zero), axes_by_name(within))
 
 
 def reads_numbers(expr: Basic) -> bool:

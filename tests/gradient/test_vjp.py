@@ -146,10 +146,10 @@ def test_a_gathered_tensor_gets_the_sum_of_its_places() -> None:
 
 
 def test_a_sum_over_places_takes_the_axes_that_are_no_places() -> None:
-    """Of K[b, h // 2, d] it is one over h: over b and d too it would have |b|·|d| times the terms."""
-    h, q, d = ra.axes("h q d")
-    scores = ra.sum(ra.tensor("Q[b,h,q,d]") * ra.Tensor("K")[b, h // 2, d], d)
-    [stage] = ra.fuse(ra.sum(scores**2, q), axes="b h").vjp(["K"]).stages
+    """Of K[b, target[h], d] it is one over h: over b and d too it would have |b|·|d| times the terms."""
+    q, d = ra.axes("q d")
+    scores = ra.sum(ra.tensor("Q[b,h,q,d]") * ra.Tensor("K")[b, ra.tensor("target[h]"), d], d)
+    *_, stage = ra.fuse(ra.sum(scores**2, q), axes="b h").vjp(["K"]).stages
     [part] = stage.parts
     assert [str(axis) for axis in part.expr.bound] == ["h"]
     repeated = ra.fuse(ra.sum(ra.Tensor("K")[n, n] * x, n), axes="b")
