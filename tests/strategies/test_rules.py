@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import pytest
-from sympy import Eq
+from sympy import Eq, Expr
 
 import redalg as ra
 from redalg import library
-from redalg.strategies.levels import Lanes, Level, Loop, Parts
+from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts
 from redalg.strategies.schedule import Schedule
 
 b, n, c, i, v, d = ra.axes("b n c i v d")
@@ -61,6 +61,35 @@ def test_columns_take_the_fewest_parts_that_keep_the_chip_busy(columns: int) -> 
     count = parts.count if isinstance(parts, Parts) else 1
     blocks = columns // 64 * count
     assert count == 64 or blocks / (CHIPS * -(-blocks // CHIPS)) >= 0.6
+
+
+@pytest.mark.parametrize(("columns", "tile", "threads"), [(128, 128, 64), (512, 128, 64), (96, 64, 32), (40, 32, 32)])
+def test_many_columns_take_few_threads_of_wide_loads(columns: int, tile: int, threads: int) -> None:
+    """A sum over heads has few elements for each of very many columns."""
+    heads = ra.fuse(ra.sum(ra.tensor("x[b,n,c]"), n), axes="b c")
+    many = by_rules(heads, {"b": CHIPS * 2048 // tile, "n": 4, "c": columns}, "bfloat16")
+    assert level(many, Grid) == Grid("b")
+    assert (level(many, Lanes), level(many, Loop)) == (Lanes("c", threads), Loop("n", 4 * threads // tile))
+    few = by_rules(heads, {"b": 4, "n": 4, "c": columns}, "bfloat16")
+    assert level(few, Lanes) != level(many, Lanes)
+
+
+def test_products_alone_take_wide_tiles() -> None:
+    """256 columns, if a wave of them is as full, and nothing else of the result's size is read; 8 bits take fewer."""
+    product, sizes = ra.sum(ra.tensor("h[i,d]") * ra.tensor("w[v,d]"), d), {"i": 4096, "v": 8192, "d": 2048}
+
+    def columns(expr: Expr, dtype: str = "bfloat16", **other: int) -> int:
+        schedule = by_rules(ra.fuse(ra.cast(expr, "bfloat16"), axes="i v"), sizes | other, dtype)
+        return next(one.tile for one in schedule.levels if isinstance(one, Grid) and one.axis == "v")
+
+    assert columns(product) == columns(product + ra.tensor("bias[v]")) == columns(product * ra.tensor("s[i]")) == 256
+    assert (
+        columns(product + ra.tensor("beside[i,v]"))
+        == columns(product, "float8_e4m3fn")
+        == columns(product, d=2044)
+        == 192
+    )
+    assert columns(product, v=128) == 128
 
 
 @pytest.mark.parametrize(("length", "dtype", "tile"), [

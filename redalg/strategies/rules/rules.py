@@ -110,6 +110,12 @@ WHOLE_SCORES_BESIDE: Tile = (128, 192, 4, 256, True)
 """The same if another tensor is read along the scores, a bias say: wider tiles spill registers."""
 
 
+def reads_in_outputs(form: FusedForm, binding: Binding) -> bool:
+    """Tell if an output reads a tensor, by row and column, beside the products."""
+    read = [one for output in form.outputs for one in elements_of(output.expr)]
+    return any(binding.column in free_axes(one) and binding.rows & free_axes(one) for one in read)
+
+
 def reads_along(form: FusedForm, axis: Axis) -> bool:
     """Tell if a term of the loop reads a tensor along an axis beside the products."""
     terms = [*(one.term for one in form.accumulators), *(one.term for one in form.extrema)]
@@ -170,6 +176,7 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
             eight_bits=any(is_eight_bits(operands_dtype(one, form, problem, device)) for one in products),
             plain=all(isinstance(factor, Element) for one in products for factor in one.factors),
             aligned=has_aligned_rows(form, problem),
+            alone=len(products) == 1 and not reads_in_outputs(form, binding),
         ),
         device,
         cores=cores,
