@@ -40,7 +40,9 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...], names: Names) -
         if isinstance(index, Axis):
             own.setdefault(index, j)
     others = [(j, index) for j, index in places if own.get(index) != j]
-    shared = next(((j, *found) for j, index in others if (found := sharing(index)) and found[0] not in own), None)
+    shared = next(
+        ((j, *found) for j, index in others if (found := axis_of_quotient(index)) and found[0] not in own), None
+    )
     if shared is None:
         return _where_met(g, others, own)
     j, axis, count = shared
@@ -57,7 +59,7 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...], names: Names) -
     return sum_of(at(among), (among,))
 
 
-def sharing(index: Expr) -> tuple[Axis, int] | None:
+def axis_of_quotient(index: Expr) -> tuple[Axis, int] | None:
     """The axis and the number of its elements that share an index floor(axis/number); None of any other index."""
     if not isinstance(index, floor):
         return None

@@ -135,7 +135,7 @@ class _Definition:
         """`name = text  # its axes`."""
         name = self.names.fresh(stem)
         self.lines.append(f"{name} = {term.text}  # [{', '.join(map(str, term.axes))}]")
-        return Term(name, term.axes)
+        return Term(name, term.axes, tensor=term.tensor)
 
     def is_masked(self, node: Basic) -> bool:
         """Tell if an expression is -inf by what is written, not by the data."""

@@ -78,6 +78,13 @@ def inertia_of_any_dimension() -> ra.Fused:
     return ra.fuse(ra.sum(w * ra.sum((r - centre) ** 2, j), n))
 
 
+def weights_of_scores() -> ra.Fused:
+    """A smoothed loss of scores: beside them a sum of weights that no row has, and one of a row's own."""
+    scores, u, target = ra.sum(X * W, c), *ra.tensors("u[n] target[t]")
+    total = ra.logsumexp(scores, n) * ra.sum(u, n) - ra.sum(u * scores, n)
+    return ra.fuse(total + ra.sum(ra.where(ra.eq(n, target), u, 0), n), axes="t")
+
+
 def top_and_denominator() -> ra.Fused:
     """The maximum, the denominator and the log-sum-exp of rows."""
     m = ra.let("m", ra.max(x, n))
@@ -176,6 +183,7 @@ FORMS: dict[str, Callable[[], ra.Fused]] = {
     "long inner axis": lambda: ra.fuse(ra.logsumexp(ra.sum(X * W, c), n)),
     "long inner axis, transposed": lambda: ra.fuse(ra.logsumexp(ra.sum(X * WT, c), n)),
     "long inner axis, maximum": lambda: ra.fuse({"out": (ra.sum(ra.max(X + W, c), n), "t")}),
+    "weights of scores": weights_of_scores,
     "inertia, any dimension": inertia_of_any_dimension,
     "any": lambda: ra.fuse(ra.any(x > 3, n)),
     "all": lambda: ra.fuse(ra.all(x > -3, n)),
@@ -387,6 +395,7 @@ CASES = (
     Case("routing to one", "routing to one", one(x=whole(70, 96), W=whole(96, 128))),
     Case("inertia in 2-D", "inertia, any dimension", one(r=randn(5, 777, 2, shift=1e3), w=weights(5, 777)), 1e-6),
     *(Case(**one) for one in (*uses_of_attention.CASES, *wider.CASES)),
+    Case("weights of scores", "weights of scores", one(X=randn(9, 70), W=randn(70, 99), u=randn(99), target=whole(9))),
 )
 
 

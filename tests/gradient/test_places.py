@@ -10,7 +10,7 @@ from sympy import floor
 
 import redalg as ra
 from redalg.expression.contents import elements_of, reductions_of
-from redalg.gradient.places import WRITTEN, sharing
+from redalg.gradient.places import WRITTEN, axis_of_quotient
 
 b, h, q, k, d = ra.axes("b h q k d")
 
@@ -74,7 +74,7 @@ def test_two_indices_of_one_axis_are_both_met() -> None:
 
 
 def test_only_quotients_by_a_number_are_shared_indices() -> None:
-    assert sharing(floor(h / 3)) == (h, 3)
-    assert sharing(h) is None
-    assert sharing(floor(h * k / 3)) is None
-    assert sharing(floor(h / k)) is None
+    assert axis_of_quotient(floor(h / 3)) == (h, 3)
+    assert axis_of_quotient(h) is None
+    assert axis_of_quotient(floor(h * k / 3)) is None
+    assert axis_of_quotient(floor(h / k)) is None

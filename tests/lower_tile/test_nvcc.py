@@ -53,6 +53,7 @@ PROBLEMS = {
     "long inner axis": ("long inner axis", {"t": 2048, "c": 8192, "n": 128}, "float16"),
     "long inner axis, transposed": ("long inner axis, transposed", {"t": 2048, "c": 4000, "n": 1000}, "bfloat16"),
     "long inner axis, float32": ("long inner axis", {"t": 2048, "c": 8192, "n": 128}, "float32"),
+    "weights of scores": ("weights of scores", {"t": 2048, "c": 2048, "n": 32000}, "bfloat16"),
     "window, d 128": ("window", {"b": 4, "h": 16, "q": 2048, "k": 2048, "d": 128, "e": 128}, "float16"),
     "lengths, d 80": ("lengths", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 80, "e": 80}, "bfloat16"),
     "bias, d 96": ("linear bias", {"b": 4, "h": 16, "q": 1000, "k": 1000, "d": 96, "e": 96}, "float16"),
@@ -62,7 +63,7 @@ PROBLEMS = {
     "norm of attention": ("norm of attention", {"q": 1024, "k": 2048, "d": 64, "e": 64}, "float16"),
     "pages of 64": ("pages of 64", {"b": 8, "h": 8, "q": 1, "k": 4096, "d": 128, "e": 128}, "bfloat16"),
 }
-INTEGERS = {"length": "int32", "begin": "int32", "pages": "int32"}
+INTEGERS = {"length": "int32", "begin": "int32", "pages": "int32", "target": "int64"}
 CACHE, PAGED = (1, 8, 8192, 128), (512, 64, 8, 128)
 SHAPES = {
     "inertia": {"r": (1024, 8192, 3)},
@@ -76,6 +77,7 @@ pytestmark = pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is no
 OTHERS = ("sm_89", "sm_86", "sm_80")
 OFTEN = {
     ("attention, d 64", "sm_90a"), ("attention, d 128", "sm_90a"), ("softmax, on chip", "sm_90a"),
+    ("weights of scores", "sm_90a"),
     ("layer_norm, second pass", "sm_86"), ("norm of attention", "sm_80"), ("variance of values", "sm_80"),
 }  # fmt: skip
 """What compiles in every CI run: products by either generation of matrix units, rows, two passes. The rest is slow."""

@@ -94,6 +94,16 @@ def test_every_function_of_the_library_is_saved() -> None:
     assert patterns <= {name.split(",")[0] for name in LIBRARY}
 
 
+def test_a_saved_file_may_count_beside_logarithms(tmp_path: Path) -> None:
+    """A number of elements is a number in PyTorch too, of which no `torch.where` asks if it is 0."""
+    v = ra.axis("v")
+    scores = ra.tensor("x[b,v]")
+    form = ra.fuse((v.extent * ra.logsumexp(scores, v) - ra.sum(scores, v)) / v.extent, axes="b")
+    path = form.save(tmp_path / "saved.py", target="c", sizes={"b": 5, "v": 7}, dtypes="float32")
+    assert "torch.where" not in path.read_text()
+    assert run(path) == 0
+
+
 @pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", LIBRARY)
 def test_a_saved_file_finds_itself_right(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

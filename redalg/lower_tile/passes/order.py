@@ -23,6 +23,7 @@ from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
 from redalg.lower_tile.passes.turns import longest_first
 from redalg.lower_tile.passes.whole_tiles import mask_where_needed
+from redalg.lower_tile.workarounds.layouts import lay_as_product
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
 
@@ -94,5 +95,7 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(name_elements)),
     Pass("turns", "grid (q, h, b)", "grid (h, r, b), q = n − 1 − r", "where block q reads more tiles as q grows",
          longest_first),
+    Pass("layouts", "x = f(w[j])", "x = c[i, j]; x = f(w[j])", "where x reads no tile in registers, beside a product c",
+         _of_kernels(lay_as_product)),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""

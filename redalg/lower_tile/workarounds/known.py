@@ -84,6 +84,10 @@ WORKAROUNDS = (
         ("strategies.plan:Plan.obstacle_at", "strategies.rules.rules:contraction_rule"),
     ),
     Workaround(
+        "has no layout of a tile that is summed beside a product's and computed of shared memory alone",
+        ("lower_tile.workarounds.layouts:lay_as_product",),
+    ),
+    Workaround(
         "has no layout of a left operand in registers for more than two warpgroups",
         ("strategies.search.space:ROWS_OF_TWO",),
     ),
