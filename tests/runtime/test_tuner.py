@@ -21,7 +21,7 @@ from redalg.runtime.compile import cache
 from redalg.runtime.known import tuned
 from redalg.runtime.tune import compiling, timing, tuner
 from redalg.strategies.device import device_for
-from redalg.strategies.search.search import Found, Limits, Trial
+from redalg.strategies.search.search import Found, Limits, Outcome, Trial
 from tests.cases.kernels import fused
 from tests.sweeps import FIRST
 
@@ -233,15 +233,54 @@ def test_compilers_compile_and_report_and_stop(monkeypatch: pytest.MonkeyPatch, 
         assert process is not None
         assert "no kernel" in compilers.submit(other).wait(120)
         assert compilers.workers[0].process is process
-        began = monotonic()
-        assert compilers.submit(late).wait(0.01) == compiling.STOPPED
+        began, job = monotonic(), compilers.submit(late)
+        assert job.wait(0.01) == compiling.STOPPED
         assert monotonic() - began < 10
-        assert compilers.submit(late).wait(120) == ""
+        assert job.wait(120) == ""  # it went on
+        assert compilers.workers[0].process is process
+        slow, next_one = sources(14, 15)
+        stuck = compilers.submit(slow)
+        assert stuck.wait(0.05) == compiling.STOPPED
+        compilers.make_room(1)
+        assert stuck.wait(120) == compiling.STOPPED
+        assert compilers.submit(next_one).wait(120) == ""
         again = compilers.workers[0].process
         assert again is not process
         assert again is not None
         assert process.poll() is not None
     assert again.poll() is not None
+
+
+def test_workers_start_before_there_is_anything_to_compile() -> None:
+    with compiling.Compilers(2) as compilers:
+        compilers.wait_until_started(monotonic() + 120)
+        assert [job.wait(0) for job in compilers.starting] == ["", ""]
+        assert all(worker.process is not None for worker in compilers.workers)
+        compilers.make_room(2)
+        assert not any(job.given_up for job in compilers.starting)
+
+
+def test_what_is_compiled_after_its_round_is_measured_at_the_end() -> None:
+    """Plans that still compile go on while others are measured; if none was, they are waited for."""
+    waited = dict[str, float]()
+
+    class Clock:
+        end, late, times = monotonic() + 60, {"ready": 1, "never": 2}, list[float]()
+
+        def outcome(self, plan: str, attempt: int, deadline: float) -> Outcome:
+            waited[plan] = deadline - monotonic()
+            self.times.extend([7.0] if plan == "ready" else [])
+            return Outcome(7.0) if plan == "ready" else Outcome(None, compiling.STOPPED)
+
+    trials = (Trial("ready", 1.0, None, compiling.STOPPED, 1), Trial("never", 1.0, None, compiling.STOPPED, 1),
+              Trial("wrong", 1.0, None, "wrong", 1))  # fmt: skip
+    found: Any = Found(trials, 4, "budget")
+    clock: Any = Clock()
+    result: Any = tuner.with_late(found, clock)
+    assert (result.best.candidate, result.best.measured_us) == ("ready", 7.0)
+    assert [one.failure for one in result.failures] == [compiling.STOPPED, "wrong"]
+    assert waited["ready"] > 30
+    assert waited["never"] < 1
 
 
 def test_a_lucky_moment_is_no_speed() -> None:

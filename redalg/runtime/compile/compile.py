@@ -168,8 +168,12 @@ def digest(source: Source) -> str:
     return sha256(source.text.encode()).hexdigest()
 
 
-def load(source: Source) -> dict[str, Any]:
-    """Execute a text as a module; `inspect` must find its lines, so they are registered under a name of their own."""
+def import_compiler() -> None:
+    """Import TileLang, which takes seconds; it keeps its files in redalg's folder.
+
+    Raises:
+        BackendError: it is not installed.
+    """
     os.environ.setdefault("TILELANG_PRINT_ON_COMPILATION", "0")  # progress is the caller's to show
     point_tilelang_here()
     try:
@@ -179,6 +183,11 @@ def load(source: Source) -> dict[str, Any]:
             'backend="tilelang" needs TileLang, which is not installed. Install it '
             '(`pip install tilelang`), or pass backend="torch".'
         ) from missing
+
+
+def load(source: Source) -> dict[str, Any]:
+    """Execute a text as a module; `inspect` must find its lines, so they are registered under a name of their own."""
+    import_compiler()
     name = f"<redalg {source.program.name} {digest(source)[:12]}>"
     linecache.cache[name] = (len(source.text), None, source.text.splitlines(keepends=True), name)
     module: dict[str, Any] = {"__name__": name, "__file__": name}

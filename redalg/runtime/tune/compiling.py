@@ -4,6 +4,9 @@
     pickled source  →  standard input   →    compiled into the cache on disk
     what went wrong ←  standard output  ←    a pickled string, empty where nothing did
 
+A worker takes seconds to start: some are started at once (`EAGER`). One that compiles beyond its time goes on until its
+room is needed.
+
 Not `multiprocessing`: its spawned processes run the caller's main module again, which a library must not, and leave the
 compilers that they have started behind when they are stopped. A worker is the leader of a session, and stops with it.
 """
@@ -20,13 +23,16 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from queue import LifoQueue
+from time import monotonic
 from types import TracebackType
 from typing import BinaryIO, final
 
 from redalg.lower_tile.text.emit import Source
-from redalg.runtime.compile.compile import compile_source
+from redalg.runtime.compile.compile import compile_source, import_compiler
 
 STOPPED = "not compiled in the time that a round has"
+EAGER = 8
+"""Workers that are started before there is anything to compile."""
 PACKAGES = Path(__file__).parents[3]
 
 
@@ -37,8 +43,8 @@ class Worker:
     def __init__(self) -> None:
         self.process: subprocess.Popen[bytes] | None = None
 
-    def compile(self, source: Source) -> str:
-        """Compile into the cache; return what went wrong, empty if nothing did."""
+    def compile(self, source: Source | None) -> str:
+        """Compile into the cache; return what went wrong, empty if nothing did. None: start, and do nothing."""
         process = self.start()
         assert process.stdin is not None
         assert process.stdout is not None
@@ -83,7 +89,7 @@ class Worker:
 class Job:
     """A source to compile, its worker as long as it compiles, and what went wrong."""
 
-    def __init__(self, source: Source) -> None:
+    def __init__(self, source: Source | None) -> None:
         self.source = source
         self.worker: Worker | None = None
         self.given_up = False
@@ -99,22 +105,32 @@ class Job:
             idle.put(worker)
 
     def wait(self, seconds: float) -> str:
-        """The error message, empty if nothing did. Beyond `seconds` the job is given up: its worker begins anew."""
+        """The error message, empty if nothing did; `STOPPED` if it still compiles after so many seconds."""
         try:
             return self.failure.result(max(0.0, seconds))
         except TimeoutError:
-            self.given_up = True
-            if (worker := self.worker) is not None:
-                worker.stop()
             return STOPPED
+
+    def give_up(self) -> None:
+        """End it; its worker begins anew."""
+        self.given_up = True
+        if (worker := self.worker) is not None:
+            worker.stop()
 
 
 @final
 @dataclass(frozen=True)
 class Compilers:
-    """A number of workers; those already started work first. Leaving the context stops them, with what they compile."""
+    """A number of workers; those already started work first. Leaving the context stops them, with what they compile.
+
+    Attributes:
+        count: of the workers.
+        starting, jobs: what starts the first of them, and what was submitted, in order.
+    """
 
     count: int
+    starting: list[Job] = field(default_factory=list)
+    jobs: list[Job] = field(default_factory=list)
     idle: LifoQueue[Worker] = field(default_factory=LifoQueue)
     workers: list[Worker] = field(default_factory=list)
     threads: list[ThreadPoolExecutor] = field(default_factory=list)
@@ -124,11 +140,26 @@ class Compilers:
         for _ in range(self.count):
             self.workers.append(Worker())
             self.idle.put(self.workers[-1])
+        self.starting.extend(self._run(Job(None)) for _ in range(min(self.count, EAGER)))
         return self
 
     def submit(self, source: Source) -> Job:
         """Compile a source when a worker is free."""
-        job = Job(source)
+        self.jobs.append(self._run(Job(source)))
+        return self.jobs[-1]
+
+    def wait_until_started(self, end: float) -> None:
+        """Wait for the first workers, until a time of the monotonic clock at most."""
+        for job in self.starting:
+            job.wait(end - monotonic())
+
+    def make_room(self, count: int) -> None:
+        """Give up the jobs that compile longest, so that so many more find workers."""
+        running = [job for job in self.jobs if not job.failure.done()]
+        for job in running[: max(0, len(running) + count - self.count)]:
+            job.give_up()
+
+    def _run(self, job: Job) -> Job:
         job.failure = self.threads[0].submit(job.run, self.idle)
         return job
 
@@ -145,11 +176,11 @@ def serve(read: BinaryIO, write: BinaryIO) -> None:
     """Compile each source that comes in, until the input ends."""
     while True:
         try:
-            source: Source = pickle.load(read)
+            source: Source | None = pickle.load(read)
         except EOFError:
             return
         try:
-            compile_source(source)
+            import_compiler() if source is None else compile_source(source)
             message = ""
         except Exception as failure:  # noqa: BLE001 - a kernel that does not compile is a result
             message = f"{type(failure).__name__}: {failure}"

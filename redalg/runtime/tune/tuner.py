@@ -35,7 +35,7 @@ from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.known import stored, tuned
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import ByLibrary, offer_product, space_for, target_of
-from redalg.runtime.tune.compiling import Compilers, Job
+from redalg.runtime.tune.compiling import STOPPED, Compilers, Job
 from redalg.runtime.unfused import unfused
 from redalg.runtime.unfused.product import ProductPass
 from redalg.runtime.unfused.unfused import Unfused
@@ -151,8 +151,22 @@ def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning
         result = search(plans, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
                         Neighbourhood.of(plans).beside, starts=first_plans(task, rules), seed=how.seed,
                         over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
-        result = time_fastest_again(result, measuring)
+        result = time_fastest_again(with_late(result, measuring), measuring)
     return keep_fastest(task, result, rules, start)
+
+
+def with_late(result: Found[AnySchedule], measuring: Measuring) -> Found[AnySchedule]:
+    """The result with the plans that were compiled after their round; if no other was measured, all are waited for."""
+    outcomes = {plan: measuring.outcome(plan, attempt, monotonic() if measuring.times else measuring.end)
+                for plan, attempt in list(measuring.late.items())}  # fmt: skip
+
+    def with_outcome(trial: Trial[AnySchedule]) -> Trial[AnySchedule]:
+        outcome = outcomes.get(trial.candidate)
+        if outcome is None:
+            return trial
+        return replace(trial, measured_us=outcome.measured_us, failure=outcome.failure)
+
+    return replace(result, trials=tuple(map(with_outcome, result.trials)))
 
 
 def time_fastest_again(result: Found[AnySchedule], measuring: Measuring) -> Found[AnySchedule]:
@@ -284,7 +298,9 @@ def task_of(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tun
 class Measuring:
     """Measure batches of plans: all are compiled at once, then run one after another.
 
-    `lost`: the reason why nothing runs any more, if a kernel broke the device's context.
+    Attributes:
+        late: plans that still compile when their round is over.
+        lost: the reason why nothing runs any more, if a kernel broke the device's context.
     """
 
     task: Task
@@ -293,16 +309,20 @@ class Measuring:
     tell: Any
     times: list[float] = field(default_factory=list)
     steps: dict[AnySchedule, Step] = field(default_factory=dict)
+    late: dict[AnySchedule, Attempt] = field(default_factory=dict)
     lost: list[str] = field(default_factory=list)
 
     def __call__(self, plans: Sequence[AnySchedule]) -> list[Outcome]:
-        now = monotonic()
-        deadline = now + SHARE * max(0.0, self.end - now)
+        self.compilers.make_room(len(plans))
         attempts = [self.start(plan) for plan in plans]
         self.task.verifier  # noqa: B018 - the definition is evaluated while the compilers run
+        self.compilers.wait_until_started(self.end)
+        now = monotonic()
+        deadline = now + SHARE * max(0.0, self.end - now)
         if self.task.bound.device == "cpu":  # they would disturb the clock
             for attempt in attempts:
-                wait_for_kernel(attempt, deadline)
+                if wait_for_kernel(attempt, deadline) == STOPPED and isinstance(attempt, tuple):
+                    attempt[1].give_up()
         return [self.outcome(plan, one, deadline) for plan, one in zip(plans, attempts, strict=True)]
 
     def start(self, plan: AnySchedule) -> Attempt:
@@ -318,6 +338,8 @@ class Measuring:
     def outcome(self, plan: AnySchedule, attempt: Attempt, deadline: float) -> Outcome:
         """The time of a plan that is compiled."""
         failure = wait_for_kernel(attempt, deadline)
+        if failure == STOPPED:
+            self.late[plan] = attempt
         if failure or isinstance(attempt, str):
             return Outcome(None, short(failure))
         if self.lost:
