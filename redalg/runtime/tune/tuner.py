@@ -243,9 +243,12 @@ class Task:
     @cached_property
     def verifier(self) -> Verifier:
         """The verifier, which knows the unfused definition's outputs on these tensors."""
-        from redalg.runtime.tune.verified import Verifier
+        from redalg.runtime.tune.verified import Verifier, shake
 
-        return Verifier.of(self.form, self.bound, define(self.passes, self.whole, self.extents))
+        def outputs(moved: float) -> Mapping[str, Any]:
+            return define(self.passes, shake(self.whole, moved), self.extents)
+
+        return Verifier.of(self.form, self.bound, outputs)
 
     @cached_property
     def scalars(self) -> dict[str, float]:
