@@ -118,6 +118,7 @@ def rows_row(operation: str, b: int, n: int, dtype: str = "bfloat16") -> Row:
 OPERATIONS = ("layer_norm", "rms_norm", "softmax", "variance", "cross_entropy")
 CAUSAL, CAPPED, LINEAR = attention.Use("causal"), attention.Use("causal", "capped"), attention.Use("causal", "linear")
 WINDOWED, SINKS = attention.Use("window"), attention.Use("causal", sinks=True)
+GROUPED = attention.Use("causal", groups=4)
 CUDA_ROWS = (
     attention_row("attention", "4x16x4096x4096x128"),
     attention_row("attention", "4x16x4096x4096x64"),
@@ -125,6 +126,7 @@ CUDA_ROWS = (
     attention_row("attention", "4x16x4096x512x128"),
     attention_row("causal", "4x16x4096x4096x128", CAUSAL),
     attention_row("causal", "2x32x8192x8192x128", CAUSAL),
+    attention_row("grouped", "4x16x2048x2048x128", GROUPED),
     attention_row("capped", "4x16x4096x4096x128", CAPPED),
     attention_row("window", "4x16x4096x4096x128", WINDOWED),
     attention_row("linear", "4x16x4096x4096x128", LINEAR),
@@ -140,6 +142,7 @@ CUDA_ROWS = (
 CPU_ROWS = (
     attention_row("attention", "1x2x70x90x32", dtype="float32"),
     attention_row("causal", "1x2x70x70x32", CAUSAL, "float32"),
+    attention_row("grouped", "1x8x70x70x32", GROUPED, "float32"),
     attention_row("capped", "1x2x70x70x32", CAPPED, "float32"),
     attention_row("window", "1x2x600x600x32", WINDOWED, "float32"),
     attention_row("linear", "1x2x70x70x32", LINEAR, "float32"),
@@ -178,7 +181,7 @@ class Backwards(Family):
             return KINDS[row.use.kind].family.peers(forward, device)
         if device.type != "cuda":
             return {"eager": attended(forward)}
-        kernels = ("cuDNN", "FlashAttention-2") if forward.use in (PLAIN, CAUSAL) else ()
+        kernels = ("cuDNN", "FlashAttention-2") if forward.use in (PLAIN, CAUSAL, GROUPED) else ()
         return {**{name: attention.sdpa(forward, BACKENDS[name]) for name in kernels}, "FlexAttention": flex(forward)}
 
     def tolerance(self, row: Row) -> float:
@@ -304,7 +307,7 @@ def flex(row: Row) -> Contestant:
             return CAP * torch.tanh(s / CAP) if use.score == "capped" else s - other["slope"][h] * (i - j)
 
         out, told = flex_attention(Q, K, V, score_mod=score if use.score else None, block_mask=blocks,
-                                   return_aux=AuxRequest(lse=use.sinks))  # fmt: skip
+                                   enable_gqa=use.groups > 1, return_aux=AuxRequest(lse=use.sinks))  # fmt: skip
         if told.lse is None:
             return out
         share = torch.sigmoid(told.lse - other["sinks"][:, None])

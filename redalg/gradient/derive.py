@@ -119,7 +119,7 @@ class Derivation:
         stages = join_stages(parts, self.stages)
         saved = {name: reduce for reduce, name in self.rows.names.items() if name in read}
         given = {name: (expr, axes_text(self._axes[name])) for name, expr in self.fused.written}
-        wide = {name: self.stages.wide(reduce) for name, reduce in saved.items()}
+        wide = {name: self.stages.wide(self.rows.with_nan_of_sum(reduce)) for name, reduce in saved.items()}
         kept = {name: (expr, axes_text(axes_by_name(free_axes(expr)))) for name, expr in wide.items()}
         passes = PASSES[-1] if self.fused.earlier else None
         forward = self.fused.of_outputs({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused

@@ -4,6 +4,7 @@ r_k = ⊕_B u(x, r_j)   j < k           inner ones first; each is a tensor to th
 e^(u − m), 1/Σ e^(u − m)  →  0 where m = max u is −∞         a row of which nothing counts has gradients of 0
 1/(Σ e^(u − m) + e^(t − m))  →  0 there too                 every term is 0
 t(e^(u − m), …) + s       →  where(m ≠ −∞, t, 0) + s         and tangents of 0: terms together, no factor of them alone
+m, saved            →  where(Σ e^(u − m) < ∞, m, NaN)   a NaN of u is one of the sum
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from dataclasses import dataclass
 from itertools import count
 from typing import Any, final
 
-from sympy import Add, And, Expr, Mul, Ne, Pow, S, exp, oo
+from sympy import Add, And, Expr, Lt, Mul, Ne, Pow, S, exp, nan, oo
 from sympy.core.basic import Basic
 
 from redalg.expression import Element, Label, Reduce, Where
@@ -96,6 +97,15 @@ class RowValues:
         """The maxima that the exponentials of a row value's terms are less; none of anything else."""
         sums = {self.element(one): one for one in self.names if one.kind == "sum"}
         return self._pivots(self.read(sums[value].expr)) if value in sums else []
+
+    def with_nan_of_sum(self, reduce: Reduce) -> Expr:
+        """A row value to save. A maximum m is NaN where l = Σ e^(u − m) is: no kernel looks for NaN in every element.
+
+        A row of m = +∞ is NaN then; its weights are.
+        """
+        weight = exp(reduce.expr - reduce) if reduce.kind == "max" else None
+        total = next((one for one in self.names if one.kind == "sum" and one.expr == weight), None)
+        return reduce if total is None or total.bound != reduce.bound else Where(Lt(total, oo), reduce, nan)
 
     def definition(self, reduce: Reduce) -> Reduce:
         """A row value as a reduction of the others' tensors."""

@@ -7,7 +7,7 @@ from sympy import Eq, Expr
 
 import redalg as ra
 from redalg import library
-from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts
+from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts, Whole
 from redalg.strategies.schedule import Schedule
 
 b, n, c, i, v, d = ra.axes("b n c i v d")
@@ -72,6 +72,14 @@ def test_many_columns_take_few_threads_of_wide_loads(columns: int, tile: int, th
     assert (level(many, Lanes), level(many, Loop)) == (Lanes("c", threads), Loop("n", 4 * threads // tile))
     few = by_rules(heads, {"b": 4, "n": 4, "c": columns}, "bfloat16")
     assert level(few, Lanes) != level(many, Lanes)
+
+
+def test_centred_rows_of_1024_elements_go_two_by_two() -> None:
+    """Their four sums wait for each other; other rows' warps have a block of their own."""
+    sizes = {"b": 4096, "n": 1024}
+    assert by_rules(library.layer_norm(), sizes, "bfloat16").levels[:2] == (Grid("b", 2), Whole("n", 1024))
+    assert by_rules(library.softmax(), sizes, "bfloat16").levels[:2] == (Grid("b"), Whole("n", 1024))
+    assert by_rules(library.layer_norm(), {"b": 4096, "n": 2048}, "bfloat16").levels[0] == Grid("b")
 
 
 def test_products_alone_take_wide_tiles() -> None:
