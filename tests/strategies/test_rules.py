@@ -6,6 +6,8 @@ import pytest
 from sympy import Eq, Expr
 
 import redalg as ra
+from benchmarks.ahead import recorded_problems
+from benchmarks.family import Problem
 from redalg import library
 from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts, Whole
 from redalg.strategies.schedule import Schedule
@@ -72,6 +74,29 @@ def test_many_columns_take_few_threads_of_wide_loads(columns: int, tile: int, th
     assert (level(many, Lanes), level(many, Loop)) == (Lanes("c", threads), Loop("n", 4 * threads // tile))
     few = by_rules(heads, {"b": 4, "n": 4, "c": columns}, "bfloat16")
     assert level(few, Lanes) != level(many, Lanes)
+
+
+@pytest.mark.parametrize(("length", "rows"), [(64, 16), (60, 16), (32, 32), (20, 32), (128, 8)])
+def test_short_rows_take_tiles_of_their_own_length(length: int, rows: int) -> None:
+    """And the model, which was fitted to longer ones, does not replace them."""
+    sizes = {"b": 1 << 17, "n": length}
+    schedule = by_rules(library.softmax(), sizes, "bfloat16")
+    assert schedule.levels[:2] == (Grid("b", rows), Whole("n", 1024 // rows))
+    if length < 128:
+        assert library.softmax().plan(sizes, "bfloat16", "H100").levels == schedule.levels
+
+
+@pytest.mark.parametrize(("keys", "width", "rows"), [(512, 64, 64), (2048, 64, 64), (4096, 64, 128), (512, 128, 128)])
+def test_gradients_of_few_columns_and_a_short_loop_take_small_tiles(keys: int, width: int, rows: int) -> None:
+    form = library.attention()
+    shapes = dict.fromkeys("QKV", (16, 16, keys, width))
+    sizes = {"b": 16, "h": 16, "q": keys, "k": keys, "d": width, "e": width}
+    problem = Problem(form, sizes, dict.fromkeys("QKV", "bfloat16"), shapes)
+    forms = ((one, one.function.passes.last.cascade) for one in recorded_problems(problem, "QKV"))
+    of_queries = next(one for one, cascade in forms if (str(cascade.axis), len(cascade.producers)) == ("k", 2))
+    plan = of_queries.function.plan(of_queries.sizes, of_queries.dtypes, "H100", shapes=of_queries.shapes)
+    assert level(plan, Grid) == Grid("b")
+    assert next(one.tile for one in plan.levels if isinstance(one, Grid) and one.axis == "q") == rows
 
 
 def test_centred_rows_of_1024_elements_go_two_by_two() -> None:

@@ -45,7 +45,7 @@ from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
-from redalg.strategies.rules.rows import column_tiles, has_aligned_rows, lies_in_columns, vector
+from redalg.strategies.rules.rows import SHORTEST_ROW, column_tiles, has_aligned_rows, lies_in_columns, vector
 from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
@@ -62,8 +62,8 @@ The plan taken so is within 15 % of the fastest plan measured on an H200 on 99 o
 alone, on 82."""
 DOUBT_PLAIN, DOUBT_PLAIN_US = 1.25, 1.0
 """The same margin for a form that is no kernel: the model knows its time less well."""
-FITTED_TILE = 128
-"""Streamed elements of the tiles of products that the model was fitted to, at most."""
+FITTED_TILE, FITTED_ROW = 128, 128
+"""Streamed elements of the tiles of products that the model was fitted to, at most, and of other tiles, at least."""
 STAGES = 2
 """The stages that are preferred among plans of equal predicted time."""
 THREADS = (32, 64, 128, 256, 512, 1024)
@@ -184,12 +184,16 @@ class Space:
         )
 
     def is_calibrated(self, plan: Plan) -> bool:
-        """Tell if the model was fitted to kernels like those of this space."""
+        """Tell if the model was fitted to kernels like those of this space.
+
+        Products whose operands are computed of several products were not among them.
+        """
         if not in_order(self.form) or plan.along_rows or self.form.is_elementwise:
             return False
         rows = not self.form.places and not self.outline.carried and not self.binding.plain
-        trained = plan.tensor_cores and self.form.cascade.producers if plan.multiplies else rows
-        fitted = not plan.multiplies or plan.block_streamed <= FITTED_TILE
+        weighs = len(self.form.cascade.producers) == 1 or any(one.weight for one in self.form.accumulators)
+        trained = plan.tensor_cores and self.form.cascade.producers and weighs if plan.multiplies else rows
+        fitted = plan.block_streamed <= FITTED_TILE if plan.multiplies else plan.block_streamed >= FITTED_ROW
         return self.device.wgmma and fitted and bool(trained)
 
     def loses_to(self, promise_us: float) -> bool:
@@ -355,7 +359,7 @@ class Space:
         """Yield (level, rows, streamed elements) for a number of threads."""
         widths = [1 << power for power in range(7, 15)]
         if not self.form.structures:
-            whole = {power_of_two(max(length, 128)), round_up(length, threads * wide)}
+            whole = {power_of_two(max(length, SHORTEST_ROW)), round_up(length, threads * wide)}
             yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
                         if along // threads * row <= 96 and along <= 16384)  # fmt: skip
         if not self.form.places and (self.form.structures or self.form.is_lanewise):  # of lanes one slope serves all
@@ -368,7 +372,8 @@ class Space:
     def beside(self, along: int) -> Iterator[int]:
         """The rows of a tile: several if they are short (each is reduced alone; many compile for minutes)."""
         most = power_of_two(self.extent(self.binding.row)) if along >= self.extent(self.binding.streamed) else 1
-        return (row for row in (1, 2, 4, 8) if row <= most and (row == 1 or row * along <= 4096))
+        rows = (1, 2, 4, 8) if along >= FITTED_ROW else (1, 2, 4, 8, 16, 32)
+        return (row for row in rows if row <= most and (row == 1 or row * along <= 4096))
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
