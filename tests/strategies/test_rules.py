@@ -83,7 +83,7 @@ def test_short_rows_take_tiles_of_their_own_length(length: int, rows: int) -> No
     schedule = by_rules(library.softmax(), sizes, "bfloat16")
     assert schedule.levels[:2] == (Grid("b", rows), Whole("n", 1024 // rows))
     if length < 128:
-        assert library.softmax().plan(sizes, "bfloat16", "H100").levels == schedule.levels
+        assert str(library.softmax().plan(sizes, "bfloat16", "H100")) == str(schedule)
 
 
 @pytest.mark.parametrize(("keys", "width", "rows"), [(512, 64, 64), (2048, 64, 64), (4096, 64, 128), (512, 128, 128)])
