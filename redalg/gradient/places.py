@@ -10,10 +10,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sympy import Add, And, Eq, Expr, Integer, Lt, S, floor
+from sympy.core.basic import Basic
 
-from redalg.expression import Axis, Element, Where
+from redalg.expression import Axis, Element, Reduce, Where
 from redalg.expression.contents import axes_by_name, free_axes, of_kind, reductions_of
-from redalg.expression.rebuild import replace_nodes
+from redalg.expression.rebuild import with_args
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import with_masked_weights
 from redalg.lower_tile.ir.names import Names
@@ -47,7 +48,7 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...], names: Names) -
         return _where_met(g, others, own)
     j, axis, count = shared
     rest = [one for one in others if one[0] != j]
-    g = replace_nodes(g, {floor(axis / count): j})
+    g = _with_quotient(g, axis, count, j)
 
     def at(number: Expr) -> Expr:
         place = count * j + number
@@ -65,6 +66,15 @@ def axis_of_quotient(index: Expr) -> tuple[Axis, int] | None:
         return None
     axis, number = index.args[0].as_numer_denom()
     return (axis, int(number)) if isinstance(axis, Axis) and number.is_Integer else None
+
+
+def _with_quotient(node: Basic, axis: Axis, count: int, j: Axis) -> Expr:
+    """An expression with j for floor(axis/count), but within sums that bind the axis."""
+    if node == floor(axis / count):
+        return j
+    if not node.args or (isinstance(node, Reduce) and axis in node.bound) or axis not in free_axes(node):
+        return node
+    return with_args(node, [_with_quotient(one, axis, count, j) for one in node.args])
 
 
 def _where_met(g: Expr, others: list[tuple[Axis, Expr]], own: Mapping[Axis, Expr]) -> Expr:

@@ -73,6 +73,20 @@ def test_two_indices_of_one_axis_are_both_met() -> None:
     torch.testing.assert_close(found, expected)
 
 
+def test_sums_over_the_same_heads_keep_their_own_places() -> None:
+    """Beside the heads of a group, a sum over all heads reads the tensor where it did."""
+    x, K = ra.tensor("x[b,h]"), ra.Tensor("K")[b, floor(h / 3)]
+    form = ra.fuse(ra.sum(x * K, h) * ra.logsumexp(K, h) + ra.sum(ra.softmax(K * x, h) * K, h), axes="b")
+    data = {name: torch.randn(shape, dtype=torch.float64, requires_grad=True)
+            for name, shape in {"x": (2, 8), "K": (2, 3)}.items()}  # fmt: skip
+    found = torch.autograd.grad(form(**data).sum(), [*data.values()])
+    repeated = data["K"].repeat_interleave(3, 1)[:, :8]
+    weights = torch.softmax(repeated * data["x"], 1)
+    expected = (repeated * data["x"]).sum(1) * repeated.logsumexp(1) + (weights * repeated).sum(1)
+    for own, gradient in zip(found, torch.autograd.grad(expected.sum(), [*data.values()]), strict=True):
+        torch.testing.assert_close(own, gradient)
+
+
 def test_only_quotients_by_a_number_are_shared_indices() -> None:
     assert axis_of_quotient(floor(h / 3)) == (h, 3)
     assert axis_of_quotient(h) is None
