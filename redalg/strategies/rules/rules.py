@@ -186,7 +186,8 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
         cores=cores,
     )
     row, streamed, stages, threads, special = tile
-    unit = TensorCores(threads) if cores else ScalarCores(threads)
+    left = "shared" if threads > 2 * row else "registers"  # which hold the operand of a warpgroup's 64 rows
+    unit = TensorCores(threads, left) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit)
 
