@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from sympy import Add, Function, Mul, Pow, Rational, S
+from sympy import Add, Function, Mul, Pow, Rational, S, floor
 from sympy.core.basic import Basic
 from sympy.core.operations import LatticeOp
 
@@ -198,6 +198,15 @@ def axes_by_name(axes: Iterable[Axis]) -> tuple[Axis, ...]:
 def is_plainly_indexed(element: Element) -> bool:
     """Tell if an element's indices are axes, each once."""
     return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
+
+
+def quotient_of(index: Basic, axis: Axis) -> int:
+    """Return g of an index ⌊axis / g⌋; 1 of any other index."""
+    if isinstance(index, floor):
+        above, below = index.args[0].as_numer_denom()
+        if above == axis and below.is_Integer:
+            return int(below)
+    return 1
 
 
 def is_indicator(node: Basic) -> bool:

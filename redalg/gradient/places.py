@@ -10,11 +10,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from sympy import Add, And, Eq, Expr, Integer, Lt, S, floor
-from sympy.core.basic import Basic
 
-from redalg.expression import Axis, Element, Reduce, Where
-from redalg.expression.contents import axes_by_name, free_axes, of_kind, reductions_of
-from redalg.expression.rebuild import with_args
+from redalg.expression import Axis, Element, Where
+from redalg.expression.contents import axes_by_name, free_axes, of_kind, quotient_of, reductions_of
+from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import with_masked_weights
 from redalg.lower_tile.ir.names import Names
@@ -41,14 +40,12 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...], names: Names) -
         if isinstance(index, Axis):
             own.setdefault(index, j)
     others = [(j, index) for j, index in places if own.get(index) != j]
-    shared = next(
-        ((j, *found) for j, index in others if (found := axis_of_quotient(index)) and found[0] not in own), None
-    )
+    pairs = ((j, index, axis) for j, index in others for axis in free_axes(index) - own.keys())
+    shared = next((one for one in pairs if quotient_of(one[1], one[2]) > 1), None)
     if shared is None:
         return _where_met(g, others, own)
-    j, axis, count = shared
-    rest = [one for one in others if one[0] != j]
-    g = _with_quotient(g, axis, count, j)
+    j, index, axis = shared
+    count, rest = quotient_of(index, axis), [one for one in others if one[0] != j]
 
     def at(number: Expr) -> Expr:
         place = count * j + number
@@ -57,24 +54,7 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...], names: Names) -
     if count <= WRITTEN and not reductions_of(g):
         return Add(*(at(Integer(number)) for number in range(count)))
     among = Axis(names.fresh(axis.name), count)
-    return sum_of(at(among), (among,))
-
-
-def axis_of_quotient(index: Expr) -> tuple[Axis, int] | None:
-    """The axis and the number of its elements that share an index floor(axis/number); None of any other index."""
-    if not isinstance(index, floor):
-        return None
-    axis, number = index.args[0].as_numer_denom()
-    return (axis, int(number)) if isinstance(axis, Axis) and number.is_Integer else None
-
-
-def _with_quotient(node: Basic, axis: Axis, count: int, j: Axis) -> Expr:
-    """An expression with j for floor(axis/count), but within sums that bind the axis."""
-    if node == floor(axis / count):
-        return j
-    if not node.args or (isinstance(node, Reduce) and axis in node.bound) or axis not in free_axes(node):
-        return node
-    return with_args(node, [_with_quotient(one, axis, count, j) for one in node.args])
+    return sum_of(replace_nodes(at(among), {floor(among / count): S.Zero}), (among,))
 
 
 def _where_met(g: Expr, others: list[tuple[Axis, Expr]], own: Mapping[Axis, Expr]) -> Expr:

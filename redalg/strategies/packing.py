@@ -17,7 +17,7 @@ from typing import final
 from sympy import Expr, Mod, S, floor
 
 from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.contents import elements_of, free_axes, quotient_of
 from redalg.incremental.form import FusedForm
 
 ENOUGH_ROWS = 64
@@ -95,15 +95,6 @@ def group(form: FusedForm, sizes: Mapping[str, int], axis: Axis) -> int:
     found = {quotient_of(index, axis) for one in operands(form) for index in one.indices if axis in free_axes(index)}
     g = found.pop() if len(found) == 1 else 1
     return g if sizes[axis.name] % g == 0 else 1
-
-
-def quotient_of(index: Expr, axis: Axis) -> int:
-    """Return g of an index ⌊axis / g⌋; 1 of any other index."""
-    if isinstance(index, floor):
-        above, below = index.args[0].as_numer_denom()
-        if above == axis and below.is_Integer:
-            return int(below)
-    return 1
 
 
 def operands(form: FusedForm) -> Iterable[Element]:

@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from sympy import floor
 
 import redalg as ra
-from redalg.expression.contents import elements_of, reductions_of
-from redalg.gradient.places import WRITTEN, axis_of_quotient
+from redalg.expression.contents import elements_of, quotient_of, reductions_of
+from redalg.gradient.places import WRITTEN
 
 b, h, q, k, d = ra.axes("b h q k d")
 
@@ -88,7 +88,7 @@ def test_sums_over_the_same_heads_keep_their_own_places() -> None:
 
 
 def test_only_quotients_by_a_number_are_shared_indices() -> None:
-    assert axis_of_quotient(floor(h / 3)) == (h, 3)
-    assert axis_of_quotient(h) is None
-    assert axis_of_quotient(floor(h * k / 3)) is None
-    assert axis_of_quotient(floor(h / k)) is None
+    assert quotient_of(floor(h / 3), h) == 3
+    assert quotient_of(h, h) == 1
+    assert quotient_of(floor(h * k / 3), h) == 1
+    assert quotient_of(floor(h / k), h) == 1
