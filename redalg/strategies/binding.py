@@ -145,11 +145,8 @@ def _sides(product: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], Abs
 
 def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
     """The axis along which neighbours are contiguous if it is not the streamed one; else the innermost free axis."""
-    common = [
-        axis
-        for axis in free
-        if all(axis in one.value.indices for one in form.accumulators if one.value.indices and not one.is_count)
-    ]
+    indices = [one.value.indices for one in form.accumulators if one.value.indices and not one.is_count]
+    common = [axis for axis in free if all(axis in one for one in indices)]
     for element in form.cascade.elements():
         last = element.indices[-1] if element.indices else None
         if form.cascade.axis in element.indices and last in common:

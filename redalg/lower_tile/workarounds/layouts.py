@@ -14,6 +14,7 @@ from dataclasses import replace
 
 from redalg.lower_tile.ir.program import Contract, Kernel, Parallel, Statement, Store, innermost, nested_statements
 from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.workarounds.rules import loads_in_store
 from redalg.strategies.plan import Plan
 
 
@@ -38,8 +39,7 @@ def _after_product(store: Store, tiles: Mapping[str, tuple[int, ...]],
                    products: Mapping[tuple[int, ...], str]) -> tuple[Store, ...]:  # fmt: skip
     """A store, after one of a product's result if it is to a tile of that shape and reads no tile."""
     product = products.get(tiles.get(store.target, ()))
-    parts = (store.expr, *(node for _, node in store.once))
-    read = {load.name for part in parts for load in part.atoms(Load)}
+    read = {load.name for load in loads_in_store(store)}
     if product is None or product == store.target or read & tiles.keys():
         return (store,)
     return Store(store.target, store.indices, Load(product, *store.indices)), store

@@ -180,7 +180,10 @@ def serve(read: BinaryIO, write: BinaryIO) -> None:
         except EOFError:
             return
         try:
-            import_compiler() if source is None else compile_source(source)
+            if source is None:
+                import_compiler()
+            else:
+                compile_source(source)
             message = ""
         except Exception as failure:  # noqa: BLE001 - a kernel that does not compile is a result
             message = f"{type(failure).__name__}: {failure}"

@@ -156,7 +156,7 @@ def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning
 
 
 def with_late(result: Found[AnySchedule], measuring: Measuring) -> Found[AnySchedule]:
-    """The result with the plans that were compiled after their round; if no other was measured, all are waited for."""
+    """The result with plans that were compiled after their round; if none was measured, the first are waited for."""
     outcomes = {plan: measuring.outcome(plan, attempt, monotonic() if measuring.times else measuring.end)
                 for plan, attempt in list(measuring.late.items())}  # fmt: skip
 

@@ -102,7 +102,7 @@ def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool
 def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
     grid, chips = blocks(binding, problem, COLUMNS_OF_TILE, 1), device.multiprocessors
-    wide = min(WIDE_TILE_OF_COLUMNS, power_within(problem.sizes[binding.row.name])) if binding.row else 0
+    wide = min(WIDE_TILE_OF_COLUMNS, power_within(problem.sizes[binding.row.name] if binding.row else 1))
     if blocks(binding, problem, wide, 1) * wide >= MANY_COLUMNS * chips and len(form.slots) <= 2 * FEW_SLOTS:
         threads = max(32, wide // 2)
         return row_schedule(device, binding, (wide, 4 * threads // wide), threads, "thread", along=binding.row)

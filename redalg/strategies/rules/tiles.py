@@ -51,7 +51,7 @@ class Product:
     eight_bits: bool
     plain: bool
     aligned: bool
-    alone: bool = False
+    alone: bool
 
 
 def product_tile(product: Product, device: DeviceSpec, *, cores: bool) -> tuple[Tile, int]:
@@ -79,7 +79,6 @@ def scalar_product(product: Product, device: DeviceSpec, columns: int) -> tuple[
 
 def columns_of(product: Product, device: DeviceSpec, columns: int, row: int) -> int:
     """The columns of a tile, by the waves that all blocks take."""
-
     rate = WIDE_RATE if product.alone and product.aligned and not product.eight_bits else RATE
 
     def time(width: int) -> float:

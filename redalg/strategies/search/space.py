@@ -372,8 +372,8 @@ class Space:
     def beside(self, along: int) -> Iterator[int]:
         """The rows of a tile: several if they are short (each is reduced alone; many compile for minutes)."""
         most = power_of_two(self.extent(self.binding.row)) if along >= self.extent(self.binding.streamed) else 1
-        rows = (1, 2, 4, 8) if along >= FITTED_ROW else (1, 2, 4, 8, 16, 32)
-        return (row for row in rows if row <= most and (row == 1 or row * along <= 4096))
+        most = min(most, 8 if along > 64 else 32)
+        return (row for row in (1, 2, 4, 8, 16, 32) if row <= most and (row == 1 or row * along <= 4096))
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
