@@ -9,8 +9,9 @@ import redalg as ra
 from benchmarks.ahead import recorded_problems
 from benchmarks.family import Problem
 from redalg import library
-from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts, Whole
+from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts, TensorCores, Whole
 from redalg.strategies.schedule import Schedule
+from tests.cases import kernels
 
 b, n, c, i, v, d = ra.axes("b n c i v d")
 ROWS = ra.fuse(ra.var(ra.tensor("x[b,n]"), n), axes="b")
@@ -123,6 +124,17 @@ def test_products_alone_take_wide_tiles() -> None:
         == 192
     )
     assert columns(product, v=128) == 128
+
+
+@pytest.mark.parametrize("target", ["sm_80", "sm_90a"])
+@pytest.mark.parametrize("columns", [128, 1536])
+def test_operands_about_their_own_mean_lie_in_shared_memory(columns: int, target: str) -> None:
+    """TileLang has no layout of them in registers beside the sums of their rows (`test_nvcc`); others stay there."""
+    sizes = {"b": 4096, "e": columns, "n": 2560}
+    for name, left in (("centred product", "shared"), ("product of the range", "registers")):
+        unit = kernels.fused(name).plan(sizes, "bfloat16", target).levels[-1]  # type: ignore[union-attr]
+        assert isinstance(unit, TensorCores)
+        assert unit.left == left
 
 
 @pytest.mark.parametrize(("length", "dtype", "tile"), [

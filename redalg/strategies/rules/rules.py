@@ -186,7 +186,7 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
         cores=cores,
     )
     row, streamed, stages, threads, special = tile
-    left = "shared" if threads > 2 * row else "registers"  # which hold the operand of a warpgroup's 64 rows
+    left = "shared" if form.slot_pivots else "registers"  # whose layout the sums of an operand's rows do not take
     unit = TensorCores(threads, left) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit)
