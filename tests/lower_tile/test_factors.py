@@ -98,6 +98,6 @@ def test_a_force_multiplies_every_component_by_one_number() -> None:
     force = ra.sum(w * (x[i, e] - y[j, e]) / (square + Rational(1, 100)) ** Rational(3, 2), j)
     sizes = {"i": 4096, "j": 4096, "d": 3, "e": 3}
     text = ra.fuse(force, axes="i e").source("H200", sizes=sizes, dtypes="float32")
-    weight = r"= w_tile\[run \* \d+ \+ j\] \* inverse_root \* inverse_root \* inverse_root$"
+    weight = r"= inverse_root \* inverse_root \* inverse_root \* w_tile\[run \* \d+ \+ j\]$"
     assert len(re.findall(weight, text, re.MULTILINE)) == 1
     assert len(re.findall(r"(sum_0_\d_run\[i\]) = \1 \+ \w+ \* difference", text)) == 3

@@ -104,6 +104,7 @@ def test_every_pass_is_found_somewhere() -> None:
         "factors",
         "reciprocals",
         "binary exponents",
+        "instructions",
         "choices",
         "layouts",
     }  # these have tests and programs of their own

@@ -207,16 +207,16 @@ def test_threads_keep_rows_and_share_a_tile() -> None:
 
 @pytest.mark.parametrize(("length", "has_rest"), [(16384, False), (16383, True)])
 def test_sums_are_rescaled_once_for_several_elements(length: int, has_rest: bool) -> None:
-    """The maximum of four elements comes first; those beyond the last four are taken one at a time.
+    """The maximum of eight elements comes first; those beyond the last eight are taken one at a time.
 
     The state's own sum is rescaled once more, at the end of a run.
     """
     source = str(FORMS["log density"].source("H200", **known(FORMS["log density"], 4096, length)))
     stream = source[source.index("T.Pipelined") : source.index("# merge the parts")]
-    four, *rest = stream.split("in T.unroll(T.max(")
+    eight, *rest = stream.split("in T.unroll(T.max(")
     at_end = 0 if has_rest else 1
-    assert [part.count("T.exp2(") for part in four.split("unroll_factor=4")] == [0, 1, 1 + at_end]
-    assert [part.count("T.exp2(") for part in rest] == [2 + 1] * has_rest
+    assert [part.count("power_of_two(") for part in eight.split("unroll_factor=8")] == [0, 1, 1 + at_end]
+    assert [part.count("power_of_two(") for part in rest] == [2 + 1] * has_rest
 
 
 @pytest.mark.parametrize(("rows", "length"), [(20000, 20000), (1000, 1000), (130, 100_000), (100_000, 40)])

@@ -116,7 +116,7 @@ def test_sums_are_rescaled_once_for_eight_elements() -> None:
     """Their largest comes first; then eight weights, and one factor of the sums so far."""
     form, size = FORMS["softmax mean"], (20000, 128, 16)
     source = str(form.source("H200", **known(drawn(form, (1, 1, 16), 0), size)))
-    assert source[source.index("T.Pipelined") :].count("T.exp2(") == 8 + 1
+    assert source[source.index("T.Pipelined") :].count("power_of_two(") == 8 + 1
 
 
 @pytest.mark.parametrize("inner", [200, 600])

@@ -16,6 +16,7 @@ from sympy import Expr, Mul, S, exp, preorder_traversal
 from redalg.decompose.separate.signs import sign_of
 from redalg.expression import Let, Value, Where
 from redalg.expression.contents import values_of
+from redalg.expression.infinite import may_mask
 from redalg.incremental.combine.lines import is_below_all
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_output
@@ -87,6 +88,6 @@ def without_weight(accumulator: Accumulator, pivot: Pivot) -> Accumulator:
     rest = tuple((other, power) for other, power in accumulator.weight if other != pivot)
     first, *others = accumulator.factors
     exponent = Let("exponent", q * pivot.base)  # one number, which SymPy does not take for −∞
-    if first is not S.One:
+    if first is not S.One and may_mask(pivot.base):
         first = Where(is_below_all(exponent), S.Zero, first)  # 0 · f is 0, whatever the factor is
     return replace(accumulator, weight=rest, factors=(exp(exponent) * first, *others))

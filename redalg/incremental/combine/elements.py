@@ -16,6 +16,7 @@ from sympy.logic.boolalg import And, Boolean, Not
 from redalg.decompose.domain import live_term
 from redalg.expression import Axis, Value, Where
 from redalg.expression.contents import free_axes, is_indicator, of_kind
+from redalg.expression.infinite import may_mask
 from redalg.incremental.combine.define import add_producers
 from redalg.incremental.combine.let import Precision
 from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_zero
@@ -144,14 +145,19 @@ class Elements(Source):
         return lines.sum(name, [left, right], self.over, of=accumulator.value)
 
     def _weigh(self, accumulator: Accumulator, at: Target, first: list[Value], lines: Lines) -> Expr:
-        """The weight, times the first factor; 0 where an exponent is −∞, not where the weight is too small."""
+        """The weight, times the first factor; 0 where an exponent masks, not where the weight is too small."""
         bases = [self._mask(self._generator(pivot.base, {}, lines), lines) for pivot, _ in accumulator.weight]
         name = accumulator.weight[0][0].value.name
         moves = tuple((q, u, at.safe[pivot.value]) for u, (pivot, q) in zip(bases, accumulator.weight, strict=True))
         weight = lines.assign("weight", exp(exponent_of(name, moves, lines)), moves=moves)
         if not first:
             return weight
-        dead = Or(*map(is_below_all, bases), evaluate=False)
+        meaning: dict[Expr, Expr] = {one.value: one.definition for one in self.form.cascade.producers}
+        masking = [u for u, (pivot, _) in zip(bases, accumulator.weight, strict=True)
+                   if self.domain is not S.true or may_mask(pivot.base.xreplace(meaning))]  # fmt: skip
+        if not masking:
+            return lines.assign(f"{accumulator.value.name}_weighed", weight * first[0])
+        dead = Or(*map(is_below_all, masking), evaluate=False)
         if self.of_elements and all(q.is_positive for _, q in accumulator.weight) and len(moves) == 1:
             return weight * Where(dead, S.Zero, first[0])  # the weight is 0 where the factor counts for nothing
         return lines.assign(f"{accumulator.value.name}_weighed", Where(dead, S.Zero, weight * first[0]))

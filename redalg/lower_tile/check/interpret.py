@@ -42,6 +42,7 @@ from redalg.lower_tile.ir.program import (
 from redalg.lower_tile.ir.scalars import (
     FAR,
     Fma,
+    Instruction,
     Is,
     IsFinite,
     IsNaN,
@@ -294,8 +295,8 @@ class _Block:
         if isinstance(node, ScaledExp):
             u, c, q = args
             return np.exp((u - c) * np.asarray(q, self.compute))
-        if isinstance(node, Kept):
-            return args[0]
+        if isinstance(node, Instruction | Kept):
+            return instruction(node.name, args[0]) if isinstance(node, Instruction) else args[0]
         if isinstance(node, Pow):
             return self._power(node, *args)
         if type(node) in OWN:
@@ -406,6 +407,16 @@ def whole_place(x: Any, n: Any) -> Any:
     return np.where(np.isnan(near), n, near).astype(np.int32)
 
 
+def instruction(name: str, x: Any) -> Any:
+    """A function as the hardware has it: 0 below 2^-126."""
+    exact = INSTRUCTIONS[name](x)
+    return np.where(np.abs(exact) < np.finfo(np.float32).tiny, np.zeros_like(exact), exact)
+
+
+INSTRUCTIONS: dict[str, Any] = {
+    "power_of_two": np.exp2, "reciprocal_of": np.reciprocal, "root_of": np.sqrt,
+    "inverse_root_of": lambda x: 1 / np.sqrt(x),
+}  # fmt: skip
 OWN: dict[type, Any] = {
     Is: np.equal, Within: lambda condition, _: condition, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
     Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,

@@ -4,6 +4,7 @@ Load(buffer, index*)             an element; a bound number, without indices
 ScaledExp(u, c, q)               exp(q·(u − c))
 Fma(a, k, c)                     a·k + c, rounded once
 Rounded(c, k)                    c·k, rounded before anything is added to it
+Instruction(name, x)             2^x, 1/x, √x or 1/√x of float32, as the hardware has it
 Rate(c, k, r)                    k, by which a pivot c is multiplied; r where |c·k| is beyond 2^27
 Kept(e), Wide(e)                 a difference or quotient as one number; an expression in float64, rounded once
 IsFinite(e), IsNaN(e), Is(e, c)  conditions; the last is e = c
@@ -100,6 +101,26 @@ class Fma(Opaque):
 @final
 class Rounded(Opaque):
     """c·k as a rounded number, which no compiler joins with a sum that it stands in."""
+
+
+@final
+class Instruction(Opaque):
+    """A function of float32 as the hardware has it: 0 below the least normal number, off by two last digits at most.
+
+    `args = (name, x)`, of the name `power_of_two`, `reciprocal_of`, `root_of` or `inverse_root_of`.
+    """
+
+    def __new__(cls, name: Any, x: Any) -> Instruction:
+        node: Instruction = Expr.__new__(cls, name if isinstance(name, Str) else Str(name), sympify(x))
+        return node
+
+    @property
+    def name(self) -> str:
+        """The name of the function."""
+        return str(self.args[0].name)
+
+    def _sympystr(self, printer: Any) -> str:
+        return f"{self.name}({printer._print(self.args[1])})"
 
 
 @final

@@ -17,6 +17,7 @@ from redalg.lower_tile.passes.elements import name_elements
 from redalg.lower_tile.passes.exponents import add_exponents_once
 from redalg.lower_tile.passes.factors import share_factors
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
+from redalg.lower_tile.passes.instructions import use_instructions
 from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
@@ -83,6 +84,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(_fuse_row_loops)),
     Pass("reciprocals", "s += a/b³ - c/b⁶", "r = 1/b; s += a·r³ - c·r⁶", "where a loop divides by several powers of b",
          _of_kernels(share_reciprocals)),
+    Pass("instructions", "exp(e), a/b, √b", "2^(log₂e·e), a·reciprocal_of(b), root_of(b), by one instruction each",
+         "where a thread takes a tile's elements in turn, and e is computed", use_instructions),
     Pass("factors", "s += a·b·x; t += a·b·y", "s += x·(a·b); t += y·(a·b)", "where both read the same a and b",
          _of_kernels(_share_factors)),
     Pass("whole tiles", "u = where(c, s, z)", "if not (c for the whole tile): s = where(c, s, z)",

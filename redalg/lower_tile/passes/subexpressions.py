@@ -41,7 +41,7 @@ from redalg.lower_tile.ir.program import (
     innermost,
     nested_statements,
 )
-from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load, ScaledExp, Wide
+from redalg.lower_tile.ir.scalars import Instruction, IsFinite, Kept, Load, ScaledExp, Wide
 from redalg.lower_tile.text.expr_printer import Printer, dtypes_of, is_of_places
 
 OFTEN = 2
@@ -211,6 +211,8 @@ def noun(node: Basic, name_of: dict[Basic, str]) -> str:
     """The name of a value by its operation: `difference`, `square`, `difference_square`, `tile_element` …"""
     if isinstance(node, Load):
         return re.sub(r"_tile(_\d+)?$", "", node.name) + "_element"
+    if isinstance(node, Instruction):
+        return "exponential" if node.name == "power_of_two" else node.name.removesuffix("_of")
     if isinstance(node, Add):
         return "difference" if any(one.could_extract_minus_sign() for one in node.args) else "total"
     if isinstance(node, Mul) and any(map(is_negative_power, node.args)):

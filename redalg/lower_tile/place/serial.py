@@ -22,7 +22,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from sympy import Eq, Expr, Integer, Mod, Or, S
+from sympy import Abs, Eq, Expr, Function, Integer, Mod, Or, S, ceiling, exp, floor, sign
 
 from redalg.errors import PlanError
 from redalg.expression import Value
@@ -47,9 +47,12 @@ from redalg.strategies.rules.runs import run_length
 RUN_NUMBER = index("run")
 PRODUCED = 8
 """Elements of a tile whose producers' values a thread computes together: what it reads of its rows serves all."""
-TOGETHER, TOGETHER_WITH_COLUMNS = 4, 8
-"""Elements of a tile whose terms are computed side by side: a thread waits for none of them alone, and rescales sums
-once for all. Of rows of several columns, what it reads of these is one load for four."""
+TOGETHER, UNROLLED, LONG = 8, 16, 4
+"""Elements of a tile whose terms are computed side by side, with sums that are rescaled once for all of them, without,
+and of terms of long functions: a thread waits for none of them alone. (H100: sixteen sines take 1.26 of the time of
+four.) Of rows of several columns, as many as are rescaled: what it reads of these is one load for four."""
+INLINE = (exp, Abs, sign, floor, ceiling)
+"""Functions of a few instructions."""
 
 
 def stream_serially(form: FusedForm, assembly: Assembly, place: Frame) -> tuple[Slots, list[Statement]]:
@@ -101,14 +104,16 @@ def group_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Loop
 
 def element_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Loop]:
     """The loops over elements of a tile: over groups, if sums are rescaled, then over those that no group holds."""
-    together, loops, start = together_of(step.space.plan), list[Loop](), S.Zero
+    loops, start = list[Loop](), S.Zero
+    alone = step.space.plan.binding.column is None
+    unrolled = LONG if has_long_functions(step.form) else UNROLLED if alone else TOGETHER
     if in_groups := has_groups(step.form):
-        number = step.space.rest_of_tile(together, first=first, length=length)
+        number = step.space.rest_of_tile(TOGETHER, first=first, length=length)
         loops.append(groups(step, slots, number))
-        start = together * number
+        start = TOGETHER * number
     if not (in_groups and divides_tiles(step.space)):
         stop, elements = step.space.rest_of_tile(first=first, length=length), one_by_one(step, slots)
-        loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=together))
+        loops.append(Loop(J, stop, 0, elements, pipelined=False, start=start, unrolled=unrolled))
     return loops
 
 
@@ -161,26 +166,25 @@ def has_groups(form: FusedForm) -> bool:
     return any(one.weight for one in form.accumulators) and not form.structures and not form.slot_pivots
 
 
-def together_of(plan: Plan) -> int:
-    """The number of a tile's elements that are taken side by side."""
-    return TOGETHER if plan.binding.column is None else TOGETHER_WITH_COLUMNS
+def has_long_functions(form: FusedForm) -> bool:
+    """Tell if the terms of an element have functions that are no few instructions, such as sines and logarithms."""
+    return any(not isinstance(one, INLINE) for term in element_terms(form) for one in term.atoms(Function))
 
 
 def divides_tiles(space: Space) -> bool:
     """Tell if every tile holds whole groups of elements."""
     size = space.problem.sizes[space.plan.binding.streamed.name]
-    together = together_of(space.plan)
-    return isinstance(size, int) and size % together == space.plan.block_streamed % together == 0
+    return isinstance(size, int) and size % TOGETHER == space.plan.block_streamed % TOGETHER == 0
 
 
 def groups(step: Step, slots: Slots, number: Expr) -> Loop:
     """The loop over groups of elements, of which a loop takes each."""
-    together, single = together_of(step.space.plan), step.space
+    single = step.space
 
     def repeat(body: Sequence[Statement]) -> tuple[Statement, ...]:
-        return (Loop(U, Integer(together), 0, tuple(body), pipelined=False, unrolled=together),)
+        return (Loop(U, Integer(TOGETHER), 0, tuple(body), pipelined=False, unrolled=TOGETHER),)
 
-    body = take_group(step, slots, [at_element(single, together * J + U)], repeat)
+    body = take_group(step, slots, [at_element(single, TOGETHER * J + U)], repeat)
     step.space = single
     return Loop(J, number, 0, body, pipelined=False)
 

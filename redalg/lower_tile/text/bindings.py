@@ -132,6 +132,31 @@ ONCE_CUDA = """\
 multiply_add, rounded_product = T.ieee_fmaf, T.ieee_mul  # a * k + c, rounded once; and a product that no sum joins
 """
 
+INSTRUCTIONS = {
+    "power_of_two": ("ex2", "T.exp2(x)"),
+    "reciprocal_of": ("rcp", "1.0 / x"),
+    "root_of": ("sqrt", "T.sqrt(x)"),
+    "inverse_root_of": ("rsqrt", "T.rsqrt(x)"),
+}
+"""The functions that are one instruction of a GPU, and what they are elsewhere."""
+
+INSTRUCTION_C = """\
+
+
+def {name}(x):
+    return {elsewhere}
+"""
+
+INSTRUCTION_CUDA = """\
+
+
+def instruction(name):  # of float32: off by two last digits at most, and 0 below 2^-126
+    text = '[](float x) {{ float y; asm("%s.approx.ftz.f32 %%0, %%1;" : "=f"(y) : "f"(x)); return y; }}' % name
+    return lambda x: T.call_pure_extern("float32", text, x)
+
+
+"""
+
 CORES_ADD = """\
 
 
@@ -289,14 +314,15 @@ TURNED = "contract_turned"
 class Used:
     """The parts of a header that a text uses, beyond those that every header has.
 
-    These are literals bound by bits, arithmetic that is rounded once, roundings, `multiply`, `contract_turned`,
-    `add_transposed`, `spread`, functions that take numbers apart into mantissa and exponent, `arrive`, and reads at
-    computed places.
+    These are literals bound by bits, arithmetic that is rounded once, instructions, roundings, `multiply`,
+    `contract_turned`, `add_transposed`, `spread`, functions that take numbers apart into mantissa and exponent,
+    `arrive`, and reads at computed places.
     `exact`: a stage beside the loop's is not for tensor cores, and its arithmetic may not be fast.
     """
 
     constants: bool = False
     once: bool = False
+    instructions: tuple[str, ...] = ()
     rounds: tuple[str, ...] = ()
     multiply: bool = False
     turned: bool = False
@@ -341,7 +367,9 @@ def base(plan: Plan, compute: str, used: Used) -> str:
     if plan.device.target == "c":
         parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants,
                  ONCE_C * used.once]  # fmt: skip
-        return "".join(part.format(**words) for part in parts) + "".join(round_c(one, compute) for one in used.rounds)
+        functions = (INSTRUCTION_C.format(name=one, elsewhere=INSTRUCTIONS[one][1]) for one in used.instructions)
+        rounds = (round_c(one, compute) for one in used.rounds)
+        return "".join((*(part.format(**words) for part in parts), *functions, *rounds))
     configs = ['"tl.enable_fast_math": True'] * (plan.tensor_cores and not used.exact)
     configs += ['"tl.disable_warp_specialized": True'] * (not plan.warp_specialized)
     if plan.tensor_cores:
@@ -356,9 +384,10 @@ def base(plan: Plan, compute: str, used: Used) -> str:
             else [ELEMENTWISE]
         )
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
-    rounds = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
-    parts = [*parts, CONSTANT_CUDA * used.constants, ONCE_CUDA * used.once]
-    return head + "".join(part.format(**words) for part in parts) + "".join(rounds)
+    rest = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
+    rest += [f'{one} = instruction("{INSTRUCTIONS[one][0]}")\n' for one in used.instructions]
+    parts = [*parts, CONSTANT_CUDA * used.constants, ONCE_CUDA * used.once, INSTRUCTION_CUDA * bool(used.instructions)]
+    return head + "".join(part.format(**words) for part in parts) + "".join(rest)
 
 
 def round_c(dtype: str, compute: str) -> str:

@@ -31,7 +31,7 @@ from redalg.lower_tile.ir.program import (
     live_names,
     nested_statements,
 )
-from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.ir.scalars import Instruction, Load
 from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, TURNED, Used, binding, stage_binding, stage_suffix
 from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
@@ -63,6 +63,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     used = Used(
         constants="constant(" in function or " rate(" in function or (bool(rounds) and target == "c"),
         once=any(f"{one}(" in function for one in ROUNDED_ONCE.values()),
+        instructions=instructions_of(program),
         rounds=rounds,
         multiply="multiply(" in function,
         turned=f"{TURNED}(" in function,
@@ -89,6 +90,13 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         "\n" * functions + check.strip(),
     ]
     return Source("\n\n".join(part for part in parts if part) + "\n", program, plan)
+
+
+def instructions_of(program: TileProgram) -> tuple[str, ...]:
+    """The names of the instructions that a program has."""
+    statements = (statement for kernel in program.kernels for statement in nested_statements(kernel.body))
+    read = (expr for statement in statements for expr in expressions(statement))
+    return tuple(sorted({node.name for expr in read for node in expr.atoms(Instruction)}))
 
 
 def reads_by_gather(program: TileProgram) -> bool:

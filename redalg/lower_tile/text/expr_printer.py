@@ -51,6 +51,7 @@ from redalg.lower_tile.ir.scalars import (
     FAR,
     LOG2_E,
     Fma,
+    Instruction,
     Is,
     IsFinite,
     IsNaN,
@@ -251,8 +252,8 @@ class Printer:
             return made if self.compute == "float64" else f'T.cast({made}, "{self.compute}")'
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
-        if isinstance(node, Fma | Rounded | Rate):
-            return self._rounded_once(node)
+        if isinstance(node, Fma | Rounded | Rate | Instruction):
+            return self._of_header(node)
         if isinstance(node, Mul):
             return self._product(node.args)
         if isinstance(node, Add | Pow):
@@ -265,8 +266,10 @@ class Printer:
         args = {"mantissa": (), "scaled": (self.integer(e),), "powered": (self.integer(e), self.number(h), times)}[name]
         return f"{name}({', '.join((self.number(m), *args))})"
 
-    def _rounded_once(self, node: Fma | Rounded | Rate) -> str:
-        """A call of the header's arithmetic that is rounded once; `rate` takes Python's numbers."""
+    def _of_header(self, node: Fma | Rounded | Rate | Instruction) -> str:
+        """A call of the header's instructions and arithmetic that is rounded once; `rate` takes Python's numbers."""
+        if isinstance(node, Instruction):
+            return f"{node.name}({self.number(node.args[1])})"
         if isinstance(node, Rate):
             c, *numbers = node.args
             return f"rate({self.number(c)}, {', '.join(repr(float(one)) for one in numbers)})"
@@ -336,7 +339,10 @@ class Printer:
 
     def _factor(self, node: Expr) -> str:
         text = self.number(node)
-        plain = isinstance(node, Load | ScaledExp | Where | Kept) or text.replace(".", "").replace("_", "").isalnum()
+        plain = (
+            isinstance(node, Load | ScaledExp | Instruction | Where | Kept)
+            or text.replace(".", "").replace("_", "").isalnum()
+        )
         return text if plain or (text.startswith("T.") and text.endswith(")") and text.count("(") == 1) else f"({text})"
 
     def _power(self, node: Pow) -> str:
