@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 
 import redalg as ra
-from redalg.strategies.schedule import AnySchedule, with_choices
+from redalg.errors import PlanError
+from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.ir.program import JoinBest, nested_statements
+from redalg.strategies.schedule import AnySchedule, numbers_of, with_choices
 
 b, n = ra.axes("b n")
 x, y = ra.tensors("x[b,n] y[b,n]")
@@ -80,13 +85,40 @@ def test_two_selections_and_a_sum_stand_side_by_side() -> None:
         torch.testing.assert_close(torch.as_tensor(got).double(), torch.as_tensor(wanted).double(), rtol=0, atol=0)
 
 
-def test_a_tile_takes_as_many_rounds_as_it_has_elements_for_the_set() -> None:
-    form = best(64)
-    text = form.source("sm_90a", sizes={"b": 1024, "n": 50257}, dtypes="float32")
-    assert "for nth in T.serial(T.min(64, number_above[0])):" in text
-    assert "Lanes(n, 32)" in text
-    few = form.source("sm_90a", sizes={"b": 4, "n": 1_000_000}, dtypes="float32")
-    assert few.count("T.serial(T.min(64, ") == 2  # of tiles, and of parts
+def test_a_tile_is_joined_at_once() -> None:
+    """A tile, and the best of many parts: no element is taken out at a time."""
+    text = str(best(64).source("sm_90a", sizes={"b": 1024, "n": 50257}, dtypes="float32"))
+    assert "join_best(best, ranked_1, 64, 4096)" in text
+    assert "nth" not in text
+    few = str(best(64).source("sm_90a", sizes={"b": 4, "n": 1_000_000}, dtypes="float32"))
+    assert few.count("    join_best(best, ") == 2  # of tiles, and of parts
+    assert "join_best(best, best_part, 64, 4096)" in few
+
+
+@pytest.mark.parametrize(("rows", "length", "k", "tile", "threads", "parts"), [
+    (1024, 50257, 64, 4096, 256, 1), (1024, 50257, 256, 8192, 256, 1), (8192, 8192, 32, 1024, 64, 1),
+    (32768, 4096, 8, 512, 32, 1), (132, 50257, 64, 4096, 256, 1), (16, 1_000_000, 64, 8192, 256, 16),
+    (1, 4_000_000, 64, 8192, 256, 128),
+])  # fmt: skip
+def test_tiles_grow_with_rows_and_places(
+    rows: int, length: int, k: int, tile: int, threads: int, parts: int
+) -> None:  # fmt: skip
+    plan = numbers_of(best(k).plan({"b": rows, "n": length}, "float32", "H100"))
+    assert (plan.block_streamed, plan.threads, plan.segments) == (tile, threads, parts)
+
+
+def test_more_places_than_a_set_holds_are_taken_in_turn() -> None:
+    assert "join_best(" in str(best(1024).source("sm_90a", sizes={"b": 4, "n": 50257}, dtypes="float32"))
+    assert "join_best(" not in str(best(1500).source("sm_90a", sizes={"b": 4, "n": 50257}, dtypes="float32"))
+
+
+def test_a_join_of_other_integers_is_refused() -> None:
+    program = best(64).lower("sm_90a", {"b": 4, "n": 50257}, "float32").program
+    [kernel, *_] = program.kernels
+    join = next(one for one in nested_statements(kernel.body) if isinstance(one, JoinBest))
+    short = tuple(replace(one, dtype="int32") if one.name == join.rank else one for one in kernel.buffers)
+    with pytest.raises(PlanError, match="not a row of int64"):
+        verify(replace(program, kernels=(replace(kernel, buffers=short), *program.kernels[1:])))
 
 
 @pytest.mark.gpu

@@ -12,6 +12,7 @@ from redalg.lower_tile.ir.program import (
     Buffer,
     Contract,
     Copy,
+    JoinBest,
     Kernel,
     Loop,
     Parallel,
@@ -23,7 +24,7 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.strategies.plan import Plan
 
-WARP = 32
+WARP, INT64 = 32, 8
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:
@@ -109,9 +110,12 @@ def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:
     a loop live while the loop runs.)
     """
     shapes = {buffer.name: buffer for buffer in kernel.buffers}
-    reductions = (other for other in nested_statements((statement,)) if isinstance(other, ReduceTile))
-    tiles = [(shapes[one.source], one.dim) for one in reductions]
-    return sum(plan.threads * DTYPES[tile.dtype].bytes for tile, dim in tiles if spans_warps(tile, dim, kernel, plan))
+    inner = nested_statements((statement,))
+    tiles = [(shapes[one.source], one.dim) for one in inner if isinstance(one, ReduceTile)]
+    joins = [shapes[one.best].shape[-1] for one in inner if isinstance(one, JoinBest)]
+    joined = sum(4 * width * INT64 + 3 * plan.threads * INT64 for width in joins)  # the union, and three reductions
+    across = [tile for tile, dim in tiles if spans_warps(tile, dim, kernel, plan)]
+    return joined + sum(plan.threads * DTYPES[tile.dtype].bytes for tile in across)
 
 
 def spans_warps(tile: Buffer, dim: int, kernel: Kernel, plan: Plan) -> bool:

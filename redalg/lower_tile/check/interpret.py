@@ -27,6 +27,7 @@ from redalg.lower_tile.ir.program import (
     Contract,
     Copy,
     Fill,
+    JoinBest,
     Kernel,
     Last,
     Loop,
@@ -148,6 +149,7 @@ class _Block:
             Fill: self._fill,
             Contract: self._contract,
             ReduceTile: self._reduce,
+            JoinBest: self._join,
             Parallel: self._parallel,
             Loop: self._loop,
             Last: self._last,
@@ -200,6 +202,10 @@ class _Block:
         self.tiles[reduction.target][...] = (
             result if reduction.clear else COMBINE[reduction.kind](self.tiles[reduction.target], result)
         )
+
+    def _join(self, join: JoinBest) -> None:
+        best = self.tiles[join.best]
+        best[...] = np.sort(np.concatenate((best, self.tiles[join.rank]), axis=1), axis=1)[:, : -best.shape[1] - 1 : -1]
 
     def _loop(self, loop: Loop) -> None:
         for step in range(int(self.value(loop.start)), int(self.value(loop.stop))):

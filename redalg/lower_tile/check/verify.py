@@ -5,6 +5,7 @@ every variable in an expression is one of the grid, of a loop around the stateme
 outputs and workspaces are only written in the first kernel that names them; inputs are never written
 Contract: shapes agree, a is in shared memory or registers, b in shared memory, c in registers
 ReduceTile: rows agree
+JoinBest: both have one row of integers of 64 bits; the best lie in shared memory, where a number finds its place
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
 the guard of a tile's statement is one for all of its elements
 Copy between buffers keeps the shape
@@ -28,6 +29,7 @@ from redalg.lower_tile.ir.program import (
     Contract,
     Copy,
     Fill,
+    JoinBest,
     Kernel,
     Last,
     Loop,
@@ -153,6 +155,16 @@ def _reduce(reduction: ReduceTile, names: _Names) -> str | None:
     return None if rest == target else f"reduces dimension {reduction.dim} of {source} into {target}"
 
 
+def _join(join: JoinBest, names: _Names) -> str | None:
+    best, rank = (names.buffers.get(name) for name in (join.best, join.rank))
+    if best is None or rank is None:
+        return "an operand is no buffer"
+    rows = {one.shape[:-1] for one in (best, rank)}
+    if rows != {(1,)} or {best.dtype, rank.dtype} != {"int64"}:
+        return f"joins {rank.dtype} of shape {rank.shape} to {best.dtype} of {best.shape}, not a row of int64 to one"
+    return None if (best.scope, rank.scope) == ("shared", "fragment") else "best must be shared and rank in registers"
+
+
 def _parallel(loop: Parallel, names: _Names) -> str | None:
     extents = tuple(extent for _, extent in loop.indices)
     if loop.guard.free_symbols & {variable for variable, _ in loop.indices}:
@@ -209,6 +221,7 @@ RULES: dict[type, Callable[[Any, _Names], str | None]] = {
     Fill: _fill,
     Contract: _contract,
     ReduceTile: _reduce,
+    JoinBest: _join,
     Parallel: _parallel,
     Loop: _loop,
     Last: _last,

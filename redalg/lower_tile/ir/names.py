@@ -35,6 +35,8 @@ RESERVED = NATIVE | frozenset(
         "rounded_product",
         "rate",
         "instruction",
+        "join_best",
+        "count_above",
         "power_of_two",
         "reciprocal_of",
         "root_of",

@@ -11,6 +11,7 @@
                | Fill(buffer, value)
                | Contract(a, b, c, transposed, clear, guard)   c (+)= a · b or a · bᵀ, where guard holds
                | ReduceTile(kind, source, target, clear, dim)  along a dimension
+               | JoinBest(best, rank)                          the best of a tile of integers and of those so far
                | Parallel(index*, store*, guard)               every element of a tile, in any order, where guard holds
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
@@ -232,6 +233,21 @@ def live_names(store: Store, names: Mapping[Basic, Expr]) -> dict[Basic, Expr]:
 
 @final
 @dataclass(frozen=True)
+class JoinBest:
+    """best[0, :] := the largest numbers of best[0, :] and rank[0, :], in order: those of best stand so, and all differ.
+
+    The least of 64 bits stands for no number, and may come often.
+    """
+
+    best: str
+    rank: str
+
+    def __str__(self) -> str:
+        return f"{self.best} = the best of {self.best} and {self.rank}"
+
+
+@final
+@dataclass(frozen=True)
 class Parallel:
     """Stores for every element of a tile, if the guard holds, which is the same for all of them.
 
@@ -297,7 +313,7 @@ class Last:
         return "\n".join([head, *("  " + line for one in self.body for line in str(one).splitlines())])
 
 
-Statement = Bind | Copy | Fill | Contract | ReduceTile | Parallel | Loop | Last
+Statement = Bind | Copy | Fill | Contract | ReduceTile | JoinBest | Parallel | Loop | Last
 
 
 @final

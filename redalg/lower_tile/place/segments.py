@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from math import gcd
 from typing import Any, final
 
@@ -39,7 +40,7 @@ from redalg.lower_tile.place.frames import SEGMENT, Frame, Job, frame, names_aft
 from redalg.lower_tile.place.joins import integer_dtype
 from redalg.lower_tile.place.lanes import merge_of_lanes
 from redalg.lower_tile.place.selection import ranked_structures, row_width
-from redalg.lower_tile.place.sets import with_sets
+from redalg.lower_tile.place.sets import is_of_sets, merge_sets, with_sets
 from redalg.lower_tile.place.single import AGAIN, in_turn, kernel_of, stream_loop
 from redalg.lower_tile.place.slots import Slots, allocate, best_loads, stands_alone
 from redalg.lower_tile.place.space import E_, PLACE, I, J, Space
@@ -211,6 +212,10 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     slots, body = allocate(job.form, assembly, job.problem, of_data=False)
     slots = replace(slots, scale=parts.slots.scale)
     segments = job.plan.segments
+    if is_of_sets(job.form, assembly.plan, job.problem):
+        loop = merge_sets(job, assembly, slots.loads, partial(parts.places, space))
+        whole = with_sets(job, assembly, slots.loads, body, [loop])
+        return [*whole, *after_merge(job, space, assembly, slots, parts)]
     if merges_in_lanes(job):
         return [*merge_in_lanes(job, space, assembly, slots, parts), *after_merge(job, space, assembly, slots, parts)]
     if segments <= (MOST_OF_RUNS_IN_TURN if run_length(job.form, job.plan, job.problem) else MOST_IN_TURN):

@@ -18,7 +18,7 @@ from sympy import And, Eq, Expr, Integer, Max, Or, S, Symbol
 from redalg.errors import PlanError
 from redalg.expression import Where
 from redalg.incremental.form import FusedForm, Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Loop, Parallel, ReduceTile, Statement, index
+from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, JoinBest, Loop, Parallel, ReduceTile, Statement, index
 from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, RankedIndex, RankedValue
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import PLACE, I, J, Space
@@ -26,6 +26,8 @@ from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.parts import power_of_two
 
 NTH = index("nth")
+MOST_PLACES = 1024
+"""Places of a set, at most: each is compared with all others."""
 Best = tuple[str, ...]
 """The buffers of elements: one of their ranks; or two, of the order of their values and of their negated places."""
 
@@ -76,16 +78,29 @@ def padded_places(k: int) -> int:
     return max(16, power_of_two(k))
 
 
-def best_buffers(structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> Best:
+def is_set(structure: Structure, plan: Plan, problem: Problem) -> bool:
+    """Tell if a loop keeps several elements of the block's only row, to which it joins whole tiles (`sets`)."""
+    several = plan.block_row == 1 and 0 < row_width(structure, problem) <= MOST_PLACES
+    return several and plan.level == "block" and not in_two(problem)
+
+
+def best_buffers(
+    structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best", scope: str = "fragment"
+) -> Best:  # fmt: skip
     """Allocate the buffers for the best elements of every row."""
     shape = [assembly.plan.block_row] + ([row_width(structure, problem)] if row_width(structure, problem) else [])
-    return buffers(assembly, shape, problem, wanted, note=f"{structure.monoid} {structure.term}")
+    return tuple(assembly.buffer(name, scope, shape, "int64", f"{structure.monoid} {structure.term}")
+                 for name in names_of_best(problem, wanted))  # fmt: skip
 
 
-def buffers(assembly: Assembly, shape: Sequence[int], problem: Problem, wanted: str, note: str = "") -> Best:
+def names_of_best(problem: Problem, wanted: str) -> tuple[str, ...]:
+    """The names of the buffers for elements."""
+    return (wanted, f"{wanted}_place") if in_two(problem) else (wanted,)
+
+
+def buffers(assembly: Assembly, shape: Sequence[int], problem: Problem, wanted: str) -> Best:
     """Allocate the buffers for elements."""
-    wanted_all = (wanted, f"{wanted}_place") if in_two(problem) else (wanted,)
-    return tuple(assembly.buffer(name, "fragment", shape, "int64", note) for name in wanted_all)
+    return tuple(assembly.buffer(name, "fragment", shape, "int64") for name in names_of_best(problem, wanted))
 
 
 def read_best(structure: Structure, names: Best, problem: Problem) -> tuple[Expr, Expr]:
@@ -118,11 +133,25 @@ def select_best(
     if single:
         rounds, here = take_top([tile], assembly, problem)
         return [*rounds, keep_larger(assembly, best, here)]
+    if alone and is_set(structure, assembly.plan, problem):
+        state, width = Load(best[0], I, PLACE), row_width(structure, problem)
+        joined = JoinBest(best[0], tile[0])
+        return [begin_set(assembly, state, width), joined, finish_set(assembly, state, width)]
     if alone:
         return [take_in_turn(structure, assembly, problem, best, [tile])]
     old = best_buffers(structure, assembly, problem, "old")
     copies = [Copy(*pair) for pair in zip(best, old, strict=True)]
     return [*copies, take_in_turn(structure, assembly, problem, best, [tile, old])]
+
+
+def begin_set(assembly: Assembly, best: Load, width: int) -> Statement:
+    """best := `width` different integers in order, less than every element and more than none."""
+    return fill_buffer(assembly, best.name, NO_ELEMENT + (width - PLACE))
+
+
+def finish_set(assembly: Assembly, best: Load, width: int) -> Statement:
+    """best := itself, and no element at the places that are left."""
+    return fill_buffer(assembly, best.name, Where(best > NO_ELEMENT + width, best, NO_ELEMENT))
 
 
 def take_in_turn(

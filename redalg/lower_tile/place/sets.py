@@ -1,92 +1,81 @@
-"""The best elements of a row as a set in no order, to which a loop joins tiles or other states.
+"""The best elements of a row, to which a loop joins whole tiles and other states (`JoinBest`).
 
-    empty       set[p] = less than every element, and different for each p
-    join        while a tile or another state holds an element above the least of the set, the largest takes its place
-    sort        once, after the loop: the state holds its elements in order
+    empty       best[p] = less than every element, in order, and different for each p
+    join        the elements above the least of the best find their places among them, by the number of those above each
+    finish      no element at the places that are left
 
-A tile of T elements, m after the first, holds k·T/m that are among the best k so far, if the data is in no order; so a
-row of n takes about k·(1 + log n/k) rounds, and not k for every tile. Data that rises takes k a tile, as many as a tile
-that is merged in order (`selection`). A block has one row, so that all its threads take as many rounds.
+A block has one row, so that all its threads take as many rounds. A tile without an element above the least costs one
+count. Parts of a row are elements again: a tile holds the best of many parts, and is joined as a tile of the row is.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
-from sympy import Eq, Max, Min, S
+from sympy import Expr, Integer, Lt, Min, Mod, S, floor
 
-from redalg.expression import Value, Where
-from redalg.incremental.form import Structure
-from redalg.lower_tile.ir.program import NO_ELEMENT, Fill, Loop, ReduceTile, Statement
+from redalg.expression import Value
+from redalg.incremental.form import FusedForm, Structure
+from redalg.lower_tile.ir.program import NO_ELEMENT, Fill, JoinBest, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.frames import Job
-from redalg.lower_tile.place.selection import (
-    NTH,
-    best_buffers,
-    fill_buffer,
-    in_two,
-    ranked_structures,
-    remove_best,
-    row_width,
-    take_best,
-    take_in_turn,
-)
+from redalg.lower_tile.place.selection import begin_set, finish_set, is_set, ranked_structures, row_width, take_best
 from redalg.lower_tile.place.space import PLACE, I, J
 from redalg.strategies.plan import Plan, Problem
 
-
-def is_set(structure: Structure, plan: Plan, problem: Problem) -> bool:
-    """Tell if a loop keeps several elements of the block's only row."""
-    return plan.block_row == 1 and row_width(structure, problem) > 0 and not in_two(problem)
+PARTS_OF_TILE = index("parts_of_tile")
+MERGED_TOGETHER = 4096
+"""Elements of parts that are joined at once."""
 
 
 def with_sets(
     job: Job, assembly: Assembly, loads: Mapping[Value, Load], empty: Iterable[Statement], loop: Iterable[Statement]
 ) -> list[Statement]:
-    """The empty state and a loop that joins others to it: its sets are filled before, and sorted after."""
+    """The empty state and a loop that joins others to it: its sets are begun before, and finished after."""
     ranked = [(one, loads[one.values[0]]) for one in ranked_structures(job.form, assembly.plan)]
-    sets = [(one, best) for one, best in ranked if is_set(one, assembly.plan, job.problem)]
-    names = {best.name for _, best in sets}
-    fills = [fill_buffer(assembly, best.name, NO_ELEMENT + PLACE) for _, best in sets]
-    sort = [line for structure, best in sets for line in sort_set(structure, assembly, job.problem, best)]
-    return [*without_fills(empty, names), *fills, *loop, *sort]
+    sets = [(best, row_width(one, job.problem)) for one, best in ranked if is_set(one, assembly.plan, job.problem)]
+    names = {best.name for best, _ in sets}
+    begin = [begin_set(assembly, best, width) for best, width in sets]
+    finish = [finish_set(assembly, best, width) for best, width in sets]
+    return [*without_fills(empty, names), *begin, *loop, *finish]
 
 
 def join_best(
     structure: Structure, assembly: Assembly, problem: Problem, state: Sequence[Load], other: Sequence[Load]
 ) -> list[Statement]:
-    """state := state ⊕ the elements of a tile or of another state, whose buffers it overwrites."""
+    """state := state ⊕ the elements of a tile or of another state, whose buffers it may overwrite."""
     if not is_set(structure, assembly.plan, problem):
         return take_best(structure, assembly, problem, state, other)
     [best], [element] = state, other
-    shape = assembly.shape(element.name)
-    top, least = (Load(assembly.buffer(name, "fragment", shape[:1], "int64"), I) for name in ("top", "least"))
-    above = assembly.buffer("above", "fragment", shape, "int32")
-    count = assembly.buffer("number_above", "fragment", shape[:1], "int32")
-    find_least = ReduceTile("min", best.name, least.name, clear=True)
-    rounds = (
-        ReduceTile("max", element.name, top.name, clear=True),
-        fill_buffer(assembly, best.name, Where(Eq(best, least), Max(top, least), best)),
-        find_least,
-        remove_best(assembly, (element.name,), (top,)),
-    )
-    number = Min(row_width(structure, problem), Load(count, S.Zero))
-    is_above = Where(Load(element.name, I, J) > least, S.One, S.Zero)
-    return [
-        find_least,
-        fill_buffer(assembly, above, is_above, J),
-        ReduceTile("sum", above, count, clear=True),
-        Loop(NTH, number, 0, rounds, pipelined=False),
-    ]
+    return [JoinBest(best.name, element.name)]
 
 
-def sort_set(structure: Structure, assembly: Assembly, problem: Problem, best: Load) -> list[Statement]:
-    """best := its elements in order, and no element at the places that are left."""
-    [old] = best_buffers(structure, assembly, problem, "old")
-    element = Where(Eq(best, NO_ELEMENT + PLACE), NO_ELEMENT, best)
-    move = assembly.stores((Load(old, I, PLACE), element), (best, NO_ELEMENT))
-    return [move, take_in_turn(structure, assembly, problem, (best.name,), [(old,)])]
+def is_of_sets(form: FusedForm, plan: Plan, problem: Problem) -> bool:
+    """Tell if a state is sets of elements alone, so that states are elements again."""
+    slots = (*form.accumulators, *form.extrema, *form.slot_pivots)
+    return not slots and bool(form.structures) and all(is_set(one, plan, problem) for one in form.structures)
+
+
+def merge_sets(
+    job: Job, assembly: Assembly, loads: Mapping[Value, Load],
+    places: Callable[[Expr], Mapping[Value, tuple[str, tuple[Any, ...]]]],
+) -> Loop:  # fmt: skip
+    """The loop that joins the elements of all parts, those of many parts at once; `places` tells where a part lies."""
+    width = max(row_width(one, job.problem) for one in job.form.structures)
+    together = max(1, MERGED_TOGETHER // width)
+    body, segments = list[Statement](), job.plan.segments
+    for structure in job.form.structures:
+        best, own = loads[structure.values[0]], row_width(structure, job.problem)
+        part = together * PARTS_OF_TILE + floor(J / own)
+        inside = S.true if segments % together == 0 else Lt(part, segments)
+        workspace, where = places(part if inside is S.true else Min(part, segments - 1))[structure.values[0]]
+        at = tuple(one.xreplace({PLACE: Mod(J, own)}) for one in where)
+        rank = Load(assembly.buffer("best_part", "fragment", (1, together * own), "int64"), I, J)
+        body.append(assembly.stores((rank, mask_dead(inside, Load(workspace, *at), NO_ELEMENT))))
+        body.append(JoinBest(best.name, rank.name))
+    return Loop(PARTS_OF_TILE, Integer(-(-segments // together)), 0, tuple(body), pipelined=False)
 
 
 def without_fills(body: Iterable[Statement], buffers: Collection[str]) -> list[Statement]:

@@ -14,7 +14,7 @@ from redalg.lower_tile.ir.program import NO_ELEMENT, Fill, Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.joins import identities, integer_dtype
-from redalg.lower_tile.place.selection import Best, best_buffers, ranked_structures, row_width
+from redalg.lower_tile.place.selection import Best, best_buffers, is_set, ranked_structures, row_width
 from redalg.lower_tile.place.space import E_, PLACE, I
 from redalg.strategies.plan import Problem
 
@@ -97,7 +97,8 @@ def allocate(
             slots.nan[extremum.value] = assembly.new(counter, *own(extremum.value), note=f"NaN met{tail}")
             body.append(Fill(slots.nan[extremum.value].name, S.Zero))
     for structure in slots.ranked:
-        for value, load in best_loads(structure, assembly, problem).items():
+        scope = "shared" if is_set(structure, assembly.plan, problem) else "fragment"
+        for value, load in best_loads(structure, assembly, problem, scope=scope).items():
             add(load, value, NO_ELEMENT)
     for pivot in form.slot_pivots:
         name, note = f"{pivot.value.name}{suffix}", f"pivot of {pivot.base}{tail}"
@@ -114,10 +115,12 @@ def allocate(
     return slots, body
 
 
-def best_loads(structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best") -> dict[Value, Load]:
+def best_loads(
+    structure: Structure, assembly: Assembly, problem: Problem, wanted: str = "best", scope: str = "fragment"
+) -> dict[Value, Load]:  # fmt: skip
     """The reads of new buffers for the best elements of every row, by the first components."""
     places = (PLACE,) if row_width(structure, problem) else ()
-    names = best_buffers(structure, assembly, problem, wanted)
+    names = best_buffers(structure, assembly, problem, wanted, scope)
     return {value: Load(name, I, *places) for value, name in zip(structure.values, names, strict=False)}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import final
 
 from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.text.join_best import JOIN_C, JOIN_CUDA
 from redalg.lower_tile.workarounds.compilers import NO_MASKED_GATHERS
 from redalg.strategies.plan import Plan
 
@@ -316,7 +317,7 @@ class Used:
 
     These are literals bound by bits, arithmetic that is rounded once, instructions, roundings, `multiply`,
     `contract_turned`, `add_transposed`, `spread`, functions that take numbers apart into mantissa and exponent,
-    `arrive`, and reads at computed places.
+    `arrive`, `join_best`, and reads at computed places.
     `exact`: a stage beside the loop's is not for tensor cores, and its arithmetic may not be fast.
     """
 
@@ -331,6 +332,7 @@ class Used:
     spread: bool = False
     exact: bool = False
     arrive: bool = False
+    joins: bool = False
     gathers: bool = False
 
 
@@ -357,7 +359,8 @@ def binding(plan: Plan, compute: str, used: Used) -> str:
     """The header of a plan, with the parts that the text uses."""
     arrive = LOCAL + (ARRIVE_C if plan.device.target == "c" else ARRIVE_CUDA)
     parts = PARTS.format(compute=compute, **LIMITS[compute]) if used.parts else ""
-    return base(plan, compute, used) + parts + arrive * used.arrive
+    join = JOIN_C if plan.device.target == "c" else JOIN_CUDA
+    return base(plan, compute, used) + parts + arrive * used.arrive + join * used.joins
 
 
 def base(plan: Plan, compute: str, used: Used) -> str:

@@ -17,6 +17,7 @@ from redalg.lower_tile.ir.program import (
     Contract,
     Copy,
     Fill,
+    JoinBest,
     Kernel,
     Last,
     Loop,
@@ -72,6 +73,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         spread=" = spread(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
+        joins="join_best(" in function,
         gathers=reads_by_gather(program),
     )
     own = [of_stage(one, program.compute, number, function) for number, one in enumerate(staged_plans(program), 1)]
@@ -272,6 +274,9 @@ class _Emitter:
         if isinstance(statement, ReduceTile):
             keep = "" if statement.clear else ", clear=False"
             return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, dim={statement.dim}{keep})"]
+        if isinstance(statement, JoinBest):
+            sizes = (self.shapes[one][-1] for one in (statement.best, statement.rank))
+            return [f"join_best({statement.best}, {statement.rank}, {', '.join(map(str, sizes))})"]
         if isinstance(statement, Last):
             return self.last(statement)
         return self.loop(statement) if isinstance(statement, Loop) else self.parallel(statement)

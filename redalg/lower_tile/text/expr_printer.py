@@ -74,6 +74,8 @@ from redalg.monoids.functions import Mantissa, Powered, Scaled
 
 ROUNDED_ONCE: dict[type, str] = {Fma: "multiply_add", Rounded: "rounded_product"}
 """The functions of the header that no compiler joins with what stands beside them, or takes apart."""
+INT32 = 1 << 31
+"""What int32 stays below. Integers so near the least of 64 bits are printed as their distance from it."""
 SHORT = (2, 4)
 """Numbers that are not divided by: their reciprocals are short."""
 
@@ -103,7 +105,8 @@ class Printer:
     def integer(self, node: Basic) -> str:
         """The text of an index expression."""
         if isinstance(node, Symbol | Integer):
-            return str(node) if node != NO_ELEMENT else 'T.min_value("int64")'
+            above = int(node) - int(NO_ELEMENT) if isinstance(node, Integer) else INT32
+            return 'T.min_value("int64")' + f" + {above}" * (above > 0) if above < INT32 else str(node)
         if isinstance(node, Load):
             return self.load(node)
         if isinstance(node, Ranked):

@@ -51,8 +51,9 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
 LEAST_SEGMENT, RESIDENT_LANES, BUSY = 4096, 512, 0.8
 """Elements of a segment that are worth a block of their own and a part to merge; lanes of blocks beside each other on
 an SM; and the part of the time in which blocks of columns keep the SMs busy that is enough."""
-TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, MOST_PARTS_OF_PRODUCTS = 4, 2, 64, 512
-"""Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most, and of products in threads."""
+TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, MOST_PARTS_OF_SETS, MOST_PARTS_OF_PRODUCTS = 4, 2, 64, 256, 512
+"""Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most, of those that select the best,
+which are merged many at a time, and of products in threads."""
 SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
 """Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
 a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
@@ -107,7 +108,8 @@ def segments(plan: Plan, problem: Problem, *, selects: bool = False, weighs: boo
     tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
     if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
         tiles = plan.device.multiprocessors
-    return power_within(min((1 + selects) * plan.device.multiprocessors // grid, tiles, MOST_PARTS))
+    most = MOST_PARTS_OF_SETS if selects else MOST_PARTS
+    return power_within(min((1 + selects) * plan.device.multiprocessors // grid, tiles, most))
 
 
 SPREAD = 128

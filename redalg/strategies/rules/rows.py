@@ -127,9 +127,9 @@ def column_tiles(threads: int) -> Iterator[tuple[int, int]]:
 
 WHOLE_SELECTED = 2048
 """Elements of a row that one tile selects from."""
-WARPS_OF_ROWS, FEW_PLACES = 4, 32
-"""Rows for each multiprocessor from which one warp selects from a row (H100: of 1024 rows in 0.57 of the time of four
-warps, of 132 rows in 1.5), and places up to which its tiles are small (8 of 4096 elements in 0.82)."""
+LONGEST_SELECTED = 8192
+"""Elements of a tile of a longer row, at most. The first tile of a row costs a dozen counts, each other one, so that
+tiles grow with rows and with places, of 16 elements a thread (H100: of ten shapes within 1.1 of the best of six)."""
 
 
 def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
@@ -141,9 +141,8 @@ def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: 
         streamed = min(wide, power_of_two(max(length, 128)))
         row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
         return row_schedule(device, binding, (row, streamed), 256 if streamed > WHOLE_SELECTED else 128)
-    if grid < WARPS_OF_ROWS * device.multiprocessors:
-        return row_schedule(device, binding, (1, WHOLE_SELECTED), 128)
-    return row_schedule(device, binding, (1, 256 if most <= FEW_PLACES else 512), 32)
+    tile = min(LONGEST_SELECTED, max(512, 32 * power_of_two(most), power_of_two(length // 16)))
+    return row_schedule(device, binding, (1, tile), min(256, tile // 16))
 
 
 SHORTEST_ROW = 32

@@ -169,6 +169,10 @@ def chain_rule(
     return product_schedule(device, binding, (64, width), loop, TensorCores(128), inner=cut)
 
 
+SHARED_COLUMNS = 64
+"""The columns of which a second warpgroup takes a multiple, where a tile has 64 rows."""
+
+
 def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding, *, cores: bool) -> Schedule:
     """The schedule of matrix products alone, whose blocks share out the columns too."""
     products = [one for one in form.accumulators if len(one.factors) > 1]
@@ -186,6 +190,8 @@ def product_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
         cores=cores,
     )
     row, streamed, stages, threads, special = tile
+    if cores and columns % SHARED_COLUMNS:
+        threads = min(threads, 2 * row)
     left = "shared" if form.slot_pivots else "registers"  # whose layout the sums of an operand's rows do not take
     unit = TensorCores(threads, left) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
