@@ -24,7 +24,7 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.strategies.plan import Plan
 
-WARP, INT64 = 32, 8
+WARP = 32
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:
@@ -113,7 +113,9 @@ def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:
     inner = nested_statements((statement,))
     tiles = [(shapes[one.source], one.dim) for one in inner if isinstance(one, ReduceTile)]
     joins = [shapes[one.best].shape[-1] for one in inner if isinstance(one, JoinBest)]
-    joined = sum(4 * width * INT64 + 3 * plan.threads * INT64 for width in joins)  # the union, and three reductions
+    joined = sum(
+        (4 * width + 3 * plan.threads) * DTYPES["int64"].bytes for width in joins
+    )  # the union, and three reductions
     across = [tile for tile, dim in tiles if spans_warps(tile, dim, kernel, plan)]
     return joined + sum(plan.threads * DTYPES[tile.dtype].bytes for tile in across)
 

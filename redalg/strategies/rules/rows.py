@@ -129,7 +129,7 @@ WHOLE_SELECTED = 2048
 """Elements of a row that one tile selects from."""
 LONGEST_SELECTED = 8192
 """Elements of a tile of a longer row, at most. The first tile of a row costs a dozen counts, each other one, so that
-tiles grow with rows and with places, of 16 elements a thread (H100: of ten shapes within 1.1 of the best of six)."""
+tiles grow with rows and with places, of 16 elements a thread (H100: of ten shapes within 1.25 of the best of six)."""
 
 
 def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
