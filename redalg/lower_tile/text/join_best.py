@@ -35,7 +35,7 @@ def join_best(best, rank, width, length):  # best := the largest of its numbers 
         if number[0] > 3 * width:
             T.reduce_max(rank, high, dim=1)
             for step in T.serial(64):
-                if number[0] > 3 * width:  # halve the range of the bound, below which there are at least `width`
+                if number[0] > 3 * width:  # halve the range of the bound, above which at least `width` lie
                     for i in T.Parallel(1):
                         middle[i] = (low[i] >> 1) + (high[i] >> 1) + (low[i] & high[i] & 1)
                     count_above(rank, middle, above, fewer, length)
