@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import pytest
 import torch
+from sympy import oo
 
+import redalg as ra
 from benchmarks.families import FAMILIES
 from redalg.library import chained_product
 from redalg.runtime.lowering import space_for, target_of
 from redalg.runtime.unfused import unfused
-from redalg.strategies.schedule import numbers_of, with_choices
+from redalg.strategies.levels import Grid, Loop, Parts, TensorCores
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 from tests.cases.kernels import CASES, Case, cast, fused, problem, tensors_of, worst_error
 
 pytestmark = pytest.mark.gpu
@@ -84,6 +87,17 @@ def test_segments_share_the_live_tiles(name: str, segments: int) -> None:
     plan = with_choices(form.lower("sm_90a", **problem(form, tensors, case.sizes)).plan, segments=segments)
     out = form(**tensors, empty=case.empty, sizes=case.sizes, plan=plan)
     assert worst_error(out, form.reference(**tensors, sizes=case.sizes), case.empty) <= BOUNDS[torch.float16]
+
+
+def test_parts_of_one_tile_that_a_mask_rules_out() -> None:
+    b, h, q, k, d, e = ra.axes("b h q k d e")
+    Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
+    form = ra.fuse(ra.sum(ra.softmax(ra.where(k <= q, ra.sum(Q * K, d) / 8, -oo), k) * V, k), axes="b h q e")
+    generator = torch.Generator().manual_seed(0)
+    tensors = {name: torch.randn((1, 4, 1024, 128), generator=generator).half().cuda() for name in "QKV"}
+    blocks = Grid(b), Grid(h), Grid(q, 128), Grid(e, 64), Parts(k, 8)
+    plan = Schedule(*blocks, Loop(k, 128, stages=4, specialised=True), Loop(d, 64), TensorCores(256))
+    assert worst_error(form(**tensors, plan=plan), form.reference(**tensors)) <= BOUNDS[torch.float16]
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

@@ -14,6 +14,8 @@ from sympy.logic.boolalg import Boolean
 import redalg as ra
 from redalg.lower_tile.ir.intervals import end_of_side, holds_for_all, index_ranges, opposite
 from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.levels import Grid, Loop, Parts, TensorCores
+from redalg.strategies.schedule import Schedule
 
 b, h, q, k, d, e = ra.axes("b h q k d e")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
@@ -88,6 +90,16 @@ def test_a_mask_of_places_is_asked_once_for_a_tile(mask: Boolean) -> None:
     assert not set("ij") & set(asked.split())
     assert "T.if_then_else" in masked.split("T.copy")[0]
     assert loop.count("sum_d_0") == 0  # the product lies where the masked scores do
+
+
+def test_warps_that_load_within_a_tile_stand_in_no_other_loop() -> None:
+    blocks = Grid(b), Grid(h), Grid(q, 128), Grid(e, 64), Parts(k, 32)
+    plan = Schedule(*blocks, Loop(k, 128, stages=4, specialised=True), Loop(d, 32), TensorCores(256))
+    text = scores(k <= q).source("sm_90a", sizes=SIZES, dtypes=DTYPES, plan=plan)
+    kernel = text[text.index("with T.Kernel") : text.index("merge the parts")]
+    assert kernel.count("in T.serial(") == 0
+    assert kernel.count("in T.Pipelined(2, num_stages=4)") == 1
+    assert "T.if_then_else(z * 128 + j <= q_block * 128 + i" in kernel
 
 
 def test_an_operand_is_masked_for_its_product_alone() -> None:

@@ -170,10 +170,11 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
 
     Where warps are specialised and data says how many there are, a block that needs none reads one, of which nothing
     counts: else TMA could load no tile ahead of the loop (`workarounds.tma`), which costs up to half of the time.
+    Where they load for a loop within the tile, a part is one tile, and takes it whether it is needed or not.
     """
     domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
     needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
-    if not needed:
+    if not needed or job.plan.loads_within:
         return Span(S.Zero, sympify(space.tiles), moving=False)
     bound, tile = list[Bind](), TILE
 

@@ -81,7 +81,11 @@ WORKAROUNDS = (
     Workaround("reduces widths of no power of two by some numbers of threads alone", (f"{RULES}:reduced_width",)),
     Workaround(
         "sums wrongly where warps that load stand in a loop within a loop (an H200)",
-        ("strategies.plan:Plan.obstacle_at", "strategies.rules.rules:contraction_rule"),
+        (
+            "strategies.plan:Plan.obstacle_at",
+            "strategies.rules.rules:contraction_rule",
+            "lower_tile.place.frames:span",
+        ),
     ),
     Workaround(
         "has no layout of a tile that is summed beside a product's and computed of shared memory alone",
