@@ -8,6 +8,7 @@ from benchmarks.environment import device
 from benchmarks.families import FAMILIES
 from benchmarks.spaces import plan_of, space_of
 from benchmarks.training import SWEEP
+from redalg.strategies.device import ARCHITECTURES, card_of
 from redalg.strategies.model.cost import H200, Constants, Prediction, predict
 from redalg.strategies.schedule import UNFUSED, Schedule, numbers_of
 from redalg.strategies.search.space import Space
@@ -38,11 +39,12 @@ def drawn(content: Document) -> Iterator[Drawn]:
     """Every draw of a kernel that has a time, of those that the space still holds."""
     name, chip = content["benchmark"].removeprefix(SWEEP), content["environment"]["target"]
     family = FAMILIES[name]
+    card = card_of(content["environment"]["device"], ARCHITECTURES[chip].capability) or chip
     rows = {row.name: row for row in family.rows(device(chip))}
     for line in content["rows"]:
         if line["name"] not in rows:
             continue
-        space = space_of(family, rows[line["name"]], chip)
+        space = space_of(family, rows[line["name"]], card)
         first = next(space.plans())
         for choices in line["plans"]:
             if "median_us" in choices and choices.get("form") != UNFUSED:

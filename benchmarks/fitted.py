@@ -8,7 +8,7 @@ from benchmarks.agreement import Agreement
 from benchmarks.drawn import Drawn, drawn
 from redalg.strategies.model.cost import H200
 
-REPORT = training.FILE.with_name("h200-fit.json")
+REPORT = training.FILE.with_name("fit.json")
 DIGITS = 4
 
 

@@ -1,7 +1,7 @@
 """The cost model's training data: what was drawn and tuned, in one compressed file beside the report of its fit.
 
-    data/h200.json.xz    documents of draws and of tuning, each with `taken`: how its plans were chosen
-    data/h200-fit.json   the file's SHA-256, where it was measured, and how well the constants predict it (`fitted`)
+    data/draws.json.xz   documents of draws and of tuning, each with `taken`: how its plans were chosen
+    data/fit.json        the file's SHA-256, where it was measured, and how well the constants predict it (`fitted`)
 
 `taken` is `uniform` (drawn uniformly from a row's space), `best` (those that a model took for the best) or `tuned` (the
 candidates of a search). One text is compressed to the same bytes every time, so that a hash tells files apart.
@@ -17,7 +17,7 @@ from typing import Any
 from benchmarks.environment import ROOT
 
 Document = dict[str, Any]
-FILE = ROOT / "benchmarks" / "data" / "h200.json.xz"
+FILE = ROOT / "benchmarks" / "data" / "draws.json.xz"
 UNIFORM, BEST, TUNED = WAYS = ("uniform", "best", "tuned")
 SWEEP, TUNE = "sweep-", "tune-"
 """Prefixes of the names of documents."""

@@ -54,6 +54,10 @@ def trial_of(trial: Trial[AnySchedule]) -> dict[str, Any]:
 # ---- packs -----------------------------------------------------------------------------------------------------------
 
 
+SHIPPED = "H200"
+"""The card whose pack ships with redalg."""
+
+
 def entries_of(content: Document) -> Iterator[Entry]:
     """The winners of a document, of a sweep or of tuning, with the versions that they were measured with."""
     family = FAMILIES[family_of(content)]
@@ -160,7 +164,13 @@ def main(options: argparse.Namespace) -> int:
 
 def pack(options: argparse.Namespace) -> int:
     """Pack the winners of files, or of the training data."""
-    return say(packed(list(map(load, options.files)) or read(), options.pack))
+    return say(packed(list(map(load, options.files)) or shipped(), options.pack))
+
+
+def shipped() -> list[Document]:
+    """The training data of the card whose pack ships with redalg."""
+    where = ((content, content["environment"]) for content in read())
+    return [content for content, place in where if chip_of(place["device"], place["target"]) == SHIPPED]
 
 
 def say(paths: Iterable[Path]) -> int:

@@ -21,11 +21,11 @@ SIZES = {"b": 4, "h": 16, "i": 4096, "j": 4096, "d": 64, "e": 64}
         (i > j, 256),
         (Ne(i, j), 256),
         ((j <= i) & Ne(i, j), 256),
-        ((j <= i) & (j > i - 512), 128),
-        (Abs(i - j) < 300, 128),
-        (Eq(Mod(j, 2), 0), 128),
-        (Or(j < 4, j > i - 512), 128),  # two ranges
-        ((j <= i) & (j > i - ra.scalars("window")), 128),
+        ((j <= i) & (j > i - 512), 64),
+        (Abs(i - j) < 300, 64),
+        (Eq(Mod(j, 2), 0), 64),
+        (Or(j < 4, j > i - 512), 64),  # two ranges
+        ((j <= i) & (j > i - ra.scalars("window")), 64),
     ],
     ids=str,
 )

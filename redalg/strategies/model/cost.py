@@ -17,9 +17,10 @@ as shared memory, registers and threads allow. Four limits slow it down, and non
 If a second kernel merges the parts, they cost its launch, and all multiprocessors read them. If they are merged in the
 launch, they cost a block's wait for the counter, and one block of every tile reads the parts of its tile.
 
-Rates per multiprocessor come from `device`, efficiencies and latencies from `Constants`, fitted to an H200's times and
-to which plan was the fastest (benchmarks/data, by `python -m benchmarks fit constants --refine`). All times are in
-microseconds.
+A step gives each instruction of the terms at every point of its axes (`instructions`), and blocks take the tiles that a
+mask of places leaves (`live`). Rates per multiprocessor come from `device`, efficiencies and latencies from
+`Constants`, fitted to times of an H200 and an H100 and to which plan was the fastest (benchmarks/data, by `python -m
+benchmarks fit constants --refine`). All times are in microseconds.
 """
 
 from __future__ import annotations
@@ -31,8 +32,10 @@ from math import hypot, prod
 from typing import final
 
 from redalg.strategies.levels import RESIDENT
-from redalg.strategies.model.traffic import Outline, Traffic
-from redalg.strategies.model.work import Work
+from redalg.strategies.model.instructions import Count
+from redalg.strategies.model.selection import Joins, joins_of, joins_of_parts
+from redalg.strategies.model.traffic import ACCUMULATED, VECTOR, Outline, Traffic
+from redalg.strategies.model.work import Read, Work
 from redalg.strategies.plan import Plan
 
 
@@ -104,15 +107,28 @@ class Constants:
 
 
 H200 = Constants(
-    product=0.8, narrow=45.25, exponential=1.0, arithmetic=0.8407, scalar=0.7522, loads=0.1042, memory=1.0, cache=2.74,
-    launch_us=2.714, merge_us=1.41, part_us=0.1193, arrive_us=0.7059, step_us=0.4708, ahead_us=0.2241, deeper=0.5678,
-    inner_us=0.35, first=199.0, turn_us=0.81, row_turn_us=0.0924, lane_us=0.0022, chain_us=0.0007, join_us=0.1011,
-    reduce_us=0.0326, alone=0.4959, scalar_alone=0.2191, lanes=0.0161, copies=0.879, spill=0.6861, spilled=1.2,
-    columns=1.0088, special=0.792, uneven=1.5733, staged=1.52, stays=1.35,
+    product=0.9335, narrow=38.81, exponential=1, arithmetic=0.3552, scalar=0.7268, loads=0.1059, memory=0.9598,
+    cache=3.372, launch_us=3.081, merge_us=1.051, part_us=0.07928, arrive_us=1.184, step_us=0.4929,
+    ahead_us=0.1768, deeper=0.6639, inner_us=0.4415, first=124.5, turn_us=2.318, row_turn_us=0.04826,
+    lane_us=0.0003956, chain_us=0.0008196, join_us=0.1164, reduce_us=0.03188, alone=0.4624, scalar_alone=0.1841,
+    lanes=0.002377, copies=0.879, spill=0.2644, spilled=1.215, columns=1.259, special=0.9055, uneven=1.629,
+    staged=1.484, stays=1.417,
 )  # fmt: skip
-CUT_PRODUCTS = 0.4
-"""The share of the rate of products that those of cut axes reach on CUDA cores (H100: scores of 4096 x 32000 x 2048 in
-float32 in 37.2 ms, 0.39 of the rate; 0.41 and 0.40 at two other sizes)."""
+COLUMNS = 0.42
+"""The share of the rate of plain operations that lanes reach whose rows have several columns (H100: sums of products,
+of maxima and of distances at 0.40 to 0.45)."""
+APART = 5
+"""Loads in whose time lanes read numbers that lie a tile apart in shared memory (H100: sums of distances)."""
+SIDE, SHARED = 16, 0.6
+"""Threads along the streamed elements of a tile whose products are on CUDA cores, and the share of the rate of loads
+that they reach (H100: nine plans of scores of 4096 x 32000 x 2048 in float32)."""
+TOGETHER = 8
+"""Elements of a row that lanes with rows of their own rescale for at once (`lower_tile.place.serial`)."""
+LOOK, COMPARISON, JOIN_US, RANKED = 9.5, 3.0, 0.4, 2.5
+"""Joins of the best elements (H100: 79 plans of ten rows): plain operations of an element that is looked at and of a
+pair that is compared, the wait of a block for its threads, registers of an element and its rank."""
+TAKE_US = 0.15
+"""The wait for one element that rows take in turn out of a state of several."""
 CLOCKS_US = 1755.0
 """Clocks a microsecond: the boost clock of the SXM cards; others are within a tenth of it."""
 LANES, LOADS, SPECIAL = 128, 32, 16
@@ -200,22 +216,36 @@ class Kernel:
         """The time of one step on each unit of a multiprocessor, if the step has it for itself."""
         constants, plan, traffic = self.constants, self.plan, self.traffic
         plain = (constants.arithmetic if plan.multiplies else constants.scalar) * LANES * CLOCKS_US
+        plain *= COLUMNS / constants.scalar if plan.is_serial and plan.block_column > 1 else 1.0
         units = {"arithmetic": self.operations() / plain}
-        if plan.is_serial:  # a thread reads an element once for all of its rows
-            units["loads"] = plan.threads * plan.block_streamed * len(self.work.reads) / (LOADS * CLOCKS_US)
+        if plan.along_rows:
+            own = sum(map(self.reads_of_lane, self.work.reads)) * plan.threads if plan.is_serial else plan.block_row
+            units["loads"] = own * plan.block_streamed / (LOADS * CLOCKS_US)
         elif not plan.multiplies:
             units["loads"] = self.cells * traffic.outline.loads / (constants.loads * LOADS * CLOCKS_US)
-        if self.work.exponentials:
-            special = constants.exponential * SPECIAL * CLOCKS_US
-            each = self.work.exponentials + (self.work.rescaling if plan.keeps_states else 0)
-            units["special functions"] = self.cells * each / special
+        if special := self.special():
+            units["special functions"] = special / (constants.exponential * SPECIAL * CLOCKS_US)
         if traffic.flops and plan.tensor_cores:
             peak = plan.device.product_tflops * 1e6 / plan.device.multiprocessors
             units["tensor cores"] = traffic.flops / traffic.steps / (peak * constants.product * self.rate())
         elif traffic.flops:
-            share = CUT_PRODUCTS if plan.block_inner and not plan.is_serial else 1.0
-            units["arithmetic"] += traffic.flops / 2 / traffic.steps / (plain * share)
+            products = traffic.flops / 2 / traffic.steps
+            units["arithmetic"] += products / plain
+            units["loads"] = products * self.shared_reads() / (SHARED * LOADS * CLOCKS_US)
         return units
+
+    def reads_of_lane(self, read: Read) -> float:
+        """The loads of a lane for a streamed element: one for all of its rows, one each, or one for four columns."""
+        plan, outline = self.plan, self.traffic.outline
+        if outline.column in read.axes:
+            return plan.block_column * ACCUMULATED / VECTOR
+        rows = plan.block_row / plan.threads
+        return rows * (APART if read.beside else 1) if outline.rows & {*read.axes} else 1.0
+
+    def shared_reads(self) -> float:
+        """The numbers that a thread reads from shared memory for each of its products on CUDA cores."""
+        rows = max(1.0, self.plan.block_row * SIDE / self.plan.threads)
+        return 1 / rows + SIDE / max(SIDE, self.plan.block_streamed)
 
     def rate(self) -> float:
         """The share of the full rate that a product of these tiles reaches; for 8 bits, twice that share."""
@@ -224,21 +254,54 @@ class Kernel:
         shape = side / (side + self.constants.narrow)
         return shape * (2 if self.traffic.outline.eight_bits else 1)
 
+    @cached_property
+    def counts(self) -> tuple[tuple[Count, int], ...]:
+        """The instructions in the loop, and how often each is given in a step; products have units of their own."""
+        counts = self.work.counts
+        if self.plan.multiplies:
+            counts = tuple(one for one in counts if not one.inner and not one.is_product)
+        return tuple((one, self.traffic.outline.points(one.axes, self.plan)) for one in counts)
+
     def operations(self) -> float:
-        """The plain operations of a step: on every element, on every column of a rescaled sum, and lane by lane."""
-        plan, per = self.plan, float(self.work.operations)
+        """The plain operations of a step: those of the terms, merges of states, rescaled sums, joins of the best."""
+        plan, work, found = self.plan, self.work, sum(one.plain * points for one, points in self.counts)
         if plan.is_serial:
-            return self.cells * (self.work.distinct + self.work.merging)
-        if plan.level == "thread":
-            per += self.constants.lanes * self.work.merging
-        rescales = plan.block_row * plan.block_column * self.work.rescaled if plan.binding.contracted else 0
-        return self.cells * per + rescales
+            found += self.cells * (work.slots + work.wide) * (work.rescaling > 0) / TOGETHER
+        elif plan.level == "thread":
+            found += self.cells * self.constants.lanes * work.merging
+        if plan.binding.contracted and plan.multiplies:
+            found += plan.block_row * plan.block_column * work.rescaled
+        if self.joins is not None:
+            found += self.operations_of(self.joins) / self.traffic.steps
+        return found
+
+    def special(self) -> float:
+        """The special functions of a step: those of the terms, and of rescaled states of lanes."""
+        found = sum(one.special * points for one, points in self.counts)
+        if self.plan.keeps_states:
+            found += self.cells * self.work.rescaling / (TOGETHER if self.plan.is_serial else 1)
+        return found
+
+    @cached_property
+    def joins(self) -> Joins | None:
+        """The joins of the best elements of a row; None unless a block keeps several of one row."""
+        plan = self.plan
+        if self.work.kept is None or plan.multiplies or plan.block_row > 1 or plan.level != "block":
+            return None
+        kept = self.traffic.outline.sizes[self.work.kept.name]
+        return joins_of(kept, self.plan.block_streamed, self.traffic.steps, self.plan.threads)
+
+    def operations_of(self, joins: Joins) -> float:
+        """The plain operations of joins of a block."""
+        return LOOK * joins.looked + COMPARISON * joins.compared
 
     @cached_property
     def waiting_us(self) -> float:
         """The time that a block waits: for loads and inner loads; for reductions, or a lane's earlier operations."""
         constants, plan, traffic = self.constants, self.plan, self.traffic
         each = 2 * constants.inner_us * (self.inner - 1) * self.exposed_share
+        if self.joins is not None:
+            return traffic.steps * (each + constants.step_us * self.exposed_share) + JOIN_US * self.joins.waits
         if plan.level == "thread":
             chain = self.work.merging * self.cells / plan.threads
             return (
@@ -273,11 +336,14 @@ class Kernel:
         """The registers of a thread: for sums, for the tile in hand, and for the rest."""
         plan = self.plan
         columns = plan.block_column if plan.binding.contracted else 0
-        numbers = plan.block_row * columns * self.work.wide + (1.5 * self.cells if plan.multiplies else 0)
+        sums = self.work.wide * (2 if self.traffic.outline.eight_bits else 1)  # a tile's product is added in float32
+        numbers = plan.block_row * columns * sums + (1.5 * self.cells if plan.multiplies else 0)
         if plan.is_serial:
             numbers += plan.block_row * plan.block_column * (self.work.slots + len(self.work.reads))
         elif plan.level == "thread":
             numbers += self.cells * self.work.slots
+        elif self.joins is not None:
+            numbers += self.cells * RANKED
         elif not plan.multiplies:
             numbers += self.cells * (1 + self.constants.copies * self.traffic.outline.carried)
         return max(LOADING if plan.warp_specialized else 0, numbers / plan.threads + 40)
@@ -293,7 +359,11 @@ class Kernel:
     def waves_us(self, waves: int) -> float:
         """The time of the waves of blocks, each from its first tile to its last step."""
         constants, plan, first = self.constants, self.plan, 0.0
-        alone = constants.alone if plan.multiplies else max(1.0, constants.scalar_alone * 512 / plan.threads)
+        alone = (
+            constants.alone
+            if plan.multiplies or plan.is_serial
+            else max(1.0, constants.scalar_alone * 512 / plan.threads)
+        )
         busy = self.traffic.steps * sum(self.step_us.values()) * alone
         if plan.multiplies:
             first = self.traffic.loaded_bytes / (self.traffic.steps * self.inner * constants.first * 1e3)
@@ -311,8 +381,9 @@ class Kernel:
         factor *= constants.special if plan.warp_specialized else 1.0
         factor *= constants.stays if plan.persistent else 1.0
         if plan.multiplies:
-            return factor * (constants.uneven if plan.block_streamed & (plan.block_streamed - 1) else 1.0)
-        apart = plan.level != "thread" and any(not beside for _, beside in self.work.reads)
+            uneven = plan.binding.contracted and plan.block_streamed & (plan.block_streamed - 1)
+            return factor * (constants.uneven if uneven else 1.0)
+        apart = not plan.along_rows and plan.level != "thread" and any(not one.beside for one in self.work.reads)
         return factor * (constants.staged if apart and self.warps > 1 else 1.0)
 
     @cached_property
@@ -322,7 +393,7 @@ class Kernel:
 
     def units_us(self, blocks: int) -> dict[str, float]:
         """The time that every unit takes for a multiprocessor's blocks."""
-        steps = self.traffic.steps * self.traffic.passes
+        steps = self.traffic.mean_steps * self.traffic.passes
         return {name: time * blocks * steps for name, time in self.step_us.items()}
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
@@ -340,7 +411,8 @@ class Kernel:
     def cache_us(self, busiest: int) -> float:
         """The time of L2: every block loads for itself, and every multiprocessor has as many blocks as the busiest."""
         loads = busiest * self.plan.device.multiprocessors * self.traffic.loaded_bytes * self.traffic.passes
-        return loads / (self.bandwidth * self.constants.cache)
+        share = self.traffic.mean_steps / self.traffic.steps
+        return share * loads / (self.bandwidth * self.constants.cache)
 
     @cached_property
     def partial_bytes(self) -> float:
@@ -363,10 +435,16 @@ class Kernel:
         if plan.segments == 1 and plan.splits == 1:
             return 0.0
         each, third = constants.part_us * plan.segments * plan.splits, constants.merge_us * (self.traffic.passes - 1)
+        kept = self.traffic.outline.sizes[self.work.kept.name] if self.work.kept is not None else 0
+        each += TAKE_US * kept * plan.segments
+        if self.joins is not None:
+            joins = joins_of_parts(kept, plan.segments, plan.threads)
+            each = JOIN_US * joins.waits + self.operations_of(joins) / (constants.scalar * LANES * CLOCKS_US)
         if plan.merge == "kernel":
             return constants.merge_us + third + each + self.partial_bytes / (self.bandwidth * constants.cache)
         row, chips = plan.binding.row, plan.device.multiprocessors
         live = 1 if row is None else min(plan.block_row, max(1, self.traffic.outline.sizes[row.name]))
+        at_once = plan.block_row if plan.along_rows else plan.block_merged
         merge = plan.segments * live * self.row_bytes / (self.bandwidth * constants.cache / chips)
         turns = max(1.0, self.traffic.grid / (plan.segments * chips))
-        return constants.arrive_us + third + (each * -(-live // plan.block_merged) + merge) * turns
+        return constants.arrive_us + third + (each * -(-live // at_once) + merge) * turns

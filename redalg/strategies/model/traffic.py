@@ -7,7 +7,7 @@ the streamed loop, and of a producer's own loop, around each statement. If produ
 from __future__ import annotations
 
 from functools import cached_property
-from math import prod
+from math import ceil, prod
 from typing import final
 
 from redalg.expression.dtypes import DTYPES, is_eight_bits
@@ -16,6 +16,7 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.model.chain import Block, Tensor, chain_of
 from redalg.strategies.model.dag import COMPUTE, LOAD, Placed, place
+from redalg.strategies.model.live import Live
 from redalg.strategies.model.tiling import Nest
 from redalg.strategies.model.work import work_of
 from redalg.strategies.plan import Plan, Problem
@@ -39,11 +40,14 @@ class Outline:
         widths: bytes of an element, by tensor.
         moved_bytes: every input and output once; read_bytes: the inputs.
         carried: True if an output carries the streamed axis, and is written after the whole axis was read.
+        live: the tiles that a mask of places leaves.
         work: arithmetic of an element; loads: load instructions for it, of 16 bytes if neighbours lie side by side.
     """
 
     def __init__(self, form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> None:
+        self.given = form, problem, device
         self.binding, self.sizes = binding, binding.all_sizes(problem.sizes)
+        self.live = Live(form, binding, self.sizes)
         self.chain, self.work = chain_of(form), work_of(form)
         self.streamed = str(binding.streamed)
         self.inner = tuple(dict.fromkeys(str(one.cascade.axis) for one in form.cascade.producers))
@@ -62,7 +66,7 @@ class Outline:
         dtypes = {operands_dtype(one, form, problem, device) for one in wide}
         self.eight_bits = any(map(is_eight_bits, dtypes))
         self.operand_width = sum(DTYPES[dtype].bytes for dtype in dtypes) if form.cascade.producers else 0
-        self.loads = sum(self.widths[name] / VECTOR if beside else 1.0 for name, beside in self.work.reads)
+        self.loads = sum(self.widths[one.name] / VECTOR if one.beside else 1.0 for one in self.work.reads)
         output_bytes = sum(DTYPES[problem.result].bytes * prod(self.sizes.get(str(axis), 1) for axis in output.axes)
                            for output in form.outputs)  # fmt: skip
         inputs = [one for one in self.chain.tensors() if one.name in problem.dtypes]
@@ -70,6 +74,23 @@ class Outline:
         self.moved_bytes = output_bytes + self.read_bytes
         self.stored_width = sum(DTYPES[problem.result].bytes for one in form.outputs if binding.column in one.axes)
         self.carried = not form.is_elementwise and any(binding.streamed in one.axes for one in form.outputs)
+
+    def under(self, binding: Binding) -> Outline:
+        """The facts under a plan's own binding: pairwise terms have other columns than products."""
+        if binding is self.binding or binding == self.binding:
+            return self
+        if binding not in self._others:
+            form, problem, device = self.given
+            self._others[binding] = Outline(form, binding, problem, device)
+        return self._others[binding]
+
+    def points(self, axes: frozenset[str], plan: Plan) -> int:
+        """The points of some axes in one step of a block; along a producer's own, all of them."""
+        lengths = [self.sizes[loop] for loop in self.inner if loop in axes]
+        lengths += [plan.block_streamed] if self.streamed in axes else []
+        lengths += [plan.block_row] if self.rows & axes else []
+        lengths += [plan.block_column] if self.column in axes else []
+        return prod(lengths)
 
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
         """Return the loops of a tensor that are not rows, and True if some are."""
@@ -109,6 +130,10 @@ class Outline:
         return {}
 
     @cached_property
+    def _others(self) -> dict[Binding, Outline]:
+        return {}
+
+    @cached_property
     def _placements(self) -> dict[frozenset[str], tuple[Placed, ...]]:
         return {}
 
@@ -116,7 +141,7 @@ class Outline:
 def shape_of_tiles(plan: Plan) -> tuple[int, ...]:
     """The choices of a plan that its tiles and their number follow from."""
     lengths = plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner
-    return (*lengths, plan.segments, plan.splits, plan.multiplies)
+    return (*lengths, plan.segments, plan.splits, plan.multiplies, plan.loads_within, plan.is_serial)
 
 
 @final
@@ -125,10 +150,11 @@ class Tiles:
 
     def __init__(self, outline: Outline, plan: Plan) -> None:
         """`plan` is any of those plans: only what `shape_of_tiles` names is read of it."""
-        self.outline, self.multiplies = outline, plan.multiplies
+        self.outline, self.multiplies, self.serial = outline, plan.multiplies, plan.is_serial
         self.splits, self.segments, self.rows = plan.splits, plan.segments, plan.block_row
         self.inner = plan.block_inner
-        self.steps = self._steps(plan)
+        self.mean_steps = self._steps(plan)
+        self.steps = ceil(self.mean_steps)
         self.trips = dict.fromkeys(outline.chain.loops, 1)
         self.trips[outline.streamed] = self.steps
         self.trips |= {loop: -(-outline.sizes[loop] // (self.deep(loop) * plan.splits)) for loop in outline.inner}
@@ -139,11 +165,10 @@ class Tiles:
         self.placed = outline.placement(frozenset(loop for loop, count in self.trips.items() if count > 1))
         self.loads = self._loads()
 
-    def _steps(self, plan: Plan) -> int:
-        if plan.splits > 1:
+    def _steps(self, plan: Plan) -> float:
+        if plan.splits > 1 or plan.loads_within:  # a part is one tile, whether it is needed or not
             return 1
-        tiles = -(-max(1, self.outline.sizes[self.outline.streamed]) // plan.block_streamed)
-        return -(-tiles // plan.segments)
+        return self.outline.live.tiles(plan.block_row, plan.block_streamed) / plan.segments
 
     def deep(self, loop: str) -> int:
         """The number of elements of a producer's own axis that a tile holds."""
@@ -156,8 +181,13 @@ class Tiles:
         return prod([self.lengths[loop] for loop in loops]) * (self.rows if by_row else 1)
 
     def is_staged(self, tensor: Tensor) -> bool:
-        """Tell if a tile of a tensor lies in shared memory: it has two dimensions, and enters a product."""
+        """Tell if a tile of a tensor lies in shared memory: it has two dimensions, and enters a product.
+
+        Lanes with rows of their own take all streamed elements from there.
+        """
         loops, by_row = self.outline.sides[tensor]
+        if self.serial:
+            return self.outline.streamed in loops
         return self.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
 
     def _loads(self) -> tuple[Placed, ...]:
@@ -214,18 +244,22 @@ class Traffic:
     """The traffic of a plan, for the form that an outline describes.
 
     Attributes:
-        outline, plan: as given.
+        outline: of the form under the plan's binding.
+        plan: as given.
         tiles: what plans of the same tiles share.
         trips: the trips of every loop within a block; a loop of the grid has one.
-        steps: the number of tiles of the streamed axis that one block takes, if no mask rules out any.
+        steps: the number of tiles of the streamed axis that one block takes, of those that a mask of places leaves:
+            `mean_steps` rounded up.
         loads, loaded_bytes: the loads of a block, and the bytes that they read.
         flops: the multiplications and additions of one block's matrix products, on whole tiles.
         passes: the number of times the streamed axis is read: two for outputs that carry it, unless one tile holds it.
     """
 
     def __init__(self, outline: Outline, plan: Plan) -> None:
-        self.outline, self.plan, self.tiles = outline, plan, outline.tiles(plan)
+        self.outline, self.plan = outline.under(plan.binding), plan
+        self.tiles = self.outline.tiles(plan)
         self.trips, self.steps, self.loads = self.tiles.trips, self.tiles.steps, self.tiles.loads
+        self.mean_steps = self.tiles.mean_steps
         self.loaded_bytes, self.flops = self.tiles.loaded_bytes, self.tiles.flops
         self.passes = 2 if outline.carried and self.steps * plan.segments > 1 else 1
 

@@ -54,6 +54,9 @@ an SM; and the part of the time in which blocks of columns keep the SMs busy tha
 TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, MOST_PARTS_OF_SETS, MOST_PARTS_OF_PRODUCTS = 4, 2, 64, 256, 512
 """Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most, of those that select the best,
 which are merged many at a time, and of products in threads."""
+SCALAR_BLOCKS = 2
+"""Blocks of a multiprocessor beside each other that make scores on CUDA cores (H100: 8192² scores of 64 products in
+0.81 of the time of one)."""
 SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
 """Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
 a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
@@ -93,7 +96,7 @@ def segments(plan: Plan, problem: Problem, *, selects: bool = False, weighs: boo
     """The number of parts of the streamed axis: enough that the grid fills the chip.
 
     Each has at least four tiles (two if there are many, one if a tile is a loop itself). A block that selects waits,
-    and two of them hide it; so do two of columns whose exponentials weigh the elements.
+    or whose tiles exponentials weigh, and others beside it hide that; then two tiles are enough.
     """
     if plan.device.target == "c" or plan.level == "row":
         return 1
@@ -103,13 +106,20 @@ def segments(plan: Plan, problem: Problem, *, selects: bool = False, weighs: boo
         return lane_segments(plan, problem, grid, weighs=weighs)
     if plan.loads_within:
         return tiles_along
-    if 2 * grid > plan.device.multiprocessors:
+    waits = (selects or weighs) and not plan.multiplies
+    beside = RESIDENT_LANES // plan.threads if waits else SCALAR_BLOCKS if is_scalar(plan) else 1
+    chips = plan.device.multiprocessors * max(1, beside)
+    if 2 * grid > chips:
         return 1
-    tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 else 2)
+    tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 and not waits else 2)
     if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
         tiles = plan.device.multiprocessors
-    most = MOST_PARTS_OF_SETS if selects else MOST_PARTS
-    return power_within(min((1 + selects) * plan.device.multiprocessors // grid, tiles, most))
+    return power_within(min(chips // grid, tiles, MOST_PARTS_OF_SETS if selects else MOST_PARTS))
+
+
+def is_scalar(plan: Plan) -> bool:
+    """Tell if a plan makes scores on CUDA cores, in tiles of a part of their products."""
+    return plan.multiplies and not plan.tensor_cores and bool(plan.block_inner) and not plan.binding.contracted
 
 
 SPREAD = 128

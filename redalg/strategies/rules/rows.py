@@ -46,11 +46,31 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
     carries = any(one.carries for one in form.outputs)
     if carries and fixed_length and length > LONGEST_ROW and takes_long_tile(form, problem, device, binding):
-        return row_schedule(device, binding, (1, LONGEST_TILE), LONGEST_TILE // 32)
+        return row_schedule(device, binding, (1, LONGEST_TILE), LONGEST_TILE // IN_REGISTERS)
+    few = 2 * blocks(binding, problem, 1, 1) <= device.multiprocessors
+    if fixed_length and any(one.weight for one in form.accumulators) and (few or not carries):
+        return weighted_rule(form, problem, device, binding)
     threads = 128 if len(form.slots) <= FEW_SLOTS and not carries else 256
     if level == "thread" and fixed_length:
         threads = max(threads, lanes_of_row(form, problem, device, binding))
     return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
+
+
+WEIGHTED_LANES, LANES_OF_FEW_ROWS = 128, 256
+"""Lanes that share a row whose sums exponentials weigh: more where there are few rows."""
+
+
+def weighted_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
+    """The schedule of long rows whose sums exponentials weigh: a tile has one maximum, and is rescaled for once.
+
+    Lanes with states of their own would rescale for every element (H100: logsumexps of 511 x 50257 take 0.81 of their
+    time, of 16 x 1e6 0.88, a mean and a variance under weights of 4096 x 16384 0.6, of 64 x 262144 0.7). A warp alone
+    takes a row of several inputs, which leave fewer registers (two softmaxes beside each other: 0.77).
+    """
+    streamed = [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
+    few = blocks(binding, problem, 1, 1) <= 2 * device.multiprocessors
+    lanes = 32 if len({one.name for one in streamed}) > 1 else LANES_OF_FEW_ROWS if few else WEIGHTED_LANES
+    return row_schedule(device, binding, (1, lanes * IN_REGISTERS), lanes)
 
 
 def takes_long_tile(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
@@ -129,7 +149,9 @@ WHOLE_SELECTED = 2048
 """Elements of a row that one tile selects from."""
 LONGEST_SELECTED = 8192
 """Elements of a tile of a longer row, at most. The first tile of a row costs a dozen counts, each other one, so that
-tiles grow with rows and with places, of 16 elements a thread (H100: of ten shapes within 1.25 of the best of six)."""
+tiles grow with rows and with places, of 16 elements a thread (H100: of ten shapes within 1.06 of the best of ten)."""
+FEW_PLACES, SHORT_SELECTED = 16, 2048
+"""Places up to which tiles are short, of 32 elements a thread (H100: 8 of 1024 x 50257 in 0.78 of the time)."""
 
 
 def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
@@ -142,6 +164,10 @@ def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: 
         row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
         return row_schedule(device, binding, (row, streamed), 256 if streamed > WHOLE_SELECTED else 128)
     tile = min(LONGEST_SELECTED, max(512, 32 * power_of_two(most), power_of_two(length // 16)))
+    if most <= FEW_PLACES:
+        tile = min(tile, SHORT_SELECTED)
+        return row_schedule(device, binding, (1, tile), max(32, tile // 32))
+    tile = LONGEST_SELECTED if grid <= device.multiprocessors else tile
     return row_schedule(device, binding, (1, tile), min(256, tile // 16))
 
 
@@ -150,8 +176,11 @@ SHORTEST_ROW = 32
 and 0.33 of the time of tiles of 128, of 32 of float32 in 0.68)."""
 LANE_REGISTERS, FEW_SLOTS = 96, 4
 """Numbers of state that a thread may hold for its lanes (of 255 registers, the loads and the moves take others)."""
-SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 8192, 16384
-"""Elements of a row that one tile takes whole, the more the less is reduced of it (measured on an H200)."""
+SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 10240, 16384
+"""Elements of a row that one tile takes whole, the more the less is reduced of it (measured on an H200; H100: group
+norms of 10240 elements in 0.84 of the time of lanes)."""
+IN_REGISTERS = 32
+"""Elements of a tile that a thread holds."""
 LONGEST_TILE, WIDE_LOAD = 32768, 4
 """The tile of longer rows that are read again, 32 elements a thread; and the elements of a load up to which rows need
 not be aligned for it (H100: weights of 511 x 50257 in float32 take 0.63 of the time of tiles of 1024, deviations of
@@ -175,7 +204,7 @@ def on_chip(
     norms of 4096 x 1024 in bfloat16: 0.89 of the time of one; softmaxes 1.05).
     """
     streamed = power_of_two(max(length, SHORTEST_ROW))
-    threads = min(512, max(32, streamed // 32))
+    threads = min(256 if length <= LONG_ROW else 512, max(32, streamed // IN_REGISTERS))
     if length > 1024:
         streamed = round_up(length, threads * wide)
     if centred and streamed == 1024 and rows > 1:

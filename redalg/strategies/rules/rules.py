@@ -12,10 +12,10 @@ from dataclasses import dataclass, replace
 from math import gcd, prod
 from typing import final
 
-from sympy import Mod, floor
+from sympy import And, Mod, floor
 
 from redalg.expression import Axis, Element
-from redalg.expression.contents import elements_of, free_axes
+from redalg.expression.contents import elements_of, free_axes, quotient_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
@@ -75,13 +75,15 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         and rows >= LARGE_TILE[0]
         and blocks(binding, problem, LARGE_TILE[0], columns) >= device.multiprocessors,
         wide=columns > WIDE,
+        banded=compares_data(form, binding),
     )
     if not form.cascade.producers and not any(one.weight for one in form.accumulators):
         return product_rule(form, problem, device, binding, cores=cores)
     kind = scalar_tile if not cores else hopper_tile if device.wgmma else ampere_tile
     row, streamed, stages, threads, special = kind(device, facts)
-    if part and part % LEAST_PART == 0:  # one stage: where a part lies is read ahead, in the few registers of a loader
-        streamed, stages = gcd(part, streamed), min(stages, 1)
+    if part and part % LEAST_PART == 0:
+        streamed = gcd(part, streamed)
+        stages = min(stages, 1) if reads_pages(form) else stages
     cut = inner_rule(inner, columns, cores=cores)
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
         tile = gradient_tile(form, problem, device, binding, facts) if device.wgmma and not cut else None
@@ -92,10 +94,14 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         return chain_rule(problem, device, binding, columns, cut, varies=facts.trims)
     if not cores and device.target != "c":
         columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
-    if cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
+    many = columns <= NARROW and rows >= SCORES_TILE[0] and problem.sizes[binding.streamed.name] >= LONG_LOOP
+    if many and device.wgmma and not cut and facts.aligned and SHORT_PRODUCT < facts.width <= WIDE and cores:
+        row, streamed, stages, threads, special = WIDE_SCORES
+    if many and not cores and device.target != "c" and not facts.trims and max(inner, default=0) >= SCALAR_INNER:
+        (row, streamed, stages, threads, special), cut = SCALAR_SCORES, SCALAR_INNER
+    elif cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
         stages, special = INNER_STAGES if cores else stages, False
-        length = problem.sizes[binding.streamed.name]
-        if cores and device.wgmma and columns <= NARROW and rows >= SCORES_TILE[0] and length >= LONG_LOOP:
+        if cores and device.wgmma and many:
             alone = facts.aligned and sums_scores_alone(form, problem, binding)
             beside = reads_along(form, binding.streamed)
             tile_alone = WHOLE_SCORES_BESIDE if beside else WHOLE_SCORES
@@ -202,6 +208,16 @@ WIDE = 256
 """Widest operand of which a warpgroup's rows fit in registers."""
 NARROW = 16
 """Columns of sums that weigh no values."""
+SHORT_PRODUCT = 128
+"""Products of a score up to which the tiles of attention serve sums that weigh no values as well."""
+WIDE_SCORES: Tile = (128, 128, 2, 256, True)
+"""The tile of scores of more than `SHORT_PRODUCT` and up to `WIDE` products each (H100: a contrastive loss of 8192²
+scores of 256 products takes 0.65 of the time of tiles of 64 elements)."""
+SCALAR_SCORES: Tile = (128, 128, 1, 128, False)
+SCALAR_INNER = 64
+"""The tile of long scores on CUDA cores, 16 x 8 of them a thread, and the part of their products that it holds (H100,
+float32: a loss of 4096 x 32000 x 2048 in 16.7 ms, in tiles of 64 x 64 37.4, in two stages 21.8; sums of 8192² scores of
+64, 128 and 256 products in 0.40, 0.63 and 0.37 of the time)."""
 SCORES_TILE: Tile = (128, 192, 4, 256, False)
 """The tile of long scores that such sums take: more would leave no registers for them."""
 WHOLE_SCORES: Tile = (128, 256, 3, 256, True)
@@ -231,6 +247,7 @@ class TileFacts:
         aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
         long: tiles of 128 rows fill the GPU, and each streams `LONG_LOOP` elements or more, from the first on.
         wide: the columns are more than a warp's rows have registers for.
+        banded: a mask compares data of rows with data of streamed elements, as documents do: few tiles are live.
     """
 
     rows: int
@@ -240,6 +257,7 @@ class TileFacts:
     aligned: bool
     long: bool = False
     wide: bool = False
+    banded: bool = False
 
 
 LONG_LOOP = 1024
@@ -248,12 +266,19 @@ LARGE_TILE: Tile = (128, 256, 1, 256, True)
 causal, 0.95 and below)."""
 
 
+BANDED_TILE: Tile = (64, 128, 1, 128, False)
+"""The tile of loops with few live tiles (H100: documents of 512 tokens at d 128 in 0.97 and 0.98 of the time of tiles
+of 128 x 128, where causal 0.86 and 0.90; at d 64 in 0.95 of 64 x 64)."""
+
+
 def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
     """The tile on sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
     if facts.wide:
         return 64, 64, 2 if facts.aligned else 1, 256, facts.aligned
     if facts.biased or (facts.rows < 64 and facts.width < 96):
         return 64, 64, 1 if facts.trims else 2, 128, False
+    if facts.rows >= 64 and facts.banded and facts.width <= 128:
+        return BANDED_TILE
     if facts.rows < 64:
         return 64, 128 if facts.width <= 128 else 64, 2 if facts.aligned else 1, 128, facts.aligned
     if facts.long and facts.aligned and (facts.width <= 64 or 96 <= facts.width <= 128):
@@ -290,9 +315,25 @@ def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
 
 
 def has_bias(form: FusedForm, binding: Binding) -> bool:
-    """Tell if an input is indexed by both the row and the streamed axis."""
-    axes_read = [free_axes(one) for one in form.cascade.elements()]
+    """Tell if an input is indexed by both the row and the streamed axis, and not by their parts alone."""
+    axes_read = [free_axes(one) for one in form.cascade.elements() if not has_parts(one, binding)]
     return any(binding.streamed in axes and binding.rows & axes for axes in axes_read if not by_group(axes, binding))
+
+
+def has_parts(element: Element, binding: Binding) -> bool:
+    """Tell if an element is one for whole parts of the rows and of the streamed axis, as that of a block mask."""
+    mine = [one for one in element.indices if free_axes(one) & {*binding.rows, binding.streamed}]
+    return all(any(quotient_of(one, axis) >= LEAST_PART for axis in free_axes(one)) for one in mine)
+
+
+def compares_data(form: FusedForm, binding: Binding) -> bool:
+    """Tell if a mask compares an input along the rows with one along the streamed axis."""
+    for condition in And.make_args(form.cascade.domain):
+        axes = [free_axes(one) for one in elements_of(condition)]
+        by_row = any(binding.rows & one and binding.streamed not in one for one in axes)
+        if by_row and any(binding.streamed in one and not binding.rows & one for one in axes):
+            return True
+    return False
 
 
 def by_group(axes: AbstractSet[Axis], binding: Binding) -> bool:
@@ -302,6 +343,11 @@ def by_group(axes: AbstractSet[Axis], binding: Binding) -> bool:
 
 LEAST_PART = 32
 """Shortest equal part of the streamed axis (a page) that a tile is cut to; elements of shorter parts are gathered."""
+
+
+def reads_pages(form: FusedForm) -> bool:
+    """Tell if a place within a part is an index: where the part lies is read ahead, in few registers of a loader."""
+    return any(one.args[0] == form.cascade.axis for element in form.cascade.elements() for one in element.atoms(Mod))
 
 
 def equal_part(form: FusedForm) -> int:
