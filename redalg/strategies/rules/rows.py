@@ -47,29 +47,42 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     carries = any(one.carries for one in form.outputs)
     if carries and fixed_length and length > LONGEST_ROW and takes_long_tile(form, problem, device, binding):
         return row_schedule(device, binding, (1, LONGEST_TILE), LONGEST_TILE // IN_REGISTERS)
-    few = 2 * blocks(binding, problem, 1, 1) <= device.multiprocessors
-    if fixed_length and any(one.weight for one in form.accumulators) and (few or not carries):
-        return weighted_rule(form, problem, device, binding)
+    if fixed_length and shares_tiles(form, problem, device, binding):
+        return tiled_rule(form, problem, device, binding)
     threads = 128 if len(form.slots) <= FEW_SLOTS and not carries else 256
     if level == "thread" and fixed_length:
         threads = max(threads, lanes_of_row(form, problem, device, binding))
     return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
 
 
-WEIGHTED_LANES, LANES_OF_FEW_ROWS = 128, 256
-"""Lanes that share a row whose sums exponentials weigh: more where there are few rows."""
+LANES_OF_TILE, LANES_OF_FEW_ROWS = 128, 256
+"""Lanes that share the tiles of a long row: more where there are few rows."""
 
 
-def weighted_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
-    """The schedule of long rows whose sums exponentials weigh: a tile has one maximum, and is rescaled for once.
+def shares_tiles(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
+    """Tell if the lanes of a long row reduce it tile by tile: if exponentials weigh its sums, or of many states.
 
-    Lanes with states of their own would rescale for every element (H100: logsumexps of 511 x 50257 take 0.81 of their
-    time, of 16 x 1e6 0.88, a mean and a variance under weights of 4096 x 16384 0.6, of 64 x 262144 0.7). A warp alone
-    takes a row of several inputs, which leave fewer registers (two softmaxes beside each other: 0.77).
+    A tile has one maximum, and is rescaled for once; lanes with states of their own would rescale for every element
+    (H100: logsumexps of 511 x 50257 take 0.81 of their time, of 16 x 1e6 0.88, a mean and a variance under weights of
+    4096 x 16384 0.6, of 64 x 262144 0.7). Where rows fill the chip, many states are kept once (kurtoses of 511 x 50257
+    in float16: 0.79, correlations of 8192 rows: 0.96).
+    """
+    grid, carries = blocks(binding, problem, 1, 1), any(one.carries for one in form.outputs)
+    if any(one.weight for one in form.accumulators):
+        return 2 * grid <= device.multiprocessors or not carries
+    return form.is_lanewise and not carries and len(form.slots) > FEW_SLOTS and grid > 2 * device.multiprocessors
+
+
+def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
+    """The schedule of long rows that are reduced tile by tile.
+
+    A warp alone takes a row of several inputs whose sums are weighed: they leave fewer registers (H100: two softmaxes
+    beside each other in 0.77 of the time).
     """
     streamed = [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
     few = blocks(binding, problem, 1, 1) <= 2 * device.multiprocessors
-    lanes = 32 if len({one.name for one in streamed}) > 1 else LANES_OF_FEW_ROWS if few else WEIGHTED_LANES
+    several = any(one.weight for one in form.accumulators) and len({one.name for one in streamed}) > 1
+    lanes = 32 if several else LANES_OF_FEW_ROWS if few else LANES_OF_TILE
     return row_schedule(device, binding, (1, lanes * IN_REGISTERS), lanes)
 
 
