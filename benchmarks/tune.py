@@ -3,7 +3,8 @@
 Every row is tuned as a user would, by `fused.tune`. The JSON, one a family, holds where, every candidate that was
 measured or failed, and the wall time. The winners (the fastest kernel, and the unfused form's time beside it where it
 was measured) go into a pack (`--pack`; by default the card's that ships with redalg), each in place of the one before
-it. `fit pack` takes the winners of files that were drawn or tuned, without a GPU.
+it. `fit pack` takes the winners of files that were drawn or tuned, without a GPU; by default of the training data, into
+the packs of their cards. A winner counts where the plan that the rules give today was measured beside it.
 """
 
 import argparse
@@ -54,10 +55,6 @@ def trial_of(trial: Trial[AnySchedule]) -> dict[str, Any]:
 # ---- packs -----------------------------------------------------------------------------------------------------------
 
 
-SHIPPED = "H200"
-"""The card whose pack ships with redalg."""
-
-
 def entries_of(content: Document) -> Iterator[Entry]:
     """The winners of a document, of a sweep or of tuning, with the versions that they were measured with."""
     family = FAMILIES[family_of(content)]
@@ -73,7 +70,16 @@ def entries_of(content: Document) -> Iterator[Entry]:
                       tilelang=versions["tilelang"] or "")  # fmt: skip
         for best in winners(line):
             plan, predicted_us = packed_plan(fused, space, best)
+            if not holds_ruled(line, space):
+                continue
             yield Entry(key, key_sizes(fused.form, space.problem), stored.write_line(plan), time_of(best), predicted_us)
+
+
+def holds_ruled(line: dict[str, Any], space: Space) -> bool:
+    """Tell if the plan that the rules give today is among those measured: else nobody knows that it is slower."""
+    ruled = space.rules_schedule
+    kernels = (one for one in line.get("plans", line.get("trials", ())) if one.get("form") != UNFUSED)
+    return ruled in [plan_of(one, ruled) for one in kernels]
 
 
 def packed_plan(fused: Any, space: Space, line: dict[str, Any]) -> tuple[AnySchedule, float]:
@@ -164,13 +170,7 @@ def main(options: argparse.Namespace) -> int:
 
 def pack(options: argparse.Namespace) -> int:
     """Pack the winners of files, or of the training data."""
-    return say(packed(list(map(load, options.files)) or shipped(), options.pack))
-
-
-def shipped() -> list[Document]:
-    """The training data of the card whose pack ships with redalg."""
-    where = ((content, content["environment"]) for content in read())
-    return [content for content, place in where if chip_of(place["device"], place["target"]) == SHIPPED]
+    return say(packed(list(map(load, options.files)) or read(), options.pack))
 
 
 def say(paths: Iterable[Path]) -> int:

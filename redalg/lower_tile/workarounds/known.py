@@ -93,11 +93,11 @@ WORKAROUNDS = (
     ),
     Workaround(
         "has no layout of a left operand in registers for more than two warpgroups",
-        ("strategies.search.space:ROWS_OF_TWO",),
+        ("strategies.search.registers:ROWS_OF_TWO",),
     ),
     Workaround(
         "ranks two rows of a thread in local memory, up to five times as slowly",
-        ("strategies.search.space:fits_registers",),
+        ("strategies.search.registers:fits_registers",),
     ),
     Workaround(
         "prints literals on the C target with seven digits, and takes a literal that stands alone for a float32",

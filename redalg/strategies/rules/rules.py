@@ -209,7 +209,7 @@ WIDE = 256
 NARROW = 16
 """Columns of sums that weigh no values."""
 SHORT_PRODUCT = 128
-"""Products of a score up to which the tiles of attention serve sums that weigh no values as well."""
+"""Products of a score up to which the tiles of sums that weigh values serve others as well."""
 WIDE_SCORES: Tile = (128, 128, 2, 256, True)
 """The tile of scores of more than `SHORT_PRODUCT` and up to `WIDE` products each (H100: a contrastive loss of 8192²
 scores of 256 products takes 0.65 of the time of tiles of 64 elements)."""

@@ -19,8 +19,7 @@ from functools import cached_property
 from itertools import product
 from typing import final
 
-from redalg.expression import Element
-from redalg.expression.contents import free_axes, of_kind, values_of
+from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
@@ -49,6 +48,7 @@ from redalg.strategies.rules.rows import SHORTEST_ROW, column_tiles, has_aligned
 from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
+from redalg.strategies.search.registers import fits_registers, suits_warps
 from redalg.strategies.search.tiling import PADDING, padding, tile_lengths
 
 MOST_SEGMENTS, MOST_BLOCKS, LEAST_SCORES = 64, 16, 128
@@ -71,10 +71,6 @@ STAGES = 2
 """The stages that are preferred among plans of equal predicted time."""
 THREADS = (32, 64, 128, 256, 512, 1024)
 """Threads of a block without matrix products."""
-WARPGROUP, ROWS_OF_TWO = 128, 128
-"""Threads of a warpgroup; rows whose operand two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
-REGISTERS = 65536
-"""Registers of a multiprocessor, and of its largest block."""
 
 
 @final
@@ -420,33 +416,3 @@ def in_order(form: FusedForm) -> bool:
     axis = form.cascade.axis
     indices = (index for one in form.cascade.elements() for index in one.indices)
     return all(index == axis or axis not in free_axes(index) for index in indices)
-
-
-def suits_warps(plan: Plan, form: FusedForm) -> bool:
-    """Tell if every warp gets its own rows, or its own columns, of each product that tensor cores make."""
-    if not plan.tensor_cores:
-        return True
-    weighted = plan.binding.contracted and any(one.weight for one in form.accumulators)
-    products = [one.factors[0] for one in form.accumulators if len(one.factors) > 1 and form.cascade.producers]
-    computed = any(values_of(one) and of_kind(Element, one) for one in products)
-    if plan.warps == "columns":
-        return plan.block_streamed % (plan.threads // 4) == 0 and plan.block_column % (plan.threads // 4) == 0
-    if (weighted or computed) and plan.threads > WARPGROUP and plan.block_row > ROWS_OF_TWO:
-        return False
-    apart = plan.binding.contracted and not weighted  # operands in shared memory
-    wide = plan.device.wgmma and apart and plan.block_column % (plan.threads // 8) == 0
-    narrow = wide and (not form.cascade.producers or plan.block_streamed % (plan.threads // 8) == 0)
-    return plan.block_row % (plan.threads // 2) == 0 or (narrow and plan.block_row % 64 == 0)
-
-
-def fits_registers(plan: Plan, form: FusedForm) -> bool:
-    """Tell if the sums and the part of a tile that a thread holds leave registers for the rest."""
-    if plan.device.target == "c":
-        return True
-    if form.places and plan.splits == 1 and plan.block_row > plan.threads:
-        return False  # TileLang ranks the two rows of a thread in local memory, up to five times as slowly
-    columns = plan.block_column if plan.binding.contracted else 0
-    wide = sum(len(one.factors) > 1 for one in form.accumulators)
-    tile = plan.block_row * plan.block_streamed if form.cascade.producers else 0
-    numbers = (plan.block_row * columns * wide + tile) // plan.threads
-    return numbers <= min(200, REGISTERS // plan.threads - 40)
