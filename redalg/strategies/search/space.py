@@ -188,15 +188,15 @@ class Space:
     def is_calibrated(self, plan: Plan) -> bool:
         """Tell if the model was fitted to kernels like those of this space.
 
-        Products whose operands are computed of several products were not among them. Rows that fill the chip keep the
-        rules' schedule too, unless they read several inputs (H100, variances of 511 x 50257 in float16: 0.79 of the
+        Products whose operands are computed of several products were not among them. Long rows that fill the chip keep
+        the rules' schedule too, unless they read several inputs (H100, variances of 511 x 50257 in float16: 0.79 of the
         time of the model's choice, of 256 x 200704 0.81).
         """
         if not in_order(self.form) or plan.along_rows or self.form.is_elementwise:
             return False
         rows = not self.form.places and not self.outline.carried and not self.binding.plain
         few = 2 * blocks(self.binding, self.sized_problem, 1, 1) <= self.device.multiprocessors
-        rows = rows and (few or len(self.outline.work.reads) > FEW_READS)
+        rows = rows and (few or plan.block_row > 1 or len(self.outline.work.reads) > FEW_READS)
         weighs = len(self.form.cascade.producers) == 1 or any(one.weight for one in self.form.accumulators)
         trained = plan.tensor_cores and self.form.cascade.producers and weighs if plan.multiplies else rows
         fitted = plan.block_streamed <= FITTED_TILE if plan.multiplies else plan.block_streamed >= FITTED_ROW
