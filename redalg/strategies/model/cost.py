@@ -32,7 +32,6 @@ from math import hypot, prod
 from typing import final
 
 from redalg.strategies.levels import RESIDENT
-from redalg.strategies.model.instructions import Count
 from redalg.strategies.model.selection import Joins, joins_of, joins_of_parts
 from redalg.strategies.model.traffic import ACCUMULATED, VECTOR, Outline, Traffic
 from redalg.strategies.model.work import Read, Work
@@ -254,17 +253,9 @@ class Kernel:
         shape = side / (side + self.constants.narrow)
         return shape * (2 if self.traffic.outline.eight_bits else 1)
 
-    @cached_property
-    def counts(self) -> tuple[tuple[Count, int], ...]:
-        """The instructions in the loop, and how often each is given in a step; products have units of their own."""
-        counts = self.work.counts
-        if self.plan.multiplies:
-            counts = tuple(one for one in counts if not one.inner and not one.is_product)
-        return tuple((one, self.traffic.outline.points(one.axes, self.plan)) for one in counts)
-
     def operations(self) -> float:
         """The plain operations of a step: those of the terms, merges of states, rescaled sums, joins of the best."""
-        plan, work, found = self.plan, self.work, sum(one.plain * points for one, points in self.counts)
+        plan, work, (found, _) = self.plan, self.work, self.traffic.tiles.instructions
         if plan.is_serial:
             found += self.cells * (work.slots + work.wide) * (work.rescaling > 0) / TOGETHER
         elif plan.level == "thread":
@@ -277,7 +268,7 @@ class Kernel:
 
     def special(self) -> float:
         """The special functions of a step: those of the terms, and of rescaled states of lanes."""
-        found = sum(one.special * points for one, points in self.counts)
+        _, found = self.traffic.tiles.instructions
         if self.plan.keeps_states:
             found += self.cells * self.work.rescaling / (TOGETHER if self.plan.is_serial else 1)
         return found

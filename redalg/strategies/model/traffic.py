@@ -84,14 +84,6 @@ class Outline:
             self._others[binding] = Outline(form, binding, problem, device)
         return self._others[binding]
 
-    def points(self, axes: frozenset[str], plan: Plan) -> int:
-        """The points of some axes in one step of a block; along a producer's own, all of them."""
-        lengths = [self.sizes[loop] for loop in self.inner if loop in axes]
-        lengths += [plan.block_streamed] if self.streamed in axes else []
-        lengths += [plan.block_row] if self.rows & axes else []
-        lengths += [plan.block_column] if self.column in axes else []
-        return prod(lengths)
-
     def by_row(self, tensor: Tensor) -> tuple[tuple[str, ...], bool]:
         """Return the loops of a tensor that are not rows, and True if some are."""
         return tuple(loop for loop in tensor.loops if loop not in self.rows), bool(self.rows & set(tensor.loops))
@@ -189,6 +181,23 @@ class Tiles:
         if self.serial:
             return self.outline.streamed in loops
         return self.multiplies and sum(self.lengths[loop] > 1 for loop in loops) + by_row > 1
+
+    @cached_property
+    def instructions(self) -> tuple[float, float]:
+        """The plain and the special instructions of a step's terms; products have units of their own."""
+        counts = self.outline.work.counts
+        if self.multiplies:
+            counts = tuple(one for one in counts if not one.inner and not one.is_product)
+        points = [self.points(one.axes) for one in counts]
+        plain = sum(one.plain * times for one, times in zip(counts, points, strict=True))
+        return plain, sum(one.special * times for one, times in zip(counts, points, strict=True))
+
+    def points(self, axes: frozenset[str]) -> int:
+        """The points of some axes in one step of a block; along a producer's own, all of them."""
+        outline = self.outline
+        lengths = [outline.sizes[loop] for loop in outline.inner if loop in axes]
+        lengths += [self.lengths[loop] for loop in (outline.streamed, outline.column) if loop in axes]
+        return prod(lengths) * (self.rows if outline.rows & axes else 1)
 
     def _loads(self) -> tuple[Placed, ...]:
         """The loads; parts of a tensor that form one tile in one place count as one load."""
