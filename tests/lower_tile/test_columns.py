@@ -125,6 +125,7 @@ def test_few_columns_do_not_leave_lanes_idle() -> None:
     assert not numbers_of(few).along_rows
 
 
+@pytest.mark.slow
 def test_every_schedule_of_columns_that_is_listed_has_lanes_along_them() -> None:
     form, sizes = FORMS["variance"], {"n": 4096, "c": 256}
     candidates = [candidate.plan for candidate in form.plans(sizes, {"x": "float32"}, "H200")][:40]

@@ -65,7 +65,10 @@ def test_half_of_the_tiles_means_the_definition(name: str, data: st.DataObject) 
     check(form, interpret(lowered.program, {one.key: tensors[one.key] for one in inputs}), tensors)
 
 
-@pytest.mark.parametrize(("name", "columns"), [("Gram", 20), ("an output that is not", 16), ("covariance", 9)])
+@pytest.mark.parametrize(
+    ("name", "columns"),
+    [("Gram", 20), ("an output that is not", 16), pytest.param("covariance", 9, marks=pytest.mark.slow)],
+)
 def test_the_c_target_runs_half_of_the_tiles(name: str, columns: int) -> None:
     form = FORMS[name]
     tensors = drawn(form, (columns, columns, 101), 0, 3)

@@ -157,6 +157,7 @@ def test_a_relation_of_places_and_a_scalar_is_one_of_integers(relation: Any, win
         assert bool(exact.xreplace({node: Integer(rounded), q: Integer(row), k: Integer(place)})) == wanted
 
 
+@pytest.mark.sweep(4)
 @pytest.mark.parametrize("name", ["documents, causal", "padding", "blocks", "window and first of the call"])
 def test_sizes_may_change_from_call_to_call(name: str) -> None:
     rng = np.random.default_rng(0)

@@ -116,6 +116,7 @@ def check(name: str, made: Any, rows: int, length: int, *, seed: int = 0) -> Non
         np.testing.assert_allclose(found[key], value, rtol=2e-5, atol=2e-5 * (1 + np.abs(value).max(initial=0)))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["gradients of a norm", "columns of centred rows"])
 def test_kernels_compile(name: str) -> None:
     compile_only(lowered(FUSED[name], 1000, 768, dtype="float16").source)

@@ -328,7 +328,9 @@ class Kernel:
         plan = self.plan
         columns = plan.block_column if plan.binding.contracted else 0
         sums = self.work.wide * (2 if self.traffic.outline.eight_bits else 1)  # a tile's product is added in float32
-        numbers = plan.block_row * columns * sums + (1.5 * self.cells if plan.multiplies and self.traffic.outline.inner else 0)
+        numbers = plan.block_row * columns * sums + (
+            1.5 * self.cells if plan.multiplies and self.traffic.outline.inner else 0
+        )
         if plan.is_serial:
             numbers += plan.block_row * plan.block_column * (self.work.slots + len(self.work.reads))
         elif plan.level == "thread":

@@ -64,15 +64,16 @@ def shares_tiles(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
 
     A tile has one maximum, and is rescaled for once; lanes with states of their own would rescale for every element
     (H100: logsumexps of 511 x 50257 take 0.81 of their time, of 16 x 1e6 0.88, a mean and a variance under weights of
-    4096 x 16384 0.6, of 64 x 262144 0.7). Where rows of one or two inputs fill the chip, many states are kept once
+    4096 x 16384 0.6, of 64 x 262144 0.7). Where rows of one or two inputs fill the chip, several states are kept once
     (kurtoses of 511 x 50257 in float16: 0.79, correlations of 8192 rows: 0.96).
     """
     grid, carries = blocks(binding, problem, 1, 1), any(one.carries for one in form.outputs)
     if any(one.weight for one in form.accumulators):
         return 2 * grid <= device.multiprocessors or not carries
     reads = [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
-    many = len(form.slots) > FEW_SLOTS and len(reads) <= FEW_SLOTS // 2 and grid > 2 * device.multiprocessors
-    return form.is_lanewise and not carries and many
+    inputs = {one.name for one in reads}
+    several = len(form.slots) > FEW_SLOTS and len(inputs) == len(reads) <= FEW_SLOTS // 2
+    return form.is_lanewise and not carries and several and grid > 2 * device.multiprocessors
 
 
 def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
