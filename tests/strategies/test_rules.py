@@ -9,8 +9,9 @@ import redalg as ra
 from benchmarks.ahead import recorded_problems
 from benchmarks.family import Problem
 from redalg import library
+from redalg.runtime.lowering import lower_passes, space_for
 from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts, TensorCores, Whole
-from redalg.strategies.schedule import Schedule
+from redalg.strategies.schedule import Schedule, numbers_of
 from tests.cases import kernels
 
 b, n, c, i, v, d = ra.axes("b n c i v d")
@@ -160,3 +161,28 @@ def test_scores_that_weigh_nothing_leave_registers_free() -> None:
     for other in (schedule.having(Parts("v", 124)), schedule.having(Loop("v", 128, 3, specialised=True))):
         with pytest.raises(ra.PlanError, match="or as many parts as tiles"):
             loss.lower("sm_90a", sizes, dtypes, plan=other)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "lanes", "tile", "parts"),
+    [(4096, 16384, 128, 4096, 1), (511, 50257, 128, 4096, 1), (132, 1_000_000, 256, 8192, 2),
+     (16, 1_000_000, 256, 8192, 16), (64, 3000, 128, 4096, 1)],
+)  # fmt: skip
+def test_long_rows_under_exponentials_are_reduced_in_tiles(
+    rows: int, length: int, lanes: int, tile: int, parts: int
+) -> None:
+    b, n = ra.axes("b n")
+    form = ra.fuse(ra.logsumexp(ra.Tensor("x")[b, n], n), axes="b")
+    plan = numbers_of(form.lower("sm_90a", {"b": rows, "n": length}, "float32").plan)
+    assert (plan.level, plan.threads, plan.block_streamed, plan.segments) == ("block", lanes, tile, parts)
+
+
+@pytest.mark.parametrize("depth", [64, 256, 2048])
+def test_long_scores_in_float32_have_large_tiles(depth: int) -> None:
+    j, d = ra.axes("j d")
+    x, y = ra.tensors("x[i,d] y[j,d]")
+    form = ra.fuse(ra.logsumexp(ra.sum(x * y, d), j), axes="i")
+    sizes, dtypes = {"i": 8192, "j": 8192, "d": depth}, {"x": "float32", "y": "float32"}
+    [space] = lower_passes(form.passes, "sm_90a", sizes, dtypes, each=space_for)
+    plan = numbers_of(space.rules_schedule)
+    assert (plan.block_row, plan.block_streamed, plan.block_inner, plan.threads) == (128, 128, 64, 128)

@@ -85,7 +85,8 @@ def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
     streamed = [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
     few = blocks(binding, problem, 1, 1) <= 2 * device.multiprocessors
     several = any(one.weight for one in form.accumulators) and len({one.name for one in streamed}) > 1
-    lanes = 32 if several else LANES_OF_FEW_ROWS if few else LANES_OF_TILE
+    most = max(32, power_of_two(problem.sizes[binding.streamed.name]) // IN_REGISTERS)
+    lanes = min(most, 32 if several else LANES_OF_FEW_ROWS if few else LANES_OF_TILE)
     return row_schedule(device, binding, (1, lanes * IN_REGISTERS), lanes)
 
 
