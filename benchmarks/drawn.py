@@ -4,11 +4,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from benchmarks.environment import device
+from benchmarks.environment import chip_of, device
 from benchmarks.families import FAMILIES
 from benchmarks.spaces import plan_of, space_of
 from benchmarks.training import SWEEP
-from redalg.strategies.device import ARCHITECTURES, card_of
 from redalg.strategies.model.cost import H200, Constants, Prediction, predict
 from redalg.strategies.schedule import UNFUSED, Schedule, numbers_of
 from redalg.strategies.search.space import Space
@@ -39,7 +38,7 @@ def drawn(content: Document) -> Iterator[Drawn]:
     """Every draw of a kernel that has a time, of those that the space still holds."""
     name, chip = content["benchmark"].removeprefix(SWEEP), content["environment"]["target"]
     family = FAMILIES[name]
-    card = card_of(content["environment"]["device"], ARCHITECTURES[chip].capability) or chip
+    card = chip_of(content["environment"]["device"], chip)
     rows = {row.name: row for row in family.rows(device(chip))}
     for line in content["rows"]:
         if line["name"] not in rows:

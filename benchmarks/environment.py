@@ -9,6 +9,7 @@ from pathlib import Path
 import torch
 
 from redalg.runtime.known.tuned import PLANNER
+from redalg.strategies.device import card_of
 from redalg.version import VERSION
 
 ROOT = Path(__file__).parent.parent
@@ -27,6 +28,18 @@ def device(chip: str = "") -> torch.device:
 
 def device_name() -> str:
     return torch.cuda.get_device_name() if torch.cuda.is_available() else f"CPU {platform.machine()}"
+
+
+def chip_of(name: str, target: str) -> str:
+    """The card that a document was measured on.
+
+    >>> chip_of("NVIDIA H200", "sm_90a"), chip_of("CPU x86_64", "c")
+    ('H200', 'c')
+    """
+    if target == "c":
+        return "c"
+    digits = target.removeprefix("sm_").rstrip("a")
+    return card_of(name, (int(digits[:-1]), int(digits[-1]))) or target
 
 
 def target() -> str:

@@ -16,7 +16,7 @@ from typing import Any
 import torch
 from rich.console import Console
 
-from benchmarks.environment import device, environment
+from benchmarks.environment import chip_of, device, environment
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.report import Document, load, save
@@ -26,7 +26,6 @@ from redalg.runtime.known import stored
 from redalg.runtime.known.tuned import Entry, add_entries, key_sizes, pack_file, problem_key
 from redalg.runtime.tune.tuner import Tuned
 from redalg.runtime.unfused.unfused import admit_unfused
-from redalg.strategies.device import card_of
 from redalg.strategies.schedule import UNFUSED, AnySchedule, choices_of
 from redalg.strategies.search.search import Trial
 from redalg.strategies.search.space import Space
@@ -68,10 +67,8 @@ def entries_of(content: Document) -> Iterator[Entry]:
         space = space_of(family, row, chip)
         key = replace(problem_key(fused.form, space.problem, space.device), planner=versions.get("planner", 1),
                       tilelang=versions["tilelang"] or "")  # fmt: skip
-        for best in winners(line):
+        for best in winners(line) if holds_ruled(line, space) else ():
             plan, predicted_us = packed_plan(fused, space, best)
-            if not holds_ruled(line, space):
-                continue
             yield Entry(key, key_sizes(fused.form, space.problem), stored.write_line(plan), time_of(best), predicted_us)
 
 
@@ -102,18 +99,6 @@ def winners(line: dict[str, Any]) -> Iterator[dict[str, Any]]:
 def time_of(plan: dict[str, Any]) -> float:
     """Its time, as sweeps and tuning write it."""
     return float(plan["median_us"] if "median_us" in plan else plan["measured_us"])
-
-
-def chip_of(name: str, target: str) -> str:
-    """The card that a document was measured on.
-
-    >>> chip_of("NVIDIA H200", "sm_90a"), chip_of("CPU x86_64", "c")
-    ('H200', 'c')
-    """
-    if target == "c":
-        return "c"
-    digits = target.removeprefix("sm_").rstrip("a")
-    return card_of(name, (int(digits[:-1]), int(digits[-1]))) or target
 
 
 def packed(contents: Iterable[Document], pack: Path | None) -> list[Path]:

@@ -11,6 +11,7 @@ import torch
 
 from benchmarks import tune
 from benchmarks.__main__ import main
+from benchmarks.environment import chip_of
 from benchmarks.families import FAMILIES
 from benchmarks.report import load, save
 from benchmarks.spaces import space_of
@@ -51,7 +52,7 @@ def sweep(where: str = "NVIDIA H200", target: str = "sm_90a") -> dict[str, Any]:
     """A sweep of a row of which two plans were measured, and one failed."""
     family = FAMILIES["variance"]
     row = next(one for one in family.rows(torch.device("cuda")) if one.name == "V4")
-    plans = list(space_of(family, row, tune.chip_of(where, target)).plans())[:3]
+    plans = list(space_of(family, row, chip_of(where, target)).plans())[:3]
     lines = [{**choices_of(plan), "median_us": time} for plan, time in zip(plans, (9.0, 7.0, 1.0), strict=True)]
     lines[2]["failure"] = "wrong: error 1"
     versions = {"redalg": VERSION, "tilelang": tuned.tilelang_version()}

@@ -1,4 +1,4 @@
-"""What the cost model counts of a form and a plan: instructions, live tiles, joins of the best elements."""
+"""Counts of the cost model: instructions of a form, live tiles of a plan, joins of the best elements."""
 
 from __future__ import annotations
 

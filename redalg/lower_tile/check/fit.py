@@ -113,11 +113,9 @@ def scratch_bytes(statement: Statement, kernel: Kernel, plan: Plan) -> int:
     inner = nested_statements((statement,))
     tiles = [(shapes[one.source], one.dim) for one in inner if isinstance(one, ReduceTile)]
     joins = [shapes[one.best].shape[-1] for one in inner if isinstance(one, JoinBest)]
-    joined = sum(
-        (4 * width + 3 * plan.threads) * DTYPES["int64"].bytes for width in joins
-    )  # the union, and three reductions
+    numbers = sum(4 * width + 3 * plan.threads for width in joins)  # a union, and three reductions
     across = [tile for tile, dim in tiles if spans_warps(tile, dim, kernel, plan)]
-    return joined + sum(plan.threads * DTYPES[tile.dtype].bytes for tile in across)
+    return numbers * DTYPES["int64"].bytes + sum(plan.threads * DTYPES[tile.dtype].bytes for tile in across)
 
 
 def spans_warps(tile: Buffer, dim: int, kernel: Kernel, plan: Plan) -> bool:

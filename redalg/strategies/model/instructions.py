@@ -86,7 +86,7 @@ def counts_of(form: FusedForm) -> tuple[Count, ...]:
 def counts_of_terms(sums: Iterable[Expr], others: Iterable[Expr], axis: Axis) -> Iterator[Count]:
     """The instructions of terms that are summed along an axis, and of others; equal parts are counted once."""
     sums = [one for one in sums if axis in free_axes(one)]
-    nodes = dict.fromkeys(node for term in (*sums, *others) for node in inner_nodes(term))
+    nodes = nodes_outside_indices((*sums, *others))
     plain, special = Counter[frozenset[str]](), Counter[frozenset[str]]()
     fused = set[Basic]()
     for term in sums:
@@ -109,12 +109,15 @@ def names(*terms: Basic) -> frozenset[str]:
     return frozenset(str(axis) for term in terms for axis in free_axes(term))
 
 
-def inner_nodes(term: Basic) -> Iterator[Basic]:
-    """The nodes of a term, without those within an index."""
-    yield term
-    if not isinstance(term, Element | Value | Axis):
-        for part in term.args:
-            yield from inner_nodes(part)
+def nodes_outside_indices(terms: Iterable[Basic]) -> dict[Basic, None]:
+    """The nodes of terms, each once, without those within an index."""
+    found, todo = dict[Basic, None](), [*terms]
+    while todo:
+        node = todo.pop()
+        if node not in found:
+            found[node] = None
+            todo += () if isinstance(node, Element | Value | Axis) else node.args
+    return found
 
 
 def is_multiplied(term: Basic) -> bool:

@@ -6,8 +6,9 @@ plan is chosen before data is seen.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import final
+from collections.abc import Callable, Mapping
+from functools import cached_property
+from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +19,7 @@ from redalg.expression import Axis
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding
+from redalg.strategies.varying import tiles_of
 
 ROW_TILES, PLACES = 16, 4
 """Tiles of rows that are tried, and places of an axis of the grid."""
@@ -32,12 +34,18 @@ class Live:
         domain = S.true if form.structures else form.cascade.domain
         conjuncts = [one for one in And.make_args(domain) if compares_places(one, binding.streamed)]
         self.axes = sorted({axis for one in conjuncts for axis in free_axes(one)}, key=str)
-        self.mask = lambdify(self.axes, And(*conjuncts), "numpy")
+        self.condition = And(*conjuncts)
         self._found = dict[tuple[int, int], float]()
+
+    @cached_property
+    def mask(self) -> Callable[..., Any]:
+        """The condition as a function of the axes' places."""
+        function: Callable[..., Any] = lambdify(self.axes, self.condition, "numpy")
+        return function
 
     def tiles(self, rows: int, streamed: int) -> float:
         """The tiles of `streamed` elements that a tile of `rows` rows takes, on average."""
-        total = number_of_tiles(self.sizes[self.binding.streamed.name], streamed)
+        total: int = tiles_of(max(1, self.sizes[self.binding.streamed.name]), streamed)
         if not self.axes:
             return total
         if (rows, streamed) not in self._found:
@@ -57,9 +65,9 @@ class Live:
 
     def points(self, axis: Axis, rows: int, streamed: int) -> NDArray[np.int64]:
         """Points of an axis, by tile and in it."""
-        size = self.sizes[axis.name]
+        size = max(1, self.sizes[axis.name])
         if axis == self.binding.streamed:
-            return points_of(size, streamed, number_of_tiles(size, streamed))
+            return points_of(size, streamed, tiles_of(size, streamed))
         if axis == self.binding.row:
             return points_of(size, rows, ROW_TILES)
         if axis in self.binding.rows:
@@ -74,17 +82,12 @@ def compares_places(condition: Boolean, streamed: Axis) -> bool:
     return all(isinstance(one, Axis) for one in condition.free_symbols)
 
 
-def number_of_tiles(size: int, length: int) -> int:
-    """The number of tiles of an axis."""
-    return -(-max(1, size) // length)
-
-
 def points_of(size: int, length: int, most: int) -> NDArray[np.int64]:
     """The first, middle and last point of up to `most` tiles of an axis, evenly spread.
 
     >>> points_of(8, 4, 2).tolist()
     [[0, 2, 3], [4, 6, 7]]
     """
-    count = number_of_tiles(size, length)
+    count = tiles_of(size, length)
     first = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64)) * length
     return np.minimum(first[:, None] + np.array([0, length // 2, length - 1]), max(0, size - 1))

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
-from redalg.expression import Axis
+from redalg.expression import Axis, Element
 from redalg.expression.contents import free_axes
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.form import FusedForm
@@ -70,10 +70,15 @@ def shares_tiles(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     grid, carries = blocks(binding, problem, 1, 1), any(one.carries for one in form.outputs)
     if any(one.weight for one in form.accumulators):
         return 2 * grid <= device.multiprocessors or not carries
-    reads = [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
+    reads = streamed_elements(form, binding)
     inputs = {one.name for one in reads}
     several = len(form.slots) > FEW_SLOTS and len(inputs) == len(reads) <= FEW_SLOTS // 2
     return form.is_lanewise and not carries and several and grid > 2 * device.multiprocessors
+
+
+def streamed_elements(form: FusedForm, binding: Binding) -> list[Element]:
+    """The elements of a form that are read along the streamed axis."""
+    return [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
 
 
 def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
@@ -82,7 +87,7 @@ def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
     A warp alone takes a row of several inputs whose sums are weighed: they leave fewer registers (H100: two softmaxes
     beside each other in 0.77 of the time).
     """
-    streamed = [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
+    streamed = streamed_elements(form, binding)
     few = blocks(binding, problem, 1, 1) <= 2 * device.multiprocessors
     several = any(one.weight for one in form.accumulators) and len({one.name for one in streamed}) > 1
     most = max(32, power_of_two(problem.sizes[binding.streamed.name]) // IN_REGISTERS)
@@ -127,7 +132,7 @@ def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool
     Then lanes lie along the rows, if each may keep a state of its own and the rows fill a tile.
     """
     own = form.structures or form.is_lanewise or (form.is_tilted and form.shares_slopes)
-    streamed = [one for one in form.cascade.elements() if one.indices and binding.streamed in free_axes(one)]
+    streamed = streamed_elements(form, binding)
     if binding.row is None or binding.packing is not None or form.places or not own or not streamed:
         return False
     if problem.sizes[binding.row.name] < COLUMNS_OF_NARROW_TILE:

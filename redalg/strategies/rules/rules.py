@@ -95,9 +95,10 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     if not cores and device.target != "c":
         columns = min(columns, WIDE)  # more do not fit in registers: blocks share them out, and make the weights again
     many = columns <= NARROW and rows >= SCORES_TILE[0] and problem.sizes[binding.streamed.name] >= LONG_LOOP
-    if many and device.wgmma and not cut and facts.aligned and SHORT_PRODUCT < facts.width <= WIDE and cores:
+    free = many and not part and device.target != "c"  # tiles of any length serve
+    if free and cores and device.wgmma and not cut and facts.aligned and SHORT_PRODUCT < facts.width <= WIDE:
         row, streamed, stages, threads, special = WIDE_SCORES
-    if many and not cores and device.target != "c" and not facts.trims and max(inner, default=0) >= SCALAR_INNER:
+    if free and not cores and not facts.trims and max(inner, default=0) >= SCALAR_INNER:
         (row, streamed, stages, threads, special), cut = SCALAR_SCORES, SCALAR_INNER
     elif cut:  # an outer loop around loads by warps of their own gave wrong sums (H200, TileLang 0.1.15)
         stages, special = INNER_STAGES if cores else stages, False
@@ -321,9 +322,9 @@ def has_bias(form: FusedForm, binding: Binding) -> bool:
 
 
 def has_parts(element: Element, binding: Binding) -> bool:
-    """Tell if an element is one for whole parts of the rows and of the streamed axis, as that of a block mask."""
+    """Tell if an element is one for whole tiles of the rows and of the streamed axis, as that of a block mask."""
     mine = [one for one in element.indices if free_axes(one) & {*binding.rows, binding.streamed}]
-    return all(any(quotient_of(one, axis) >= LEAST_PART for axis in free_axes(one)) for one in mine)
+    return all(any(quotient_of(one, axis) >= LARGE_TILE[0] for axis in free_axes(one)) for one in mine)
 
 
 def compares_data(form: FusedForm, binding: Binding) -> bool:
