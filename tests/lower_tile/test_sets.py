@@ -90,6 +90,8 @@ def test_a_tile_is_joined_at_once() -> None:
     text = str(best(64).source("sm_90a", sizes={"b": 1024, "n": 50257}, dtypes="float32"))
     assert "join_best(best, ranked_1, 64, 4096)" in text
     assert "nth" not in text
+    macro = text[text.index("def join_best(") : text.index("# ---- end of binding")].rstrip()
+    assert macro.splitlines()[-1].startswith("    T.sync_threads()")  # on either branch (racecheck found a read before)
     few = str(best(64).source("sm_90a", sizes={"b": 4, "n": 1_000_000}, dtypes="float32"))
     assert few.count("    join_best(best, ") == 2  # of tiles, and of parts
     assert "join_best(best, best_part, 64, 4096)" in few

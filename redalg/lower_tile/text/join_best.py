@@ -60,7 +60,7 @@ def join_best(best, rank, width, length):  # best := the largest of its numbers 
         for p in T.Parallel(4 * width):
             if position[p] < width:
                 best[0, position[p]] = union[p]
-        T.sync_threads()
+    T.sync_threads()  # also where no number was above: the caller writes into `best`, which some may still read
 """
 
 JOIN_C = """\
