@@ -34,6 +34,7 @@ from redalg.runtime.compile.compile import compile_source, is_kept
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused.unfused import offer_unfused
 from redalg.strategies.schedule import AnySchedule, Definition, Schedule, choices_of, numbers_of, with_choices
+from redalg.strategies.search.choice import preferred_schedule
 from redalg.strategies.search.space import Space
 
 SAMPLES = 7
@@ -80,7 +81,7 @@ def draw(family: Family, row: Row, chip: str, wish: Wish) -> Draws:
     others = listed(space, wish, first)
     found.listed = 1 + len(others)
     if wish.best:
-        others = [plan for plan in dict.fromkeys([space.preferred_schedule(), *different(others)]) if plan != first]
+        others = [plan for plan in dict.fromkeys([preferred_schedule(space), *different(others)]) if plan != first]
         plain = offer_unfused(family.fused(row).form, space)
         found.plain = None if plain is None else plain.plan
     else:

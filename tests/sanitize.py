@@ -68,6 +68,9 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "single segment, float16": (HALF, {}, ("ragged, d ≠ e", "one of everything", "width 80", "width 256", "causal")),
     "single segment, bfloat16": (BFLOAT, {}, ("ragged, d ≠ e", "odd widths", "width 192, values of 128")),
     "single segment, float32": (SINGLE, {}, ("ragged, d ≠ e", "causal, more keys", "centred product", "covariance")),
+    "three warpgroups": (HALF, {"block_row": 192, "block_streamed": 128, "threads": 384, "stages": 2,
+                                "warp_specialized": True}, (
+        "ragged, d ≠ e", "width 80", "causal", "lengths", "sinks", "linear bias", "soft cap")),
     "masks": (HALF, {}, (
         "boolean mask", "masked row, zero", "additive mask", "window", "window behind the keys", "band", "lengths",
         "no length", "spans", "sinks", "linear bias", "soft cap", "statistics")),
@@ -100,6 +103,8 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "lane by lane, merged in the launch": (SINGLE, {"segments": 3, **LAUNCH}, ("argmax of equal numbers", "first")),
     "thread level": (SINGLE, {"level": "thread"}, ("rows", "weighted variance")),
     "carried outputs": (SINGLE, {}, ("softmax", "masked softmax, zero", "log_softmax", "layer_norm", "rms_norm")),
+    "two blocks beside each other": (BFLOAT, {"level": "row", "block_streamed": 16384, "threads": 512}, (
+        "layer_norm", "softmax")),
     "carried outputs, bfloat16": (BFLOAT, {}, ("softmax", "layer_norm", "weights and mean")),
 }  # fmt: skip
 

@@ -21,7 +21,7 @@ from functools import cached_property
 from itertools import count
 from typing import final
 
-from sympy import Expr, Mul, S, Tuple, exp
+from sympy import Expr, Mul, S, Tuple, exp, fraction
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Producer
@@ -366,6 +366,21 @@ class FusedForm:
     def links(self) -> int:
         """The number of slopes that the longest chain has beyond its first."""
         return max((len(one.slopes) for one in self.pivots if one.policy is PivotPolicy.SLOPE), default=0)
+
+    @property
+    def centres_are_means(self) -> bool:
+        """Tell if every pivot that a block finds is the plain mean of its generator, with which the block starts.
+
+        The sums about it correct what the mean lost in rounding: it need not be found a second time.
+        """
+        sums = {one.value: one for one in self.accumulators}
+
+        def is_mean(pivot: Pivot) -> bool:
+            above, below = (sums.get(part) for part in fraction(pivot.source))
+            plain = above is not None and not above.weight and above.factors == (pivot.base - pivot.value,)
+            return plain and below is not None and below.is_count and not pivot.scales and not pivot.slopes
+
+        return all(is_mean(one) for one in self.slot_pivots if one.is_found)
 
     @property
     def shares_slopes(self) -> bool:

@@ -51,6 +51,7 @@ from redalg.strategies.schedule import (
     warn_of_flat_names,
 )
 from redalg.strategies.search.candidates import Candidates, rank_candidates
+from redalg.strategies.search.choice import loses_to, preferred_schedule
 from redalg.strategies.search.space import Space
 from redalg.strategies.varying import check_varying, with_symbols
 from redalg.unfused.standalone import Example, check_script
@@ -78,7 +79,7 @@ def plans_for(
     space = Space(stages, problem, target)
     by_rules, tuned = space.rules_schedule, [one for one in tuned_schedules(form, space) if isinstance(one, Schedule)]
     # where there is one, the model need not rank them all
-    preferred = [] if problem.varying or tuned else [space.preferred_schedule()]
+    preferred = [] if problem.varying or tuned else [preferred_schedule(space)]
     return [*tuned, *(one for one in preferred if one != by_rules), *space.by_rules]
 
 
@@ -123,7 +124,7 @@ def choose_library(form: FusedForm, target: str, problem: Problem, plan: AnySche
     unfused = offer_unfused(form, space)
     if unfused is not None and tuned is not None:
         return unfused.by(tuned.origin, tuned.predicted_us)
-    if unfused is not None and space.loses_to(unfused.prediction.time_us):
+    if unfused is not None and loses_to(space, unfused.prediction.time_us):
         return unfused
     product = offer_product(form, space) if multiplies_slowly(space) else None
     return product if product is not None and beats_kernel(product, space) else None

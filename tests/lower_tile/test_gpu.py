@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from sympy import oo
+from sympy import oo, sqrt
 
 import redalg as ra
 from benchmarks.families import FAMILIES
@@ -98,6 +98,40 @@ def test_parts_of_one_tile_that_a_mask_rules_out() -> None:
     blocks = Grid(b), Grid(h), Grid(q, 128), Grid(e, 64), Parts(k, 8)
     plan = Schedule(*blocks, Loop(k, 128, stages=4, specialised=True), Loop(d, 64), TensorCores(256))
     assert worst_error(form(**tensors, plan=plan), form.reference(**tensors)) <= BOUNDS[torch.float16]
+
+
+@pytest.mark.parametrize(("width", "stages"), [(64, 1), (64, 2), (96, 2), (128, 2)])
+@pytest.mark.parametrize("masked", [False, True])
+def test_three_warpgroups_take_rows_that_fill_no_tile(width: int, stages: int, masked: bool) -> None:
+    """In bfloat16, of 1000 rows and 776 keys: under the mask the first five rows have no key."""
+    b, h, q, k, d, e = ra.axes("b h q k d e")
+    Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
+    scores = ra.sum(Q * K, d) / 8
+    scores = ra.where(k <= q - 5, scores, -oo) if masked else scores
+    out = ra.sum(ra.softmax(scores, k) * V, k)
+    form = ra.fuse({"out": (out, "b h q e"), "lse": (ra.logsumexp(scores, k), "b h q")})
+    generator = torch.Generator().manual_seed(width)
+    shapes = {"Q": (1, 3, 1000, width), "K": (1, 3, 776, width), "V": (1, 3, 776, width)}
+    tensors = {key: torch.randn(shape, generator=generator).bfloat16().cuda() for key, shape in shapes.items()}
+    blocks = Grid(b), Grid(h), Grid(q, 192), Grid(e, width)
+    plan = Schedule(*blocks, Loop(k, 128, stages=stages, specialised=True), TensorCores(384))
+    found = form(**tensors, plan=plan, empty="zero")
+    assert worst_error(found, form.reference(**tensors), "zero") <= BOUNDS[torch.bfloat16]
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
+def test_whole_rows_about_means_far_from_zero(dtype: torch.dtype) -> None:
+    """Layer norms about the mean that one sum finds: what it lost in rounding, the sums about it give back."""
+    b, n = ra.axes("b n")
+    x = ra.Tensor("x")[b, n]
+    form = ra.fuse((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1e-5), axes="b n")
+    generator = torch.Generator().manual_seed(0)
+    for length in (777, 1024, 9000, 16384):
+        data = torch.randn((5, length), generator=generator) + torch.tensor([[0.0], [1e2], [1e3], [1e4], [-1e5]])
+        data[4] = data[4].round()
+        data = data.to("cuda", dtype)
+        error = worst_error(form(x=data), form.reference(x=data))
+        assert error <= (2e-5 if dtype == torch.float32 else BOUNDS[dtype])
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.float32])

@@ -33,6 +33,7 @@ from redalg.runtime.known.tuned import parse_entry
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import space_for
 from redalg.strategies.schedule import choices_of, numbers_of, with_choices
+from redalg.strategies.search.choice import preferred_schedule
 from redalg.strategies.search.space import Space
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
 from tests.cases.problems import Problem, levelled, problems
@@ -284,7 +285,7 @@ def test_both_ways_are_searched_and_none_is_taken_unmeasured() -> None:
         with_choices(one, block_merged=1) for one in ways["kernel"]
     }
     assert all(search_space.admits(one) for one in ways["launch"])
-    assert numbers_of(search_space.preferred_schedule()).merge == "kernel"
+    assert numbers_of(preferred_schedule(search_space)).merge == "kernel"
 
 
 def test_what_was_tuned_before_is_merged_by_a_kernel() -> None:

@@ -24,6 +24,7 @@ from redalg.runtime.lowering import space_for
 from redalg.strategies.model.cost import H200, Kernel
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.schedule import choices_of, numbers_of, with_choices
+from redalg.strategies.search.choice import preferred_schedule
 from tests.cases.kernels import CASES, fused, problem, tensors_of, worst_error
 from tests.cases.problems import Problem, levelled, problems
 from tests.lower_tile.test_merging import shuffled
@@ -217,7 +218,7 @@ def test_plans_with_more_tiles_than_live_together_have_a_twin_that_stays() -> No
         assert not search_space.admits(with_choices(one, persistent=plan.persistent + 1))
     few = space_for(form.form, "sm_90a", {"b": 1, "h": 2, "q": 64, "k": 1024, "d": 64, "e": 64}, dtypes)
     assert not any(numbers_of(one).persistent for one in few.plans())
-    assert numbers_of(search_space.preferred_schedule()).persistent == 0
+    assert numbers_of(preferred_schedule(search_space)).persistent == 0
 
 
 def test_what_was_tuned_before_has_a_block_for_every_tile() -> None:

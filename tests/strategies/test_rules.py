@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sympy import Eq, Expr
+from sympy import Eq, Expr, floor, oo, sqrt
 
 import redalg as ra
 from benchmarks.ahead import recorded_problems
@@ -48,6 +48,91 @@ def test_a_lane_of_a_short_row_makes_several_loads() -> None:
     lanes = level(by_rules(ROWS, {"b": 128, "n": 8192}, "float32"), Lanes)
     assert isinstance(lanes, Lanes)
     assert 8 * 4 * lanes.width <= 8192
+
+
+@pytest.mark.parametrize(("rows", "length", "dtype", "parts"), [
+    (1, 8192, "float32", 1), (1, 65536, "float32", 1), (1, 131072, "float32", 32), (16, 32768, "float32", 1),
+    (1, 131072, "float16", 1), (1, 262144, "float16", 64),
+])  # fmt: skip
+def test_a_block_reads_a_short_row_alone(rows: int, length: int, dtype: str, parts: int) -> None:
+    """Where parts would have to be merged for less than they save; a lane has several loads in flight then."""
+    schedule = by_rules(ROWS, {"b": rows, "n": length}, dtype)
+    cut, lanes, loop = (level(schedule, kind) for kind in (Parts, Lanes, Loop))
+    assert (cut.count if isinstance(cut, Parts) else 1) == parts
+    assert isinstance(lanes, Lanes)
+    assert isinstance(loop, Loop)
+    wide = 4 if dtype == "float32" else 8
+    assert loop.tile // (lanes.width * wide) == (1 if parts > 1 else 2 if length == 8192 else 4)
+
+
+def test_two_short_rows_of_different_inputs_are_cut_into_parts() -> None:
+    """The rule was measured for rows of one input."""
+    x, y = ra.tensors("x[b,n] y[b,n]")
+    covariance = ra.fuse(ra.mean((x - ra.mean(x, n)) * (y - ra.mean(y, n)), n), axes="b")
+    assert level(by_rules(covariance, {"b": 1, "n": 32768}, "float32"), Parts) is not None
+
+
+@pytest.mark.parametrize(("length", "whole"), [(4096, True), (8192, True), (8193, False), (16384, False)])
+def test_rows_of_several_states_are_whole_up_to_a_length(length: int, whole: bool) -> None:
+    x = ra.Tensor("x")[b, n]
+    m = ra.mean(x, n)
+    kurtosis = ra.fuse(ra.mean((x - m) ** 4, n) / ra.mean((x - m) ** 2, n) ** 2, axes="b")
+    tile = level(by_rules(kurtosis, {"b": 4096, "n": length}, "float16"), Whole)
+    assert (tile is not None) == whole
+
+
+@pytest.mark.parametrize(("length", "whole"), [(16384, True), (16385, False)])
+def test_rows_about_their_mean_are_whole_up_to_a_length(length: int, whole: bool) -> None:
+    """Two blocks of them are beside each other on a multiprocessor, one of which loads while the other waits."""
+    x = ra.Tensor("x")[b, n]
+    norm = ra.fuse((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1e-5), axes="b n")
+    schedule = by_rules(norm, {"b": 4096, "n": length}, "bfloat16")
+    assert (level(schedule, Whole) is not None) == whole
+    text = norm.source("sm_90a", sizes={"b": 4096, "n": length}, dtypes="bfloat16")
+    assert ("T.annotate_min_blocks_per_sm(2)" in str(text)) == whole
+
+
+def test_lanes_of_stretches_have_several_loads_in_flight() -> None:
+    """Few rows, each of which lies in stretches: the channels of images."""
+    images = ra.fuse(ra.var(ra.tensor("x[n,c,v]"), (n, v)), axes="c")
+    schedule = by_rules(images, {"n": 256, "c": 64, "v": 784}, "float32")
+    lanes, loop = level(schedule, Lanes), level(schedule, Loop)
+    assert isinstance(lanes, Lanes)
+    assert isinstance(loop, Loop)
+    assert loop.tile == 4 * 4 * lanes.width
+
+
+@pytest.mark.parametrize(("rows", "parts"), [(512, 1), (128, 16)])
+def test_products_in_threads_are_cut_only_where_blocks_are_few(rows: int, parts: int) -> None:
+    x, y = ra.tensors("x[b,n] y[n,c]")
+    product = ra.fuse(ra.logsumexp(x + y, n), axes="b c")
+    cut = level(by_rules(product, {"b": rows, "n": 1024, "c": 1024}, "float32"), Parts)
+    assert (cut.count if isinstance(cut, Parts) else 1) == parts
+
+
+@pytest.mark.parametrize(("rows", "width", "mask", "tile"), [
+    (4096, 64, False, (192, 128, 1, 384)), (4096, 64, True, (192, 128, 1, 384)), (4096, 96, False, (192, 128, 2, 384)),
+    (4096, 128, True, (192, 128, 2, 384)), (4096, 128, False, (128, 256, 1, 256)), (1024, 64, True, (128, 256, 1, 256)),
+])  # fmt: skip
+def test_scores_take_three_warpgroups_where_tiles_pad_little(
+    rows: int, width: int, mask: bool, tile: tuple[int, ...]
+) -> None:  # fmt: skip
+    Q, K, V = ra.tensors("Q[b,i,d] K[b,n,d] V[b,n,v]")
+    scores = ra.sum(Q * K, d)
+    form = ra.fuse(ra.sum(ra.softmax(ra.where(n <= i, scores, -oo) if mask else scores, n) * V, n), axes="b i v")
+    plan = numbers_of(by_rules(form, {"b": 64, "i": rows, "n": 4096, "d": width, "v": width}, "float16"))
+    assert (plan.block_row, plan.block_streamed, plan.stages, plan.threads) == tile
+    assert plan.warp_specialized
+
+
+def test_tiles_of_three_warpgroups_straddle_no_block_of_a_mask() -> None:
+    """A mask of 128 x 128 blocks has one number for a tile of 128 rows, and two for one of 192."""
+    (Q, K, V), M = ra.tensors("Q[b,i,d] K[b,n,d] V[b,n,v]"), ra.Tensor("M")
+    scores = ra.where(M[floor(i / 128), floor(n / 128)] > 0, ra.sum(Q * K, d), -oo)
+    form = ra.fuse(ra.sum(ra.softmax(scores, n) * V, n), axes="b i v")
+    dtypes = {**dict.fromkeys("QKV", "float16"), "M": "int32"}
+    plan = numbers_of(by_rules(form, {"b": 64, "i": 4096, "n": 4096, "d": 64, "v": 64}, dtypes))
+    assert 128 % plan.block_row == 0
 
 
 @pytest.mark.parametrize("rows", [1, 7, 16, 64])

@@ -26,7 +26,8 @@ from redalg.strategies.model.cost import mcfuser, predict
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.rules.rules import choose_schedule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
-from redalg.strategies.search.space import DOUBT, DOUBT_US, SLACK, Space
+from redalg.strategies.search.choice import DOUBT, DOUBT_US, is_known, preferred_schedule
+from redalg.strategies.search.space import SLACK, Space
 from tests.cases.kernels import fused
 
 ROWS = (("mha", "H1"), ("mha", "H6"), ("mla", "L4"), ("moe", "R1"), ("chains", "G5"), ("quant", "Q7"),
@@ -86,7 +87,7 @@ def test_a_small_problem_has_a_plan_on_every_target() -> None:
     for target in ("sm_90a", "sm_89", "sm_86", "sm_80", "c"):
         (one,) = lower_passes(form.passes, target, sizes, dict.fromkeys("QKV", "float16"), each=space_for)
         assert list(one.plans())
-        assert one.preferred_schedule() in list(one.plans())
+        assert preferred_schedule(one) in list(one.plans())
 
 
 # ---- what programs show ----------------------------------------------------------------------------------------------
@@ -223,11 +224,12 @@ def test_twice_the_work_takes_no_less() -> None:
 def test_the_preferred_plan_is_the_rules_or_promises_more() -> None:
     for family, row in ROWS:
         one = space(family, row)
-        by_rules, taken = next(iter(one.plans())), one.preferred_schedule()
+        by_rules, taken = next(iter(one.plans())), preferred_schedule(one)
         if taken != by_rules:
             assert DOUBT * one.predict(taken).time_us + DOUBT_US < one.predict(by_rules).time_us
-            ranked = (plan for _, plan in one.rank(("kernel",), persistent=False))
-            assert taken == next(plan for plan in ranked if one.is_known(numbers_of(plan), numbers_of(by_rules)))
+            ranked = one.rank(("kernel",), persistent=False)
+            best = next(found for found, plan in ranked if is_known(numbers_of(plan), numbers_of(by_rules)))
+            assert one.predict(taken).time_us <= 1.1 * best.time_us  # of few pipelines for every tile
             assert not numbers_of(taken).persistent
             assert numbers_of(taken).merge == "kernel"
 

@@ -53,7 +53,7 @@ def tile_program(form: FusedForm, *, ends: bool) -> Program:
     """The state of a tile (`ends`: the axis may end within it), of which a kernel makes the producers."""
     lines = Lines()
     tile = Elements(form, lines, tile=True, ends=ends)
-    state = combine(form, [tile], lines, form.links + 1)
+    state = combine(form, [tile], lines, form.links + (not form.centres_are_means))
     return Program("tile", tile.given, tuple(lines.lets), state).prune()
 
 

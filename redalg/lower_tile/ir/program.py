@@ -324,6 +324,8 @@ class Kernel:
     If `blocks` is not 0, it is the number of blocks: block w runs the body for the points w, w + blocks,
     w + 2·blocks …, where the grid's first variable varies fastest. It finds its buffers as the point before left them.
     `plan` is the kernel's own if it is a stage before or after the loop's, and None if the program's plan holds.
+    `beside`: the blocks that a multiprocessor runs beside each other at least: threads keep few enough registers.
+    `registers`: those of a thread that multiplies beside threads that load; 0: the compiler's own number.
     """
 
     grid: tuple[tuple[Symbol, Any], ...]
@@ -333,6 +335,8 @@ class Kernel:
     spread: bool = False
     plan: Plan | None = None
     blocks: int = 0
+    beside: int = 1
+    registers: int = 0
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.grid)

@@ -242,6 +242,10 @@ class _Emitter:
                 f'{buffer.name} = {scope}({shape_text(buffer.shape)}, "{buffer.dtype}")'
                 + (f"  # {buffer.note}" if buffer.note else "")
             )
+        if kernel.beside > 1:
+            body.append(f"T.annotate_min_blocks_per_sm({kernel.beside})")
+        if kernel.registers:
+            body += ["T.annotate_producer_reg_dealloc()", f"T.annotate_consumer_reg_alloc({kernel.registers})"]
         if names := parameters_of_other_blocks(kernel, self.program.parameters):
             body.append(f"T.annotate_restrict_buffers({', '.join(names)})  # which other blocks change meanwhile")
         inner = [line for statement in kernel.body for line in self.statement(statement)]

@@ -92,8 +92,8 @@ WORKAROUNDS = (
         ("lower_tile.workarounds.layouts:lay_as_product",),
     ),
     Workaround(
-        "has no layout of a left operand in registers for more than two warpgroups",
-        ("strategies.search.registers:ROWS_OF_TWO",),
+        "has no layout of a left operand in registers of more than 64 rows a warpgroup",
+        ("strategies.search.registers:ROWS_OF_WARPGROUP",),
     ),
     Workaround(
         "ranks two rows of a thread in local memory, up to five times as slowly",

@@ -27,7 +27,7 @@ from redalg.strategies.binding import Binding, with_column
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
-from redalg.strategies.rules.parts import blocks, serial_segments
+from redalg.strategies.rules.parts import blocks, fills_at_once, serial_segments
 from redalg.strategies.rules.tiles import trims
 from redalg.strategies.schedule import Schedule
 
@@ -153,7 +153,8 @@ def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
         choices = [one for one in choices if whole * one[0] <= ROW_BYTES] or choices[-1:]
     for rows, columns in [one for one in choices if prod(one) * slots <= STATES * THREADS] or choices[-1:]:
         grid = blocks(binding, problem, rows, columns)
-        if grid * serial_segments(device, binding, length, tile, grid) >= full * device.multiprocessors:
+        many = grid * serial_segments(device, binding, length, tile, grid) >= full * device.multiprocessors
+        if many or fills_at_once(device, binding, grid):
             break
     return serial_schedule(device, binding, (rows, columns, tile, THREADS), serial_stages(form, problem))
 

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from math import prod
 
-from redalg.expression.contents import values_of
+from redalg.expression import Element
+from redalg.expression.contents import free_axes, values_of
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
@@ -18,6 +20,8 @@ def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedul
     plan = numbers_of(schedule)
     if (count := splits(plan, form, problem)) > 1:
         return schedule.having(*(Parts(axis.name, count) for axis in plan.binding.inner))
+    if plan.keeps_states and not plan.along_rows and is_short_row(form, problem, plan.device, plan.binding):
+        return schedule
     weighs = any(one.weight for one in form.accumulators)
     if (count := segments(plan, problem, selects=bool(form.places), weighs=weighs)) == 1:
         return schedule
@@ -27,6 +31,25 @@ def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedul
     return schedule.having(
         Parts(axis, count, rows=rows), Loop(axis, plan.block_streamed, pipeline, plan.warp_specialized)
     )
+
+
+SHORT_BYTES = 1 << 18
+"""Bytes of a row, one of few, that a block reads alone (H100, variances in float32: 1, 16 and 128 rows of 32768 take
+0.75, 0.64 and 0.88 of the time of parts or of one load a trip, one row of 8192 0.60, of 65536 0.96; of 131072 1.24)."""
+
+
+def is_short_row(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
+    """Tell if the rows of one input are too few to fill the chip, and too short for parts of them to pay."""
+    reads, axis = streamed_elements(form, binding), binding.streamed.name
+    if len(reads) != 1 or axis in problem.varying or any(one.carries for one in form.outputs):
+        return False
+    few = blocks(binding, problem, 1, 1) <= device.multiprocessors
+    return few and problem.sizes[axis] * DTYPES[problem.dtypes[reads[0].name]].bytes <= SHORT_BYTES
+
+
+def streamed_elements(form: FusedForm, binding: Binding) -> list[Element]:
+    """The elements of a form that are read along the streamed axis."""
+    return [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
 
 
 def may_split(plan: Plan, form: FusedForm) -> bool:
@@ -60,7 +83,8 @@ SCALAR_BLOCKS = 2
 SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
 """Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
 a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
-in 2 parts take 1.12, k-means in 2 parts 1.05)."""
+in 2 parts take 1.12, k-means in 2 parts 1.05; log-domain products of 512 x 1024 x 1024, of which each multiprocessor
+has two blocks already, in 2 parts 1.06)."""
 
 
 def lane_segments(plan: Plan, problem: Problem, grid: int, *, weighs: bool) -> int:
@@ -86,10 +110,17 @@ def busy_parts(grid: int, chips: int) -> int:
 def serial_segments(device: DeviceSpec, binding: Binding, length: int, tile: int, grid: int) -> int:
     """The number of parts of an axis that threads stream one element after another: several blocks hide its waits."""
     alone = binding.column is None and not binding.inner
+    if fills_at_once(device, binding, grid):
+        return 1
     resident = SERIAL_BLOCKS if alone else FEW_SERIAL_BLOCKS
     most = MOST_PARTS_OF_PRODUCTS if binding.contracted else MOST_PARTS
     wanted = -(-resident * device.multiprocessors // grid)
     return power_within(min(power_of_two(wanted), length // (TILES_OF_PAIRS * tile), most))
+
+
+def fills_at_once(device: DeviceSpec, binding: Binding, grid: int) -> bool:
+    """Tell if blocks of which each thread has rows of several columns leave no multiprocessor to wait for others."""
+    return binding.column is not None and 2 * grid >= 3 * device.multiprocessors
 
 
 def segments(plan: Plan, problem: Problem, *, selects: bool = False, weighs: bool = False) -> int:

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
-from redalg.expression import Axis, Element
+from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.form import FusedForm
@@ -20,7 +20,14 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
-from redalg.strategies.rules.parts import MOST_PARTS, blocks, power_of_two, power_within
+from redalg.strategies.rules.parts import (
+    MOST_PARTS,
+    blocks,
+    is_short_row,
+    power_of_two,
+    power_within,
+    streamed_elements,
+)
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule
 
@@ -40,7 +47,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         lanes = min(1024, power_of_two(max(length, 128)))
         return row_schedule(device, binding, (1, lanes), 128, "thread")
     fixed_length = binding.streamed.name not in problem.varying
-    if fixed_length and length <= whole_row(form, blocks(binding, problem, 1, 1) <= device.multiprocessors):
+    if fixed_length and length <= whole_row(form, binding, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         centred = any(one.value not in form.scaling for one in form.slot_pivots)
         return on_chip(device, binding, length, rows, vector(problem), centred=centred)
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
@@ -49,14 +56,18 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return row_schedule(device, binding, (1, LONGEST_TILE), LONGEST_TILE // IN_REGISTERS)
     if fixed_length and shares_tiles(form, problem, device, binding):
         return tiled_rule(form, problem, device, binding)
+    if level == "thread" and fixed_length and is_short_row(form, problem, device, binding):
+        return short_row(device, binding, length, vector(problem))
     threads = 128 if len(form.slots) <= FEW_SLOTS and not carries else 256
+    loads = 1
     if level == "thread" and fixed_length:
         threads = max(threads, lanes_of_row(form, problem, device, binding))
-    return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
+        loads = LOADS_AT_ONCE if lies_in_stretches(form, problem, device, binding) else 1
+    return row_schedule(device, binding, (1, loads * threads * vector(problem)), threads, level)
 
 
-LANES_OF_TILE, LANES_OF_FEW_ROWS = 128, 256
-"""Lanes that share the tiles of a long row: more where there are few rows."""
+LANES_OF_TILE, LANES_OF_FEW_ROWS, LONG_ROW_OF_STATES = 128, 256, 8192
+"""Lanes that share the tiles of a long row: more where there are few rows; and the longest row that is one tile."""
 
 
 def shares_tiles(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
@@ -76,20 +87,20 @@ def shares_tiles(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     return form.is_lanewise and not carries and several and grid > 2 * device.multiprocessors
 
 
-def streamed_elements(form: FusedForm, binding: Binding) -> list[Element]:
-    """The elements of a form that are read along the streamed axis."""
-    return [one for one in form.cascade.elements() if binding.streamed in free_axes(one)]
-
-
 def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of long rows that are reduced tile by tile.
 
     A warp alone takes a row of several inputs whose sums are weighed: they leave fewer registers (H100: two softmaxes
-    beside each other in 0.77 of the time).
+    beside each other in 0.77 of the time). One tile takes a row of several states if it is not long (kurtoses of
+    4096 x 8192 in float16 in 0.90 of the time of two tiles, correlations of 8192 x 8192 in 0.99).
     """
     streamed = streamed_elements(form, binding)
     few = blocks(binding, problem, 1, 1) <= 2 * device.multiprocessors
-    several = any(one.weight for one in form.accumulators) and len({one.name for one in streamed}) > 1
+    weighs = any(one.weight for one in form.accumulators)
+    several = weighs and len({one.name for one in streamed}) > 1
+    if not weighs and problem.sizes[binding.streamed.name] <= LONG_ROW_OF_STATES:
+        whole = power_of_two(problem.sizes[binding.streamed.name])
+        return row_schedule(device, binding, (1, whole), LANES_OF_TILE, "row")
     most = max(32, power_of_two(problem.sizes[binding.streamed.name]) // IN_REGISTERS)
     lanes = min(most, 32 if several else LANES_OF_FEW_ROWS if few else LANES_OF_TILE)
     return row_schedule(device, binding, (1, lanes * IN_REGISTERS), lanes)
@@ -116,6 +127,27 @@ def lanes_of_row(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     registers = 1024 if len(form.slots) * wide <= LANE_REGISTERS // 3 else 512
     loads = problem.sizes[binding.streamed.name] // (LOADS_OF_LANE * wide)
     return power_within(min(LANES_IN_FLIGHT * device.multiprocessors // grid, loads, registers))
+
+
+SHORT_TRIPS, LOADS_AT_ONCE = 8, 4
+"""Trips of a block that reads a short row alone, and the 16-byte loads of a lane in a trip."""
+
+
+def lies_in_stretches(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
+    """Tell if few rows lie in stretches, between which a lane's loads wait: several of them are in flight then.
+
+    H100, variances of 64 channels of 256 images of 784 elements in float32: 0.95 of the time of one load at a time.
+    """
+    axis = binding.streamed
+    several = any(sum(axis in free_axes(i) for i in one.indices) > 1 for one in streamed_elements(form, binding))
+    return several and 2 * blocks(binding, problem, 1, 1) <= device.multiprocessors
+
+
+def short_row(device: DeviceSpec, binding: Binding, length: int, wide: int) -> Schedule:
+    """The schedule of a short row: a few trips, in which each lane has several loads in flight."""
+    tile = power_of_two(-(-length // SHORT_TRIPS))
+    threads = max(128, min(512, tile // (LOADS_AT_ONCE * wide)))
+    return row_schedule(device, binding, (1, max(tile, threads * wide)), threads, "thread")
 
 
 COLUMNS_OF_TILE, COLUMNS_OF_NARROW_TILE = 64, 32
@@ -209,12 +241,14 @@ not be aligned for it (H100: weights of 511 x 50257 in float32 take 0.63 of the 
 1024 rows 0.80, rows of 32768 in bfloat16 over their root mean square 0.86; weights of 50257 in bfloat16 1.03)."""
 
 
-def whole_row(form: FusedForm, few: bool) -> int:
+def whole_row(form: FusedForm, binding: Binding, few: bool) -> int:
     """The longest row that one tile takes: long if it is needed again, or if lanes would rescale their sums."""
     again = any(one.carries for one in form.outputs)
     if few or not (again or any(one.weight for one in form.accumulators)):
         return SHORT_ROW
-    return LONG_ROW if form.pivots else LONGEST_ROW
+    of_rows = [one for one in streamed_elements(form, binding) if free_axes(one) != {binding.streamed}]
+    centred = bool(form.slot_pivots) and form.centres_are_means and len(of_rows) == 1
+    return LONGEST_ROW if centred or not form.pivots else LONG_ROW
 
 
 def on_chip(
@@ -222,11 +256,13 @@ def on_chip(
 ) -> Schedule:  # fmt: skip
     """The schedule of one tile for a row (for several if short), of 32 elements a thread: fewer threads meet sooner.
 
-    Two rows of 1024 elements if they are `centred`: one warp alone waits for four sums, one after another (H100, layer
-    norms of 4096 x 1024 in bfloat16: 0.89 of the time of one; softmaxes 1.05).
+    Two rows of 1024 elements if they are `centred`: one warp alone waits for its sums, one after another (H100, layer
+    norms of 4096 x 1024 in bfloat16: 0.89 of the time of one; softmaxes 1.05). Longer ones take fewer threads, which
+    meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of 256).
     """
     streamed = power_of_two(max(length, SHORTEST_ROW))
-    threads = min(256 if length <= LONG_ROW else 512, max(32, streamed // IN_REGISTERS))
+    most = LANES_OF_TILE if centred and length <= LONG_ROW_OF_STATES else 256
+    threads = min(most if length <= LONG_ROW else 512, max(32, streamed // IN_REGISTERS))
     if length > 1024:
         streamed = round_up(length, threads * wide)
     if centred and streamed == 1024 and rows > 1:

@@ -76,6 +76,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         and blocks(binding, problem, LARGE_TILE[0], columns) >= device.multiprocessors,
         wide=columns > WIDE,
         banded=compares_data(form, binding),
+        parted=reads_parts(form, binding),
     )
     if not form.cascade.producers and not any(one.weight for one in form.accumulators):
         return product_rule(form, problem, device, binding, cores=cores)
@@ -249,6 +250,7 @@ class TileFacts:
         long: tiles of 128 rows fill the GPU, and each streams `LONG_LOOP` elements or more, from the first on.
         wide: the columns are more than a warp's rows have registers for.
         banded: a mask compares data of rows with data of streamed elements, as documents do: few tiles are live.
+        parted: an input has one element for a part of the rows or of the streamed axis, which no tile may straddle.
     """
 
     rows: int
@@ -259,12 +261,29 @@ class TileFacts:
     long: bool = False
     wide: bool = False
     banded: bool = False
+    parted: bool = False
 
 
 LONG_LOOP = 1024
 LARGE_TILE: Tile = (128, 256, 1, 256, True)
-"""The tile of long loops (H100, 4 x 16 x 4096² in float16: 0.90 and 0.89 of the time of others at d 128 and 64; where
-causal, 0.95 and below)."""
+"""The tile of long loops over wide operands, every tile of which is live (H100, 4 x 16 x 4096² in float16 at d 128:
+0.90 of the time of others, 0.98 of `THREE_WARPGROUPS`)."""
+THREE_WARPGROUPS: Tile = (192, 128, 1, 384, True)
+"""The tile of long loops else: a warpgroup multiplies while two exponentiate (H100, 4 x 16 x 4096² in float16 at d 64:
+0.90 of the time of `LARGE_TILE`, where causal 0.91; at d 96 0.89 in two stages, at d 128 where causal 0.93)."""
+PADDED_ROWS = 16
+"""Of so many rows one may be padding, in tiles of three warpgroups."""
+
+
+def fills_three(rows: int) -> bool:
+    """Tell if tiles of three warpgroups pad the rows by little."""
+    return PADDED_ROWS * (round_up(rows, THREE_WARPGROUPS[0]) - rows) <= rows
+
+
+def three_warpgroups(width: int) -> Tile:
+    """The tile of three warpgroups: wider operands, of which fewer blocks wait beside each other, in two stages."""
+    rows, streamed, stages, threads, special = THREE_WARPGROUPS
+    return rows, streamed, stages if width <= 64 else 2, threads, special
 
 
 BANDED_TILE: Tile = (64, 128, 1, 128, False)
@@ -283,7 +302,8 @@ def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
     if facts.rows < 64:
         return 64, 128 if facts.width <= 128 else 64, 2 if facts.aligned else 1, 128, facts.aligned
     if facts.long and facts.aligned and (facts.width <= 64 or 96 <= facts.width <= 128):
-        return LARGE_TILE
+        narrow = facts.width <= 96 or facts.trims
+        return three_warpgroups(facts.width) if narrow and not facts.parted and fills_three(facts.rows) else LARGE_TILE
     if facts.width <= 64:
         return 64, 64, 1 if facts.trims else 2, 128, False
     if facts.width < 96:
@@ -325,6 +345,13 @@ def has_parts(element: Element, binding: Binding) -> bool:
     """Tell if an element is one for whole tiles of the rows and of the streamed axis, as that of a block mask."""
     mine = [one for one in element.indices if free_axes(one) & {*binding.rows, binding.streamed}]
     return all(any(quotient_of(one, axis) >= LARGE_TILE[0] for axis in free_axes(one)) for one in mine)
+
+
+def reads_parts(form: FusedForm, binding: Binding) -> bool:
+    """Tell if an input is indexed by a quotient of the row or the streamed axis."""
+    indices = [index for element in form.cascade.elements() for index in element.indices]
+    axes = {*binding.rows, binding.streamed}
+    return any(quotient_of(index, axis) > 1 for index in indices for axis in free_axes(index) & axes)
 
 
 def compares_data(form: FusedForm, binding: Binding) -> bool:
@@ -381,7 +408,8 @@ def smaller(schedule: Schedule) -> Iterator[Schedule]:
     if plan.level == "row":
         yield schedule
         return
-    for row in (plan.block_row, plan.block_row // 2, plan.block_row // 4):
+    fewer = (64, 32) if plan.threads > 256 else (plan.block_row // 2, plan.block_row // 4)
+    for row in (plan.block_row, *fewer):
         lengths = (plan.block_streamed, plan.block_streamed // 2, plan.block_streamed // 4)
         for streamed in lengths if plan.warps == "rows" else lengths[:1]:  # which warps by columns share out
             for stages in range(plan.stages, -1, -1):

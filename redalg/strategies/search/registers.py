@@ -7,8 +7,8 @@ from redalg.expression.contents import of_kind, values_of
 from redalg.incremental.form import FusedForm
 from redalg.strategies.plan import Plan
 
-WARPGROUP, ROWS_OF_TWO = 128, 128
-"""Threads of a warpgroup; rows whose operand two of them hold in registers (TileLang 0.1.15 has no layout of more)."""
+WARPGROUP, ROWS_OF_WARPGROUP = 128, 64
+"""Threads of a warpgroup, and rows whose operand it holds in registers (TileLang 0.1.15 has no layout of more)."""
 REGISTERS = 65536
 """Registers of a multiprocessor, and of its largest block."""
 
@@ -22,7 +22,8 @@ def suits_warps(plan: Plan, form: FusedForm) -> bool:
     computed = any(values_of(one) and of_kind(Element, one) for one in products)
     if plan.warps == "columns":
         return plan.block_streamed % (plan.threads // 4) == 0 and plan.block_column % (plan.threads // 4) == 0
-    if (weighted or computed) and plan.threads > WARPGROUP and plan.block_row > ROWS_OF_TWO:
+    rows = plan.threads // WARPGROUP * ROWS_OF_WARPGROUP
+    if (weighted or computed) and plan.threads > WARPGROUP and plan.block_row > rows:
         return False
     apart = plan.binding.contracted and not weighted  # operands in shared memory
     wide = plan.device.wgmma and apart and plan.block_column % (plan.threads // 8) == 0

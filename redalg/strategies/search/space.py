@@ -19,7 +19,7 @@ from functools import cached_property
 from itertools import product
 from typing import final
 
-from redalg.expression.contents import free_axes
+from redalg.expression import Axis
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 from redalg.strategies.binding import Binding, bind_axes
@@ -45,7 +45,7 @@ from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
 from redalg.strategies.rules.rows import SHORTEST_ROW, column_tiles, has_aligned_rows, lies_in_columns, vector
-from redalg.strategies.rules.rules import tensor_cores
+from redalg.strategies.rules.rules import THREE_WARPGROUPS, fills_three, tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.registers import fits_registers, suits_warps
@@ -56,21 +56,14 @@ MOST_SEGMENTS, MOST_BLOCKS, LEAST_SCORES = 64, 16, 128
 part that is one tile, at least."""
 SLACK = 1.2
 """The factor by which the estimate of shared memory may exceed the limit (rule 4)."""
-DOUBT, DOUBT_US = 1.05, 1.0
-"""The factor and the microseconds by which a plan must promise to be faster than the rules', to be taken unmeasured.
-The plan taken so is within 15 % of the fastest plan measured on 76 of the 88 rows of which both were drawn; by the
-rules alone, on 65."""
-DOUBT_PLAIN, DOUBT_PLAIN_US = 1.25, 1.0
-"""The same margin for a form that is no kernel: the model knows its time less well."""
-FITTED_TILE, FITTED_ROW, FITTED_LANE = 128, 128, 32
-"""Streamed elements of the tiles of products that the model was fitted to, at most; of other tiles, at least, and of a
-lane of theirs, at most."""
-FEW_READS = 2
-"""Inputs of a row for which the rules were measured."""
 STAGES = 2
 """The stages that are preferred among plans of equal predicted time."""
 THREADS = (32, 64, 128, 256, 512, 1024)
 """Threads of a block without matrix products."""
+
+
+Nest = tuple[tuple[Level, ...], tuple[Level, ...]]
+"""The levels of a grid, and those of a block's loops."""
 
 
 @final
@@ -155,61 +148,6 @@ class Space:
         entries.sort(key=lambda one: (one[0].smem_bytes > most, one[0].time_us, one[1]))
         return [(prediction, schedule) for prediction, _, schedule in entries]
 
-    def preferred_schedule(self) -> Schedule:
-        """The schedule that is taken without measuring: the rules', unless the model promises more than its error.
-
-        The model was fitted to producers on tensor cores and to elementwise terms whose outputs do not
-        carry the streamed axis. The tiles of that axis were powers of two, a kernel merged the parts, and every tile
-        had a block. Other forms, and those that read by pages, keep the rules' schedule.
-        """
-        plan = numbers_of(self.rules_schedule)
-        if not self.is_calibrated(plan):
-            return self.rules_schedule
-        ranking = self.rank((plan.merge,), persistent=False)
-        known = (one for one in ranking if self.is_known(numbers_of(one[1]), plan))
-        promise, best = next(known, (self.predict(self.rules_schedule), self.rules_schedule))
-        better = DOUBT * promise.time_us + DOUBT_US < self.predict(self.rules_schedule).time_us
-        return replace(best, origin="model", predicted_us=promise.time_us) if better else self.rules_schedule
-
-    def is_known(self, plan: Plan, by_rules: Plan) -> bool:
-        """Tell if the model ranks a plan well: where warps share out other axes, it was 2.2 times off on an H100.
-
-        It was not fitted to blocks of one tile whose inner loop has loading warps, and takes long tiles for faster than
-        they are (H100: of 64 elements a lane by up to 1.4).
-        """
-        longest = FITTED_TILE if plan.multiplies else FITTED_LANE * plan.threads
-        return (
-            not plan.loads_within
-            and plan.block_streamed <= longest
-            and plan.block_streamed == power_of_two(plan.block_streamed)
-            and plan.warps == by_rules.warps
-        )
-
-    def is_calibrated(self, plan: Plan) -> bool:
-        """Tell if the model was fitted to kernels like those of this space.
-
-        Products whose operands are computed of several products were not among them. Long rows that fill the chip keep
-        the rules' schedule too, unless they read several inputs (H100, variances of 511 x 50257 in float16: 0.79 of the
-        time of the model's choice, of 256 x 200704 0.81).
-        """
-        if not in_order(self.form) or plan.along_rows or self.form.is_elementwise:
-            return False
-        rows = not self.form.places and not self.outline.carried and not self.binding.plain
-        few = 2 * blocks(self.binding, self.sized_problem, 1, 1) <= self.device.multiprocessors
-        rows = rows and (few or plan.block_row > 1 or len(self.outline.work.reads) > FEW_READS)
-        weighs = len(self.form.cascade.producers) == 1 or any(one.weight for one in self.form.accumulators)
-        trained = plan.tensor_cores and self.form.cascade.producers and weighs if plan.multiplies else rows
-        fitted = plan.block_streamed <= FITTED_TILE if plan.multiplies else plan.block_streamed >= FITTED_ROW
-        return self.device.wgmma and fitted and bool(trained)
-
-    def loses_to(self, promise_us: float) -> bool:
-        """Tell if a form that is no kernel beats the plan taken without measuring, by more than the model's error."""
-        plan = numbers_of(self.rules_schedule)
-        promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
-        if not self.is_calibrated(plan) or promise_us >= self.predict(self.rules_schedule).time_us:
-            return False
-        return promise_us < self.predict(self.preferred_schedule()).time_us
-
     def has_room(self, traffic: Traffic) -> bool:
         """Tell if the tiles of a traffic fit a block's shared memory, within the error of the estimate (rule 4)."""
         return traffic.smem_bytes <= SLACK * self.device.smem_bytes
@@ -239,7 +177,7 @@ class Space:
             if self.in_columns:
                 return plan.along_rows and tile[1:] in column_tiles(plan.threads)
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
-        lengths = (plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner)
+        lengths = tile_lengths_of(plan)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
         fits = all(length in choices for length, choices in zip(lengths, self.tiles(), strict=True))
         return fits and pipeline in list[object](self.pipelines()) and self.has_registers(plan)
@@ -248,13 +186,17 @@ class Space:
         """The schedule of levels that make one."""
         return Schedule.of_levels(levels, self.pairwise or self.binding, self.device)
 
-    def tile_schedules(self, merges: Collection[str] = MERGES) -> Iterator[Schedule]:
-        """Yield schedules of every tile, with every number of parts."""
+    def tile_schedules(
+        self, merges: Collection[str] = MERGES, products: Iterable[Nest] | None = None
+    ) -> Iterator[Schedule]:  # fmt: skip
+        """Yield schedules of every tile (of `products`, if given), with every number of parts."""
         if self.form.is_elementwise:
             yield from elementwise_schedules(self.form, self.problem, self.device, self.binding)
             return
         streamed = self.binding.streamed.name
-        for grid, body in self.products() if self.multiplies else self.rows():
+        if products is None:
+            products = self.products(product(*self.tiles()), list(self.pipelines())) if self.multiplies else self.rows()
+        for grid, body in products:
             whole = self.schedule_of_levels((*grid, *body))
             plan = numbers_of(whole)
             if self.multiplies and not self.has_registers(plan):
@@ -272,9 +214,9 @@ class Space:
 
     # ---- matrix products ---------------------------------------------------------------------------------------------
 
-    def extent(self, axis: object) -> int:
+    def extent(self, axis: Axis | None) -> int:
         """The length of an axis; 1 for none."""
-        return self.sized_problem.sizes[str(axis)] if axis is not None else 1
+        return self.sized_problem.sizes[axis.name] if axis is not None else 1
 
     @cached_property
     def cores(self) -> bool:
@@ -286,15 +228,19 @@ class Space:
         step = (64 if self.device.wgmma else 16) if self.cores else 16
         deep = 32 if self.outline.eight_bits and self.cores else 16
         rows = tile_lengths(self.extent(self.binding.row), step, 256 if self.cores else 128)
+        if self.cores and self.device.wgmma and fills_three(self.extent(self.binding.row)):
+            rows = tuple(sorted({*rows, THREE_WARPGROUPS[0]}))
         streamed = tile_lengths(self.extent(self.binding.streamed), deep, 256)
         whole = round_up(self.extent(self.binding.column), 16)
         parts = (length for length in (64, 128, 192, 256) if length < whole and padding(whole, length) <= PADDING)
         return rows, streamed, (*parts, whole), self.inner()
 
-    def products(self) -> Iterator[tuple[tuple[Level, ...], tuple[Level, ...]]]:
-        """Yield the grid and the loops of products, with tiles of rows x streamed elements x columns."""
-        streamed, pipelines = self.binding.streamed.name, list(self.pipelines())
-        for row, along, column, inner in product(*self.tiles()):
+    def products(
+        self, tiles: Iterable[tuple[int, ...]], pipelines: Sequence[tuple[int, bool, Unit]]
+    ) -> Iterator[Nest]:  # fmt: skip
+        """Yield the grid and the loops of products, for tiles of rows x streamed elements x columns x inner ones."""
+        streamed = self.binding.streamed.name
+        for row, along, column, inner in tiles:
             grid, within = grid_levels(self.binding, row, column), inner_levels(self.binding, inner)
             for stages, special, unit in pipelines:
                 yield grid, (Loop(streamed, along, stages, special), *within, unit)
@@ -317,8 +263,10 @@ class Space:
         may_load = self.device.wgmma and has_aligned_rows(self.form, self.problem) and not self.stages.multiplies_apart
         special = (False, True) if cores and may_load else (False,)
         lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
-        for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256), special, lefts):
+        for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256, 384), special, lefts):
             alone = operands == "registers" or threads == 256
+            if threads == 384 and not loads:
+                continue
             if (loads or not varies or stages < 2) and (stages or not loads) and alone:
                 yield stages, loads, TensorCores(threads, operands) if cores else ScalarCores(threads)
 
@@ -338,7 +286,7 @@ class Space:
         """Tell if lanes lie along the rows."""
         return lies_in_columns(self.form, self.problem, self.binding)
 
-    def rows(self) -> Iterator[tuple[tuple[Level, ...], tuple[Level, ...]]]:
+    def rows(self) -> Iterator[Nest]:
         """Yield the grid and the loops of tiles of rows x streamed elements, at every level."""
         if self.device.target == "c":
             return
@@ -411,8 +359,6 @@ class Space:
         return resident if (resident := kernel.resident()) * plan.device.multiprocessors < kernel.traffic.grid else 0
 
 
-def in_order(form: FusedForm) -> bool:
-    """Tell if tensors are read along the streamed axis itself: none by pages, or by another index computed from it."""
-    axis = form.cascade.axis
-    indices = (index for one in form.cascade.elements() for index in one.indices)
-    return all(index == axis or axis not in free_axes(index) for index in indices)
+def tile_lengths_of(plan: Plan) -> tuple[int, ...]:
+    """The lengths of a tile of products: rows, streamed elements, columns, producers' own axes."""
+    return plan.block_row, plan.block_streamed, plan.block_column, plan.block_inner

@@ -1,0 +1,139 @@
+"""The plan that is taken without measuring: the rules', or one that the model promises to be faster.
+
+The model ranks plans like those that it was fitted to (`is_calibrated`, `is_known`); others keep the rules' schedule.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import replace
+from itertools import product
+
+from redalg.expression.contents import free_axes
+from redalg.incremental.form import FusedForm
+from redalg.strategies.model.cost import Prediction, predict_traffic
+from redalg.strategies.model.traffic import Traffic
+from redalg.strategies.plan import Plan
+from redalg.strategies.rules.parts import blocks, is_short_row, power_of_two
+from redalg.strategies.rules.rules import THREE_WARPGROUPS
+from redalg.strategies.schedule import Schedule, numbers_of
+from redalg.strategies.search.space import STAGES, Space, tile_lengths_of
+
+DOUBT, DOUBT_US = 1.05, 1.0
+"""The factor and the microseconds by which a plan must promise to be faster than the rules', to be taken unmeasured.
+The plan taken so is within 15 % of the fastest plan measured on 76 of the 88 rows of which both were drawn; by the
+rules alone, on 65."""
+DOUBT_PLAIN, DOUBT_PLAIN_US = 1.25, 1.0
+"""The same margin for a form that is no kernel: the model knows its time less well."""
+FITTED_TILE, FITTED_ROW, FITTED_LANE = 128, 128, 32
+"""Streamed elements of the tiles of products that the model was fitted to, at most; of other tiles, at least, and of a
+lane of theirs, at most."""
+FEW_READS = 2
+"""Inputs of a row for which the rules were measured."""
+MOST_COARSE, BEST_CUTS = 100, 8
+"""The first plans of few pipelines; the cuts among them that are ranked with every pipeline."""
+
+
+def preferred_schedule(space: Space) -> Schedule:
+    """The schedule that is taken without measuring: the rules', unless the model promises more than its error.
+
+    The model was fitted to producers on tensor cores and to elementwise terms whose outputs do not
+    carry the streamed axis. The tiles of that axis were powers of two, a kernel merged the parts, and every tile
+    had a block. Other forms, and those that read by pages, keep the rules' schedule.
+    """
+    plan = numbers_of(space.rules_schedule)
+    if not is_calibrated(space, plan):
+        return space.rules_schedule
+    promise, best = next(iter(rank_known(space, plan)), (space.predict(space.rules_schedule), space.rules_schedule))
+    better = DOUBT * promise.time_us + DOUBT_US < space.predict(space.rules_schedule).time_us
+    return replace(best, origin="model", predicted_us=promise.time_us) if better else space.rules_schedule
+
+
+def rank_known(space: Space, by_rules: Plan) -> list[tuple[Prediction, Schedule]]:
+    """Plans that the model ranks well, the fastest first: of products every pipeline of the best cuts alone.
+
+    A tile and its parts are ranked by a few pipelines, so that thousands of plans are not priced for one.
+    """
+    merges = (by_rules.merge,)
+    if not space.multiplies:
+        return _rank_known(space, space.tile_schedules(merges), by_rules)
+    tiles, pipelines = list(product(*space.tiles())), list(space.pipelines())
+    stages = min(STAGES, max(stages for stages, *_ in pipelines))
+    few = [one for one in pipelines if one[0] == stages]
+    coarse = _rank_known(space, space.tile_schedules(merges, space.products(tiles, few)), by_rules)
+    best = list(dict.fromkeys(cut_of(numbers_of(schedule)) for _, schedule in coarse[:MOST_COARSE]))[:BEST_CUTS]
+    fine = space.tile_schedules(merges, space.products(dict.fromkeys(tile for tile, *_ in best), pipelines))
+    return _rank_known(space, (one for one in fine if cut_of(numbers_of(one)) in best), by_rules)
+
+
+def cut_of(plan: Plan) -> tuple[tuple[int, ...], int, int]:
+    """The tile of a plan, and the parts of its axes."""
+    return tile_lengths_of(plan), plan.segments, plan.splits
+
+
+def _rank_known(space: Space, schedules: Iterable[Schedule], by_rules: Plan) -> list[tuple[Prediction, Schedule]]:
+    """Those of the schedules that the model ranks well, the fastest first."""
+    entries = list[tuple[Prediction, int, Schedule]]()
+    for schedule in schedules:
+        plan = numbers_of(schedule)
+        if not is_known(plan, by_rules) or plan.obstacle_at(space.problem):
+            continue
+        traffic = Traffic(space.outline, plan)
+        if traffic.smem_bytes <= space.device.smem_bytes:
+            entries.append((predict_traffic(traffic), abs(plan.stages - STAGES), schedule))
+    entries.sort(key=lambda one: (one[0].time_us, one[1]))
+    return [(prediction, schedule) for prediction, _, schedule in entries]
+
+
+def is_known(plan: Plan, by_rules: Plan) -> bool:
+    """Tell if the model ranks a plan well: where warps share out other axes, it was 2.2 times off on an H100.
+
+    It was not fitted to blocks of one tile whose inner loop has loading warps, nor to three warpgroups, and takes
+    long tiles for faster than they are (H100: of 64 elements a lane by up to 1.4).
+    """
+    longest = FITTED_TILE if plan.multiplies else FITTED_LANE * plan.threads
+    return (
+        not plan.loads_within
+        and plan.threads != THREE_WARPGROUPS[3]
+        and plan.block_streamed <= longest
+        and plan.block_streamed == power_of_two(plan.block_streamed)
+        and plan.warps == by_rules.warps
+    )
+
+
+def is_calibrated(space: Space, plan: Plan) -> bool:
+    """Tell if the model was fitted to kernels like those of a space.
+
+    Products whose operands are computed of several products were not among them. Long rows that fill the chip keep
+    the rules' schedule too, unless they read several inputs (H100, variances of 511 x 50257 in float16: 0.79 of the
+    time of the model's choice, of 256 x 200704 0.81), and so do short rows that a block reads alone, and what three
+    warpgroups multiply.
+    """
+    alone = is_short_row(space.form, space.sized_problem, space.device, space.binding)
+    if alone or plan.threads == THREE_WARPGROUPS[3]:
+        return False
+    if not in_order(space.form) or plan.along_rows or space.form.is_elementwise:
+        return False
+    rows = not space.form.places and not space.outline.carried and not space.binding.plain
+    few = 2 * blocks(space.binding, space.sized_problem, 1, 1) <= space.device.multiprocessors
+    rows = rows and (few or plan.block_row > 1 or len(space.outline.work.reads) > FEW_READS)
+    weighs = len(space.form.cascade.producers) == 1 or any(one.weight for one in space.form.accumulators)
+    trained = plan.tensor_cores and space.form.cascade.producers and weighs if plan.multiplies else rows
+    fitted = plan.block_streamed <= FITTED_TILE if plan.multiplies else plan.block_streamed >= FITTED_ROW
+    return space.device.wgmma and fitted and bool(trained)
+
+
+def loses_to(space: Space, promise_us: float) -> bool:
+    """Tell if a form that is no kernel beats the plan taken without measuring, by more than the model's error."""
+    plan = numbers_of(space.rules_schedule)
+    promise_us = DOUBT_PLAIN * promise_us + DOUBT_PLAIN_US
+    if not is_calibrated(space, plan) or promise_us >= space.predict(space.rules_schedule).time_us:
+        return False
+    return promise_us < space.predict(preferred_schedule(space)).time_us
+
+
+def in_order(form: FusedForm) -> bool:
+    """Tell if tensors are read along the streamed axis itself: none by pages, or by another index computed from it."""
+    axis = form.cascade.axis
+    indices = (index for one in form.cascade.elements() for index in one.indices)
+    return all(index == axis or axis not in free_axes(index) for index in indices)
