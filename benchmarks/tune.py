@@ -101,14 +101,19 @@ def time_of(plan: dict[str, Any]) -> float:
     return float(plan["median_us"] if "median_us" in plan else plan["measured_us"])
 
 
-def packed(contents: Iterable[Document], pack: Path | None) -> list[Path]:
-    """Merge documents' winners into a pack, of several for one problem the fastest; the files that were written."""
+def packed(contents: Iterable[Document], pack: Path | None, *, anew: bool = False) -> list[Path]:
+    """Merge documents' winners into a pack, of several for one problem the fastest; the files that were written.
+
+    `anew`: the packs lose what they held before.
+    """
     found: dict[str, Entry] = {}
     for entry in (entry for content in contents for entry in entries_of(content)):
         known = found.setdefault(entry.name, entry)
         if entry.measured_us < known.measured_us:
             found[entry.name] = entry
     places = {one.key.card: pack or pack_file(one.key.card) for one in found.values()}
+    for place in set(places.values()) if anew else ():
+        place.unlink(missing_ok=True)
     return [
         add_entries(place, [one for one in found.values() if one.key.card == name]) for name, place in places.items()
     ]
@@ -154,8 +159,8 @@ def main(options: argparse.Namespace) -> int:
 
 
 def pack(options: argparse.Namespace) -> int:
-    """Pack the winners of files, or of the training data."""
-    return say(packed(list(map(load, options.files)) or read(), options.pack))
+    """Pack the winners of files; or of the training data, and nothing that the packs held before."""
+    return say(packed(list(map(load, options.files)) or read(), options.pack, anew=not options.files))
 
 
 def say(paths: Iterable[Path]) -> int:
