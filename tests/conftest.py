@@ -5,11 +5,15 @@ Golden files lie at `tests/golden/<module>/<name>.txt`, where `tests/monoids/tes
 
 Profiles of Hypothesis: `ci`, with the same examples in every run, by which a plain `pytest` repeats what CI ran;
 `thorough`, with all that `make slow` draws; `random`, with new examples in every run (`make random`).
+
+Kernels for C are compiled with `QUICK` flags, in half the time of a user's, and kept in a cache of their own. Under
+`thorough` they are what a user has.
 """
 
 import os
 import random
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +21,7 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
+from platformdirs import user_cache_path
 
 from tests.sweeps import draws, mark_slow
 
@@ -33,7 +38,11 @@ settings.register_profile(
 )
 settings.register_profile("ci", settings.get_profile("random"), derandomize=True, database=None)
 settings.register_profile("thorough", settings.get_profile("ci"), max_examples=100)
-settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "ci"))
+PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
+settings.load_profile(PROFILE)
+QUICK = ["-O1", "-w"]
+if PROFILE != "thorough":
+    os.environ.setdefault("REDALG_CACHE_DIR", str(user_cache_path("redalg-tests")))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -55,6 +64,25 @@ def cuda_is_available() -> bool:
     except ModuleNotFoundError:
         return False
     return bool(torch.cuda.is_available())
+
+
+@pytest.fixture(autouse=True, scope="session")
+def quick_kernels() -> Iterator[None]:
+    """Compile kernels for C without the optimisations that take half of the time."""
+    from redalg.runtime.compile import compile as compiling
+
+    load = compiling.load
+
+    def load_quick(source: Any) -> dict[str, Any]:
+        module = load(source)
+        if "compile_flags" in module["TARGET"]:
+            module["TARGET"]["compile_flags"] = QUICK
+        return module
+
+    with pytest.MonkeyPatch.context() as patch:
+        if PROFILE != "thorough":
+            patch.setattr(compiling, "load", load_quick)
+        yield
 
 
 @pytest.fixture(autouse=True)

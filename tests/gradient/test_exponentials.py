@@ -67,6 +67,7 @@ def leaves_of(name: str, data: Tensors) -> list[torch.Tensor]:
     return [data[one].requires_grad_() for one in FORMS[name].cascade.inputs()]
 
 
+@pytest.mark.sweep(2)
 @each
 @given(st.integers(0, 999), st.sampled_from([-1000, 0, 50, 1000]))
 def test_first_and_second_derivatives(name: str, seed: int, offset: float) -> None:

@@ -82,6 +82,7 @@ def test_a_transform_of_a_call_is_that_of_its_definition(name: str, kind: str) -
     torch.testing.assert_close(found, TRANSFORMS[name](written), rtol=1e-11, atol=1e-11)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_first_and_second_derivatives(name: str) -> None:
     call, values = by_position(FORMS[name])

@@ -48,6 +48,7 @@ def is_folded(lowered: Any) -> bool:
     return "row_tile :=" in str(lowered.program)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.data())
 @settings(max_examples=2)

@@ -69,6 +69,7 @@ def programs(name: str, target: str, way: str) -> tuple[TileProgram, ...]:
     return tuple(found)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("target", ["c", "sm_90a"])
 @pytest.mark.parametrize("name", NAMES)

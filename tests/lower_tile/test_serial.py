@@ -99,6 +99,7 @@ def results(form: ra.Fused, found: Any) -> dict[str, np.ndarray]:
     return {name: np.asarray(torch.as_tensor(by_name[name]).cpu(), np.float64) for name in names}
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.data())
 @settings(max_examples=4)
@@ -118,6 +119,7 @@ def test_any_tile_means_the_definition(name: str, data: st.DataObject) -> None:
         np.testing.assert_allclose(made[key], exact, rtol=3e-5, atol=3e-5)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("name", VECTORS)
 @pytest.mark.parametrize(("rows", "length"), [(128, 70), (300, 1), (131, 257)])
 def test_vectors_are_written_out(name: str, rows: int, length: int) -> None:

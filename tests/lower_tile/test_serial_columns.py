@@ -76,6 +76,7 @@ def check(form: ra.Fused, found: Any, tensors: dict[str, np.ndarray]) -> None:
         np.testing.assert_allclose(made[key], exact, rtol=3e-5, atol=3e-5 + 3e-6 * largest)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.data())
 @settings(max_examples=4)
@@ -93,6 +94,7 @@ def test_any_tile_means_the_definition(name: str, data: st.DataObject) -> None:
     check(form, interpret(lowered.program, {one.key: tensors[one.key] for one in inputs}), tensors)
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("target", ["H200", "sm_86", "sm_80"])
 @pytest.mark.parametrize("name", FORMS)
 def test_rules_keep_rows_of_several_columns(name: str, target: str) -> None:

@@ -80,6 +80,7 @@ def test_any_tile_means_the_definition(name: str, data: st.DataObject) -> None:
     run(form, lowered, tensors)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_rules_keep_rows_in_threads(name: str) -> None:
     form, size = FORMS[name], (150, 70, 20)

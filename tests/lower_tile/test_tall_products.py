@@ -72,6 +72,7 @@ def check(form: ra.Fused, found: Any, tensors: dict[str, np.ndarray], allowed: f
         np.testing.assert_allclose(made[key], exact, rtol=allowed, atol=allowed * np.abs(exact).max(initial=1))
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.data())
 @settings(max_examples=4)

@@ -89,6 +89,7 @@ def read_tiles(name: str, data: dict[str, Any], parts: int) -> tuple[np.ndarray,
         return interpreter.interpret(lowered.program, data)["out"], tiles
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", MASKS)
 @settings(max_examples=6)
 @given(size=st.integers(1, 100), window=st.floats(-20, 200) | st.just(np.inf), sink=st.floats(-3, 90),

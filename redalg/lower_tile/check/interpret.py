@@ -255,15 +255,26 @@ class _Block:
     # ---- expressions -------------------------------------------------------------------------------------------------
 
     def value(self, node: Basic) -> Any:
-        """The value of a scalar expression at the current indices."""
+        """The value of a scalar expression at the current indices; parts that several share are computed once."""
+        self.values = dict[tuple[Basic, Any], Any]()
+        return self._part(node)
+
+    def _part(self, node: Basic) -> Any:
+        """The value of a part of the expression."""
         if isinstance(node, Symbol):
             return self.variables[node]
+        key = node, self.compute
+        if key not in self.values:
+            self.values[key] = self._operation(node)
+        return self.values[key]
+
+    def _operation(self, node: Basic) -> Any:
         if isinstance(node, Load):
             return self._load(node)
         if isinstance(node, Expr) and node.is_number:
             return int(node) if node.is_Integer else self.compute.type(float(node))
         if isinstance(node, Where):
-            return np.where(self.value(node.args[0]), self.value(node.args[1]), self.value(node.args[2]))
+            return np.where(*map(self._part, node.args))
         if isinstance(node, Relational):
             wide = np.dtype("float64") if is_of_places(node) else self.compute
             return RELATIONS[node.rel_op](*(self._in(wide, side) for side in node.args))
@@ -271,12 +282,12 @@ class _Block:
             return whole_place(self._in(np.dtype("float64"), node.args[0]), int(node.args[1]))
         if isinstance(node, Wide):
             return np.asarray(self._in(np.dtype("float64"), node.args[0])).astype(self.compute)
-        return self._function(node, [self.value(arg) for arg in node.args if not isinstance(arg, Str)])
+        return self._function(node, [self._part(arg) for arg in node.args if not isinstance(arg, Str)])
 
     def _in(self, dtype: np.dtype[Any], node: Basic) -> Any:
         """The value of an expression that is computed in a dtype."""
         compute, self.compute = self.compute, dtype
-        value = self.value(node)
+        value = self._part(node)
         self.compute = compute
         return value
 
@@ -284,7 +295,7 @@ class _Block:
         source = self.tiles[node.name] if node.name in self.tiles else self.memory[node.name]
         if not node.indices:
             return source.astype(self.compute) if np.issubdtype(source.dtype, np.floating) else source
-        where = np.broadcast_arrays(*(self.value(index) for index in node.indices))
+        where = np.broadcast_arrays(*(self._part(index) for index in node.indices))
         inside = np.ones(where[0].shape, bool)
         for index, size in zip(where, source.shape, strict=True):
             inside &= (index >= 0) & (index < size)
@@ -321,7 +332,7 @@ class _Block:
             sign: np.sign,
         }
         if isinstance(node, floor | ceiling):
-            above, below = (np.asarray(self.value(one)) for one in node.args[0].as_numer_denom())
+            above, below = (np.asarray(self._part(one)) for one in node.args[0].as_numer_denom())
             if all(np.issubdtype(one.dtype, np.integer) for one in (above, below)):
                 return above // below if isinstance(node, floor) else -(-above // below)
         if isinstance(node, Mod):
@@ -348,14 +359,14 @@ class _Block:
 
     def _power(self, node: Pow, base: Any, power: Any) -> Any:
         if factors := factors_of_power(node):
-            return np.multiply(*map(self.value, factors))
+            return np.multiply(*map(self._part, factors))
         if node.exp == S.Half:
             return np.sqrt(base)
         if is_rsqrt(node):
             return self.compute.type(1) / np.sqrt(base)
         if is_negative_power(node):
             unit, sides = self.compute.type(1), above_and_below((node,))
-            above, below = (reduce(np.multiply, map(self.value, side), unit) for side in sides)
+            above, below = (reduce(np.multiply, map(self._part, side), unit) for side in sides)
             return above / below
         return np.power(np.asarray(base, self.compute), np.asarray(power, self.compute))
 
