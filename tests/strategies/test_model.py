@@ -6,12 +6,15 @@ from collections.abc import Callable
 from itertools import product
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Abs, And, Expr, exp, oo, sqrt
+from sympy import Abs, And, Eq, Expr, exp, floor, oo, sqrt
 from sympy.logic.boolalg import Boolean
 
 import redalg as ra
+from benchmarks.families import FAMILIES
+from benchmarks.spaces import space_of
 from redalg.runtime.lowering import lower_passes, space_for
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.model.cost import predict
@@ -104,6 +107,50 @@ def test_a_mask_by_data_leaves_every_tile() -> None:
     kept = ra.Tensor("kept")[k]
     assert found_tiles(kept > 0, (64, 64), 8, 8) == 8
     assert found_tiles((kept > 0) & (k <= q), (64, 64), 8, 8) == pytest.approx(4.5)
+
+
+def test_documents_and_blocks_leave_a_share_of_their_tiles() -> None:
+    """Data of rows beside data of streamed elements; a number for every row and element tells no whole tile."""
+    segment, opened, each = ra.Tensor("segment"), ra.Tensor("opened"), ra.Tensor("each")
+    assert found_tiles(Eq(segment[q], segment[k]), (96, 96), 8, 8) == pytest.approx(4)
+    assert found_tiles(Eq(segment[q], segment[k]) & (k <= q), (96, 96), 8, 8) == pytest.approx(6.5 / 3)
+    assert found_tiles(opened[floor(q / 16), floor(k / 16)] > 0, (96, 96), 8, 8) == pytest.approx(4)
+    assert found_tiles(each[q, k] > 0, (96, 96), 8, 8) == 12
+
+
+def test_an_alternative_by_data_adds_no_tiles() -> None:
+    """A prefix of a length that a call brings, beside what is causal."""
+    prefix = ra.scalars("prefix")
+    assert found_tiles((k <= q) | (k < prefix), (64, 64), 8, 8) == pytest.approx(4.5)
+    assert found_tiles(k < prefix, (64, 64), 8, 8) == 8
+
+
+def test_registers_that_spill_take_time_for_each_of_their_moves() -> None:
+    """Of 8-bit products, whose sums have twice the registers: 192 columns of 256 rows in 256 threads."""
+    row = next(one for one in FAMILIES["quant"].rows(torch.device("cuda")) if one.name == "Q3")
+    space = space_of(FAMILIES["quant"], row, "sm_90a")
+    narrow, wide = (
+        space.predict(with_choices(space.rules_schedule, block_row=256, block_column=columns, threads=256))
+        for columns in (64, 192)
+    )
+    assert "spills" not in narrow.terms
+    assert wide.terms["spills"] > wide.terms["tensor cores"] / 2
+    assert wide.time_us > 1.3 * narrow.time_us
+
+
+def test_few_threads_that_stream_elements_wait_for_their_operations() -> None:
+    """A block of 128 threads alone takes longer than its share of two blocks beside each other."""
+    product = ra.fuse(ra.logsumexp(ra.tensor("u[i,k]") + ra.tensor("v[k,j]"), k), axes="i j")
+    spaces = [
+        lower_passes(product.passes, "H100", {"i": rows, "j": 128, "k": 4096}, dict.fromkeys("uv", "float32"),
+                     each=space_for)[-1]
+        for rows in (16 * 132, 32 * 132)
+    ]  # fmt: skip
+    alone, both = (
+        one.predict(with_choices(one.rules_schedule, block_row=128, block_column=16, segments=1)).time_us
+        for one in spaces
+    )
+    assert both < 1.6 * alone
 
 
 def attention(mask: Boolean | None) -> ra.Fused:

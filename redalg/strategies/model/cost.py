@@ -121,6 +121,10 @@ APART = 5
 SIDE, SHARED = 16, 0.6
 """Threads along the streamed elements of a tile whose products are on CUDA cores, and the share of the rate of loads
 that they reach (H100: nine plans of scores of 4096 x 32000 x 2048 in float32)."""
+SERIAL_ALONE = 0.9
+"""As `alone`, of 128 threads that stream elements: few hide an operation's wait (H100: log products, sums of sines)."""
+SPILLED = 64
+"""Bytes a clock at which a multiprocessor writes and reads registers that do not fit (H200: sums of 8-bit products)."""
 TOGETHER = 8
 """Elements of a row that lanes with rows of their own rescale for at once (`lower_tile.place.serial`)."""
 LOOK, COMPARISON, JOIN_US, RANKED = 9.5, 3.0, 0.4, 2.5
@@ -352,11 +356,10 @@ class Kernel:
     def waves_us(self, waves: int) -> float:
         """The time of the waves of blocks, each from its first tile to its last step."""
         constants, plan, first = self.constants, self.plan, 0.0
-        alone = (
-            constants.alone
-            if plan.multiplies or plan.is_serial
-            else max(1.0, constants.scalar_alone * 512 / plan.threads)
-        )
+        if plan.is_serial:
+            alone = SERIAL_ALONE * 128 / plan.threads
+        else:
+            alone = constants.alone if plan.multiplies else max(1.0, constants.scalar_alone * 512 / plan.threads)
         busy = self.traffic.steps * sum(self.step_us.values()) * alone
         if plan.multiplies:
             first = self.traffic.loaded_bytes / (self.traffic.steps * self.inner * constants.first * 1e3)
@@ -386,8 +389,11 @@ class Kernel:
 
     def units_us(self, blocks: int) -> dict[str, float]:
         """The time that every unit takes for a multiprocessor's blocks."""
-        steps = self.traffic.mean_steps * self.traffic.passes
-        return {name: time * blocks * steps for name, time in self.step_us.items()}
+        steps, units = self.traffic.mean_steps * self.traffic.passes, dict(self.step_us)
+        if self.plan.multiplies and self.registers > self.most_registers:
+            spilled = 4 * self.plan.threads * (self.registers - self.most_registers)
+            units["spills"] = 2 * spilled / (SPILLED * CLOCKS_US)
+        return {name: time * blocks * steps for name, time in units.items()}
 
     # ---- the whole ---------------------------------------------------------------------------------------------------
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from redalg.expression import Element
 from redalg.expression.contents import of_kind, values_of
 from redalg.incremental.form import FusedForm
+from redalg.strategies.model.cost import REGISTERS
 from redalg.strategies.plan import Plan
 
 WARPGROUP, ROWS_OF_WARPGROUP = 128, 64
 """Threads of a warpgroup, and rows whose operand it holds in registers (TileLang 0.1.15 has no layout of more)."""
-REGISTERS = 65536
-"""Registers of a multiprocessor, and of its largest block."""
 
 
 def suits_warps(plan: Plan, form: FusedForm) -> bool:
