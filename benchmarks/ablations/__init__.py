@@ -1,6 +1,7 @@
-"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental`."""
+"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental exhaustive`."""
 
 from benchmarks.ablations.ablation import Ablation
+from benchmarks.ablations.exhaustive import Exhaustive
 from benchmarks.ablations.funnel import Pruning
 from benchmarks.ablations.incremental import Incremental
 from benchmarks.ablations.levels import Levels
@@ -9,5 +10,6 @@ from benchmarks.ablations.smem import SharedMemory
 from benchmarks.ablations.tuning import Tuning
 
 ABLATIONS: dict[str, Ablation] = {
-    ablation.name: ablation for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning())
+    ablation.name: ablation
+    for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning(), Exhaustive())
 }

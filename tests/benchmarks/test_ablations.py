@@ -1,5 +1,6 @@
 """Ablations in a reduced form: on the C target, and where they need no device, on a few rows."""
 
+import os
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,7 @@ import pytest
 from benchmarks import calibrate, report, training
 from benchmarks.__main__ import main
 from benchmarks.ablations import incremental, levels
+from benchmarks.ablations.exhaustive import Exhaustive, nothing_known
 from benchmarks.ablations.model import Model
 from benchmarks.ablations.smem import actual, right, share_of
 from benchmarks.ablations.tuning import Tuning
@@ -17,7 +19,7 @@ from benchmarks.drawn import Drawn, by_row, drawn
 from benchmarks.families.rows import TOLERANCE
 from redalg.strategies.model.cost import H200
 
-MODEL, TUNING = Model(), Tuning()
+MODEL, TUNING, EXHAUSTIVE = Model(), Tuning(), Exhaustive()
 
 
 def run(name: str, folder: Path, *options: str) -> dict[str, Any]:
@@ -119,3 +121,33 @@ def test_judging_leaves_the_constants(tmp_path: Path, capsys: pytest.CaptureFixt
     assert f"exponential={H200.exponential:.3g}" in said
     count = sum(1 for _ in drawn(content))
     assert f"moe: {count} plans: correlation 0." in said
+
+
+@pytest.mark.slow
+def test_every_plan_and_a_search_on_the_c_target(tmp_path: Path) -> None:
+    (line,) = run("exhaustive", tmp_path)["rows"]
+    assert line["measured"] == line["listed"] == 1  # rules alone choose for C
+    assert line["best"] == line["chosen"] == line["tuned"]
+    assert line["tuned_us"] == line["best_us"] > 0
+    assert line["wall_s"] > 0
+
+
+def test_the_table_says_how_far_from_the_fastest_plans_are() -> None:
+    """Of three rows: both near; the tuned plan far; the chosen plan not measured."""
+    times = ((10.9, 10.4), (10.0, 10.6), (None, 10.0))
+    rows = [{"family": "rows", "name": f"r{place}", "listed": 9, "measured": 8, "best_us": 10.0, "chosen_us": chosen,
+             "tuned_us": tuned, "wall_s": 34.6} for place, (chosen, tuned) in enumerate(times)]  # fmt: skip
+    content = EXHAUSTIVE.headed({"environment": {}, "rows": rows})
+    assert EXHAUSTIVE.said(content).startswith("Of 3 rows")
+    assert "within 10 % of the fastest on 2" in EXHAUSTIVE.said(content)
+    assert "within 5 % on 2." in EXHAUSTIVE.said(content)
+    lines = str(EXHAUSTIVE.table(content)).splitlines()
+    assert [line.split("|")[4].strip() for line in lines[2:]] == ["1.09", "1.00", "-"]
+
+
+def test_a_search_knows_nothing_of_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    for before in ("/somewhere", None):
+        monkeypatch.setenv("REDALG_CACHE_DIR", before) if before else monkeypatch.delenv("REDALG_CACHE_DIR")
+        with nothing_known():
+            assert not list(Path(os.environ["REDALG_CACHE_DIR"]).iterdir())
+        assert os.environ.get("REDALG_CACHE_DIR") == before
