@@ -128,6 +128,23 @@ def test_products_of_eight_bits_compile(target: str, power_of_two: bool) -> None
         assert ("wgmma" in kernel.cuda) == (target == "sm_90a")
 
 
+@pytest.mark.sweep(3)
+@pytest.mark.parametrize("width", [64, 96, 128])
+@pytest.mark.parametrize("name", ["causal", "soft cap", "statistics", "linear bias"])
+def test_three_warpgroups_have_registers(name: str, width: int) -> None:
+    """A thread of 384 that multiply has 160, beside 128 that load: the tile fits them, whatever the scores become."""
+    sizes = {"b": 4, "h": 16, "q": 4096, "k": 4096, "d": width, "e": width}
+    one = fused(name)
+    dtypes = {tensor: INTEGERS.get(tensor, "bfloat16") for tensor in one.cascade.inputs()}
+    ruled = one.lower("sm_90a", sizes, dtypes).plan
+    tile = {"block_row": 192, "block_streamed": 128, "stages": 1 if width == 64 else 2, "threads": 384}
+    plan = with_choices(ruled, **tile, warp_specialized=True)
+    for kernel in compile_only(one.lower("sm_90a", sizes, dtypes, plan=plan).source):
+        assert kernel.spill_bytes == 0, f"{kernel.name} spills {kernel.spill_bytes} bytes"
+        assert kernel.smem_bytes <= targets()["sm_90a"].smem_bytes
+        assert "warpgroup_reg_alloc<160>" in kernel.cuda
+
+
 def of_one_row(block: int, threads: int) -> Lowered:
     """Moments of 32768 particles, so many of them at a time by all of a block's threads."""
     one, known = fused("inertia"), {"shapes": {"r": (512, 32768, 3)}}
