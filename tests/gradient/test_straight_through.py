@@ -113,6 +113,7 @@ def test_gradients_pass_the_roundings(name: str, seed: int) -> None:
         torch.testing.assert_close(got, one, rtol=1e-9, atol=1e-9 * float(one.abs().max()))
 
 
+@pytest.mark.sweep(2)
 @each
 @given(st.integers(0, 999))
 def test_tangents_pass_them(name: str, seed: int) -> None:

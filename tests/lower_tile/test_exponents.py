@@ -64,7 +64,7 @@ def test_a_narrow_tile_saves_less_than_a_row_costs() -> None:
     assert "multiply_add(" not in form.source("sm_90a", sizes=SIZES, plan=plan)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("scale", [Rational(1, 8), Rational(1, 4), 1, Rational(-1, 3)], ids=str)
 @pytest.mark.parametrize("segments", [1, 3])
 @pytest.mark.parametrize("size", [1.0, 1e4, 1e36])

@@ -30,7 +30,7 @@ def plan_of(case: Case) -> Schedule:
     return plan
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("case", named(list(CASES)))
 def test_c_target_equals_the_definition(case: Case) -> None:
     tensors, form = tensors_of(case), fused(case.form)
@@ -62,7 +62,7 @@ def has_levels(case: Case) -> bool:
 ROWS = list(filter(has_levels, CASES))
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(6)
 @pytest.mark.parametrize("case", named(ROWS))
 @pytest.mark.parametrize("level", ["thread", "row"])
 def test_every_level_equals_the_definition(case: Case, level: str) -> None:
@@ -75,6 +75,7 @@ def test_every_level_equals_the_definition(case: Case, level: str) -> None:
     assert worst_error(out, form.reference(**tensors), case.empty) <= bound
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", ["ragged, d ≠ e", "boolean mask", "rows", "weighted variance"])
 @pytest.mark.parametrize(("dtype", "tolerance"), [(torch.float64, 1e-12), (torch.float16, 2e-3)])
 def test_c_target_dtypes(name: str, dtype: torch.dtype, tolerance: float) -> None:

@@ -66,6 +66,7 @@ def run(form: ra.Fused, lowered: Any, tensors: dict[str, np.ndarray]) -> None:
     check(form, interpret(lowered.program, {one.key: tensors[one.key] for one in inputs}), tensors)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 @given(st.data())
 @settings(max_examples=4)

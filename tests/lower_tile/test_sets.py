@@ -49,6 +49,7 @@ def data(kind: str) -> torch.Tensor:
     return plain
 
 
+@pytest.mark.sweep(10)
 @pytest.mark.parametrize("segments", [1, 3, 10])
 @pytest.mark.parametrize("kind", ["plain", "rising", "falling", "ties", "equal"])
 @pytest.mark.parametrize("k", [1, 2, 5, 16, 33])

@@ -89,6 +89,7 @@ def test_any_tile_means_the_definition(name: str, data: st.DataObject) -> None:
     check(form, interpret(lowered.program, {one.key: tensors[one.key] for one in inputs}), tensors, allowed)
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("name", FORMS)
 def test_the_c_target_runs_them(name: str) -> None:
     form = FORMS[name]

@@ -61,6 +61,7 @@ def close(found: Any, wanted: Any, tolerance: float = 2e-5) -> None:
                                    atol=tolerance)  # fmt: skip
 
 
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("rows", [None, 1, 3, 4, 10, 11])
 @pytest.mark.parametrize("name", FORMS)
 def test_it_is_the_definition(name: str, rows: int | None) -> None:

@@ -126,6 +126,7 @@ BY_COMPARISON = {
 }  # fmt: skip
 
 
+@pytest.mark.sweep(2)
 @pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
 @pytest.mark.parametrize("expr", BY_COMPARISON.values(), ids=BY_COMPARISON.keys())
 def test_a_comparison_with_nan_takes_its_branch(expr: Expr, backend: str) -> None:
