@@ -79,7 +79,7 @@ def test_gradients_go_to_what_is_joined(kind: str, seed: int) -> None:
         assert not by_u.any()
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(4)
 @each_kind
 @given(seeds)
 def test_tangents_are_those_of_what_is_joined(kind: str, seed: int) -> None:
@@ -141,7 +141,7 @@ def test_other_backends_run_the_stages(kind: str, backend: str) -> None:
     torch.testing.assert_close(called[1], made[1])
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(6)
 @each_kind
 @pytest.mark.parametrize("backend", ["torch", "tilelang"])
 def test_a_maximum_of_what_is_computed_is_found_again(kind: str, backend: str) -> None:

@@ -77,7 +77,7 @@ def test_a_derived_tangent_is_the_derivative(pattern: Pattern) -> None:
         torch.testing.assert_close(got, one, rtol=0, atol=1e-12 * float(one.abs().max()) + 1e-300, msg=name)
 
 
-@pytest.mark.sweep(2)
+@pytest.mark.sweep(3)
 @pytest.mark.parametrize("first", range(7_000_000, 7_000_060, 10))
 @pytest.mark.parametrize("module", [one_axis, two_axes], ids=["one axis", "two axes"])
 def test_drawn_cascades_have_their_tangents(module: ModuleType, first: int) -> None:

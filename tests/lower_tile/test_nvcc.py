@@ -127,7 +127,7 @@ def test_products_of_eight_bits_compile(target: str, power_of_two: bool) -> None
         assert ("wgmma" in kernel.cuda) == (target == "sm_90a")
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(12)
 @pytest.mark.parametrize("width", [64, 96, 128])
 @pytest.mark.parametrize("name", ["causal", "soft cap", "statistics", "linear bias"])
 def test_three_warpgroups_have_registers(name: str, width: int) -> None:

@@ -62,7 +62,7 @@ def plan_of(of: ModuleType, name: str, tile: int, parts: int) -> Schedule:
     return of.schedule(of.FORMS[name], *([2, 4] if of is test_serial_columns else [4]), tile, parts)
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(5)
 @pytest.mark.parametrize(
     ("of", "name"),
     [(of, name) for of in (test_serial, test_serial_columns, test_serial_producers) for name in of.FORMS],

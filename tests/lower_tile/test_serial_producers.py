@@ -99,6 +99,7 @@ def test_the_c_target_runs_producers_in_threads(name: str) -> None:
     check(form, form(**given, backend="tilelang", plan=schedule(16, 32, 2)), tensors)
 
 
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("target", ["sm_90a", "sm_86"])
 def test_nvcc_spills_no_register(target: str) -> None:
     form, size = FORMS["nearest"], (3000, 500, 64)

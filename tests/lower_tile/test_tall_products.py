@@ -158,7 +158,7 @@ def test_other_products_keep_their_schedules(size: tuple[int, int, int], dtype: 
     assert not numbers_of(lowered.plan).is_serial
 
 
-@pytest.mark.sweep(3)
+@pytest.mark.sweep(9)
 @pytest.mark.parametrize("target", ["sm_90a", "sm_86", "sm_80"])
 @pytest.mark.parametrize("name", ["Gram", "covariance", "weighted"])
 def test_nvcc_compiles(name: str, target: str) -> None:
