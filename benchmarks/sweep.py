@@ -33,7 +33,7 @@ from redalg.pipeline import write_source
 from redalg.runtime.compile.compile import compile_source, is_kept
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused.unfused import offer_unfused
-from redalg.strategies.schedule import AnySchedule, Definition, Schedule, choices_of, numbers_of, with_choices
+from redalg.strategies.schedule import AnySchedule, Schedule, choices_of, numbers_of, with_choices
 from redalg.strategies.search.choice import preferred_schedule
 from redalg.strategies.search.space import Space
 
@@ -44,7 +44,7 @@ SAMPLES = 7
 class Draws:
     """A row's plans that fit, what became of each, and how many of those drawn did not fit or were refused.
 
-    `plain` is the unfused form's plan, which is measured after the kernels.
+    `plain` is a plan of no kernel alone, the unfused form's say, which is measured after the kernels.
     """
 
     row: Row
@@ -52,7 +52,7 @@ class Draws:
     lowered: list[Lowered] = field(default_factory=list)
     lines: list[dict[str, Any]] = field(default_factory=list)
     unfit: dict[str, int] = field(default_factory=dict)
-    plain: Definition | None = None
+    plain: AnySchedule | None = None
 
 
 @dataclass(frozen=True)

@@ -7,14 +7,8 @@ seconds finds with nothing known before. The plan that is taken without measurin
 from __future__ import annotations
 
 import argparse
-import os
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
-from functools import partial
-from tempfile import TemporaryDirectory
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
-
-import torch
 
 from benchmarks.ablations.ablation import Document, Measured
 from benchmarks.environment import device, target
@@ -22,10 +16,10 @@ from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.spaces import space_of
+from benchmarks.stale import as_shipped
 from benchmarks.sweep import Draws, Wish, compile_all, draw, run
-from benchmarks.timing import input_sets, measure
 from benchmarks.tune import tune
-from redalg.strategies.schedule import AnySchedule, Schedule
+from redalg.strategies.schedule import Schedule
 from redalg.strategies.search.choice import preferred_schedule
 
 if TYPE_CHECKING:
@@ -51,22 +45,9 @@ def rows() -> list[tuple[Family, Row]]:
             if row.name in names]  # fmt: skip
 
 
-@contextmanager
-def nothing_known() -> Iterator[None]:
-    """A cache of kernels and of tuned plans that is empty."""
-    before = os.environ.get("REDALG_CACHE_DIR")
-    with TemporaryDirectory() as folder:
-        os.environ["REDALG_CACHE_DIR"] = folder
-        try:
-            yield
-        finally:
-            os.environ.pop("REDALG_CACHE_DIR")
-            os.environ.update({} if before is None else {"REDALG_CACHE_DIR": before})
-
-
 def searched(family: Family, row: Row) -> dict[str, Any]:
     """The plan that a search finds, None if none ran in its time; and the time that it took."""
-    with nothing_known():
+    with as_shipped():
         result = tune(family, row, BUDGETS_S[device().type], 0)
     times = {one.candidate: one.measured_us for one in result.trials if one.measured_us is not None}
     plan = min(times, key=lambda candidate: times[candidate], default=None)
@@ -82,22 +63,12 @@ def every_plan(family: Family, row: Row) -> Draws:
     return found
 
 
-def timed(family: Family, row: Row, plan: AnySchedule) -> float:
-    """Microseconds of a call by a plan."""
-    generator = torch.Generator(device()).manual_seed(0)
-    inputs = [family.inputs(row, generator) for _ in range(input_sets(row.in_bytes, device()))]
-    call = partial(family.fused(row), plan=plan)
-    return measure([partial(call, **given) for given in inputs], device()).median_us
-
-
 def line_of(family: Family, found: Draws, search: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the document."""
     times = {line["plan"]: line["median_us"] for line in found.lines if "median_us" in line}
     best = min(times, key=lambda name: times[name])
     chosen = str(preferred_schedule(space_of(family, found.row, target())))
-    plan = search["plan"]
-    known = plan is None or isinstance(plan, Schedule)
-    tuned_us = times.get(str(plan)) if known else timed(family, found.row, plan)
+    tuned = str(search["plan"])
     return {
         "family": family.name,
         "name": found.row.name,
@@ -107,8 +78,8 @@ def line_of(family: Family, found: Draws, search: Mapping[str, Any]) -> dict[str
         "best_us": times[best],
         "chosen": chosen,
         "chosen_us": times.get(chosen),
-        "tuned": str(plan),
-        "tuned_us": tuned_us,
+        "tuned": tuned,
+        "tuned_us": times.get(tuned),
         "wall_s": search["wall_s"],
         "trials": search["trials"],
     }
@@ -127,6 +98,7 @@ class Exhaustive(Measured):
         failures = iter(compile_all([one for draws in drawn for one in draws.lowered], COMPILE_S))
         lines = []
         for (family, _row), draws, search in zip(wanted, drawn, searches, strict=True):
+            draws.plain = None if isinstance(search["plan"], Schedule) else search["plan"]
             run(family, draws, [next(failures) for _ in draws.lowered])
             lines.append(line_of(family, draws, search))
         return {"rows": lines}

@@ -10,13 +10,14 @@ import pytest
 from benchmarks import calibrate, report, training
 from benchmarks.__main__ import main
 from benchmarks.ablations import incremental, levels
-from benchmarks.ablations.exhaustive import Exhaustive, nothing_known
+from benchmarks.ablations.exhaustive import Exhaustive
 from benchmarks.ablations.model import Model
 from benchmarks.ablations.smem import actual, right, share_of
 from benchmarks.ablations.tuning import Tuning
 from benchmarks.agreement import agreement
 from benchmarks.drawn import Drawn, by_row, drawn
 from benchmarks.families.rows import TOLERANCE
+from benchmarks.stale import as_shipped
 from redalg.strategies.model.cost import H200
 
 MODEL, TUNING, EXHAUSTIVE = Model(), Tuning(), Exhaustive()
@@ -148,6 +149,6 @@ def test_the_table_says_how_far_from_the_fastest_plans_are() -> None:
 def test_a_search_knows_nothing_of_earlier_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     for before in ("/somewhere", None):
         monkeypatch.setenv("REDALG_CACHE_DIR", before) if before else monkeypatch.delenv("REDALG_CACHE_DIR")
-        with nothing_known():
+        with as_shipped():
             assert not list(Path(os.environ["REDALG_CACHE_DIR"]).iterdir())
         assert os.environ.get("REDALG_CACHE_DIR") == before

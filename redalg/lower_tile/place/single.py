@@ -23,6 +23,7 @@ from redalg.lower_tile.place.sets import with_sets, without_fills
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.step import Step
+from redalg.strategies.model.cost import REGISTERS
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.registers import WARPGROUP
 
@@ -57,9 +58,8 @@ LANES_OF_WHOLE_ROWS = 1024
 4096 x 16384 in bfloat16 take 0.66 of the time of 512 lanes alone)."""
 
 
-REGISTERS, OF_LOADING_THREADS, STEP = 512, 24, 8
-"""Registers that the threads of a multiprocessor's warpgroups have, a thread of each; those of a thread that loads; and
-the number of which they are multiples (CUDA C++ Programming Guide, `setmaxnreg`)."""
+REGISTERS_TO_LOAD, STEP = 24, 8
+"""Registers of a thread that loads, and the number of which registers are multiples (PTX ISA, `setmaxnreg`)."""
 
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
@@ -67,7 +67,7 @@ def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
     wide = plan.level == "row" and 2 * plan.threads >= LANES_OF_WHOLE_ROWS
     beside = max(1, LANES_OF_WHOLE_ROWS // plan.threads) if wide else 1
     groups = plan.threads // WARPGROUP if plan.warp_specialized else 0
-    registers = (REGISTERS - OF_LOADING_THREADS) // groups // STEP * STEP if groups > 2 else 0
+    registers = (REGISTERS // WARPGROUP - REGISTERS_TO_LOAD) // groups // STEP * STEP if groups > 2 else 0
     turns = plan.persistent * plan.device.multiprocessors
     return replace(kernel, blocks=turns, beside=beside, registers=registers)
 

@@ -268,7 +268,9 @@ LONG_LOOP = 1024
 LARGE_TILE: Tile = (128, 256, 1, 256, True)
 """The tile of long loops over wide operands, every tile of which is live (H100, 4 x 16 x 4096² in float16 at d 128:
 0.90 of the time of others, 0.98 of `THREE_WARPGROUPS`)."""
-THREE_WARPGROUPS: Tile = (192, 128, 1, 384, True)
+THREE = 384
+"""Threads of three warpgroups."""
+THREE_WARPGROUPS: Tile = (192, 128, 1, THREE, True)
 """The tile of long loops else: a warpgroup multiplies while two exponentiate (H100, 4 x 16 x 4096² in float16 at d 64:
 0.90 of the time of `LARGE_TILE`, where causal 0.91; at d 96 0.89 in two stages, at d 128 where causal 0.93)."""
 PADDED_ROWS = 16

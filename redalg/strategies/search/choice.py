@@ -15,7 +15,7 @@ from redalg.strategies.model.cost import Prediction, predict_traffic
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
 from redalg.strategies.rules.parts import blocks, is_short_row, power_of_two
-from redalg.strategies.rules.rules import THREE_WARPGROUPS
+from redalg.strategies.rules.rules import THREE
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.space import STAGES, Space, tile_lengths_of
 
@@ -94,7 +94,7 @@ def is_known(plan: Plan, by_rules: Plan) -> bool:
     longest = FITTED_TILE if plan.multiplies else FITTED_LANE * plan.threads
     return (
         not plan.loads_within
-        and plan.threads != THREE_WARPGROUPS[3]
+        and plan.threads != THREE
         and plan.block_streamed <= longest
         and plan.block_streamed == power_of_two(plan.block_streamed)
         and plan.warps == by_rules.warps
@@ -110,7 +110,7 @@ def is_calibrated(space: Space, plan: Plan) -> bool:
     warpgroups multiply.
     """
     alone = is_short_row(space.form, space.sized_problem, space.device, space.binding)
-    if alone or plan.threads == THREE_WARPGROUPS[3]:
+    if alone or plan.threads == THREE:
         return False
     if not in_order(space.form) or plan.along_rows or space.form.is_elementwise:
         return False

@@ -45,7 +45,7 @@ from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
 from redalg.strategies.rules.rows import SHORTEST_ROW, column_tiles, has_aligned_rows, lies_in_columns, vector
-from redalg.strategies.rules.rules import THREE_WARPGROUPS, fills_three, tensor_cores
+from redalg.strategies.rules.rules import THREE, THREE_WARPGROUPS, fills_three, tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.registers import fits_registers, suits_warps
@@ -263,9 +263,9 @@ class Space:
         may_load = self.device.wgmma and has_aligned_rows(self.form, self.problem) and not self.stages.multiplies_apart
         special = (False, True) if cores and may_load else (False,)
         lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
-        for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256, 384), special, lefts):
+        for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256, THREE), special, lefts):
             alone = operands == "registers" or threads == 256
-            if threads == 384 and not loads:
+            if threads == THREE and not loads:
                 continue
             if (loads or not varies or stages < 2) and (stages or not loads) and alone:
                 yield stages, loads, TensorCores(threads, operands) if cores else ScalarCores(threads)
