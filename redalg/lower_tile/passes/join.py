@@ -6,15 +6,17 @@ parallel i: A;  parallel i: B   →   parallel i: A; B        exact where every 
 
 A loop that stores to parameters stays apart from one that computes in registers: joined, TileLang would have every
 thread that holds the numbers store them. Loops over a whole tile are joined if tiles hold a state for every lane: its
-numbers then live no longer than they must.
+numbers then live no longer than they must. A loop that copies stretches of a parameter (n ↦ ⌊n / P⌋, n mod P) to a
+tile stays apart: joined with what reads the tile, TileLang would load the elements one by one, not 16 bytes at a time.
 """
 
 from __future__ import annotations
 
 from dataclasses import replace
 
-from sympy import S
+from sympy import Mod, S, floor
 
+from redalg.expression import Where
 from redalg.lower_tile.ir.program import Last, Loop, Parallel, Statement
 from redalg.lower_tile.ir.scalars import Load
 
@@ -29,7 +31,8 @@ def fuse_row_loops(
         statement = replace(original, body=inner) if isinstance(original, Loop | Last) else original
         last = out[-1] if out else None
         both = loop_of_both(last, statement)
-        if both is not None and (by_element(both, tiles=tiles) or outward(both, buffers)):
+        apart = copies(last, buffers) != copies(statement, buffers)
+        if both is not None and not apart and (by_element(both, tiles=tiles) or outward(both, buffers)):
             out[-1] = both
         else:
             out.append(statement)
@@ -43,6 +46,15 @@ def loop_of_both(first: Statement | None, second: Statement) -> Parallel | None:
     if (first.indices, first.guard) != (second.indices, second.guard):
         return None
     return replace(first, body=(*first.body, *second.body))
+
+
+def copies(statement: Statement | None, buffers: frozenset[str]) -> bool:
+    """Tell if a loop over a tile copies stretches of a parameter to a buffer, as they are or as 0."""
+    if not isinstance(statement, Parallel) or len(statement.indices) == 1 or len(statement.body) > 1:
+        return False
+    [store] = statement.body
+    read = store.expr.args[1] if isinstance(store.expr, Where) else store.expr
+    return isinstance(read, Load) and read.name not in buffers and any(one.has(floor, Mod) for one in read.indices)
 
 
 def outward(loop: Parallel, buffers: frozenset[str]) -> bool:

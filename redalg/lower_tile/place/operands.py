@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import final
 
-from sympy import Expr, Mul, S, Symbol
+from sympy import Expr, Mod, Mul, S, Symbol, floor
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -51,9 +51,30 @@ class Operands:
         for element in sorted(elements_of(expr), key=str):
             part = space.region(element)
             floating = space.problem.dtypes[element.name].startswith(("float", "bfloat"))
-            if part is not None and floating and len(part[1]) >= least and element not in space.staged:
+            if not floating or element in space.staged:
+                continue
+            if part is not None and len(part[1]) >= least:
                 tiles[element] = (self.load(space, element, body), part[1])
+            elif part is None and (axes := self._axes_in_stretches(space, element)):
+                tiles[element] = (self._load_stretches(space, element, axes, body), axes)
         return space.with_staged(tiles)
+
+    def _axes_in_stretches(self, space: Space, element: Element) -> tuple[Axis, ...]:
+        """The axes of an element whose streamed places lie in stretches of its tensor, ⌊n / P⌋ apart; else none."""
+        streamed, plan = space.plan.binding.streamed, space.plan
+        parts = {one for one in element.indices if isinstance(one, floor | Mod) and free_axes(one) == {streamed}}
+        others = {one for one in element.indices if one not in parts}
+        row = plan.binding.row
+        axes = (row, streamed) if row is not None and row in others else (streamed,)
+        alone = {streamed} | {axis for one in others for axis in free_axes(one) & space.start.keys()} == {*axes}
+        return axes if len(parts) > 1 and alone and plan.level == "thread" and self._by_lane(space, axes) else ()
+
+    def _load_stretches(self, space: Space, element: Element, axes: tuple[Axis, ...], body: list[Statement]) -> str:
+        """A tile in registers of an input that lies in stretches: no block of it, so that lanes load what they read."""
+        shape, dtype = [space.start[axis][1] for axis in axes], space.problem.dtypes[element.name]
+        name = self.assembly.buffer(f"{element.name}_tile", "fragment", shape, dtype, note=", ".join(map(str, axes)))
+        self._fill(name, space, space.read(element), (axes, (I, J)[-len(axes) :]), body)
+        return name
 
     def stage_lines(self, space: Space, domain: Boolean, body: list[Statement]) -> Space:
         """The space with a tile for every element of a mask along one axis: its row or column is read many times."""
