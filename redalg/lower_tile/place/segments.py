@@ -6,7 +6,8 @@ merge = launch    by the block that comes last of its tile, in the same launch (
 Parts are merged in their order either way, so the order in which blocks finish changes no bit. If a kernel merges, a
 slot that all columns of a row share (or all rows of a column) is stored once. In the same launch every tile stores its
 own copy, since it waits for no block of another tile. Outputs that carry the streamed axis are written by a further
-kernel, from the merged state. A form without a state is such a kernel alone.
+kernel, from the merged state. If it writes every output, and the parts of a row are few, each of its blocks merges them
+itself: that costs less than the launch of a kernel between them. A form without a state is a writing kernel alone.
 """
 
 from __future__ import annotations
@@ -54,6 +55,8 @@ MOST_IN_TURN, MOST_OF_RUNS_IN_TURN = 64, 16
 that as many parts would round more."""
 LANES_OF_PARTS = 16
 """Lanes of a row that merge many parts, each of them its neighbouring ones."""
+MOST_TO_WRITE = 16
+"""Parts of a row that every block of a writing kernel merges."""
 PARTS_TOGETHER = 8
 """Parts whose loads are in flight together in the merging kernel: it waits for memory, not for arithmetic."""
 
@@ -117,7 +120,7 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     slots, body, _ = stream_loop(job, place, assembly)
     named = {value: names.fresh(f"{load.name}_parts") for value, load in slots.loads.items()}
     wholes = dict[Value, str]()
-    if carries_after(job.form, job.plan):
+    if carries_after(job.form, job.plan) and not merges_to_write(job):
         wholes = {value: names.fresh(f"{load.name}_whole") for value, load in slots.loads.items()}
     parts = Parts(named, slots, wholes, halved=place.space.halved)
     if job.plan.merge == "launch":
@@ -137,11 +140,12 @@ def multi_segment(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
         kernels = [kernel_of(place, assembly, body, f"{title}, merge the parts" + ", finish" * (not wholes))]
     else:
         kernels = [in_turn(kernel_of(place, assembly, body, title), job.plan)]
-        kernels.append(merge_kernel(job, names_after(job, kernels, workspaces), parts))
-    if wholes:
+        if not merges_to_write(job):
+            kernels.append(merge_kernel(job, names_after(job, kernels, workspaces), parts))
+    if carries_after(job.form, job.plan):
         whole = [(value, name, (1, *state_shape(value, slots, job))) for value, name in wholes.items()]
         parameters += [state_parameter(*one, job) for one in whole]
-        kernels.append(write_kernel(job, names_after(job, kernels, workspaces), wholes, slots))
+        kernels.append(write_kernel(job, names_after(job, kernels, workspaces), parts))
     return tuple(kernels), tuple(parameters)
 
 
@@ -205,7 +209,13 @@ def merge_kernel(job: Job, names: Names, parts: Parts) -> Kernel:
 
 
 def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -> list[Statement]:
-    """The derived merge, part after part, then finish; the merged state is stored if a further kernel reads it.
+    """The derived merge, then finish; the merged state is stored if a further kernel reads it."""
+    slots, body = merge_parts(job, space, assembly, parts)
+    return [*body, *after_merge(job, space, assembly, slots, parts)]
+
+
+def merge_parts(job: Job, space: Space, assembly: Assembly, parts: Parts) -> tuple[Slots, list[Statement]]:
+    """The buffers of the merged state, and the derived merge, part after part.
 
     Of many parts, groups are merged first, and then their states: a long sum of states would round at every part.
     """
@@ -214,10 +224,9 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
     segments = job.plan.segments
     if is_of_sets(job.form, assembly.plan, job.problem):
         loop = merge_sets(job, assembly, slots.loads, partial(parts.places, space))
-        whole = with_sets(job, assembly, slots.loads, body, [loop])
-        return [*whole, *after_merge(job, space, assembly, slots, parts)]
+        return slots, with_sets(job, assembly, slots.loads, body, [loop])
     if merges_in_lanes(job):
-        return [*merge_in_lanes(job, space, assembly, slots, parts), *after_merge(job, space, assembly, slots, parts)]
+        return slots, merge_in_lanes(job, space, assembly, slots, parts)
     if segments <= (MOST_OF_RUNS_IN_TURN if run_length(job.form, job.plan, job.problem) else MOST_IN_TURN):
         loop = merge_in_turn(job, space, assembly, slots, parts.places(space, PART), count=Integer(segments))
     else:
@@ -229,8 +238,7 @@ def merge_statements(job: Job, space: Space, assembly: Assembly, parts: Parts) -
         merged_group = with_sets(job, assembly, group.loads, empty, [merged])
         groups = (*merged_group, *merge_step(assembly, space, slots, group, job.form))
         loop = Loop(GROUP, Integer(-(-segments // size)), 0, groups, pipelined=False)
-    whole = with_sets(job, assembly, slots.loads, body, [loop])
-    return [*whole, *after_merge(job, space, assembly, slots, parts)]
+    return slots, with_sets(job, assembly, slots.loads, body, [loop])
 
 
 def after_merge(job: Job, space: Space, assembly: Assembly, slots: Slots, parts: Parts) -> list[Statement]:
@@ -328,25 +336,41 @@ def part_of(places: Places, slots: Slots, job: Job, assembly: Assembly) -> tuple
     return part, body
 
 
+def merges_to_write(job: Job) -> bool:
+    """Tell if every block that writes a part of the outputs merges the parts of its rows, instead of a kernel."""
+    plain = job.plan.merge == "kernel" and job.plan.binding.column is None and not job.form.structures
+    alone = carries_after(job.form, job.plan) and all(one.carries for one in job.form.outputs)
+    return plain and alone and job.plan.segments <= MOST_TO_WRITE and job.plan.block_row == 1
+
+
 def elementwise(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
     """The kernel of a form without a state: blocks that write a part of the axis need nothing of each other."""
-    return (in_turn(write_kernel(job, Names(taken_names(job)), {}, Slots()), job.plan),), ()
+    return (in_turn(write_kernel(job, Names(taken_names(job))), job.plan),), ()
 
 
-def write_kernel(job: Job, names: Names, wholes: Mapping[Value, str], parts: Slots) -> Kernel:
-    """The kernel that writes the outputs that carry the streamed axis; each part of the axis has its own blocks."""
+def write_kernel(job: Job, names: Names, parts: Parts | None = None) -> Kernel:
+    """The kernel that writes the outputs that carry the streamed axis; each part of the axis has its own blocks.
+
+    `parts`: the workspaces of the state; None for a form without one.
+    """
     segmented = job.plan.segments > 1
     place = frame(job, names, segmented=segmented)
     assembly = Assembly(job.plan, names, job.problem.compute)
-    whole = {value: (name, (S.Zero, *state_place(value, parts, place.space))) for value, name in wholes.items()}
-    slots, body = part_of(whole, parts, job, assembly)
+    slots, body = Slots(), list[Statement]()
+    if parts is not None and parts.wholes:
+        whole = {value: (name, (S.Zero, *state_place(value, parts.slots, place.space)))
+                 for value, name in parts.wholes.items()}  # fmt: skip
+        slots, body = part_of(whole, parts.slots, job, assembly)
+    elif parts is not None:
+        slots, body = merge_parts(job, place.space, assembly, parts)
     epilogue = Epilogue(job.form, assembly, slots, place.space, job.dtypes)
-    body += epilogue.values() if wholes else epilogue.build()
+    body += epilogue.build() if parts is None else epilogue.values()
     if carries(job.form):
         first = SEGMENT * place.space.tiles if segmented else S.Zero
         space = place.space.at_tile(AGAIN, first).with_values(epilogue.space.values)
         body += Carried(job.form, assembly, space, job.sums, job.within).build(AGAIN)
-    return kernel_of(place, assembly, body, f"write a part of {job.form.cascade.axis}")
+    title = f"write a part of {job.form.cascade.axis}"
+    return kernel_of(place, assembly, body, f"merge the parts, {title}" if parts and not parts.wholes else title)
 
 
 def merge_step(assembly: Assembly, space: Space, slots: Slots, part: Slots, form: FusedForm) -> list[Statement]:
