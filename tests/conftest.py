@@ -22,7 +22,6 @@ from typing import Any
 import numpy as np
 import pytest
 from hypothesis import HealthCheck, settings
-from platformdirs import user_cache_path
 
 from tests.sweeps import draws, mark_slow
 
@@ -42,8 +41,10 @@ settings.register_profile("thorough", settings.get_profile("ci"), max_examples=1
 PROFILE = os.environ.get("HYPOTHESIS_PROFILE", "ci")
 settings.load_profile(PROFILE)
 QUICK = ["-O1", "-w"]
-if PROFILE != "thorough":
-    os.environ.setdefault("REDALG_CACHE_DIR", str(user_cache_path("redalg-tests")))
+if PROFILE != "thorough" and "REDALG_CACHE_DIR" not in os.environ:
+    from platformdirs import user_cache_path
+
+    os.environ["REDALG_CACHE_DIR"] = str(user_cache_path("redalg-tests"))
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

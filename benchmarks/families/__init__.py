@@ -28,4 +28,4 @@ ALL: tuple[Family, ...] = (
 FAMILIES = {family.name: family for family in ALL}
 UNFITTED = frozenset({"pairs", "semirings", "covariances", "selection", "columns", "losses", "masks",
                       "workloads", "backwards"})  # fmt: skip
-"""Families that the cost model's training data do not hold."""
+"""Families to which no constant of the cost model is fitted: their plans, where some are drawn, test it."""
