@@ -164,16 +164,20 @@ class Contract:
 @final
 @dataclass(frozen=True)
 class ReduceTile:
-    """target[i] := (identity if clear else target[i]) ⊕ ⊕_j source[i, j]; of source[j, i] where `dim` is 0."""
+    """target[i] := (identity if clear else target[i]) ⊕ ⊕_j source[i, j]; of source[j, i] where `dim` is 0.
+
+    `together`: rows whose numbers the threads exchange at one barrier; each thread holds elements of all of them.
+    """
 
     kind: str
     source: str
     target: str
     clear: bool
     dim: int = 1
+    together: int = 1
 
     def __str__(self) -> str:
-        along = "" if self.dim else " along its first dimension"
+        along = ("" if self.dim else " along its first dimension") + f", {self.together} at once" * (self.together > 1)
         return f"{self.target} {'=' if self.clear else 'with'} {self.kind} of {self.source}{along}"
 
 

@@ -22,6 +22,8 @@ from redalg.strategies.plan import Plan
 
 LONGEST_NOTE = 300
 """Letters of what is said of a buffer, at most."""
+WARP, MOST_OF_LOAD = 32, 16
+"""Threads that need no barrier to reduce a row, and the elements of a 16-byte load, at most."""
 
 
 @final
@@ -59,7 +61,16 @@ class Assembly:
 
     def reduce(self, kind: str, source: Load, target: Load, *, clear: bool = True) -> ReduceTile:
         """target := (target ⊕) the reduction of a tile over its streamed elements."""
-        return ReduceTile(kind, source.name, target.name, clear=clear, dim=source.indices.index(J))
+        along = source.indices.index(J)
+        together = self.rows_of_thread(source.name) if along == 1 else 1
+        return ReduceTile(kind, source.name, target.name, clear=clear, dim=along, together=together)
+
+    def rows_of_thread(self, tile: str) -> int:
+        """The rows of a whole tile in registers, if every thread holds elements of all of them; else 1."""
+        rows, columns = self.shape(tile)
+        plan = self.plan
+        wide = plan.level == "row" and plan.device.target != "c" and columns >= plan.threads * MOST_OF_LOAD
+        return int(rows) if wide and plan.threads > WARP and self.is_fragment(tile) else 1
 
     def tile_of(self, wanted: str, expr: Expr, body: list[Statement]) -> Load:
         """The tile buffer that holds an expression in i, j, computed once."""

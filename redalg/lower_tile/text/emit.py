@@ -276,8 +276,9 @@ class _Emitter:
             call = f"{name}({statement.a}, {statement.b}, {statement.c}, {rows}, {columns}, {depth})"
             return self.under_guard(statement.guard, [call])
         if isinstance(statement, ReduceTile):
-            keep = "" if statement.clear else ", clear=False"
-            return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, dim={statement.dim}{keep})"]
+            how = f"dim={statement.dim}" + ", clear=False" * (not statement.clear)
+            how += f", batch={statement.together}" if statement.together > 1 else ""
+            return [f"T.reduce_{statement.kind}({statement.source}, {statement.target}, {how})"]
         if isinstance(statement, JoinBest):
             sizes = (self.shapes[one][-1] for one in (statement.best, statement.rank))
             return [f"join_best({statement.best}, {statement.rank}, {', '.join(map(str, sizes))})"]

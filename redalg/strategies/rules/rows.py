@@ -48,8 +48,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return row_schedule(device, binding, (1, lanes), 128, "thread")
     fixed_length = binding.streamed.name not in problem.varying
     if fixed_length and length <= whole_row(form, binding, blocks(binding, problem, 1, 1) <= device.multiprocessors):
-        centred = any(one.value not in form.scaling for one in form.slot_pivots)
-        return on_chip(device, binding, length, rows, vector(problem), centred=centred)
+        return on_chip(form, binding, problem, device)
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
     carries = any(one.carries for one in form.outputs)
     if carries and fixed_length and length > LONGEST_ROW and takes_long_tile(form, problem, device, binding):
@@ -59,11 +58,9 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     if level == "thread" and fixed_length and is_short_row(form, problem, device, binding):
         return short_row(device, binding, length, vector(problem))
     threads = 128 if len(form.slots) <= FEW_SLOTS and not carries else 256
-    loads = 1
     if level == "thread" and fixed_length:
         threads = max(threads, lanes_of_row(form, problem, device, binding))
-        loads = LOADS_AT_ONCE if lies_in_stretches(form, problem, device, binding) else 1
-    return row_schedule(device, binding, (1, loads * threads * vector(problem)), threads, level)
+    return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
 
 
 LANES_OF_TILE, LANES_OF_FEW_ROWS, LONG_ROW_OF_STATES = 128, 256, 8192
@@ -131,16 +128,6 @@ def lanes_of_row(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
 
 SHORT_TRIPS, LOADS_AT_ONCE = 8, 4
 """Trips of a block that reads a short row alone, and the 16-byte loads of a lane in a trip."""
-
-
-def lies_in_stretches(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
-    """Tell if few rows lie in stretches, between which a lane's loads wait: several of them are in flight then.
-
-    H100, variances of 64 channels of 256 images of 784 elements in float32: 0.95 of the time of one load at a time.
-    """
-    axis = binding.streamed
-    several = any(sum(axis in free_axes(i) for i in one.indices) > 1 for one in streamed_elements(form, binding))
-    return several and 2 * blocks(binding, problem, 1, 1) <= device.multiprocessors
 
 
 def short_row(device: DeviceSpec, binding: Binding, length: int, wide: int) -> Schedule:
@@ -242,29 +229,37 @@ not be aligned for it (H100: weights of 511 x 50257 in float32 take 0.63 of the 
 
 
 def whole_row(form: FusedForm, binding: Binding, few: bool) -> int:
-    """The longest row that one tile takes: long if it is needed again, or if lanes would rescale their sums."""
+    """The longest row that one tile takes: long if it is needed again, or if lanes would rescale their sums.
+
+    Sums about the mean of one input need it again, for the mean is found first (H100, variances in float32: of 1 x 4096
+    in 0.93 of the time of lanes, of 128 x 6000 0.77, of 1024 x 8192 0.96, of 1024 x 16384 0.96).
+    """
     again = any(one.carries for one in form.outputs)
-    if few or not (again or any(one.weight for one in form.accumulators)):
-        return SHORT_ROW
     of_rows = [one for one in streamed_elements(form, binding) if free_axes(one) != {binding.streamed}]
     centred = bool(form.slot_pivots) and form.centres_are_means and len(of_rows) == 1
+    if centred and not again and len(form.slots) <= FEW_SLOTS:
+        return LONGEST_ROW
+    if few or not (again or any(one.weight for one in form.accumulators)):
+        return SHORT_ROW
     return LONGEST_ROW if centred or not form.pivots else LONG_ROW
 
 
-def on_chip(
-    device: DeviceSpec, binding: Binding, length: int, rows: int, wide: int, *, centred: bool = False
-) -> Schedule:  # fmt: skip
+def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> Schedule:
     """The schedule of one tile for a row (for several if short), of 32 elements a thread: fewer threads meet sooner.
 
-    Two rows of 1024 elements if they are `centred`: one warp alone waits for its sums, one after another (H100, layer
+    Two rows of 1024 elements if they are centred: one warp alone waits for its sums, one after another (H100, layer
     norms of 4096 x 1024 in bfloat16: 0.89 of the time of one; softmaxes 1.05). Longer ones take fewer threads, which
-    meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of 256).
+    meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of 256), also if they are not read again
+    (variances of 1 x 8192 in 128 threads 0.97, of 1024 x 8192 0.98).
     """
+    rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
+    centred = any(one.value not in form.scaling for one in form.slot_pivots)
+    alone = centred and (length <= LONG_ROW_OF_STATES or not any(one.carries for one in form.outputs))
     streamed = power_of_two(max(length, SHORTEST_ROW))
-    most = LANES_OF_TILE if centred and length <= LONG_ROW_OF_STATES else 256
-    threads = min(most if length <= LONG_ROW else 512, max(32, streamed // IN_REGISTERS))
+    most = LANES_OF_TILE if alone else 256 if length <= LONG_ROW else 512
+    threads = min(most, max(32, streamed // IN_REGISTERS))
     if length > 1024:
-        streamed = round_up(length, threads * wide)
+        streamed = round_up(length, threads * vector(problem))
     if centred and streamed == 1024 and rows > 1:
         return row_schedule(device, binding, (2, streamed), 64, "row")
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
