@@ -1,4 +1,7 @@
-"""How much every CI run draws: a quarter. `make slow` draws all, and runs every case of what is marked as a sweep."""
+"""How much every CI run draws: a quarter. `make slow` draws all, and runs every case of what is marked as a sweep.
+
+CI has 15 minutes on two cores, and the tests grow: `SPARSE` says how much thinner the sweeps are than their marks say.
+"""
 
 from __future__ import annotations
 
@@ -10,6 +13,8 @@ import pytest
 
 FIRST = 101
 """So many plans of a list are built, best first."""
+SPARSE = 2
+"""CI runs one case of a sweep where its mark asks for so many."""
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 
@@ -19,7 +24,7 @@ def draws(many: int) -> int:
 
 
 def mark_slow(items: list[pytest.Item]) -> None:
-    """Of the cases of a function that is marked `sweep(every)` one of so many stays, and the others are slow.
+    """Of the cases of a function that is marked `sweep(every)` one of `SPARSE · every` stays, and the others are slow.
 
     Their names choose, so that the cases that stay are no pattern in the order of parameters; the folder is left out,
     so that they stay the same when a file moves.
@@ -29,7 +34,7 @@ def mark_slow(items: list[pytest.Item]) -> None:
         if (marker := item.get_closest_marker("sweep")) and not item.get_closest_marker("slow"):
             sweeps[item.nodeid.partition("[")[0], *marker.args].append(item)
     for (_, every), cases in sweeps.items():
-        for item in sorted(cases, key=place)[-(-len(cases) // every) :]:
+        for item in sorted(cases, key=place)[-(-len(cases) // (SPARSE * every)) :]:
             item.add_marker(pytest.mark.slow)
 
 

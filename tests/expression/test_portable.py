@@ -128,6 +128,7 @@ def test_cascades(example: Any, tensors: Any) -> None:
     check(form, tensors.of(form.cascade), sizes=tensors.extents(form.cascade), backend="numpy")
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize("passes", [1, 2])
 def test_cascades_of_the_fuzzer(passes: int) -> None:

@@ -32,6 +32,7 @@ def drawn(first: int, number: int) -> list[Case]:
     return list(islice(cases(first, [*GENERATORS]), number))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("block", range(CI // BLOCK))
 def test_verdicts_are_no_raw_errors_and_results_are_right(block: int) -> None:
     tally = Executions()

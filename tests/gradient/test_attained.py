@@ -125,6 +125,7 @@ def test_hessians_and_gradients_of_samples(kind: str) -> None:
     torch.testing.assert_close(found, torch.stack([grad(exact)(one) for one in batch]))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("backend", ["numpy", "tilelang"])
 @pytest.mark.parametrize("kind", ["min_at_max", "sum_below_max", "max_beside_argmax"])
 def test_other_backends_run_the_stages(kind: str, backend: str) -> None:

@@ -67,6 +67,7 @@ def load_elsewhere(
     return made.stdout
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(("strict", "order"), [(False, "redalg first"), (True, "torch first"), (False, "redalg alone")])
 def test_an_exported_module_runs_elsewhere(strict: bool, order: str, tmp_path: Path) -> None:

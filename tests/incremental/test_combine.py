@@ -174,6 +174,7 @@ def cuts(length: int, edges: Sequence[int]) -> list[tuple[int, int]]:
     return list(pairwise(ends))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", EXPRESSIONS)
 @given(st.lists(st.integers(0, 23), max_size=4), st.integers(0, 9), st.sampled_from([0.0, 100.0]))
 def test_every_way_to_combine_gives_the_definition(name: str, edges: list[int], seed: int, offset: float) -> None:
@@ -194,6 +195,7 @@ COMMUTATIVE = [name for name in EXPRESSIONS if not fused(name).form.structures]
 """Forms whose lanes may take elements out of order, and whose states of one element are numbers."""
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", COMMUTATIVE)
 @given(st.integers(1, 4), st.integers(0, 9), st.sampled_from([0.0, 100.0]))
 def test_lanes_of_single_elements_give_the_definition(name: str, turns: int, seed: int, offset: float) -> None:

@@ -46,7 +46,8 @@ def tensors() -> dict[str, Any]:
 # ---- tune ------------------------------------------------------------------------------------------------------------
 
 
-def test_tuning_measures_checks_and_is_remembered() -> None:
+def test_tuning_measures_checks_and_is_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tuner, "FEW", Limits(population=4, batch=2, patience=1))
     form, inputs = fused("attention"), tensors()
     before = form.lower("c", SIZES, FLOATS).plan
     result = form.tune(**inputs, budget_s=120.0)

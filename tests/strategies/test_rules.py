@@ -77,7 +77,7 @@ def test_two_short_rows_of_different_inputs_are_cut_into_parts() -> None:
     assert level(by_rules(covariance, {"b": 1, "n": 32768}, "float32"), Parts) is not None
 
 
-@pytest.mark.parametrize(("length", "whole"), [(4096, True), (8192, True), (8193, False), (16384, False)])
+@pytest.mark.parametrize(("length", "whole"), [(4096, True), (8193, True), (16384, True), (16385, False)])
 def test_rows_of_several_states_are_whole_up_to_a_length(length: int, whole: bool) -> None:
     x = ra.Tensor("x")[b, n]
     m = ra.mean(x, n)

@@ -61,7 +61,8 @@ def test_source_of_several_segments(golden) -> None:
 
 
 def test_program_of_parts_merged_in_the_launch(golden) -> None:
-    made = lowered("variance", plan=with_choices(lowered("variance").plan, segments=2, merge="launch"))
+    by_lane = {"level": "thread", "block_streamed": 1024, "segments": 2, "merge": "launch"}
+    made = lowered("variance", plan=with_choices(lowered("variance").plan, **by_lane))
     golden("variance.launch", f"{made.plan}\n\n{made.program}\n")
 
 

@@ -232,12 +232,13 @@ def whole_row(form: FusedForm, binding: Binding, few: bool) -> int:
     """The longest row that one tile takes: long if it is needed again, or if lanes would rescale their sums.
 
     Sums about the mean of one input need it again, for the mean is found first (H100, variances in float32: of 1 x 4096
-    in 0.93 of the time of lanes, of 128 x 6000 0.77, of 1024 x 8192 0.96, of 1024 x 16384 0.96).
+    in 0.93 of the time of lanes, of 128 x 6000 0.77, of 1024 x 16384 0.96; kurtoses of 4096 x 10240
+    in float16 0.60 of the time of tiles, of 4096 x 16384 0.90).
     """
     again = any(one.carries for one in form.outputs)
     of_rows = [one for one in streamed_elements(form, binding) if free_axes(one) != {binding.streamed}]
     centred = bool(form.slot_pivots) and form.centres_are_means and len(of_rows) == 1
-    if centred and not again and len(form.slots) <= FEW_SLOTS:
+    if centred and not again:
         return LONGEST_ROW
     if few or not (again or any(one.weight for one in form.accumulators)):
         return SHORT_ROW
@@ -250,7 +251,8 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     Two rows of 1024 elements if they are centred: one warp alone waits for its sums, one after another (H100, layer
     norms of 4096 x 1024 in bfloat16: 0.89 of the time of one; softmaxes 1.05). Longer ones take fewer threads, which
     meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of 256), also if they are not read again
-    (variances of 1 x 8192 in 128 threads 0.97, of 1024 x 8192 0.98).
+    (variances of 1 x 8192 in 128 threads 0.97, of 1024 x 8192 0.98). Two warps take a row of 1024 elements that is not
+    written again (cross entropies of 4096 x 1024 in bfloat16: 0.94 of the time of one).
     """
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
     centred = any(one.value not in form.scaling for one in form.slot_pivots)
@@ -258,6 +260,8 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     streamed = power_of_two(max(length, SHORTEST_ROW))
     most = LANES_OF_TILE if alone else 256 if length <= LONG_ROW else 512
     threads = min(most, max(32, streamed // IN_REGISTERS))
+    if streamed == 1024 and not centred and not any(one.carries for one in form.outputs):
+        threads = 64
     if length > 1024:
         streamed = round_up(length, threads * vector(problem))
     if centred and streamed == 1024 and rows > 1:
