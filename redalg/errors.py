@@ -10,6 +10,7 @@ RedalgError
   InputError           tensors that do not fit the expression      (raised at a call)
   PlanError            a plan that the device cannot hold          (raised while planning)
   BackendError         a backend that is missing or cannot do it   (raised at a call)
+  GraphError           a program of tensors that does not fit      (raised where one is made, or is run)
 """
 
 from __future__ import annotations
@@ -154,3 +155,7 @@ class NotFusible(VerdictError):  # noqa: N818 - a verdict, named as it reads
 @final
 class Undecided(VerdictError):  # noqa: N818 - a verdict, named as it reads
     """No one-pass form was found and none was excluded; the message names the term that was not understood."""
+
+
+class GraphError(RedalgError, ValueError):
+    """A program of tensor expressions does not fit together, or the arrays do not fit it."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
+from operator import gt
 from typing import Any, final
 
 from sympy import Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor, log
@@ -15,6 +16,7 @@ from sympy.functions.elementary.piecewise import Piecewise
 from redalg.definition.arrays import Library
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, StraightThrough, Where
+from redalg.expression.contents import elements_of
 
 RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
 INFINITY = float("inf")
@@ -91,7 +93,7 @@ class Evaluator:
         if node.name not in self.tensors:
             raise InputError(f"tensor `{node.name}` is not given, and `{node}` stands in the definition. Pass it.")
         axes = [index for index in node.indices if isinstance(index, Axis)]
-        if len(set(axes)) == len(node.indices):
+        if not self.is_gathered(node):
             window = tuple(slice(*self.ranges[one.name]) for one in axes)
             return self.read(self.along(self.tensors[node.name][window], axes))
         return self.read(self.gather(node))
@@ -101,6 +103,16 @@ class Evaluator:
         if "bool" in str(array.dtype):
             return array
         return self.library.whole(array) if "int" in str(array.dtype) else self.library.float(array)
+
+    def is_gathered(self, node: Basic) -> bool:
+        """Tell if an expression reads a tensor at computed places, or beyond the end of a dimension of it."""
+        return is_gather(node) or any(map(self.is_beyond, elements_of(node)))
+
+    def is_beyond(self, node: Element) -> bool:
+        """Tell if an element's axes are not distinct, or run beyond its tensor, of which then a part alone counts."""
+        stops = [self.ranges[one.name][1] if isinstance(one, Axis) else 0 for one in node.indices]
+        shape = self.tensors[node.name].shape if node.name in self.tensors else stops
+        return len(set(node.indices)) < len(stops) or any(map(gt, stops, shape))
 
     def gather(self, node: Element) -> Any:
         """A tensor's elements at computed places, each of which must exist where it is live."""
@@ -229,7 +241,7 @@ class Evaluator:
         if not cases:
             return self(other)
         (condition, value), *rest = cases
-        guarded = is_gather(value) or is_gather(other) or any(is_gather(one) for _, one in rest)
+        guarded = self.is_gathered(value) or self.is_gathered(other) or any(self.is_gathered(one) for _, one in rest)
         here, there = (self.under(condition), self.under(~condition)) if guarded else (self, self)
         return self.library.where(condition, here(value), there.choice(rest, other))
 

@@ -25,6 +25,7 @@ STAGES = (
         ("__init__", "registration", "fuse", "fused", "portable", "algebra", "differentiable", "verdicts", "explain"),
     ),
     ("What the user wrote → its derivatives", ("gradient",)),
+    ("Graph of a framework → TensorProgram", ("torch", "graphs")),
     ("The command line", ("__main__", "demo")),
     ("Expression → Cascade", ("decompose.parse", "decompose")),
     (

@@ -20,7 +20,7 @@ ROOT_MODULE = "__init__"
 # files stand below the rooms in it where it has some. `__init__` is the package's own namespace: it may take names from
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
-    *("__main__", "demo", ROOT_MODULE, "registration", "library", "fuse", "fused", "portable"),
+    *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "registration", "library", "fuse", "fused", "portable"),
     *("algebra", "differentiable", "verdicts", "explain", "gradient"),
     *("runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
@@ -47,6 +47,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.gradient.operators": "it registers the operators of graphs that PyTorch traces",
     "redalg.gradient.traced": "PyTorch traces it",
     "redalg.library.transformers": "its models are PyTorch's",
+    "redalg.torch": "it imports PyTorch's graphs",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",
 }
 NOT_LOADED_BY_IMPORT = {"torch", "tilelang", "numpy", "rich"}

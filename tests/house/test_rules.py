@@ -21,7 +21,10 @@ LONG_FUNCTIONS: dict[str, str] = {}  # "redalg/module.py:function": why it may b
 LONG_FILES: dict[str, str] = {}  # "redalg/module.py": why it may be long
 
 # Where workloads may be named: the sugar, the library, what shows them, and the package's list of public names.
-KNOWS_WORKLOADS = ("redalg/sugar.py", "redalg/library/", "redalg/__main__.py", "redalg/demo", "redalg/__init__.py")
+KNOWS_WORKLOADS = (
+    *("redalg/sugar.py", "redalg/library/", "redalg/__main__.py", "redalg/demo", "redalg/__init__.py"),
+    "redalg/torch/sums.py",  # its operators are PyTorch's
+)
 WORKLOADS = {
     *("attention", "sdpa", "mha", "gqa", "mla", "moe", "flash", "flashattention", "flashdecoding"),
     *("softmax", "logsoftmax", "layernorm", "rmsnorm", "quant", "quantize", "quantized", "quantization"),

@@ -1,0 +1,193 @@
+"""The import of a graph of ATen operators: fx graph → TensorProgram, node after node.
+
+placeholder            an input
+call of an operator    its rule's terms; an external statement where it has no rule, or the rule cannot say it
+getitem                another name of one of several results
+sizes                  numbers: SymPy expressions in the graph's own symbols
+"""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+from sympy import Expr, Integer, sympify
+from sympy.core.basic import Basic
+from torch.fx import Graph, Node
+
+from redalg.errors import ExpressionError, GraphError
+from redalg.expression import Axis
+from redalg.expression.contents import bound_axes
+from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
+from redalg.torch.elementwise import ELEMENTWISE
+from redalg.torch.moves import MOVES
+from redalg.torch.site import Operand, Rule, Site, Unwritten
+from redalg.torch.sums import SUMS
+
+RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVES, **SUMS}
+"""Operator of ATen, without its overload -> its rule."""
+REASONS: Mapping[str, str] = {
+    "convolution": "a product over windows, which a library multiplies",
+    "cumsum": "each element reduces a range of its own",
+    "sort": "it orders all elements of a row",
+    "topk": "it selects several elements of a row",
+    "max_pool2d_with_indices": "a window around each element, with its places",
+    "index_put": "it writes to places that a tensor holds",
+    "scatter": "it writes to places that a tensor holds",
+    "scatter_add": "it writes to places that a tensor holds",
+}
+"""Operators that no rule is meant for, and why."""
+
+
+@final
+@dataclass(frozen=True)
+class Imported:
+    """A graph as a program.
+
+    Attributes:
+        program: the program; its tensors bear the nodes' names.
+        nodes: the first result's name of every external statement -> its node.
+    """
+
+    program: TensorProgram
+    nodes: Mapping[str, Node]
+
+    def compute(self, statement: External, arrays: Sequence[torch.Tensor]) -> Sequence[torch.Tensor]:
+        """The results of an external statement, by PyTorch: the framework of `graphs.interpret.run`."""
+        node, known = self.nodes[statement.names[0]], dict(zip(statement.reads, arrays, strict=True))
+
+        def value(given: Node) -> Any:
+            return known[tensor_name(given)] if is_tensor(given) else given.meta["val"]
+
+        call: Callable[..., Any] = node.target  # type: ignore[assignment]
+        made = call(*torch.fx.node.map_arg(node.args, value), **torch.fx.node.map_arg(dict(node.kwargs), value))
+        return [made] if isinstance(made, torch.Tensor) else [one for one in made if isinstance(one, torch.Tensor)]
+
+
+def import_graph(graph: Graph) -> Imported:
+    """A graph of ATen operators, whose nodes have values of fake tensors, as a program of tensor expressions.
+
+    Raises:
+        GraphError: a node calls what is no operator of ATen, or has no value.
+    """
+    inputs, statements, nodes, outputs = dict[str, TensorType](), list[Statement](), dict[str, Node](), list[str]()
+    for node in graph.nodes:
+        if node.op == "placeholder" and is_tensor(node):
+            inputs[node.name] = type_of(node.meta["val"])
+        elif node.op == "output":
+            outputs += [tensor_name(one) for one in node.all_input_nodes if is_tensor(one)]
+        elif node.op == "call_function" and is_of_tensors(node):
+            made = statements_of(node)
+            statements += made
+            nodes |= {one.names[0]: node for one in made if isinstance(one, External)}
+        elif node.op not in ("placeholder", "call_function"):
+            raise GraphError(
+                f"node `{node.name}` is a {node.op}. Import a graph of operators alone, as `torch.export` makes."
+            )
+    return Imported(TensorProgram(inputs, tuple(statements), tuple(outputs)), nodes)
+
+
+def is_tensor(node: Node) -> bool:
+    """Tell if a node's value is one tensor."""
+    return isinstance(node.meta.get("val"), torch.Tensor)
+
+
+def is_of_tensors(node: Node) -> bool:
+    """Tell if a call makes tensors: it asserts nothing, computes no size, and takes no result that is known already."""
+    schema = getattr(node.target, "_schema", None)
+    if node.target is operator.getitem or (schema is not None and not schema.returns):
+        return False
+    if "val" not in node.meta:
+        raise GraphError(f"node `{node.name}` has no value. Trace the graph with fake tensors, as `torch.export` does.")
+    made = node.meta["val"]
+    return isinstance(made, torch.Tensor) or (isinstance(made, tuple | list) and len(made) > 0)
+
+
+def statements_of(node: Node) -> list[Statement]:
+    """The statements of a call: an expression of every result, or one external statement."""
+    name, types = operator_name(node), types_of(node)
+    names = [node.name] if is_tensor(node) else [f"{node.name}_{one}" for one in range(len(types))]
+    origin = origin_of(node)
+    try:
+        site = Site(name, schema_arguments(node), types)
+        terms = rule_of(name)(site)
+        each = terms if isinstance(terms, tuple) else (terms,)
+        return [
+            TensorExpression(result, types[number], site.axes(number), term, lengths_in(site, term), origin)
+            for number, (result, term) in enumerate(zip(names, each, strict=True))
+        ]
+    except (Unwritten, ExpressionError) as said:
+        reads = dict.fromkeys(tensor_name(one) for one in node.all_input_nodes if is_tensor(one))
+        return [External(tuple(names), types, tuple(reads), name, str(said), origin)]
+
+
+def lengths_in(site: Site, term: Basic) -> tuple[tuple[Axis, Expr], ...]:
+    """The extents of the axes that a term reduces over."""
+    over = bound_axes(term)
+    return tuple((axis, size) for axis, size in site.lengths.items() if axis in over)
+
+
+def rule_of(name: str) -> Rule:
+    """The rule of an operator; `Unwritten` if it has none."""
+    if name not in RULES:
+        raise Unwritten(REASONS.get(name, "it has no rule"))
+    return RULES[name]
+
+
+def operator_name(node: Node) -> str:
+    """An operator's name, without the overload."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:
+        raise GraphError(f"node `{node.name}` calls `{node.target}`, which is no operator of PyTorch's dispatcher.")
+    return str(schema.name).split("::")[1]
+
+
+def schema_arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call by the schema's names, with its defaults."""
+    schema = node.target._schema  # type: ignore[union-attr]
+    given = dict(zip([one.name for one in schema.arguments], node.args, strict=False)) | node.kwargs
+    defaults = {one.name: one.default_value for one in schema.arguments if one.has_default_value()}
+    return {name: argument(one) for name, one in {**defaults, **given}.items()}
+
+
+def argument(given: Any) -> Any:
+    """An argument as a rule takes it: an operand, an expression of sizes, a list, or as it is."""
+    if isinstance(given, Node):
+        value = given.meta["val"]
+        return Operand(tensor_name(given), type_of(value)) if isinstance(value, torch.Tensor) else argument(value)
+    if isinstance(given, tuple | list):
+        return [argument(one) for one in given]
+    return sympy_size(given) if isinstance(given, torch.SymInt) else given
+
+
+def tensor_name(node: Node) -> str:
+    """The tensor that a node stands for."""
+    if node.target is not operator.getitem:
+        return node.name
+    whole, place = node.args
+    return f"{whole.name}_{place}"  # type: ignore[union-attr]
+
+
+def types_of(node: Node) -> tuple[TensorType, ...]:
+    """The types of the tensors that a node makes."""
+    made = node.meta["val"]
+    return tuple(map(type_of, [made] if isinstance(made, torch.Tensor) else made))
+
+
+def type_of(value: torch.Tensor) -> TensorType:
+    """The type of a fake tensor."""
+    return TensorType(tuple(map(sympy_size, value.shape)), str(value.dtype).removeprefix("torch."))
+
+
+def sympy_size(size: Any) -> Any:
+    """A size as SymPy's."""
+    return sympify(size.node.expr) if isinstance(size, torch.SymInt) else Integer(size)
+
+
+def origin_of(node: Node) -> str:
+    """The last line of the user's program on a node's record, if it has one."""
+    lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
+    return f"{operator_name(node)}: {lines[-1].strip()}" if lines else operator_name(node)
