@@ -1,7 +1,9 @@
 """Whole models as programs of tensor expressions, free of any framework.
 
     graph of a framework  →  TensorProgram      `program`: every tensor by its definition, in order
-                             arrays             `interpret`: the program's meaning
+    TensorProgram         →  arrays             `interpret`: the program's meaning
+    a group of it         →  an expression      `compose`: definitions in the place of what is read
+    an index              →  a plain one        `indices`, by the ranges of its axes
 
 A view is a change of indices (`views`), and nothing else.
 """

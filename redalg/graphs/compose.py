@@ -1,0 +1,197 @@
+"""A group of tensor expressions as one expression an output: definitions in the place of what is read.
+
+    y[i, j] = exp(x[i, j]);  z[i] = Σ_r y[i, r]      →   z[i] = Σ_r exp(x[i, r])
+
+That is SOUFFLE's vertical transformation (section 6.2): the maps of what is read are composed. Then axes are split
+where an index takes quotients and remainders of them, so that every dimension of an input is read along an axis:
+
+    x[⌊i/6⌋, i mod 6], i < 24                        →   x[a, b], i = 6·a + b
+
+Bound axes are named by their length, and by what is free where they are bound: two reductions of a row meet on one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import final
+
+from sympy import Expr, Ne
+from sympy.core.basic import Basic
+
+from redalg.errors import GraphError
+from redalg.expression import Axis, Element, Reduce
+from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of
+from redalg.expression.tensor import Tensor
+from redalg.graphs.indices import at_split, axis_to_split, plain_index
+from redalg.graphs.program import TensorExpression, TensorProgram, TensorType
+
+MOST_OPERATIONS, MOST_ON_THE_WAY = 600, 6000
+"""Operations of an expression, at most: what is longer is not given to the algebra. Before its indices are plain, it
+may have more."""
+
+
+@final
+@dataclass(frozen=True)
+class Composed:
+    """An output of a group.
+
+    Attributes:
+        name: of the tensor.
+        axes: those of the output, in order: a dimension has one, or several of which the last runs fastest.
+        sizes: axis -> its length, of bound axes too.
+        term: the element.
+    """
+
+    name: str
+    axes: tuple[Axis, ...]
+    sizes: Mapping[Axis, Expr]
+    term: Basic
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that it reads, in order of their names."""
+        return tuple(sorted({one.name for one in elements_of(self.term)}))
+
+    def expression(self, dtype: str) -> TensorExpression:
+        """The output as a statement, with one dimension for each of its axes."""
+        shape = tuple(self.sizes[axis] for axis in self.axes)
+        lengths = tuple((axis, size) for axis, size in self.sizes.items() if axis not in self.axes)
+        return TensorExpression(self.name, TensorType(shape, dtype), self.axes, self.term, lengths)
+
+    def __str__(self) -> str:
+        lengths = ", ".join(f"{axis} < {size}" for axis, size in sorted(self.sizes.items(), key=str))
+        return f"{self.name}[{', '.join(map(str, self.axes))}] = {self.term}\n    {lengths}"
+
+
+def compose(program: TensorProgram, group: Collection[str], output: str) -> Composed:
+    """An output of a group of a program's tensors, in terms of what the group reads from outside.
+
+    Raises:
+        GraphError: the output is no tensor expression of the group, or its expression is too large.
+    """
+    known = {one.name: one for one in program.expressions() if one.name in group}
+    if output not in known:
+        raise GraphError(f"`{output}` is no tensor expression of the group {', '.join(sorted(group))}.")
+    composer = Composer(known)
+    expression = known[output]
+    composer.sizes |= dict(zip(expression.axes, expression.type.shape, strict=True))
+    term = composer.value(output, expression.axes)
+    composed = split_axes(Composed(output, expression.axes, composer.lengths(term, expression.axes), term))
+    check_size(output, composed.term, MOST_OPERATIONS)
+    return composed
+
+
+def check_size(name: str, term: Basic, most: int) -> None:
+    """Raise `GraphError` if a term has more operations than so many."""
+    if operations_of(term) > most:
+        raise GraphError(
+            f"the expression of `{name}` has {operations_of(term)} operations, more than {most}. Take a smaller group."
+        )
+
+
+@final
+class Composer:
+    """Terms with definitions in the place of tensors, each of which is asked for at a place."""
+
+    def __init__(self, known: Mapping[str, TensorExpression]) -> None:
+        self.known = known
+        self.sizes: dict[Axis, Expr] = {}
+        self.found: dict[tuple[str, tuple[Expr, ...]], Basic] = {}
+
+    def value(self, name: str, place: Sequence[Expr]) -> Basic:
+        """A tensor's element at a place: of the group's its definition, of others a read."""
+        place = tuple(plain_index(index, self.sizes) for index in place)
+        if name not in self.known:
+            return Tensor(name)[place]
+        if (name, place) not in self.found:
+            expression = self.known[name]
+            at = dict(zip(expression.axes, place, strict=True))
+            lengths = {Axis(axis.name): size for axis, size in expression.lengths}
+            self.found[name, place] = term = self.rewrite(expression.term, at, lengths)
+            check_size(name, term, MOST_ON_THE_WAY)
+        return self.found[name, place]
+
+    def rewrite(self, node: Basic, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Basic:
+        """A term at a place: `at` has an index for each of its axes, `lengths` those of what it binds."""
+        if isinstance(node, Axis):
+            return at[node]
+        if isinstance(node, Element):
+            return self.value(node.name, [self.number(index, at, lengths) for index in node.indices])
+        if isinstance(node, Ne) and isinstance(node.args[0], Element) and node.args[1] == 0:
+            read = self.rewrite(node.args[0], at, lengths)
+            return Ne(read, 0) if isinstance(read, Expr) else read
+        if isinstance(node, Reduce):
+            return self.reduction(node, at, lengths)
+        if not node.args:
+            return node
+        args = [self.rewrite(arg, at, lengths) for arg in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    def number(self, node: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
+        """As `rewrite`, of a number."""
+        found = self.rewrite(node, at, lengths)
+        assert isinstance(found, Expr)
+        return found
+
+    def reduction(self, node: Reduce, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
+        """A reduction at a place, over axes whose names stand for nothing that its term reads."""
+        taken = {axis for symbol in node.free_symbols if isinstance(symbol, Axis) for axis in free_axes(at[symbol])}
+        inside, bound = dict(at), list[Axis]()
+        for axis in node.bound:
+            fresh = next(one for one in self.names(lengths[axis]) if one not in taken | {*bound})
+            self.sizes[fresh] = lengths[axis]
+            inside[axis] = fresh
+            bound.append(fresh)
+        return node.rebuilt(self.number(node.expr, inside, lengths), bound)
+
+    def names(self, size: Expr) -> Iterator[Axis]:
+        """Yield the axes that terms bind, in order: those of the length, and new ones."""
+        number = 0
+        while True:
+            axis = Axis(f"r{number}")
+            if self.sizes.get(axis, size) == size:
+                yield axis
+            number += 1
+
+    def lengths(self, term: Basic, axes: Sequence[Axis]) -> dict[Axis, Expr]:
+        """The lengths of the axes that a term has, or its output."""
+        bound = {axis for one in of_kind(Reduce, term) for axis in one.bound}
+        return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
+
+
+def split_axes(composed: Composed) -> Composed:
+    """The same output with axes split until no index takes a quotient or a remainder that a split can say."""
+    found = next(splits_needed(composed), None)
+    while found is not None:
+        composed = split_axis(composed, *found)
+        found = next(splits_needed(composed), None)
+    return composed
+
+
+def splits_needed(composed: Composed) -> Iterator[tuple[Axis, Expr]]:
+    """Yield the axes of which an index takes parts, with the length of the inner part."""
+    for element in sorted(elements_of(composed.term), key=str):
+        for index in element.indices:
+            found = axis_to_split(index, composed.sizes)
+            if found is not None:
+                yield found
+
+
+def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
+    """The same output with i = inner·a + b in the place of an axis i."""
+    outer, last, lengths = at_split(axis, inner, composed.sizes)
+    sizes = {one: size for one, size in composed.sizes.items() if one != axis} | lengths
+    axes = tuple(part for one in composed.axes for part in ((outer, last) if one == axis else (one,)))
+
+    def rewrite(node: Basic) -> Basic:
+        if isinstance(node, Axis):
+            return inner * outer + last if node == axis else node
+        if isinstance(node, Element):
+            return Element(node.args[0], *(plain_index(rewrite(index), sizes) for index in node.indices))
+        if isinstance(node, Reduce):
+            bound = [part for one in node.bound for part in ((outer, last) if one == axis else (one,))]
+            return node.rebuilt(rewrite(node.expr), bound)
+        return node.func(*map(rewrite, node.args)) if node.args else node
+
+    return Composed(composed.name, axes, sizes, rewrite(composed.term))

@@ -1,0 +1,75 @@
+"""Plain indices are the same numbers, wherever their axes stand."""
+
+from __future__ import annotations
+
+from itertools import product
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import Expr, Integer, Mod, S, Symbol, floor
+
+from redalg.expression import Axis
+from redalg.graphs.indices import axis_to_split, index_bounds, lies_below, plain_index
+
+I, J, K = (Axis(name) for name in "ijk")
+SIZES: dict[Axis, Expr] = {I: S(3), J: S(4), K: S(6)}
+B, N = (Symbol(name, integer=True, positive=True) for name in "bn")
+
+
+def deeper(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
+    numbers = st.integers(1, 6).map(Integer)
+    return st.one_of(
+        st.builds(lambda a, b: a + b, inner, inner),
+        st.builds(lambda a, c: c * a, inner, numbers),
+        st.builds(lambda a, c: floor(a / c), inner, numbers),
+        st.builds(Mod, inner, numbers),
+        st.builds(lambda a, c: a - c, inner, numbers),
+    )
+
+
+INDICES = st.recursive(st.sampled_from([I, J, K, S.One]), deeper, max_leaves=6)
+
+
+@given(INDICES)
+def test_it_is_the_same_number_everywhere_and_no_longer(index: Expr) -> None:
+    plain = plain_index(index, SIZES)
+    found = index_bounds(plain, SIZES)
+    for i, j, k in product(range(3), range(4), range(6)):
+        at: dict[Any, Any] = {I: i, J: j, K: k}
+        value = plain.subs(at)
+        assert value == index.subs(at)
+        assert found is None or found[0] <= value <= found[1]
+    assert len(plain.atoms(floor, Mod)) <= len(index.atoms(floor, Mod)) + 1
+
+
+PLAIN = {
+    "a quotient of what is joined": (floor((6 * J + K) / 6), J),
+    "its remainder": (Mod(6 * J + K, 6), K),
+    "of several": (floor((24 * I + 6 * J + K) / 24), I),
+    "quotients of quotients": (floor(floor((24 * I + 6 * J + K) / 6) / 4), I),
+    "remainders of quotients": (Mod(floor((24 * I + 6 * J + K) / 6), 4), J),
+    "a part that stays": (floor((6 * J + K) / 3), 2 * J + floor(K / 3)),
+}
+
+
+@pytest.mark.parametrize("name", PLAIN)
+def test_what_is_joined_comes_apart(name: str) -> None:
+    index, plain = PLAIN[name]
+    assert plain_index(index, SIZES) == plain
+
+
+def test_sizes_may_be_symbols() -> None:
+    sizes: dict[Axis, Expr] = {I: B, J: N}
+    assert plain_index(floor((N * I + J) / N), sizes) == I
+    assert plain_index(Mod(N * I + J, N), sizes) == J
+    assert lies_below(J, N, sizes)
+    assert not lies_below(J, N - 1, sizes)
+    assert plain_index(Mod(J, N - 1), sizes) == Mod(J, N - 1)
+
+
+def test_an_axis_is_split_where_its_length_is_a_multiple() -> None:
+    assert axis_to_split(floor(K / 3) + Mod(J, 2), SIZES) in ((K, 3), (J, 2))
+    assert axis_to_split(Mod(K, 4), SIZES) is None
+    assert axis_to_split(floor(I / N), {I: B * N}) == (I, N)
