@@ -1,4 +1,4 @@
-"""How much every CI run draws: a quarter. `make slow` draws all, and runs every case of what is marked as a sweep.
+"""How much every CI run draws: a sixth. `make slow` draws all, and runs every case of what is marked as a sweep.
 
 CI has 15 minutes on two cores, and the tests grow: `SPARSE` says how much thinner the sweeps are than their marks say.
 """
@@ -19,8 +19,8 @@ THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
 
 def draws(many: int) -> int:
-    """How many examples Hypothesis draws: a quarter of many, and at least 3."""
-    return many if THOROUGH else max(many // 4, 3)
+    """How many examples Hypothesis draws: a sixth of many, and at least 3."""
+    return many if THOROUGH else max(many // 6, 3)
 
 
 def mark_slow(items: list[pytest.Item]) -> None:

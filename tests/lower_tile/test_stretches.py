@@ -62,6 +62,7 @@ def test_a_tile_is_loaded_by_a_loop_of_its_own() -> None:
         assert [store.target.startswith("x_tile") for store in one.body] == [True]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("dtype", "stretch", "vector"), [("float32", 784, "float4"), ("float16", 3136, "uint4")])
 def test_cuda_loads_16_bytes_at_a_time(dtype: str, stretch: int, vector: str) -> None:
     [kernel] = compile_only(lowered((64, 16, stretch), "sm_90a", dtype=dtype).source)

@@ -49,6 +49,7 @@ def test_no_workspace_holds_a_merged_state_then() -> None:
     assert all(name.endswith("_parts") for name in names)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("length", [1, 33, 700])
 @pytest.mark.parametrize("parts", [2, 5, MOST_TO_WRITE])
 def test_it_means_the_definition(parts: int, length: int) -> None:

@@ -1,0 +1,212 @@
+"""A program's statements as a compiler sees them: their kinds, depths and regions, and how long their results live.
+
+    view            one element of one tensor, at other indices           nothing is computed
+    elementwise     a term of elements, one for each place                one relies on one
+    movement        places that a tensor holds                            one relies on one
+    reduction       a term that reduces                                   one relies on many
+    contraction     Σ of products of two tensors, each of which has axes that the other lacks
+    external        what the framework computes
+
+All but contractions and external statements are memory-intensive: they move more than they compute. The depth of a
+statement is the number of the others on the longest path to it. Memory-intensive statements of one depth that read each
+other are a region: no path from one to another leaves it, so that a kernel may take any of them together.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from itertools import combinations
+from typing import final
+
+from sympy import Add, Expr, Mul, Ne
+from sympy.core.basic import Basic
+
+from redalg.expression import Axis, Element, Reduce
+from redalg.expression.contents import elements_of, free_axes, of_kind
+from redalg.expression.dtypes import DTYPES
+from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
+
+WIDTHS = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1}
+"""Bytes of an element, of dtypes that no arithmetic is in."""
+
+
+@final
+class Kind(StrEnum):
+    """The kind of a statement; see the module."""
+
+    VIEW = "view"
+    ELEMENTWISE = "elementwise"
+    MOVEMENT = "movement"
+    REDUCTION = "reduction"
+    CONTRACTION = "contraction"
+    EXTERNAL = "external"
+
+    @property
+    def is_memory_intensive(self) -> bool:
+        """Tell if a statement of this kind moves more than it computes."""
+        return self not in (Kind.CONTRACTION, Kind.EXTERNAL)
+
+
+@final
+@dataclass(frozen=True)
+class Region:
+    """Memory-intensive statements of one depth that read each other.
+
+    Attributes:
+        names: their results, in order.
+        depth: contractions and external statements on the longest path to them.
+        reads, writes: tensors that it reads from outside, and those of its own that something outside reads.
+        reductions: its results that rely on many.
+    """
+
+    names: tuple[str, ...]
+    depth: int
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    reductions: tuple[str, ...]
+
+
+@final
+@dataclass(frozen=True)
+class Analysis:
+    """A program with what is known of its statements.
+
+    Attributes:
+        program: the program.
+        kinds: result of a statement -> the statement's kind.
+        depths: tensor -> its depth.
+        lives: tensor -> the number of the statement that makes it (−1: an input), and of the last that reads it (the
+            number of statements: an output).
+        regions: the regions that compute anything, in order.
+    """
+
+    program: TensorProgram
+    kinds: Mapping[str, Kind]
+    depths: Mapping[str, int]
+    lives: Mapping[str, tuple[int, int]]
+    regions: tuple[Region, ...]
+
+    def bytes_of(self, name: str) -> Expr:
+        """The bytes of a tensor."""
+        return bytes_of_type(self.program.types()[name])
+
+    def __str__(self) -> str:
+        counts = {kind: sum(1 for one in self.kinds.values() if one is kind) for kind in Kind}
+        lines = [", ".join(f"{count} {kind}" for kind, count in counts.items() if count)]
+        for number, region in enumerate(self.regions):
+            moved = Add(*(self.bytes_of(name) for name in (*region.reads, *region.writes)))
+            size = f"{len(region.names)} statements, {len(region.reductions)} reduce"
+            ends = f"{', '.join(region.reads)} → {', '.join(region.writes)}"
+            lines.append(f"region {number}, depth {region.depth}: {size}; {ends}, {moved} bytes")
+        return "\n".join(lines)
+
+
+def analyze_program(program: TensorProgram) -> Analysis:
+    """The kinds, depths, lives and regions of a program's statements."""
+    kinds = {name: statement_kind(one) for one in program.statements for name in one.results}
+    depths = depths_of(program, kinds)
+    return Analysis(program, kinds, depths, lives_of(program), tuple(regions_of(program, kinds, depths)))
+
+
+def bytes_of_type(each: TensorType) -> Expr:
+    """The bytes of a tensor of a type."""
+    width = WIDTHS[each.dtype] if each.dtype in WIDTHS else DTYPES[each.dtype].bytes
+    return Mul(width, *each.shape)
+
+
+# ---- statements ------------------------------------------------------------------------------------------------------
+
+
+def statement_kind(statement: Statement) -> Kind:
+    """The kind of a statement."""
+    if isinstance(statement, External):
+        return Kind.EXTERNAL
+    if statement.relies_on_many:
+        return Kind.CONTRACTION if any(map(multiplies, of_kind(Reduce, statement.term))) else Kind.REDUCTION
+    if any(elements_of(index) for element in elements_of(statement.term) for index in element.indices):
+        return Kind.MOVEMENT
+    return Kind.VIEW if is_element(statement.term) else Kind.ELEMENTWISE
+
+
+def is_element(term: Basic) -> bool:
+    """Tell if a term is an element, or the condition that one of a tensor of truth values is true."""
+    return isinstance(term, Element) or (isinstance(term, Ne) and isinstance(term.args[0], Element))
+
+
+def multiplies(reduction: Reduce) -> bool:
+    """Tell if a reduction is a product of matrices: of two factors, each has free axes that the other lacks."""
+    if reduction.kind != "sum" or not isinstance(reduction.expr, Mul):
+        return False
+    own = [outer_axes(factor, reduction) for factor in reduction.expr.args if elements_of(factor)]
+    return any(first - second and second - first for first, second in combinations(own, 2))
+
+
+def outer_axes(factor: Expr, reduction: Reduce) -> frozenset[Axis]:
+    """The free axes of a factor of a reduction, if it varies along the reduction's own too; else none."""
+    axes = free_axes(factor)
+    return frozenset(axes - {*reduction.bound}) if axes & {*reduction.bound} else frozenset()
+
+
+# ---- the program -----------------------------------------------------------------------------------------------------
+
+
+def depths_of(program: TensorProgram, kinds: Mapping[str, Kind]) -> dict[str, int]:
+    """Tensor -> contractions and external statements on the longest path to it."""
+    depths = dict.fromkeys(program.inputs, 0)
+    for statement in program.statements:
+        after = [depths[name] + (name in kinds and not kinds[name].is_memory_intensive) for name in statement.reads]
+        depths |= dict.fromkeys(statement.results, max(after, default=0))
+    return depths
+
+
+def lives_of(program: TensorProgram) -> dict[str, tuple[int, int]]:
+    """Tensor -> the number of the statement that makes it, and of the last that reads it."""
+    lives = dict.fromkeys(program.inputs, (-1, -1))
+    for number, statement in enumerate(program.statements):
+        lives |= dict.fromkeys(statement.results, (number, number))
+        lives |= {name: (lives[name][0], number) for name in statement.reads}
+    return lives | {name: (lives[name][0], len(program.statements)) for name in program.outputs}
+
+
+def results_of(statements: Iterable[Statement]) -> set[str]:
+    """The results of statements."""
+    return {name for one in statements for name in one.results}
+
+
+def regions_of(program: TensorProgram, kinds: Mapping[str, Kind], depths: Mapping[str, int]) -> Iterator[Region]:
+    """Yield the regions that compute anything."""
+    readers = program.readers()
+    for members in components(program, kinds, depths):
+        names = {one.name for one in members}
+        if all(kinds[name] is Kind.VIEW for name in names):
+            continue
+        reads = dict.fromkeys(read for one in members for read in one.reads if read not in names)
+        outside = {name for name in names if name in program.outputs or results_of(readers[name]) - names}
+        order = tuple(one.name for one in members)
+        writes = tuple(name for name in order if name in outside)
+        reductions = tuple(name for name in order if kinds[name] is Kind.REDUCTION)
+        yield Region(order, depths[order[0]], tuple(reads), writes, reductions)
+
+
+def components(
+    program: TensorProgram, kinds: Mapping[str, Kind], depths: Mapping[str, int]
+) -> list[list[TensorExpression]]:  # fmt: skip
+    """The memory-intensive statements that are connected within their depths, each in the program's order."""
+    members = [one for one in program.expressions() if kinds[one.name].is_memory_intensive]
+    root = {one.name: one.name for one in members}
+
+    def root_of(name: str) -> str:
+        while root[name] != name:
+            name = root[name]
+        return name
+
+    for statement in members:
+        for read in statement.reads:
+            if read in root and depths[read] == depths[statement.name]:
+                root[root_of(statement.name)] = root_of(read)
+    together = dict[str, list[TensorExpression]]()
+    for statement in members:
+        together.setdefault(root_of(statement.name), []).append(statement)
+    return list(together.values())

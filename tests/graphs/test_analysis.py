@@ -1,0 +1,95 @@
+"""Kinds, depths, lives and regions of a model's statements, by their definitions."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+import torch
+
+from redalg.graphs.analysis import Analysis, Kind, analyze_program
+from tests.torch.test_aten import Called, Decoder, Vision, drawn, exported
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def analysis_of(model: torch.nn.Module, *given: torch.Tensor) -> Analysis:
+    return analyze_program(exported(model.eval(), given)[0].program)
+
+
+DECODER = Decoder, (2, 9, 24)
+VISION = Vision, (2, 3, 8, 8)
+
+
+@pytest.fixture(params=[DECODER, VISION], ids=["decoder", "vision"])
+def analysis(request: pytest.FixtureRequest) -> Analysis:
+    make, shape = request.param
+    return analysis_of(make(), drawn(*shape))
+
+
+def test_kinds_are_those_of_the_operators() -> None:
+    found = analysis_of(Decoder(), drawn(2, 9, 24))
+    kinds = Counter(found.kinds.values())
+    assert kinds[Kind.CONTRACTION] == 9  # seven linear maps, scores and their weights' products
+    assert kinds[Kind.REDUCTION] == 3  # two norms' means and the weights of scores
+    assert Kind.EXTERNAL not in kinds
+    seen = analysis_of(
+        Called(lambda t, i: (t[i].sum(1), (t * t.T).sum(1), t @ t[0])), drawn(4, 4), torch.tensor([1, 2])
+    )
+    assert Counter(seen.kinds.values())[Kind.MOVEMENT] == 1
+    assert Kind.CONTRACTION not in seen.kinds.values()  # a matrix by a vector moves more than it computes
+
+
+def test_regions_hold_every_statement_that_moves_more_than_it_computes(analysis: Analysis) -> None:
+    placed = [name for region in analysis.regions for name in region.names]
+    assert len(placed) == len({*placed})
+    wanted = {name for name, kind in analysis.kinds.items() if kind.is_memory_intensive and kind is not Kind.VIEW}
+    assert wanted <= {*placed}
+    assert all(analysis.kinds[name].is_memory_intensive for name in placed)
+
+
+def test_no_path_leaves_a_region_and_comes_back(analysis: Analysis) -> None:
+    program = analysis.program
+    after: dict[str, set[str]] = {}
+    for statement in reversed(program.statements):
+        for name in statement.results:
+            readers = {each for one in program.readers()[name] for each in one.results}
+            after[name] = readers.union(*(after[one] for one in readers))
+    for region in analysis.regions:
+        inside = {*region.names}
+        between = {name for name in after if after[name] & inside and any(name in after[one] for one in inside)}
+        assert between <= inside
+
+
+def test_a_region_says_what_it_reads_and_writes(analysis: Analysis) -> None:
+    program = analysis.program
+    known = {one.name: one for one in program.expressions()}
+    for region in analysis.regions:
+        inside = {*region.names}
+        assert {*region.reads} == {read for name in inside for read in known[name].reads} - inside
+        outside = {name for one in program.statements if not {*one.results} <= inside for name in one.reads}
+        assert {*region.writes} == inside & (outside | {*program.outputs})
+
+
+def test_depths_count_products_on_the_longest_path(analysis: Analysis) -> None:
+    for statement in analysis.program.statements:
+        for name, read in ((name, read) for name in statement.results for read in statement.reads):
+            heavy = read in analysis.kinds and not analysis.kinds[read].is_memory_intensive
+            assert analysis.depths[name] >= analysis.depths[read] + heavy
+
+
+def test_a_tensor_lives_from_its_definition_to_its_last_reader(analysis: Analysis) -> None:
+    program = analysis.program
+    for name, (first, last) in analysis.lives.items():
+        assert first == -1 if name in program.inputs else name in program.statements[first].results
+        later = [number for number, one in enumerate(program.statements) if name in one.reads]
+        assert last == (len(program.statements) if name in program.outputs else max(later, default=first))
+
+
+def test_it_prints_a_line_for_each_region() -> None:
+    found = analysis_of(Called(lambda a, w: (a.exp().sum(1, keepdim=True) * a) @ w.relu()), drawn(3, 4), drawn(4, 5))
+    assert str(found) == (
+        "3 elementwise, 1 reduction, 1 contraction\n"
+        "region 0, depth 0: 3 statements, 1 reduce; given_0 → mul, 96 bytes\n"
+        "region 1, depth 0: 1 statements, 0 reduce; given_1 → relu, 160 bytes"
+    )
