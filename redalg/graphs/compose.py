@@ -8,6 +8,7 @@ where an index takes quotients and remainders of them, so that every dimension o
     x[⌊i/6⌋, i mod 6], i < 24                        →   x[a, b], i = 6·a + b
 
 Bound axes are named by their length, and by what is free where they are bound: two reductions of a row meet on one.
+Tensors within a group are not rounded to their dtypes; a cast to integers is cut off by its own rule.
 """
 
 from __future__ import annotations
