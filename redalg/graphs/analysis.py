@@ -28,9 +28,6 @@ from redalg.expression.contents import elements_of, free_axes, of_kind
 from redalg.expression.dtypes import DTYPES
 from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
 
-WIDTHS = {"bool": 1, "int16": 2, "int32": 4, "int64": 8, "uint8": 1}
-"""Bytes of an element, of dtypes that no arithmetic is in."""
-
 
 @final
 class Kind(StrEnum):
@@ -88,15 +85,11 @@ class Analysis:
     lives: Mapping[str, tuple[int, int]]
     regions: tuple[Region, ...]
 
-    def bytes_of(self, name: str) -> Expr:
-        """The bytes of a tensor."""
-        return bytes_of_type(self.program.types()[name])
-
     def __str__(self) -> str:
         counts = {kind: sum(1 for one in self.kinds.values() if one is kind) for kind in Kind}
-        lines = [", ".join(f"{count} {kind}" for kind, count in counts.items() if count)]
+        types, lines = self.program.types(), [", ".join(f"{count} {kind}" for kind, count in counts.items() if count)]
         for number, region in enumerate(self.regions):
-            moved = Add(*(self.bytes_of(name) for name in (*region.reads, *region.writes)))
+            moved = Add(*(bytes_of_type(types[name]) for name in (*region.reads, *region.writes)))
             size = f"{len(region.names)} statements, {len(region.reductions)} reduce"
             ends = f"{', '.join(region.reads)} → {', '.join(region.writes)}"
             lines.append(f"region {number}, depth {region.depth}: {size}; {ends}, {moved} bytes")
@@ -112,8 +105,7 @@ def analyze_program(program: TensorProgram) -> Analysis:
 
 def bytes_of_type(each: TensorType) -> Expr:
     """The bytes of a tensor of a type."""
-    width = WIDTHS[each.dtype] if each.dtype in WIDTHS else DTYPES[each.dtype].bytes
-    return Mul(width, *each.shape)
+    return Mul(DTYPES[each.dtype].bytes, *each.shape)
 
 
 # ---- statements ------------------------------------------------------------------------------------------------------

@@ -108,8 +108,7 @@ class Composer:
         if (name, place) not in self.found:
             expression = self.known[name]
             at = dict(zip(expression.axes, place, strict=True))
-            lengths = {Axis(axis.name): size for axis, size in expression.lengths}
-            self.found[name, place] = term = self.rewrite(expression.term, at, lengths)
+            self.found[name, place] = term = self.rewrite(expression.term, at, dict(expression.lengths))
             check_size(name, term, MOST_ON_THE_WAY)
         return self.found[name, place]
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Add, Expr, Integer, Mod, Mul, S, cancel, expand, floor
+from sympy import Add, Expr, Mod, Mul, S, cancel, expand, floor
 
 from redalg.expression import Axis
 
@@ -118,5 +118,4 @@ def axis_to_split(index: Expr, sizes: Sizes) -> tuple[Axis, Expr] | None:
 def at_split(axis: Axis, inner: Expr, sizes: Sizes) -> tuple[Axis, Axis, dict[Axis, Expr]]:
     """The two axes of an axis that is split by the length of the inner one, and the lengths of both."""
     outer, last = axis.renamed(f"{axis.name}o"), axis.renamed(f"{axis.name}i")
-    length = multiple_of(sizes[axis], inner)
-    return outer, last, {outer: Integer(1) if length is None else length, last: inner}
+    return outer, last, {outer: cancel(sizes[axis] / inner), last: inner}

@@ -10,7 +10,6 @@ All are quasi-affine: sums of multiples, floors and remainders by whole numbers 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from math import prod
 
 from sympy import Expr, Integer, Mod, Mul, S, expand, floor
 
@@ -84,11 +83,6 @@ def broadcast(shape: Shape, place: Place) -> tuple[Expr, ...]:
     """
     last = place[len(place) - len(shape) :]
     return tuple(S.Zero if size == 1 else one for size, one in zip(shape, last, strict=True))
-
-
-def strides(shape: Sequence[int]) -> tuple[int, ...]:
-    """The distances of neighbours along each dimension, in row-major order."""
-    return tuple(prod(shape[one + 1 :]) for one in range(len(shape)))
 
 
 def from_end(index: Expr | int, size: Expr) -> Expr:

@@ -14,6 +14,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
+from redalg.lower_tile.check.fit import WARP
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Buffer, Parallel, ReduceTile, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
@@ -22,8 +23,8 @@ from redalg.strategies.plan import Plan
 
 LONGEST_NOTE = 300
 """Letters of what is said of a buffer, at most."""
-WARP, MOST_OF_LOAD = 32, 16
-"""Threads that need no barrier to reduce a row, and the elements of a 16-byte load, at most."""
+MOST_OF_LOAD = 16
+"""Elements of a 16-byte load, at most."""
 
 
 @final

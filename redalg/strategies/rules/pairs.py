@@ -42,8 +42,8 @@ TALL_TILE, TALL_THREADS = (64, 64), 64
 WIDE_TILES = (32, 16, 64)
 """Elements of its tiles; the rules take the first, the second where lanes read numbers that lie a tile apart (H100:
 sums of distances in 0.84 of the time), and the third for one sum that is rescaled, in one part (log products 0.992)."""
-FEW_SLOTS = 2
-"""Slots of a sum and its extremum."""
+SLOTS_OF_A_SUM = 2
+"""Slots of a sum that an extremum rescales, and of that extremum."""
 STATES = 32
 """Slots of all rows of a thread, at most."""
 ROW_BYTES = 1 << 16
@@ -158,7 +158,7 @@ def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
         many = grid * serial_segments(device, binding, length, tile, grid) >= full * device.multiprocessors
         if many or fills_at_once(device, binding, grid):
             break
-    rescales = slots <= FEW_SLOTS and any(one.weight for one in form.accumulators)
+    rescales = slots <= SLOTS_OF_A_SUM and any(one.weight for one in form.accumulators)
     if tile == WIDE_TILES[0] and rescales and serial_segments(device, binding, length, tile, grid) == 1:
         tile = WIDE_TILES[2]
     return serial_schedule(device, binding, (rows, columns, tile, THREADS), serial_stages(form, problem))

@@ -257,11 +257,12 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     """
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
     centred = any(one.value not in form.scaling for one in form.slot_pivots)
-    alone = centred and (length <= LONG_ROW_OF_STATES or not any(one.carries for one in form.outputs))
+    again = any(one.carries for one in form.outputs)
+    few_lanes = centred and (length <= LONG_ROW_OF_STATES or not again)
     streamed = power_of_two(max(length, SHORTEST_ROW))
-    most = LANES_OF_TILE if alone else 256 if length <= LONG_ROW else 512
+    most = LANES_OF_TILE if few_lanes else 256 if length <= LONG_ROW else 512
     threads = min(most, max(32, streamed // IN_REGISTERS))
-    if streamed == 1024 and not centred and not any(one.carries for one in form.outputs):
+    if streamed == 1024 and not centred and not again:
         threads = 64
     if length > 1024:
         streamed = round_up(length, threads * vector(problem))
