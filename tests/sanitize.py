@@ -105,6 +105,9 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "carried outputs": (SINGLE, {}, ("softmax", "masked softmax, zero", "log_softmax", "layer_norm", "rms_norm")),
     "two blocks beside each other": (BFLOAT, {"level": "row", "block_streamed": 16384, "threads": 512}, (
         "layer_norm", "softmax")),
+    "whole rows in turns": (SINGLE, {"level": "row", "block_streamed": 2048, "threads": 64}, ("softmax", "layer_norm")),
+    "rows that meet at one barrier": (BFLOAT, {"level": "row", "block_row": 2, "block_streamed": 1024, "threads": 64}, (
+        "softmax", "layer_norm")),
     "carried outputs, bfloat16": (BFLOAT, {}, ("softmax", "layer_norm", "weights and mean")),
 }  # fmt: skip
 
@@ -130,6 +133,7 @@ def every() -> Iterator[Small]:
     for use in EXPRESSIONS:
         yield Small("rows on lanes", use, partial(derived, use), partial(points, use), SINGLE)
     yield Small("lanes along columns", "variance", columns, matrix, SINGLE)
+    yield Small("stretches", "statistics of channels", channels, images, HALF)
     for queries in (70, 33):
         yield Small("run-time sizes", f"{queries} queries", runs, partial(drawn, queries), HALF)
 
@@ -152,6 +156,10 @@ COLUMNS = ra.fuse(ra.var(ra.tensor("x[n,c]"), ra.axes("n")), axes="c")
 """Neighbours in memory are columns, which lanes take."""
 
 
+CHANNELS = ra.fuse(ra.var(ra.tensor("x[b,c,s]"), ra.axes("b s")), axes="c")
+"""A channel's elements lie in stretches, one for every image."""
+
+
 def runs() -> ra.Fused:
     return RUNS
 
@@ -162,6 +170,14 @@ def columns() -> ra.Fused:
 
 def matrix() -> dict[str, torch.Tensor]:
     return {"x": torch.randn(1500, 300, generator=generator())}
+
+
+def channels() -> ra.Fused:
+    return CHANNELS
+
+
+def images() -> dict[str, torch.Tensor]:
+    return {"x": torch.randn(64, 24, 784, generator=generator())}
 
 
 def points(use: str) -> dict[str, torch.Tensor]:

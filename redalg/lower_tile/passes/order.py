@@ -23,6 +23,7 @@ from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
 from redalg.lower_tile.passes.turns import longest_first
+from redalg.lower_tile.passes.whole_row_sums import reduce_in_turns
 from redalg.lower_tile.passes.whole_tiles import mask_where_needed
 from redalg.lower_tile.workarounds.layouts import lay_as_product
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
@@ -80,6 +81,8 @@ PASSES: tuple[Pass, ...] = (
          add_exponents_once),
     Pass("binary exponents", "exp(a·s + r)", "2^(a·log₂e·s + log₂e·r)", "where s is a product on tensor cores",
          _of_kernels(with_powers_of_two)),
+    Pass("whole rows", "v = Σ_j x[j]", "f[j] = Σ_turn x[W·turn + j]; v = Σ_j f[j]",
+         "where a thread holds many elements of a row from end to end", reduce_in_turns),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("reciprocals", "s += a/b³ - c/b⁶", "r = 1/b; s += a·r³ - c·r⁶", "where a loop divides by several powers of b",

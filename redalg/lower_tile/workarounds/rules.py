@@ -3,7 +3,8 @@
 They are refused before they are emitted. Seen in TileLang 0.1.15, or reported on its tracker (by number).
 
 registers            a tile in registers is read at the indices that its loop sweeps, whole: one that is read at a
-                     serial variable, shifted, or at two places at once is wrong or not compiled (#2396, #2957)
+                     serial variable, shifted, or at two places at once is wrong or not compiled (#2396, #2957); but
+                     turns that take what all threads load at once are right, on GPUs and in the code that we read
 prefetch overwrites  what a pipelined loop loads ahead is written by nothing else in it (#2668)
 operand copies       registers that enter a contraction are not copied to shared memory as well (#2954)
 trip count           bounds that vary from block to block go with one stage where loads are not a warp's own
@@ -19,8 +20,9 @@ reduced width        without a contraction, a power of two or a multiple of four
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from math import prod
 
-from sympy import Max, Min, Symbol, floor
+from sympy import Max, Min, S, Symbol, expand, floor
 
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -69,7 +71,23 @@ def loads_in_store(store: Store) -> set[Load]:
 def sweeps_whole_buffer(read: Load, buffer: Buffer, extents: Mapping[Symbol, int]) -> bool:
     """Tell if a read is at distinct variables of its loop, each of which sweeps the buffer's whole dimension."""
     places = [extents.get(index) if isinstance(index, Symbol) else None for index in read.indices]
-    return tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
+    whole = tuple(places) == buffer.shape and len(set(read.indices)) == len(read.indices)
+    return whole or sweeps_in_turns(read, buffer, extents)
+
+
+def sweeps_in_turns(read: Load, buffer: Buffer, extents: Mapping[Symbol, int]) -> bool:
+    """Tell if a read is at turn·W + (variables of its loop in order), of W values: the last dimension, in turns.
+
+    Such turns stay within threads where each of them takes what all threads load at once (`passes.whole_row_sums`).
+    """
+    *rows, last = read.indices
+    own, order = {index: extent for index, extent in extents.items() if index not in rows}, S.Zero
+    for index, extent in own.items():
+        order = order * extent + index
+    width = prod(own.values())
+    places = [extents.get(row, 0) if isinstance(row, Symbol) else 1 - row for row in rows]
+    in_turns = isinstance(expand(last - order) / width, Symbol) and buffer.shape[-1] % width == 0
+    return in_turns and tuple(places) == buffer.shape[:-1]
 
 
 def prefetch_overwrites(subject: Subject) -> Iterator[str]:

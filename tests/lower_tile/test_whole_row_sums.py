@@ -1,0 +1,109 @@
+"""Threads reduce their own elements of a whole row in turns: the same numbers, wherever the turns come out even."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sympy import symbols
+
+import redalg as ra
+from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.ir.program import Buffer, Loop, Parallel, ReduceTile, nested_statements
+from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.workarounds.rules import sweeps_in_turns
+from redalg.runtime.lowered import Lowered
+from redalg.strategies.schedule import with_choices
+from tests.cases.kernels import outputs_of
+from tests.lower_tile.test_together import is_near
+from tests.sweeps import draws
+
+n = ra.axis("n")
+x, u = ra.tensors("x[b,n] u[b,n]")
+FORMS = {
+    "variance": ra.fuse(ra.var(x, n), axes="b"),
+    "softmax": ra.fuse(ra.softmax(x, n), axes="b n"),
+    "minimum and norm": ra.fuse({"low": (ra.min(x, n), "b"), "norm": (ra.norm(x * u, n), "b")}),
+    "layer norm": ra.fuse(ra.layer_norm(x, n), axes="b n"),
+}
+
+
+def lowered(name: str, rows: int, length: int, *, threads: int, dtype: str = "float32", together: int = 1) -> Lowered:
+    """The program of whole rows under so many threads."""
+    form = FORMS[name]
+    options = {"sizes": {"b": rows, "n": length}, "dtypes": dtype}
+    plan = form.lower("sm_90a", **options).plan
+    choices = {"level": "row", "threads": threads, "block_row": together, "block_streamed": length, "segments": 1}
+    return form.lower("sm_90a", **options, plan=with_choices(plan, **choices))
+
+
+def turns_of(program: Lowered) -> list[int]:
+    """The turns of every reduction that goes in turns."""
+    statements = nested_statements(program.program.kernels[0].body)
+    return [one.unrolled for one in statements if isinstance(one, Loop) and str(one.variable) == "turn"]
+
+
+@given(
+    st.sampled_from(list(FORMS)),
+    st.sampled_from([1, 4, 140]),
+    st.sampled_from([1, 2]),
+    st.sampled_from([32, 64, 128]),
+    st.sampled_from([256, 512, 1024, 2048]),
+    st.integers(0, 99),
+)
+@settings(max_examples=draws(25), suppress_health_check=[HealthCheck.too_slow])
+def test_turns_mean_the_definition(name: str, rows: int, together: int, threads: int, length: int, seed: int) -> None:
+    program = lowered(name, rows, length, threads=threads, together=together)
+    generator = torch.Generator().manual_seed(seed)
+    tensors = {key: torch.randn(rows, length, generator=generator) for key in FORMS[name].cascade.inputs()}
+    out = interpret(program.program, {key: one.numpy() for key, one in tensors.items()})
+    wanted = FORMS[name].reference(**{key: one.double() for key, one in tensors.items()})
+    for key, one in outputs_of(wanted).items():
+        assert is_near(torch.from_numpy(out[key]).reshape(one.shape), one), key
+
+
+def test_turns_are_taken_where_a_thread_has_many_elements() -> None:
+    assert turns_of(lowered("variance", 4096, 1024, threads=32)) == [8, 8, 8]
+    assert turns_of(lowered("softmax", 4096, 1024, threads=32, dtype="bfloat16")) == [4, 4]
+    assert turns_of(lowered("softmax", 4096, 1024, threads=128)) == []  # eight elements: two loads
+    assert turns_of(lowered("softmax", 4096, 1280, threads=64, dtype="bfloat16")) == []  # a rest beside whole turns
+    assert turns_of(lowered("layer norm", 4096, 1024, threads=64, dtype="bfloat16", together=2)) == []
+
+
+@pytest.mark.parametrize(("rows", "among_warps"), [(1, True), (132, True), (133, False)])
+def test_warps_meet_in_shared_memory_where_blocks_are_few(rows: int, among_warps: bool) -> None:
+    kernel = lowered("variance", rows, 8192, threads=128).program.kernels[0]
+    shared = [one.shape for one in kernel.buffers if one.scope == "shared"]
+    assert shared == ([(4,)] * 3 if among_warps else [])
+    widths = [next(b.shape for b in kernel.buffers if b.name == one.source)
+              for one in nested_statements(kernel.body) if isinstance(one, ReduceTile)]  # fmt: skip
+    assert widths == [(4, 128) if among_warps else (1, 512)] * 3
+
+
+def test_sums_that_need_each_other_less_share_a_barrier() -> None:
+    body = lowered("variance", 1, 8192, threads=128).program.kernels[0].body
+    last = [place for place, one in enumerate(body) if isinstance(one, ReduceTile)]
+    reads = [place for place, one in enumerate(body)
+             if isinstance(one, Parallel) and any(load.name.endswith("_warps") for store in one.body
+                                                  for load in store.expr.atoms(Load))]  # fmt: skip
+    first, *others = reads
+    assert last[0] < first < last[1] < last[2] < min(others)
+
+
+def test_only_turns_in_order_stay_within_threads() -> None:
+    i, j, turn = symbols("i j turn")
+    tile = Buffer("x", "fragment", (1, 2048), "float32")
+    warps, row = {i: 4, j: 128}, {i: 1, j: 512}
+    assert sweeps_in_turns(Load("x", 0, turn * 512 + i * 128 + j), tile, warps)
+    assert sweeps_in_turns(Load("x", i, turn * 512 + j), tile, row)
+    for wrong in (
+        turn * 512 + j,
+        turn * 512 + i * 128 + j + 1,
+        turn * 256 + i * 128 + j,
+        i + 4 * j,
+        turn * 512 + j * 4 + i,
+    ):
+        assert not sweeps_in_turns(Load("x", 0, wrong), tile, warps)
+    assert not sweeps_in_turns(Load("x", i, turn * 1536 + j), tile, {i: 1, j: 1536})
+    assert not sweeps_in_turns(Load("x", j, turn * 512 + i), tile, row)
