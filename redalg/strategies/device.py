@@ -21,6 +21,9 @@ from typing import final
 
 from redalg.errors import PlanError
 
+WARP = 32
+"""Threads of a warp, on every NVIDIA GPU."""
+
 
 @final
 @dataclass(frozen=True)

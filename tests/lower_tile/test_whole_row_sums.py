@@ -59,8 +59,8 @@ def test_turns_mean_the_definition(name: str, rows: int, together: int, threads:
     tensors = {key: torch.randn(rows, length, generator=generator) for key in FORMS[name].cascade.inputs()}
     out = interpret(program.program, {key: one.numpy() for key, one in tensors.items()})
     wanted = FORMS[name].reference(**{key: one.double() for key, one in tensors.items()})
-    for key, one in outputs_of(wanted).items():
-        assert is_near(torch.from_numpy(out[key]).reshape(one.shape), one), key
+    for key, value in outputs_of(wanted).items():
+        assert is_near(torch.from_numpy(out[key]).reshape(value.shape), value), key
 
 
 def test_turns_are_taken_where_a_thread_has_many_elements() -> None:
@@ -76,17 +76,20 @@ def test_warps_meet_in_shared_memory_where_blocks_are_few(rows: int, among_warps
     kernel = lowered("variance", rows, 8192, threads=128).program.kernels[0]
     shared = [one.shape for one in kernel.buffers if one.scope == "shared"]
     assert shared == ([(4,)] * 3 if among_warps else [])
-    widths = [next(b.shape for b in kernel.buffers if b.name == one.source)
-              for one in nested_statements(kernel.body) if isinstance(one, ReduceTile)]  # fmt: skip
+    shapes = {buffer.name: buffer.shape for buffer in kernel.buffers}
+    widths = [shapes[one.source] for one in nested_statements(kernel.body) if isinstance(one, ReduceTile)]
     assert widths == [(4, 128) if among_warps else (1, 512)] * 3
+
+
+def reads_sums(loop: Parallel) -> bool:
+    """Tell if a loop reads the sums that warps leave in shared memory."""
+    return any(load.name.endswith("_warps") for store in loop.body for load in store.expr.atoms(Load))
 
 
 def test_sums_that_need_each_other_less_share_a_barrier() -> None:
     body = lowered("variance", 1, 8192, threads=128).program.kernels[0].body
     last = [place for place, one in enumerate(body) if isinstance(one, ReduceTile)]
-    reads = [place for place, one in enumerate(body)
-             if isinstance(one, Parallel) and any(load.name.endswith("_warps") for store in one.body
-                                                  for load in store.expr.atoms(Load))]  # fmt: skip
+    reads = [place for place, statement in enumerate(body) if isinstance(statement, Parallel) and reads_sums(statement)]
     first, *others = reads
     assert last[0] < first < last[1] < last[2] < min(others)
 

@@ -22,9 +22,8 @@ from redalg.lower_tile.ir.program import (
     TileProgram,
     nested_statements,
 )
+from redalg.strategies.device import WARP
 from redalg.strategies.plan import Plan
-
-WARP = 32
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:

@@ -14,11 +14,11 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Where
-from redalg.lower_tile.check.fit import WARP
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Buffer, Parallel, ReduceTile, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.space import E_, I, J
+from redalg.strategies.device import WARP
 from redalg.strategies.plan import Plan
 
 LONGEST_NOTE = 300
