@@ -16,8 +16,9 @@ Where other blocks wait for the multiprocessor, they fill that time. Where block
 memory at one barrier, and reductions that do not need each other share it.
 
 The element j lies in thread ⌊j / (elements of a load)⌋ mod threads: so TileLang lays out a row that is loaded 16 bytes
-at a time, and the tiles computed of it. A row of which that is not known stays as it is, and so is one with a rest
-beside whole turns.
+at a time, and the tiles computed of it. A row of which that is not known stays as it is, and so does one with a
+rest beside whole turns.
+"""
 
 from __future__ import annotations
 
