@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cached_property
 from itertools import combinations
 from typing import final
 
@@ -85,9 +86,14 @@ class Analysis:
     lives: Mapping[str, tuple[int, int]]
     regions: tuple[Region, ...]
 
+    @cached_property
+    def types(self) -> dict[str, TensorType]:
+        """The type of every tensor, by its name."""
+        return self.program.types()
+
     def __str__(self) -> str:
         counts = {kind: sum(1 for one in self.kinds.values() if one is kind) for kind in Kind}
-        types, lines = self.program.types(), [", ".join(f"{count} {kind}" for kind, count in counts.items() if count)]
+        types, lines = self.types, [", ".join(f"{count} {kind}" for kind, count in counts.items() if count)]
         for number, region in enumerate(self.regions):
             moved = Add(*(bytes_of_type(types[name]) for name in (*region.reads, *region.writes)))
             size = f"{len(region.names)} statements, {len(region.reductions)} reduce"

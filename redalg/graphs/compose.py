@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Expr, Ne
+from sympy import Eq, Expr, Ne, Not
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
@@ -27,9 +27,12 @@ from redalg.expression.tensor import Tensor
 from redalg.graphs.indices import at_split, axis_to_split, plain_index
 from redalg.graphs.program import TensorExpression, TensorProgram, TensorType
 
-MOST_OPERATIONS, MOST_ON_THE_WAY = 600, 6000
+MOST_OPERATIONS, MOST_ON_THE_WAY = 1200, 6000
 """Operations of an expression, at most: what is longer is not given to the algebra. Before its indices are plain, it
 may have more."""
+
+SAME_OF_SAME = ("max", "min", "any", "all")
+"""Reductions that give x where every element is x, and there is one."""
 
 
 @final
@@ -99,10 +102,11 @@ class Composer:
         self.known = known
         self.sizes: dict[Axis, Expr] = {}
         self.found: dict[tuple[str, tuple[Expr, ...]], Basic] = {}
+        self.plain: dict[Expr, Expr] = {}
 
     def value(self, name: str, place: Sequence[Expr]) -> Basic:
         """A tensor's element at a place: of the group's its definition, of others a read."""
-        place = tuple(plain_index(index, self.sizes) for index in place)
+        place = tuple(map(self.index, place))
         if name not in self.known:
             return Tensor(name)[place]
         if (name, place) not in self.found:
@@ -112,15 +116,22 @@ class Composer:
             check_size(name, term, MOST_ON_THE_WAY)
         return self.found[name, place]
 
+    def index(self, index: Expr) -> Expr:
+        """An index made plain, once."""
+        if index not in self.plain:
+            self.plain[index] = plain_index(index, self.sizes)
+        return self.plain[index]
+
     def rewrite(self, node: Basic, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Basic:
         """A term at a place: `at` has an index for each of its axes, `lengths` those of what it binds."""
         if isinstance(node, Axis):
             return at[node]
         if isinstance(node, Element):
             return self.value(node.name, [self.number(index, at, lengths) for index in node.indices])
-        if isinstance(node, Ne) and isinstance(node.args[0], Element) and node.args[1] == 0:
+        if isinstance(node, Ne | Eq) and isinstance(node.args[0], Element) and node.args[1] == 0:
             read = self.rewrite(node.args[0], at, lengths)
-            return Ne(read, 0) if isinstance(read, Expr) else read
+            is_true = Ne(read, 0) if isinstance(read, Expr) else read
+            return is_true if isinstance(node, Ne) else Not(is_true)
         if isinstance(node, Reduce):
             return self.reduction(node, at, lengths)
         if not node.args:
@@ -134,7 +145,7 @@ class Composer:
         assert isinstance(found, Expr)
         return found
 
-    def reduction(self, node: Reduce, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
+    def reduction(self, node: Reduce, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Basic:
         """A reduction at a place, over axes whose names stand for nothing that its term reads."""
         taken = {axis for symbol in node.free_symbols if isinstance(symbol, Axis) for axis in free_axes(at[symbol])}
         inside, bound = dict(at), list[Axis]()
@@ -143,7 +154,14 @@ class Composer:
             self.sizes[fresh] = lengths[axis]
             inside[axis] = fresh
             bound.append(fresh)
-        return node.rebuilt(self.number(node.expr, inside, lengths), bound)
+        term = self.rewrite(node.expr, inside, lengths)
+        if (
+            node.kind in SAME_OF_SAME
+            and not free_axes(term) & {*bound}
+            and all(self.sizes[one].is_positive for one in bound)
+        ):
+            return term
+        return node.rebuilt(term, bound)
 
     def names(self, size: Expr) -> Iterator[Axis]:
         """Yield the axes that terms bind, in order: those of the length, and new ones."""

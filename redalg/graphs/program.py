@@ -151,6 +151,15 @@ class TensorProgram:
         """Yield the statements that the framework computes."""
         yield from (one for one in self.statements if isinstance(one, External))
 
+    def live(self) -> TensorProgram:
+        """The program without the tensor expressions that nothing reads and that are no output."""
+        wanted, kept = {*self.outputs}, list[Statement]()
+        for statement in reversed(self.statements):
+            if isinstance(statement, External) or wanted & {*statement.results}:
+                kept.append(statement)
+                wanted |= {*statement.reads}
+        return TensorProgram(self.inputs, tuple(reversed(kept)), self.outputs)
+
     def verify(self) -> None:
         """Raise `GraphError` if a tensor is defined twice, read before it is, or at too few indices, or if an axis of a
         term is neither a dimension's nor reduced."""

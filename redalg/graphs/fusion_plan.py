@@ -1,0 +1,151 @@
+"""The patterns of a program that become kernels: disjoint, none of which waits for another that waits for it.
+
+    beam        from the first vertex to the last, the few best sets of disjoint candidates (FusionStitching, 5.3)
+    completion  a pattern takes in further producers while its gain grows
+    order       two convex patterns may still wait for each other: a of P feeds b of Q, and d of Q feeds c of P. The one
+                with the smaller gain is left out
+
+Patterns that reduce nothing are left to the framework's compiler, which fuses them as well.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from graphlib import CycleError, TopologicalSorter
+from typing import final
+
+from redalg.graphs.candidates import Candidates, is_legal, may_fuse, with_single_uses
+from redalg.graphs.vertices import Pattern, Vertices
+
+BEAM = 3
+"""Sets of patterns that are kept beside each other."""
+
+
+@final
+@dataclass(frozen=True)
+class Group:
+    """A pattern that becomes a kernel.
+
+    Attributes:
+        names: its members and the views through which they read, in the program's order.
+        reads, writes: tensors that it reads from outside behind its views, and those of its own that leave it.
+        reductions: its members that rely on many elements.
+        gain_us: microseconds that it saves beside its members alone.
+    """
+
+    names: tuple[str, ...]
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    reductions: tuple[str, ...]
+    gain_us: float
+
+    def __str__(self) -> str:
+        return (
+            f"{', '.join(self.reads)} → {', '.join(self.writes)}: {len(self.names)} statements, "
+            f"{len(self.reductions)} reduce, saves {self.gain_us:.1f} µs"
+        )
+
+
+@final
+@dataclass(frozen=True)
+class FusionPlan:
+    """The groups of a program, in the order in which they can run."""
+
+    groups: tuple[Group, ...]
+
+    def __str__(self) -> str:
+        return "\n".join(f"group {number}: {group}" for number, group in enumerate(self.groups))
+
+
+def plan_fusion(candidates: Candidates) -> FusionPlan:
+    """The groups of the largest sum of gains that the search finds."""
+    vertices = candidates.vertices
+    gains = dict(candidates.gains)
+    patterns = complete_patterns(candidates, beam_search(candidates), gains)
+    patterns = without_cycles(vertices, patterns, gains)
+    return FusionPlan(tuple(group_of(vertices, pattern, gains[pattern]) for pattern in patterns))
+
+
+def group_of(vertices: Vertices, pattern: Pattern, gain: float) -> Group:
+    """A pattern as a group."""
+    reductions = tuple(name for name in vertices.in_order(pattern) if vertices.reduces(name))
+    return Group(tuple(vertices.with_views(pattern)), tuple(vertices.inputs_of(pattern)),
+                 tuple(vertices.outputs_of(pattern)), reductions, gain)  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Chosen:
+    """Disjoint patterns, the vertices that they hold, and the sum of their gains."""
+
+    patterns: tuple[Pattern, ...] = ()
+    members: Pattern = frozenset()
+    gain: float = 0.0
+
+
+def beam_search(candidates: Candidates) -> list[Pattern]:
+    """Disjoint candidates of the largest sum of gains."""
+    beam = [Chosen()]
+    for vertex in candidates.vertices.names:
+        useful = [(one, candidates.gains[one]) for one in candidates.of_vertex[vertex] if is_useful(candidates, one)]
+        grown = {chosen.members: chosen for chosen in beam}
+        for chosen in beam:
+            for pattern, gain in useful:
+                union = chosen.members | pattern
+                more = Chosen((*chosen.patterns, pattern), union, chosen.gain + gain)
+                if not pattern & chosen.members and (union not in grown or grown[union].gain < more.gain):
+                    grown[union] = more
+        beam = sorted(grown.values(), key=lambda chosen: -chosen.gain)[:BEAM]
+    return list(beam[0].patterns)
+
+
+def is_useful(candidates: Candidates, pattern: Pattern) -> bool:
+    """Tell if a candidate saves time, and reduces."""
+    reduces = any(map(candidates.vertices.reduces, pattern))
+    return len(pattern) > 1 and reduces and candidates.gains[pattern] > 0
+
+
+def complete_patterns(
+    candidates: Candidates, patterns: Sequence[Pattern], gains: dict[Pattern, float]
+) -> list[Pattern]:
+    """Patterns with further producers, which `gains` takes up."""
+    used, completed = Pattern().union(*patterns), list[Pattern]()
+    for pattern in patterns:
+        whole, larger = pattern, with_producer(candidates, pattern, used, gains)
+        while larger is not None:
+            whole, used = larger, used | larger
+            larger = with_producer(candidates, whole, used, gains)
+        completed.append(whole)
+    return completed
+
+
+def with_producer(
+    candidates: Candidates, pattern: Pattern, used: Pattern, gains: dict[Pattern, float]
+) -> Pattern | None:  # fmt: skip
+    """A pattern with the producer that adds most to its gain; None if none adds any."""
+    vertices = candidates.vertices
+    near = [name for name in vertices.inputs_of(pattern) if name in candidates.of_vertex and name not in used]
+    grown = [with_single_uses(vertices, pattern | {name}) for name in near]
+    grown = [one for one in grown if not (one - pattern) & used and may_fuse(vertices, one)]
+    gains |= {one: candidates.gain.of(one) for one in grown if one not in gains}
+    better = sorted((one for one in grown if gains[one] > gains[pattern]), key=lambda one: -gains[one])
+    return next((one for one in better if is_legal(candidates.verdicts, one)), None)
+
+
+def without_cycles(vertices: Vertices, patterns: Sequence[Pattern], gains: Mapping[Pattern, float]) -> list[Pattern]:
+    """Patterns in an order in which they can run, less the cheapest of those that wait for one another."""
+    left = list(patterns)
+    while True:
+        owner = {name: number for number, pattern in enumerate(left) for name in pattern}
+        waits = dict[int | str, set[int | str]]()
+        for name, sources in vertices.sources.items():
+            own = owner.get(name, name)
+            waits.setdefault(own, set()).update(one for one in (owner.get(s, s) for s in sources) if one != own)
+        try:
+            order = TopologicalSorter(waits).static_order()
+            return [left[number] for number in order if isinstance(number, int)]
+        except CycleError as cycle:
+            left.remove(
+                min((left[number] for number in cycle.args[1] if isinstance(number, int)), key=gains.__getitem__)
+            )

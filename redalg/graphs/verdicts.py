@@ -1,0 +1,99 @@
+"""The engine's verdict on patterns: a pattern that reduces is a group if the algebra takes it in one pass.
+
+A verdict depends on a pattern's structure alone: layers of a model that are alike are judged once. The structure is the
+text of the members' terms, with numbers in the place of names, their types, and which of them leave the pattern. An
+output that is one number whatever the tensors hold is nothing to the engine.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import final
+
+from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
+
+from redalg.errors import RedalgError
+from redalg.expression import Tensor, where
+from redalg.expression.contents import elements_of
+from redalg.fuse import analyze
+from redalg.graphs.compose import compose
+from redalg.graphs.vertices import Pattern, Vertices
+from redalg.verdicts import Exact
+
+Structure = tuple[str, ...]
+NAME = re.compile(r"[A-Za-z_]\w*")
+
+
+@final
+@dataclass(frozen=True)
+class Verdict:
+    """The engine's word on a pattern: taken in one pass, or the reason why not."""
+
+    is_one_pass: bool
+    reason: str = ""
+
+
+@final
+@dataclass(frozen=True)
+class Verdicts:
+    """The verdicts on patterns of a program, each asked for once for patterns that are alike."""
+
+    vertices: Vertices
+    found: dict[Structure, Verdict] = field(default_factory=dict)
+
+    def of(self, pattern: Pattern) -> Verdict:
+        """The verdict on a pattern."""
+        structure = self.structure(pattern)
+        if structure not in self.found:
+            self.found[structure] = self.judge(pattern)
+        return self.found[structure]
+
+    def judge(self, pattern: Pattern) -> Verdict:
+        """The verdict on a pattern, asked anew."""
+        group, program = self.vertices.with_views(pattern), self.vertices.analysis.program
+        try:
+            outputs = [compose(program, group, name) for name in self.vertices.outputs_of(pattern)]
+            names = self.numbers(group)
+            asked = dict[str, tuple[Basic, str]]()
+            for number, output in enumerate(outputs):
+                if elements_of(output.term):
+                    term = as_zero_or_one(with_names(output.term, names))
+                    asked[f"out_{number}"] = term, " ".join(axis.name for axis in output.axes)
+            verdict = analyze(asked) if asked else None
+        except RedalgError as refused:
+            return Verdict(is_one_pass=False, reason=str(refused))
+        if verdict is None or isinstance(verdict, Exact):
+            return Verdict(is_one_pass=True)
+        return Verdict(is_one_pass=False, reason=verdict.explain())
+
+    def structure(self, pattern: Pattern) -> Structure:
+        """The text on which the verdict on a pattern depends."""
+        group, leaving = self.vertices.with_views(pattern), {*self.vertices.outputs_of(pattern)}
+        numbers, lines = self.numbers(group), list[str]()
+        for name in group:
+            expression = self.vertices.known[name]
+            text = NAME.sub(lambda word: numbers.get(word[0], word[0]), str(expression))
+            types = ", ".join(str(self.vertices.analysis.types[read]) for read in expression.reads)
+            lines.append(f"{text} of {types}{' leaves' * (name in leaving)}")
+        return tuple(lines)
+
+    def numbers(self, group: Sequence[str]) -> dict[str, str]:
+        """Names for the tensors of a group that depend on their order alone."""
+        tensors = dict.fromkeys(tensor for name in group for tensor in (*self.vertices.known[name].reads, name))
+        return {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
+
+
+def with_names(term: Basic, names: Mapping[str, str]) -> Basic:
+    """A term whose tensors have other names."""
+    return term.xreplace({
+        element: Tensor(names[element.name])[tuple(with_names(index, names) for index in element.indices)]
+        for element in elements_of(term)
+    })  # fmt: skip
+
+
+def as_zero_or_one(term: Basic) -> Basic:
+    """A term, of a truth value 1 or 0."""
+    return where(term, 1, 0) if isinstance(term, Boolean) else term

@@ -1,0 +1,148 @@
+"""The vertices of a program: what a pattern of fusion may hold, who reads what behind views, and the paths.
+
+A vertex is a tensor expression that computes or moves. A contraction is one if all that it multiplies depends on data:
+a product with weights is left to libraries. Views belong to whoever reads them: between vertices they are no step.
+
+Statements before and after each are sets of bits, one for each statement. A pattern is convex if no path leaves it and
+comes back (FusionStitching, section 5.1): with B of what lies before its members, and A of what lies after them,
+
+    A ∩ B holds members and views alone
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass
+from functools import reduce
+from operator import or_
+from typing import final
+
+from redalg.graphs.analysis import Analysis, Kind
+from redalg.graphs.program import TensorExpression
+
+Pattern = frozenset[str]
+"""Vertices, by the names of their results."""
+
+
+@final
+@dataclass(frozen=True)
+class Vertices:
+    """The vertices of an analysed program.
+
+    Attributes:
+        analysis: the program.
+        known: name -> tensor expression, views too.
+        names: of the vertices, in the program's order.
+        sources: tensor -> what its statement reads behind views: vertices, inputs, results of the framework.
+        readers: tensor -> results of the statements that read it, through views or not; views are none.
+        outputs: the tensors that leave the program, as they are or through views.
+        numbers: tensor -> the number of its statement.
+        before, after: the statements on any path to a statement, and from it, as bits.
+        views: those of views.
+    """
+
+    analysis: Analysis
+    known: Mapping[str, TensorExpression]
+    names: tuple[str, ...]
+    sources: Mapping[str, tuple[str, ...]]
+    readers: Mapping[str, tuple[str, ...]]
+    outputs: frozenset[str]
+    numbers: Mapping[str, int]
+    before: tuple[int, ...]
+    after: tuple[int, ...]
+    views: int
+
+    def is_convex(self, pattern: Pattern) -> bool:
+        """Tell if no path leaves a pattern and comes back, but through views."""
+        numbers = [self.numbers[name] for name in pattern]
+        own = self.views | sum(1 << number for number in numbers)
+        before = reduce(or_, (self.before[number] for number in numbers))
+        after = reduce(or_, (self.after[number] for number in numbers))
+        return not before & after & ~own
+
+    def in_order(self, pattern: Collection[str]) -> list[str]:
+        """Names in the program's order."""
+        return sorted(pattern, key=self.numbers.__getitem__)
+
+    def inputs_of(self, pattern: Pattern) -> list[str]:
+        """The tensors that a pattern reads from outside, behind views."""
+        read = dict.fromkeys(source for name in self.in_order(pattern) for source in self.sources[name])
+        return [name for name in read if name not in pattern]
+
+    def outputs_of(self, pattern: Pattern) -> list[str]:
+        """The results of a pattern that something outside reads."""
+        return [name for name in self.in_order(pattern)
+                if name in self.outputs or any(reader not in pattern for reader in self.readers[name])]  # fmt: skip
+
+    def with_views(self, pattern: Pattern) -> list[str]:
+        """A pattern with the views through which its members read, in the program's order."""
+        group, waiting = {*pattern}, list(pattern)
+        while waiting:
+            read = self.known[waiting.pop()].reads
+            views = [name for name in read if self.analysis.kinds.get(name) is Kind.VIEW and name not in group]
+            group |= {*views}
+            waiting += views
+        return self.in_order(group)
+
+    def reduces(self, name: str) -> bool:
+        """Tell if a vertex relies on many elements."""
+        return self.analysis.kinds[name] in (Kind.REDUCTION, Kind.CONTRACTION)
+
+
+def vertices_of(analysis: Analysis, weights: Collection[str] = ()) -> Vertices:
+    """The vertices of an analysed program, of which some inputs are weights."""
+    program = analysis.program
+    behind, sources = sources_of(analysis)
+    readers = dict[str, list[str]]({name: [] for name in program.types()})
+    for name, read in sources.items():
+        for source in () if name in behind else read:
+            readers[source].append(name)
+    known = {one.name: one for one in program.expressions()}
+    constant = constants_of(sources, weights)
+    names = (name for name in known if is_vertex(analysis.kinds[name], sources[name], constant))
+    numbers = {name: number for number, statement in enumerate(program.statements) for name in statement.results}
+    before, after = paths_of(analysis)
+    return Vertices(
+        analysis, known, tuple(names), sources, {name: tuple(each) for name, each in readers.items()},
+        frozenset(behind.get(name, name) for name in program.outputs), numbers, before, after,
+        sum(1 << numbers[name] for name in behind),
+    )  # fmt: skip
+
+
+def sources_of(analysis: Analysis) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
+    """View -> the tensor behind it, and tensor -> what its statement reads behind views."""
+    behind, sources = dict[str, str](), dict[str, tuple[str, ...]]()
+    for statement in analysis.program.statements:
+        read = tuple(dict.fromkeys(behind.get(name, name) for name in statement.reads))
+        sources |= dict.fromkeys(statement.results, read)
+        if all(analysis.kinds[name] is Kind.VIEW for name in statement.results):
+            behind |= dict.fromkeys(statement.results, read[0])
+    return behind, sources
+
+
+def constants_of(sources: Mapping[str, tuple[str, ...]], weights: Collection[str]) -> set[str]:
+    """The tensors that depend on no input but weights."""
+    constant = {*weights}
+    for name, read in sources.items():
+        constant |= {name} if constant.issuperset(read) else set()
+    return constant
+
+
+def is_vertex(kind: Kind, sources: Collection[str], constant: Collection[str]) -> bool:
+    """Tell if a tensor expression may be in a pattern."""
+    of_data = not any(source in constant for source in sources)
+    return kind is not Kind.VIEW and (kind.is_memory_intensive or of_data)
+
+
+def paths_of(analysis: Analysis) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The statements before and after each statement, as bits."""
+    statements = analysis.program.statements
+    numbers = {name: number for number, statement in enumerate(statements) for name in statement.results}
+    reads = [{numbers[name] for name in statement.reads if name in numbers} for statement in statements]
+    before, after = [0] * len(statements), [0] * len(statements)
+    for number, read in enumerate(reads):
+        before[number] = reduce(or_, (before[one] | 1 << one for one in read), 0)
+    for number in reversed(range(len(statements))):
+        for source in reads[number]:
+            after[source] |= after[number] | 1 << number
+    return tuple(before), tuple(after)

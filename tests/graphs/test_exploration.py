@@ -1,0 +1,304 @@
+"""Groups of a program: legal by definition, found without names, and their run is the program's."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from sympy import Integer, exp
+from sympy.core.basic import Basic
+from torch import nn
+
+import redalg as ra
+from redalg.errors import GraphError
+from redalg.expression import Axis
+from redalg.expression.tensor import Tensor
+from redalg.graphs.analysis import Kind, analyze_program
+from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, with_single_uses
+from redalg.graphs.compose import compose
+from redalg.graphs.fusion_plan import FusionPlan, plan_fusion, without_cycles
+from redalg.graphs.gain import LAUNCH_US, Gain
+from redalg.graphs.interpret import interpret_program
+from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
+from redalg.graphs.verdicts import Verdicts, with_names
+from redalg.graphs.vertices import Pattern, Vertices, vertices_of
+from redalg.strategies.device import device_for
+from tests.graphs.test_program import LENGTH, PROGRAM, typed
+from tests.sweeps import draws
+from tests.torch.test_aten import Decoder, Vision, drawn, exported
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+I0, I1, R0 = (Axis(name) for name in ("i0", "i1", "r0"))
+CARD = device_for("sm_90a")
+
+
+def found_in(program: TensorProgram, **hints: int) -> tuple[Candidates, FusionPlan]:
+    """Candidates and the plan, with the parameters of a module as weights."""
+    weights = [name for name in program.inputs if name.startswith("p_")]
+    gain = Gain(vertices_of(analyze_program(program), weights), CARD, {LENGTH: 8} if hints else {})
+    candidates = explore(gain)
+    return candidates, plan_fusion(candidates)
+
+
+def run_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, Any], compute: Any) -> dict[str, Any]:
+    """The outputs, by units of a group each, or a statement: each as soon as what it reads is there."""
+    types, known = program.types(), dict(arrays)
+    grouped = {name for group in plan.groups for name in group.names}
+    units: list[tuple[tuple[str, ...], Sequence[Statement]]] = [
+        (group.writes, [compose(program, group.names, name).expression(types[name].dtype) for name in group.writes])
+        for group in plan.groups
+    ]
+    inside = {name for name in grouped if name not in {write for group in plan.groups for write in group.writes}}
+    for statement in program.statements:
+        views = analyze_program(program).kinds[next(iter(statement.results))] is Kind.VIEW
+        if views or (not inside & {*statement.results} and not grouped & {*statement.results}):
+            units.append((tuple(statement.results), [statement]))
+    waiting = [unit for unit in units if not {*unit[0]} <= {*known}]
+    while waiting:
+        ready = [unit for unit in waiting if all(name in known for one in unit[1] for name in one.reads)]
+        if not ready:
+            break
+        for names, statements in ready:
+            reads = {name: known[name] for one in statements for name in one.reads}
+            own = TensorProgram({name: type_of(array, types[name]) for name, array in reads.items()},
+                                tuple(statements), names)  # fmt: skip
+            made = interpret_program(own, reads, compute)
+            known |= {
+                name: torch.as_tensor(array).reshape([int(size) for size in types[name].shape])
+                for name, array in made.items()
+            }
+        waiting = [unit for unit in waiting if not {*unit[0]} <= {*known}]
+    return {name: known[name] for name in program.outputs}
+
+
+def type_of(array: Any, each: TensorType) -> TensorType:
+    return replace(each, shape=tuple(map(Integer, array.shape)))
+
+
+def check_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, Any], compute: Any) -> None:
+    """The plan's run gives the program's outputs, and groups are disjoint."""
+    members = [name for group in plan.groups for name in (*group.reductions, *group.writes)]
+    owners = {name: {number for number, group in enumerate(plan.groups) if name in group.writes} for name in members}
+    assert all(len(numbers) <= 1 for numbers in owners.values())
+    got, wanted = run_plan(program, plan, arrays, compute), interpret_program(program, arrays, compute)
+    for name, array in wanted.items():
+        np.testing.assert_allclose(np.asarray(got[name]), np.asarray(array), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("model", "shape", "products"), [(Decoder, (2, 9, 24), 2), (Vision, (2, 3, 8, 8), 2)])
+def test_a_models_groups_compute_the_model(model: type[nn.Module], shape: tuple[int, ...], products: int) -> None:
+    torch.manual_seed(0)
+    imported, arrays = exported(model().eval(), (drawn(*shape),))
+    program = imported.program.live()
+    candidates, plan = found_in(program)
+    check_plan(program, plan, arrays, imported.compute)
+    kinds = candidates.vertices.analysis.kinds
+    counts = [sum(kinds[name] is Kind.CONTRACTION for name in group.names) for group in plan.groups]
+    assert sorted(counts) == [0, 0, products]  # two norms, and weights of scores between two products
+    inside = {name for group in plan.groups for name in group.reductions}
+    assert {name for name in candidates.vertices.names if kinds[name] is Kind.REDUCTION} <= inside
+
+
+def test_two_products_are_found_through_all_that_lies_between() -> None:
+    program = exported(Decoder().eval(), (drawn(2, 9, 24),))[0].program.live()
+    plan = found_in(program)[1]
+    [attended] = [group for group in plan.groups if len(group.reductions) == 3]
+    assert attended.reads == ("mm", "mm_1", "mm_2")
+    assert len(attended.writes) == 1
+    assert "saves" in str(plan)
+
+
+def test_names_do_not_matter() -> None:
+    program = exported(Decoder().eval(), (drawn(2, 9, 24),))[0].program.live()
+    names = {name: f"q{number}" for number, name in enumerate(program.types()) if not name.startswith("p_")}
+    other = renamed_program(program, names)
+    plans = [found_in(each)[1] for each in (program, other)]
+    assert [[names.get(name, name) for name in group.names] for group in plans[0].groups] == [
+        [*group.names] for group in plans[1].groups
+    ]
+
+
+def renamed_program(program: TensorProgram, names: Mapping[str, str]) -> TensorProgram:
+    """A program of other names, which refers to nothing of PyTorch's."""
+
+    def new(name: str) -> str:
+        return names.get(name, name)
+
+    statements = list[Statement]()
+    for statement in program.statements:
+        if isinstance(statement, TensorExpression):
+            term = with_names(statement.term, {name: new(name) for name in statement.reads})
+            statements.append(replace(statement, name=new(statement.name), term=term))
+        else:
+            statements.append(replace(statement, names=tuple(map(new, statement.names)),
+                                      reads=tuple(map(new, statement.reads))))  # fmt: skip
+    return TensorProgram({new(name): each for name, each in program.inputs.items()}, tuple(statements),
+                         tuple(map(new, program.outputs)))  # fmt: skip
+
+
+# ---- programs of any graph -------------------------------------------------------------------------------------------
+
+ROWS, COLUMNS = 3, 4
+STEPS = st.tuples(
+    st.sampled_from(["exp", "add", "scaled", "sum", "max", "turned", "outside"]), st.integers(0, 30), st.integers(0, 30)
+)
+
+
+def term_of(kind: str, a: Tensor, b: Tensor) -> Basic:
+    """The element of a step's matrix."""
+    here = a[I0, I1]
+    return {
+        "exp": lambda: exp(here / 8),
+        "add": lambda: here + b[I0, I1],
+        "scaled": lambda: here / (1 + b[I0, I1] ** 2),
+        "sum": lambda: here - ra.sum(b[I0, R0], R0) / 4,
+        "max": lambda: here - ra.max(b[I0, R0], R0),
+        "turned": lambda: a[I0, COLUMNS - 1 - I1],
+    }[kind]()
+
+
+def program_of(steps: Sequence[tuple[str, int, int]], outputs: Collection[int]) -> TensorProgram:
+    """A program of matrices, each step of which reads one or two that are there."""
+    names, statements, matrix = ["x", "y"], list[Statement](), typed(ROWS, COLUMNS)
+    for number, (kind, *places) in enumerate(steps):
+        name, (first, second) = f"s{number}", (names[place % len(names)] for place in places)
+        lengths = ((R0, Integer(COLUMNS)),) if kind in ("sum", "max") else ()
+        statements.append(
+            External((name,), (matrix,), (first,), "tanh", "a test") if kind == "outside" else
+            TensorExpression(name, matrix, (I0, I1), term_of(kind, Tensor(first), Tensor(second)), lengths)
+        )  # fmt: skip
+        names.append(name)
+    made = [name for name in names if name not in "xy"]
+    chosen = tuple(dict.fromkeys(made[place % len(made)] for place in outputs))
+    return TensorProgram({"x": matrix, "y": matrix}, tuple(statements), chosen)
+
+
+def paths_between(vertices: Vertices, pattern: Pattern) -> set[str]:
+    """The statements on paths between members of a pattern, by walking every edge."""
+    program = vertices.analysis.program
+    readers = {name: {each for one in found for each in one.results} for name, found in program.readers().items()}
+
+    def after(start: str) -> set[str]:
+        found, waiting = set[str](), [start]
+        while waiting:
+            fresh = readers[waiting.pop()] - found
+            found |= fresh
+            waiting += fresh
+        return found
+
+    behind = set[str]().union(*(after(name) for name in pattern))
+    return {name for name in behind if after(name) & pattern}
+
+
+@given(st.lists(STEPS, min_size=1, max_size=9), st.lists(st.integers(0, 30), min_size=1, max_size=2))
+@settings(max_examples=draws(60), suppress_health_check=[HealthCheck.too_slow])
+def test_any_programs_groups_compute_the_program(steps: list[tuple[str, int, int]], outputs: list[int]) -> None:
+    program = program_of(steps, outputs).live()
+    candidates, plan = found_in(program)
+    vertices, views = candidates.vertices, Kind.VIEW
+    for vertex, patterns in candidates.of_vertex.items():
+        for pattern in patterns:
+            assert vertex in pattern
+            assert len(pattern) <= MOST_MEMBERS
+            outside = {name for name in paths_between(vertices, pattern) - pattern
+                       if vertices.analysis.kinds[name] is not views}  # fmt: skip
+            assert not outside
+            assert with_single_uses(vertices, pattern) == pattern or len(pattern) == 1
+    generator = np.random.default_rng(0)
+    arrays = {name: torch.from_numpy(generator.normal(size=(ROWS, COLUMNS))).float() for name in program.inputs}
+    check_plan(program, plan, arrays, lambda _, given: [given[0].tanh()])
+
+
+@given(st.lists(STEPS, min_size=2, max_size=9), st.sets(st.integers(0, 8), min_size=1, max_size=4))
+@settings(max_examples=draws(100))
+def test_a_pattern_is_convex_if_no_path_leaves_it_and_comes_back(
+    steps: list[tuple[str, int, int]], chosen: set[int]
+) -> None:
+    vertices = vertices_of(analyze_program(program_of(steps, [len(steps) - 1])))
+    pattern = Pattern(vertices.names[place % len(vertices.names)] for place in chosen) if vertices.names else Pattern()
+    if pattern:
+        between = {name for name in paths_between(vertices, pattern) - pattern
+                   if vertices.analysis.kinds[name] is not Kind.VIEW}  # fmt: skip
+        assert vertices.is_convex(pattern) == (not between)
+
+
+# ---- single rules ----------------------------------------------------------------------------------------------------
+
+
+def test_layers_that_are_alike_are_judged_once() -> None:
+    counts = []
+    for layers in (2, 6):
+        steps = [step for layer in range(layers) for last in (1 + 4 * layer,)
+                 for step in (("exp", last, 0), ("sum", last + 1, last + 1), ("max", last + 2, last + 2),
+                              ("outside", last + 3, 0))]  # fmt: skip
+        candidates, plan = found_in(program_of(steps, [len(steps) - 1]))
+        counts.append(len(candidates.verdicts.found))
+        assert len(plan.groups) == layers
+    assert counts[0] == counts[1] > 0
+
+
+def test_of_two_patterns_that_wait_for_each_other_the_cheaper_goes() -> None:
+    steps = [("exp", 0, 0), ("exp", 1, 1), ("exp", 2, 2), ("exp", 3, 3)]
+    program = program_of(steps, [2, 3])
+    crossed = replace(program, statements=(*program.statements[:2], *(
+        replace(one, term=exp(Tensor(read)[I0, I1]))
+        for one, read in zip(program.expressions(), ("", "", "s1", "s0"), strict=True) if read)))  # fmt: skip
+    vertices = vertices_of(analyze_program(crossed))
+    first, second = Pattern({"s0", "s2"}), Pattern({"s1", "s3"})  # s1 feeds s2, and s0 feeds s3
+    assert vertices.is_convex(first)
+    assert vertices.is_convex(second)
+    for gains in ({first: 2.0, second: 1.0}, {first: 1.0, second: 2.0}):
+        assert without_cycles(vertices, [first, second], gains) == [max(gains, key=gains.__getitem__)]
+
+
+def test_products_with_weights_are_left_to_libraries() -> None:
+    program = exported(Decoder().eval(), (drawn(2, 9, 24),))[0].program.live()
+    analysis = analyze_program(program)
+    weights = [name for name in program.inputs if name.startswith("p_")]
+    products = [name for name, kind in analysis.kinds.items() if kind is Kind.CONTRACTION]
+    of_data = [name for name in vertices_of(analysis, weights).names if name in products]
+    assert (len(products), len(of_data)) == (9, 2)
+    assert {*products} <= {*vertices_of(analysis).names}
+
+
+def test_the_gain_counts_launches_and_bytes() -> None:
+    program = program_of([("exp", 0, 0), ("add", 2, 1)], [1])
+    gain = Gain(vertices_of(analyze_program(program)), CARD)
+    matrix = 4 * ROWS * COLUMNS / gain.bytes_a_us
+    assert gain.of(Pattern({"s0", "s1"})) == pytest.approx(LAUNCH_US + 2 * matrix)
+    assert gain.of(Pattern({"s0"})) == pytest.approx(0)
+
+
+def test_sizes_that_vary_need_a_length() -> None:
+    vertices = vertices_of(analyze_program(PROGRAM))
+    with pytest.raises(GraphError, match=re.escape("no length is given for s0") + ".*hints"):
+        Gain(vertices, CARD).of(Pattern({"y"}))
+    assert Gain(vertices, CARD, {LENGTH: 8}).of(Pattern({"y"})) == pytest.approx(0)
+
+
+def test_a_refusal_has_the_engines_reason() -> None:
+    a = ra.sum(Tensor("x")[I0, R0], R0) / 4
+    spread = ra.sum(abs(Tensor("x")[I0, R0] - Tensor("s")[I0, R0]), R0)
+    lengths = ((R0, Integer(COLUMNS)),)
+    program = TensorProgram(
+        {"x": typed(ROWS, COLUMNS)},
+        (TensorExpression("s", typed(ROWS, COLUMNS), (I0, I1), a, lengths),
+         TensorExpression("t", typed(ROWS), (I0,), spread, lengths)),
+        ("t",),
+    )  # fmt: skip
+    verdict = Verdicts(vertices_of(analyze_program(program))).of(Pattern({"s", "t"}))
+    assert not verdict.is_one_pass
+    assert "t0" in verdict.reason
+    assert found_in(program)[1].groups == ()
+
+
+def test_what_nothing_reads_goes() -> None:
+    program = program_of([("exp", 0, 0), ("exp", 1, 1), ("outside", 1, 1)], [0])
+    assert [next(iter(one.results)) for one in program.live().statements] == ["s0", "s2"]
