@@ -17,12 +17,13 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Eq, Expr, Ne, Not
+from sympy import Eq, Expr, Float, Ne, Not, Pow, exp, log
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
 from redalg.expression import Axis, Element, Reduce
 from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of
+from redalg.expression.dtypes import is_float
 from redalg.expression.tensor import Tensor
 from redalg.graphs.indices import at_split, axis_to_split, plain_index
 from redalg.graphs.program import TensorExpression, TensorProgram, TensorType
@@ -72,12 +73,13 @@ def compose(program: TensorProgram, group: Collection[str], output: str) -> Comp
     """An output of a group of a program's tensors, in terms of what the group reads from outside.
 
     Raises:
-        GraphError: the output is no tensor expression of the group, or its expression is too large.
+        GraphError: the output is no tensor expression of the group, its expression is too large, or it reads a tensor
+            at an index of floating-point numbers.
     """
     known = {one.name: one for one in program.expressions() if one.name in group}
     if output not in known:
         raise GraphError(f"`{output}` is no tensor expression of the group {', '.join(sorted(group))}.")
-    composer = Composer(known)
+    composer = Composer(known, program.types())
     expression = known[output]
     composer.sizes |= dict(zip(expression.axes, expression.type.shape, strict=True))
     term = composer.value(output, expression.axes)
@@ -98,8 +100,8 @@ def check_size(name: str, term: Basic, most: int) -> None:
 class Composer:
     """Terms with definitions in the place of tensors, each of which is asked for at a place."""
 
-    def __init__(self, known: Mapping[str, TensorExpression]) -> None:
-        self.known = known
+    def __init__(self, known: Mapping[str, TensorExpression], types: Mapping[str, TensorType]) -> None:
+        self.known, self.types = known, types
         self.sizes: dict[Axis, Expr] = {}
         self.found: dict[tuple[str, tuple[Expr, ...]], Basic] = {}
         self.plain: dict[Expr, Expr] = {}
@@ -108,6 +110,7 @@ class Composer:
         """A tensor's element at a place: of the group's its definition, of others a read."""
         place = tuple(map(self.index, place))
         if name not in self.known:
+            self.check_place(name, place)
             return Tensor(name)[place]
         if (name, place) not in self.found:
             expression = self.known[name]
@@ -115,6 +118,17 @@ class Composer:
             self.found[name, place] = term = self.rewrite(expression.term, at, dict(expression.lengths))
             check_size(name, term, MOST_ON_THE_WAY)
         return self.found[name, place]
+
+    def check_place(self, name: str, place: Sequence[Expr]) -> None:
+        """Raise `GraphError` if a tensor is read at an index that floating-point numbers decide."""
+        for index in place:
+            floats = {one.name for one in elements_of(index) if is_float(self.types[one.name].dtype)}
+            if floats or index.has(Float, log, exp) or any(power.exp.is_Rational and not power.exp.is_Integer
+                                                           for power in index.atoms(Pow)):  # fmt: skip
+                raise GraphError(
+                    f"`{name}` is read at `{index}`, which is computed from floating-point numbers: a kernel computes "
+                    "indices from integers. Leave what computes the index out of the group."
+                )
 
     def index(self, index: Expr) -> Expr:
         """An index made plain, once."""

@@ -135,3 +135,22 @@ def test_a_group_of_symbolic_sizes() -> None:
     [name] = composed.reads
     fused = ra.fuse(composed.term, axes=" ".join(axis.name for axis in composed.axes))
     torch.testing.assert_close(fused(**{name: given}), given.softmax(-1), rtol=1e-5, atol=1e-6)
+
+
+def test_a_place_of_floating_point_numbers_is_refused() -> None:
+    """As the buckets of relative positions are: their logarithms are computed outside, once."""
+
+    def buckets(table: torch.Tensor) -> torch.Tensor:
+        far = (torch.arange(6).float() + 1).log().to(torch.int64)
+        return table[far].exp()
+
+    program = exported(Called(buckets), (drawn(4, 3),))[0].program
+    [read] = program.outputs
+    with pytest.raises(GraphError, match=r"is read at .*computed from floating-point numbers.*out of the group"):
+        compose(program, behind(program, read), read)
+
+
+def test_a_truth_value_that_is_asked_to_be_false() -> None:
+    program, arrays = exported(Called(lambda x: torch.where((x > 0).logical_not(), x.exp(), x)), (drawn(4, 3),))
+    [output] = program.program.outputs
+    check(program.program, arrays, compose(program.program, behind(program.program, output), output))

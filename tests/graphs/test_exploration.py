@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,6 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sympy import Integer, exp
 from sympy.core.basic import Basic
-from torch import nn
 
 import redalg as ra
 from redalg.errors import GraphError
@@ -30,6 +30,7 @@ from redalg.graphs.program import External, Statement, TensorExpression, TensorP
 from redalg.graphs.verdicts import Verdicts, with_names
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.strategies.device import device_for
+from redalg.torch.aten import Imported
 from tests.graphs.test_program import LENGTH, PROGRAM, typed
 from tests.sweeps import draws
 from tests.torch.test_aten import Decoder, Vision, drawn, exported
@@ -45,6 +46,15 @@ def found_in(program: TensorProgram, **hints: int) -> tuple[Candidates, FusionPl
     gain = Gain(vertices_of(analyze_program(program), weights), CARD, {LENGTH: 8} if hints else {})
     candidates = explore(gain)
     return candidates, plan_fusion(candidates)
+
+
+@cache
+def decoder() -> tuple[Imported, dict[str, Any], Candidates, FusionPlan]:
+    """A decoder's program, its arrays, and what is found in it."""
+    torch.manual_seed(0)
+    imported, arrays = exported(Decoder().eval(), (drawn(2, 9, 24),))
+    imported = replace(imported, program=imported.program.live())
+    return imported, arrays, *found_in(imported.program)
 
 
 def run_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, Any], compute: Any) -> dict[str, Any]:
@@ -92,23 +102,28 @@ def check_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, An
         np.testing.assert_allclose(np.asarray(got[name]), np.asarray(array), rtol=2e-5, atol=2e-5)
 
 
-@pytest.mark.parametrize(("model", "shape", "products"), [(Decoder, (2, 9, 24), 2), (Vision, (2, 3, 8, 8), 2)])
-def test_a_models_groups_compute_the_model(model: type[nn.Module], shape: tuple[int, ...], products: int) -> None:
-    torch.manual_seed(0)
-    imported, arrays = exported(model().eval(), (drawn(*shape),))
-    program = imported.program.live()
-    candidates, plan = found_in(program)
-    check_plan(program, plan, arrays, imported.compute)
+def vision() -> tuple[Imported, dict[str, Any], Candidates, FusionPlan]:
+    """As `decoder`, of a layer of an encoder of pictures."""
+    imported, arrays = exported(Vision().eval(), (drawn(2, 3, 8, 8),))
+    imported = replace(imported, program=imported.program.live())
+    return imported, arrays, *found_in(imported.program)
+
+
+@pytest.mark.parametrize("model", [decoder, vision])
+def test_a_models_groups_compute_the_model(
+    model: Callable[[], tuple[Imported, dict[str, Any], Candidates, FusionPlan]],
+) -> None:
+    imported, arrays, candidates, plan = model()
+    check_plan(imported.program, plan, arrays, imported.compute)
     kinds = candidates.vertices.analysis.kinds
     counts = [sum(kinds[name] is Kind.CONTRACTION for name in group.names) for group in plan.groups]
-    assert sorted(counts) == [0, 0, products]  # two norms, and weights of scores between two products
+    assert sorted(counts) == [0, 0, 2]  # two norms, and weights of scores between two products
     inside = {name for group in plan.groups for name in group.reductions}
     assert {name for name in candidates.vertices.names if kinds[name] is Kind.REDUCTION} <= inside
 
 
 def test_two_products_are_found_through_all_that_lies_between() -> None:
-    program = exported(Decoder().eval(), (drawn(2, 9, 24),))[0].program.live()
-    plan = found_in(program)[1]
+    plan = decoder()[-1]
     [attended] = [group for group in plan.groups if len(group.reductions) == 3]
     assert attended.reads == ("mm", "mm_1", "mm_2")
     assert len(attended.writes) == 1
@@ -116,12 +131,12 @@ def test_two_products_are_found_through_all_that_lies_between() -> None:
 
 
 def test_names_do_not_matter() -> None:
-    program = exported(Decoder().eval(), (drawn(2, 9, 24),))[0].program.live()
+    imported, _, _, plan = decoder()
+    program = imported.program
     names = {name: f"q{number}" for number, name in enumerate(program.types()) if not name.startswith("p_")}
     other = renamed_program(program, names)
-    plans = [found_in(each)[1] for each in (program, other)]
-    assert [[names.get(name, name) for name in group.names] for group in plans[0].groups] == [
-        [*group.names] for group in plans[1].groups
+    assert [[names.get(name, name) for name in group.names] for group in plan.groups] == [
+        [*group.names] for group in found_in(other)[1].groups
     ]
 
 
@@ -259,7 +274,7 @@ def test_of_two_patterns_that_wait_for_each_other_the_cheaper_goes() -> None:
 
 
 def test_products_with_weights_are_left_to_libraries() -> None:
-    program = exported(Decoder().eval(), (drawn(2, 9, 24),))[0].program.live()
+    program = decoder()[0].program
     analysis = analyze_program(program)
     weights = [name for name in program.inputs if name.startswith("p_")]
     products = [name for name, kind in analysis.kinds.items() if kind is Kind.CONTRACTION]

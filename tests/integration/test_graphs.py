@@ -13,7 +13,9 @@ import torch
 import transformers
 from torch import nn
 
+from redalg.graphs.analysis import Kind
 from redalg.graphs.interpret import interpret_program
+from tests.graphs.test_exploration import check_plan, found_in
 from tests.torch.test_aten import exported
 
 EAGER = {"attn_implementation": "eager", "vocab_size": 1000}
@@ -121,3 +123,26 @@ def test_a_model_is_its_program(name: str) -> None:
         float((one - wanted).abs().max() / wanted.abs().max()) for one in found.values() if one.shape == wanted.shape
     ]
     assert min(errors) <= 1e-6
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", MODELS)
+def test_a_models_groups_compute_the_model(name: str) -> None:
+    torch.manual_seed(0)
+    make, given, _ = MODELS[name]
+    imported, arrays = exported(make().eval(), given())
+    program = imported.program.live()
+    candidates, plan = found_in(program)
+    check_plan(program, plan, arrays, imported.compute)
+    kinds, inside = candidates.vertices.analysis.kinds, {name for group in plan.groups for name in group.names}
+    reductions = [name for name in candidates.vertices.names if kinds[name] is Kind.REDUCTION]
+    products = [sum(kinds[name] is Kind.CONTRACTION for name in group.names) for group in plan.groups]
+    assert products.count(2) == ATTENDED.get(name, 2)
+    if name not in ALONE:
+        assert sum(name in inside for name in reductions) >= 0.84 * len(reductions)
+
+
+ATTENDED = {"Swin": 4, "ConvNeXt": 0, "ResNet": 0}
+"""Groups of scores, weights and what is weighted, where they are not one in each of two layers."""
+ALONE = {"ConvNeXt"}
+"""Models whose norms stand between convolutions: such a norm is one statement, which no group makes better."""
