@@ -7,6 +7,7 @@
     Vertices              →  Candidates         `candidates`: patterns, by their `gain` and the engine's `verdicts`
     Candidates            →  FusionPlan         `fusion_plan`: the patterns that become kernels
     a group of a program  →  an expression      `compose`: definitions in the place of what is read
+    expressions of it     →  Laid               `lay`: its tensors viewed so that they are read along axes
     an index              →  a plain one        `indices`, by the ranges of its axes
 
 A view is a change of indices (`views`), and nothing else.

@@ -15,9 +15,9 @@ be kept are shown to the engine, the best first.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
-from itertools import product
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import islice, product
 from typing import final
 
 from redalg.graphs.analysis import Kind
@@ -71,22 +71,13 @@ def explore(gain: Gain) -> Candidates:
 
 
 @final
-@dataclass(frozen=True)
 class Explorer:
     """Candidates as they are found."""
 
-    gain: Gain
-    verdicts: Verdicts = field(init=False)
-    of_vertex: dict[str, tuple[Pattern, ...]] = field(default_factory=dict)
-    gains: dict[Pattern, float] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "verdicts", Verdicts(self.vertices))
-
-    @property
-    def vertices(self) -> Vertices:
-        """The vertices of the program."""
-        return self.gain.vertices
+    def __init__(self, gain: Gain) -> None:
+        self.gain, self.vertices, self.verdicts = gain, gain.vertices, Verdicts(gain.vertices)
+        self.of_vertex: dict[str, tuple[Pattern, ...]] = {}
+        self.gains: dict[Pattern, float] = {}
 
     def readers_of(self, vertex: str) -> list[str]:
         """The vertices that read a vertex and have candidates."""
@@ -111,25 +102,13 @@ class Explorer:
         """The legal patterns of the largest gains."""
         gains = {pattern: self.gain_of(pattern) for pattern in patterns if may_fuse(self.vertices, pattern)}
         order = sorted(gains, key=lambda pattern: (-gains[pattern], len(pattern), self.vertices.in_order(pattern)))
-        return tuple(first_taken(order, KEPT, self.is_legal))
+        return tuple(islice((pattern for pattern in order if is_legal(self.verdicts, pattern)), KEPT))
 
     def gain_of(self, pattern: Pattern) -> float:
         """The gain of a pattern, computed once."""
         if pattern not in self.gains:
             self.gains[pattern] = self.gain.of(pattern)
         return self.gains[pattern]
-
-    def is_legal(self, pattern: Pattern) -> bool:
-        """Tell if a pattern may become one kernel, or grow into one."""
-        return is_legal(self.verdicts, pattern)
-
-
-def first_taken(patterns: Iterable[Pattern], count: int, is_taken: Callable[[Pattern], bool]) -> Iterator[Pattern]:
-    """Yield the first patterns that are taken."""
-    for pattern in patterns:
-        if count and is_taken(pattern):
-            count -= 1
-            yield pattern
 
 
 def with_single_uses(vertices: Vertices, pattern: Pattern) -> Pattern:

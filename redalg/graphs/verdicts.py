@@ -20,6 +20,7 @@ from redalg.expression import Tensor, where
 from redalg.expression.contents import elements_of
 from redalg.fuse import analyze
 from redalg.graphs.compose import compose
+from redalg.graphs.lay import lay
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.verdicts import Exact
 
@@ -53,21 +54,24 @@ class Verdicts:
 
     def judge(self, pattern: Pattern) -> Verdict:
         """The verdict on a pattern, asked anew."""
-        group, program = self.vertices.with_views(pattern), self.vertices.analysis.program
         try:
-            outputs = [compose(program, group, name) for name in self.vertices.outputs_of(pattern)]
-            names = self.numbers(group)
-            asked = dict[str, tuple[Basic, str]]()
-            for number, output in enumerate(outputs):
-                if elements_of(output.term):
-                    term = as_zero_or_one(with_names(output.term, names))
-                    asked[f"out_{number}"] = term, " ".join(axis.name for axis in output.axes)
-            verdict = analyze(asked) if asked else None
+            outputs = self.definition(pattern)
+            verdict = analyze(outputs) if outputs else None
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))
         if verdict is None or isinstance(verdict, Exact):
             return Verdict(is_one_pass=True)
         return Verdict(is_one_pass=False, reason=verdict.explain())
+
+    def definition(self, pattern: Pattern) -> dict[str, tuple[Basic, str]]:
+        """The outputs of a pattern that read anything, with their axes, under names that depend on the order alone."""
+        group, analysis = self.vertices.with_views(pattern), self.vertices.analysis
+        composed = [compose(analysis.program, group, name) for name in self.vertices.outputs_of(pattern)]
+        laid, names = lay(composed, analysis.types), self.numbers(group)
+        return {
+            f"out_{number}": (as_zero_or_one(with_names(output.term, names)), " ".join(map(str, output.axes)))
+            for number, output in enumerate(laid.outputs) if elements_of(output.term)
+        }  # fmt: skip
 
     def structure(self, pattern: Pattern) -> Structure:
         """The text on which the verdict on a pattern depends."""

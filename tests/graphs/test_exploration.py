@@ -26,7 +26,8 @@ from redalg.graphs.compose import compose
 from redalg.graphs.fusion_plan import FusionPlan, plan_fusion, without_cycles
 from redalg.graphs.gain import LAUNCH_US, Gain
 from redalg.graphs.interpret import interpret_program
-from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
+from redalg.graphs.lay import lay
+from redalg.graphs.program import External, Shape, Statement, TensorExpression, TensorProgram, TensorType
 from redalg.graphs.verdicts import Verdicts, with_names
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.strategies.device import device_for
@@ -61,22 +62,24 @@ def run_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, Any]
     """The outputs, by units of a group each, or a statement: each as soon as what it reads is there."""
     types, known = program.types(), dict(arrays)
     grouped = {name for group in plan.groups for name in group.names}
-    units: list[tuple[tuple[str, ...], Sequence[Statement]]] = [
-        (group.writes, [compose(program, group.names, name).expression(types[name].dtype) for name in group.writes])
-        for group in plan.groups
-    ]
+    units = list[tuple[tuple[str, ...], Sequence[Statement], Mapping[str, Shape]]]()
+    for group in plan.groups:
+        laid = lay([compose(program, group.names, name) for name in group.writes], types)
+        composed = [one.expression(types[one.name].dtype) for one in laid.outputs]
+        units.append((group.writes, composed, laid.views))
     inside = {name for name in grouped if name not in {write for group in plan.groups for write in group.writes}}
     for statement in program.statements:
-        views = analyze_program(program).kinds[next(iter(statement.results))] is Kind.VIEW
-        if views or (not inside & {*statement.results} and not grouped & {*statement.results}):
-            units.append((tuple(statement.results), [statement]))
+        is_view = analyze_program(program).kinds[next(iter(statement.results))] is Kind.VIEW
+        if is_view or (not inside & {*statement.results} and not grouped & {*statement.results}):
+            units.append((tuple(statement.results), [statement], {}))
     waiting = [unit for unit in units if not {*unit[0]} <= {*known}]
     while waiting:
         ready = [unit for unit in waiting if all(name in known for one in unit[1] for name in one.reads)]
         if not ready:
             break
-        for names, statements in ready:
+        for names, statements, views in ready:
             reads = {name: known[name] for one in statements for name in one.reads}
+            reads |= {name: reads[name].reshape([int(size) for size in shape]) for name, shape in views.items()}
             own = TensorProgram({name: type_of(array, types[name]) for name, array in reads.items()},
                                 tuple(statements), names)  # fmt: skip
             made = interpret_program(own, reads, compute)

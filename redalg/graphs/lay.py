@@ -1,0 +1,182 @@
+"""The tensors of a group as its kernel reads them: a dimension is split where indices run over its parts.
+
+    x[16·a + b, c], b < 16                    →   x[a, b, c], x viewed as (n/16, 16, m)
+
+A dimension is split at a stride s if every index of it is s·q + r with 0 ≤ r < s, wherever it is read. A condition
+bounds axes in what it guards:
+
+    where(b < 8, x[16·a + b + 8], y), b < 16  →   where(b < 8, x[a, b + 8], y)
+
+Strides are the factors of axes in the indices, the largest first. What no stride splits stays as it is, and is read at
+computed places.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import pairwise
+from typing import final
+
+from sympy import Add, And, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Not, S, cancel, expand, floor
+from sympy.core.basic import Basic
+
+from redalg.expression import Axis, Element, Reduce, Tensor
+from redalg.expression.nodes import Where
+from redalg.graphs.compose import Composed
+from redalg.graphs.indices import multiple_of, quotient_by, remainder_of, split_factor
+from redalg.graphs.program import Shape, TensorType
+
+Ranges = Mapping[Axis, tuple[Expr, Expr]]
+"""Axis -> (the first of its places, how many they are)."""
+Strides = Mapping[str, tuple[tuple[Expr, ...], ...]]
+"""Tensor -> for every dimension the strides at which it is split, in descending order."""
+
+
+@final
+@dataclass(frozen=True)
+class Laid:
+    """Outputs of a group whose tensors are read along axes.
+
+    Attributes:
+        outputs: those that were given, with other indices.
+        views: tensor that is split -> the shape as which it is viewed; of its elements, in order.
+    """
+
+    outputs: tuple[Composed, ...]
+    views: Mapping[str, Shape]
+
+    def __str__(self) -> str:
+        views = (f"view {name} as [{', '.join(map(str, shape))}]" for name, shape in self.views.items())
+        return "\n".join([*views, *map(str, self.outputs)])
+
+
+def lay(outputs: Sequence[Composed], types: Mapping[str, TensorType]) -> Laid:
+    """Outputs of a group, and the views of the tensors that they read."""
+    places = dict[str, list[tuple[Element, Ranges]]]()
+    for output in outputs:
+        for element, ranges in reads_in(output.term, whole_ranges(output)):
+            places.setdefault(element.name, []).append((element, ranges))
+    strides = {name: tuple(strides_of(size, [(element.indices[dim], ranges) for element, ranges in places[name]])
+                           for dim, size in enumerate(types[name].shape)) for name in sorted(places)}  # fmt: skip
+    views = {name: split_shape(types[name].shape, found) for name, found in strides.items() if any(found)}
+    return Laid(
+        tuple(replace(one, term=with_strides(one.term, whole_ranges(one), strides)) for one in outputs), views
+    )  # fmt: skip
+
+
+def whole_ranges(output: Composed) -> Ranges:
+    """The ranges of an output's axes where no condition bounds them."""
+    return {axis: (S.Zero, size) for axis, size in output.sizes.items()}
+
+
+def split_shape(shape: Shape, strides: Sequence[Sequence[Expr]]) -> Shape:
+    """A shape whose dimensions are split at strides."""
+    bounds = [(size, *found, S.One) for size, found in zip(shape, strides, strict=True)]
+    return tuple(cancel(above / below) for one in bounds for above, below in pairwise(one))
+
+
+# ---- strides ---------------------------------------------------------------------------------------------------------
+
+
+def strides_of(size: Expr, indices: Sequence[tuple[Expr, Ranges]]) -> tuple[Expr, ...]:
+    """The strides at which a dimension can be split for all of its indices, in descending order."""
+    found, rest = list[Expr](), list(indices)
+    for stride in factors_of(indices):
+        parts = [divided_index(index, stride, ranges) for index, ranges in rest]
+        whole = multiple_of(found[-1] if found else size, stride)
+        if whole is not None and whole != 1 and all(parts):
+            found.append(stride)
+            rest = [(part[1], ranges) for part, (_, ranges) in zip(parts, rest, strict=True) if part]
+    return tuple(found)
+
+
+def factors_of(indices: Sequence[tuple[Expr, Ranges]]) -> list[Expr]:
+    """The factors of axes in indices but 1, sizes that vary first, then numbers in descending order."""
+    terms = ((term, ranges) for index, ranges in indices for term in Add.make_args(expand(index)))
+    factors = {split_factor(term, {axis: size for axis, (_, size) in ranges.items()})[0] for term, ranges in terms
+               if term.free_symbols & ranges.keys()}  # fmt: skip
+    positive = (factor for factor in factors if factor.is_positive and factor != 1)
+    return sorted(positive, key=lambda factor: (bool(factor.is_Integer), -factor if factor.is_Integer else str(factor)))
+
+
+def divided_index(index: Expr, stride: Expr, ranges: Ranges) -> tuple[Expr, Expr] | None:
+    """(q, r) of an index s·q + r with 0 ≤ r < s; None if it is not known to be one."""
+    sizes = {axis: size for axis, (_, size) in ranges.items()}
+    from_zero = {axis: axis + low for axis, (low, _) in ranges.items() if low != 0}
+    back = {axis: axis - low for axis, (low, _) in ranges.items() if low != 0}
+    moved = expand(index.xreplace(from_zero))
+    parts = quotient_by(moved, stride, sizes), remainder_of(moved, stride, sizes)
+    if any(part.has(floor, Mod) for part in parts):
+        return None
+    quotient, rest = (expand(part.xreplace(back)) for part in parts)
+    return quotient, rest
+
+
+# ---- terms -----------------------------------------------------------------------------------------------------------
+
+
+def reads_in(node: Basic, ranges: Ranges) -> Iterator[tuple[Element, Ranges]]:
+    """Yield the elements of a term, with the ranges of axes where they are read."""
+    if isinstance(node, Where):
+        condition, first, second = node.args
+        yield from reads_in(condition, ranges)
+        yield from reads_in(first, under(condition, ranges))
+        yield from reads_in(second, under(Not(condition), ranges))
+        return
+    if isinstance(node, Element):
+        yield node, ranges
+    for arg in node.args:
+        yield from reads_in(arg, ranges)
+
+
+def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
+    """A term whose tensors are split at strides."""
+    if isinstance(node, Where):
+        condition, first, second = node.args
+        return Where(with_strides(condition, ranges, strides), with_strides(first, under(condition, ranges), strides),
+                     with_strides(second, under(Not(condition), ranges), strides))  # fmt: skip
+    if isinstance(node, Element):
+        place = list[Expr]()
+        for index, found in zip(node.indices, strides[node.name], strict=True):
+            place += split_index(index, ranges, found) if found else [with_strides(index, ranges, strides)]
+        return Tensor(node.name)[tuple(place)]
+    if isinstance(node, Reduce):
+        return node.rebuilt(with_strides(node.expr, ranges, strides), node.bound)
+    return node.func(*(with_strides(arg, ranges, strides) for arg in node.args)) if node.args else node
+
+
+def split_index(index: Expr, ranges: Ranges, strides: Sequence[Expr]) -> list[Expr]:
+    """An index of a dimension as those of the parts that strides make of it."""
+    place = list[Expr]()
+    for stride in strides:
+        parts = divided_index(index, stride, ranges)
+        assert parts is not None
+        quotient, index = parts
+        place.append(quotient)
+    return [*place, index]
+
+
+def under(condition: Basic, ranges: Ranges) -> Ranges:
+    """The ranges of axes where a condition holds: those that one comparison with a number bounds."""
+    found = dict(ranges)
+    for one in And.make_args(condition):
+        if not isinstance(one, Lt | Le | Gt | Ge):
+            continue
+        difference = expand(one.lts - one.gts) + int(isinstance(one, Lt | Gt))  # at most 0, of whole numbers
+        axes = [axis for axis in difference.free_symbols if axis in ranges]
+        if len(axes) == 1 and difference.free_symbols == {axes[0]}:
+            low, size = bounded_range(difference, axes[0], found[axes[0]])
+            found[axes[0]] = low, size
+    return found
+
+
+def bounded_range(difference: Expr, axis: Axis, known: tuple[Expr, Expr]) -> tuple[Expr, Expr]:
+    """The range of an axis where a difference of it and a number is at most 0."""
+    low, size = known
+    if (difference - axis).is_Integer:
+        return low, Max(1, Min(size, axis - difference - low + 1))
+    if (difference + axis).is_Integer:
+        above = Max(low, difference + axis)
+        return above, Max(1, size - (above - low))
+    return known
