@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import count
 from typing import final
 
 from sympy import Eq, Expr, Float, Ne, Not, Pow, exp, log
@@ -26,7 +27,7 @@ from redalg.expression.contents import elements_of, free_axes, of_kind, operatio
 from redalg.expression.dtypes import is_float
 from redalg.expression.tensor import Tensor
 from redalg.graphs.indices import at_split, axis_to_split, plain_index
-from redalg.graphs.program import TensorExpression, TensorProgram, TensorType
+from redalg.graphs.program import Shape, TensorExpression, TensorProgram, TensorType
 
 MOST_OPERATIONS, MOST_ON_THE_WAY = 1200, 6000
 """Operations of an expression, at most: what is longer is not given to the algebra. Before its indices are plain, it
@@ -76,16 +77,27 @@ def compose(program: TensorProgram, group: Collection[str], output: str) -> Comp
         GraphError: the output is no tensor expression of the group, its expression is too large, or it reads a tensor
             at an index of floating-point numbers.
     """
+    return compose_outputs(program, group, [output])[0]
+
+
+def compose_outputs(program: TensorProgram, group: Collection[str], outputs: Sequence[str]) -> tuple[Composed, ...]:
+    """Outputs of a group, in terms of what it reads from outside; an axis has one length in all of them.
+
+    Raises:
+        GraphError: as of `compose`.
+    """
     known = {one.name: one for one in program.expressions() if one.name in group}
-    if output not in known:
-        raise GraphError(f"`{output}` is no tensor expression of the group {', '.join(sorted(group))}.")
-    composer = Composer(known, program.types())
-    expression = known[output]
-    composer.sizes |= dict(zip(expression.axes, expression.type.shape, strict=True))
-    term = composer.value(output, expression.axes)
-    composed = split_axes(Composed(output, expression.axes, composer.lengths(term, expression.axes), term))
-    check_size(output, composed.term, MOST_OPERATIONS)
-    return composed
+    composer, found = Composer(known, program.types()), list[Composed]()
+    for output in outputs:
+        if output not in known:
+            raise GraphError(f"`{output}` is no tensor expression of the group {', '.join(sorted(group))}.")
+        axes = composer.axes_of(known[output].type.shape)
+        term = composer.value(output, axes)
+        found.append(Composed(output, axes, composer.lengths(term, axes), term))
+    split = split_axes(found)
+    for composed in split:
+        check_size(composed.name, composed.term, MOST_OPERATIONS)
+    return split
 
 
 def check_size(name: str, term: Basic, most: int) -> None:
@@ -105,6 +117,16 @@ class Composer:
         self.sizes: dict[Axis, Expr] = {}
         self.found: dict[tuple[str, tuple[Expr, ...]], Basic] = {}
         self.plain: dict[Expr, Expr] = {}
+
+    def axes_of(self, shape: Shape) -> tuple[Axis, ...]:
+        """Axes of an output, by its dimensions: those of an output before it where their lengths are the same."""
+        axes = list[Axis]()
+        for dimension, size in enumerate(shape):
+            names = (Axis(f"i{number}") for number in count(dimension))
+            axis = next(one for one in names if one not in axes and self.sizes.get(one, size) == size)
+            self.sizes[axis] = size
+            axes.append(axis)
+        return tuple(axes)
 
     def value(self, name: str, place: Sequence[Expr]) -> Basic:
         """A tensor's element at a place: of the group's its definition, of others a read."""
@@ -192,13 +214,13 @@ class Composer:
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
 
 
-def split_axes(composed: Composed) -> Composed:
-    """The same output with axes split until no index takes a quotient or a remainder that a split can say."""
-    found = next(splits_needed(composed), None)
+def split_axes(outputs: Sequence[Composed]) -> tuple[Composed, ...]:
+    """The same outputs with axes split until no index takes a quotient or a remainder that a split can say."""
+    found = next((split for one in outputs for split in splits_needed(one)), None)
     while found is not None:
-        composed = split_axis(composed, *found)
-        found = next(splits_needed(composed), None)
-    return composed
+        outputs = [split_axis(one, *found) if found[0] in one.sizes else one for one in outputs]
+        found = next((split for one in outputs for split in splits_needed(one)), None)
+    return tuple(outputs)
 
 
 def splits_needed(composed: Composed) -> Iterator[tuple[Axis, Expr]]:

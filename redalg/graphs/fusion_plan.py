@@ -28,12 +28,14 @@ class Group:
     """A pattern that becomes a kernel.
 
     Attributes:
-        names: its members and the views through which they read, in the program's order.
+        members: its vertices, in the program's order.
+        names: these and the views through which they read.
         reads, writes: tensors that it reads from outside behind its views, and those of its own that leave it.
         reductions: its members that rely on many elements.
         gain_us: microseconds that it saves beside its members alone.
     """
 
+    members: tuple[str, ...]
     names: tuple[str, ...]
     reads: tuple[str, ...]
     writes: tuple[str, ...]
@@ -70,8 +72,9 @@ def plan_fusion(candidates: Candidates) -> FusionPlan:
 def group_of(vertices: Vertices, pattern: Pattern, gain: float) -> Group:
     """A pattern as a group."""
     reductions = tuple(name for name in vertices.in_order(pattern) if vertices.reduces(name))
-    return Group(tuple(vertices.with_views(pattern)), tuple(vertices.inputs_of(pattern)),
-                 tuple(vertices.outputs_of(pattern)), reductions, gain)  # fmt: skip
+    members, names = tuple(vertices.in_order(pattern)), tuple(vertices.with_views(pattern))
+    reads, writes = tuple(vertices.inputs_of(pattern)), tuple(vertices.outputs_of(pattern))
+    return Group(members, names, reads, writes, reductions, gain)
 
 
 @final

@@ -7,8 +7,8 @@ bounds axes in what it guards:
 
     where(b < 8, x[16·a + b + 8], y), b < 16  →   where(b < 8, x[a, b + 8], y)
 
-Strides are the factors of axes in the indices, the largest first. What no stride splits stays as it is, and is read at
-computed places.
+Strides are the factors of axes in the indices, and these times the axes' lengths, the largest first. What no stride
+splits stays as it is, and is read at computed places.
 """
 
 from __future__ import annotations
@@ -51,14 +51,15 @@ class Laid:
         return "\n".join([*views, *map(str, self.outputs)])
 
 
-def lay(outputs: Sequence[Composed], types: Mapping[str, TensorType]) -> Laid:
+def lay_outputs(outputs: Sequence[Composed], types: Mapping[str, TensorType]) -> Laid:
     """Outputs of a group, and the views of the tensors that they read."""
-    places = dict[str, list[tuple[Element, Ranges]]]()
-    for output in outputs:
-        for element, ranges in reads_in(output.term, whole_ranges(output)):
-            places.setdefault(element.name, []).append((element, ranges))
-    strides = {name: tuple(strides_of(size, [(element.indices[dim], ranges) for element, ranges in places[name]])
-                           for dim, size in enumerate(types[name].shape)) for name in sorted(places)}  # fmt: skip
+    reads = [read for output in outputs for read in reads_in(output.term, whole_ranges(output))]
+    lengths = {axis: size for output in outputs for axis, size in output.sizes.items()}
+    strides = dict[str, tuple[tuple[Expr, ...], ...]]()
+    for name in sorted({element.name for element, _ in reads}):
+        places = [(element.indices, ranges) for element, ranges in reads if element.name == name]
+        strides[name] = tuple(strides_of(size, lengths, [(indices[dim], ranges) for indices, ranges in places])
+                              for dim, size in enumerate(types[name].shape))  # fmt: skip
     views = {name: split_shape(types[name].shape, found) for name, found in strides.items() if any(found)}
     return Laid(
         tuple(replace(one, term=with_strides(one.term, whole_ranges(one), strides)) for one in outputs), views
@@ -79,10 +80,12 @@ def split_shape(shape: Shape, strides: Sequence[Sequence[Expr]]) -> Shape:
 # ---- strides ---------------------------------------------------------------------------------------------------------
 
 
-def strides_of(size: Expr, indices: Sequence[tuple[Expr, Ranges]]) -> tuple[Expr, ...]:
+def strides_of(
+    size: Expr, lengths: Mapping[Axis, Expr], indices: Sequence[tuple[Expr, Ranges]]
+) -> tuple[Expr, ...]:  # fmt: skip
     """The strides at which a dimension can be split for all of its indices, in descending order."""
     found, rest = list[Expr](), list(indices)
-    for stride in factors_of(indices):
+    for stride in candidate_strides([index for index, _ in indices], lengths):
         parts = [divided_index(index, stride, ranges) for index, ranges in rest]
         whole = multiple_of(found[-1] if found else size, stride)
         if whole is not None and whole != 1 and all(parts):
@@ -91,11 +94,13 @@ def strides_of(size: Expr, indices: Sequence[tuple[Expr, Ranges]]) -> tuple[Expr
     return tuple(found)
 
 
-def factors_of(indices: Sequence[tuple[Expr, Ranges]]) -> list[Expr]:
-    """The factors of axes in indices but 1, sizes that vary first, then numbers in descending order."""
-    terms = ((term, ranges) for index, ranges in indices for term in Add.make_args(expand(index)))
-    factors = {split_factor(term, {axis: size for axis, (_, size) in ranges.items()})[0] for term, ranges in terms
-               if term.free_symbols & ranges.keys()}  # fmt: skip
+def candidate_strides(indices: Sequence[Expr], lengths: Mapping[Axis, Expr]) -> list[Expr]:
+    """The factors of axes in indices, and these times the axes' lengths: sizes that vary first, numbers descending."""
+    factors = set[Expr]()
+    for term in (term for index in indices for term in Add.make_args(expand(index))):
+        factor, axis = split_factor(term, lengths) if term.is_Mul else (S.One, term)
+        if isinstance(axis, Axis) and axis in lengths:
+            factors |= {factor, factor * lengths[axis]}
     positive = (factor for factor in factors if factor.is_positive and factor != 1)
     return sorted(positive, key=lambda factor: (bool(factor.is_Integer), -factor if factor.is_Integer else str(factor)))
 
@@ -160,10 +165,12 @@ def split_index(index: Expr, ranges: Ranges, strides: Sequence[Expr]) -> list[Ex
 def under(condition: Basic, ranges: Ranges) -> Ranges:
     """The ranges of axes where a condition holds: those that one comparison with a number bounds."""
     found = dict(ranges)
-    for one in And.make_args(condition):
-        if not isinstance(one, Lt | Le | Gt | Ge):
+    for comparison in And.make_args(condition):
+        if not isinstance(comparison, Lt | Le | Gt | Ge):
             continue
-        difference = expand(one.lts - one.gts) + int(isinstance(one, Lt | Gt))  # at most 0, of whole numbers
+        difference = expand(comparison.lts - comparison.gts) + int(
+            isinstance(comparison, Lt | Gt)
+        )  # at most 0, of whole numbers
         axes = [axis for axis in difference.free_symbols if axis in ranges]
         if len(axes) == 1 and difference.free_symbols == {axes[0]}:
             low, size = bounded_range(difference, axes[0], found[axes[0]])

@@ -19,8 +19,8 @@ from redalg.errors import RedalgError
 from redalg.expression import Tensor, where
 from redalg.expression.contents import elements_of
 from redalg.fuse import analyze
-from redalg.graphs.compose import compose
-from redalg.graphs.lay import lay
+from redalg.graphs.compose import compose_outputs
+from redalg.graphs.lay import Laid, lay_outputs
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.verdicts import Exact
 
@@ -55,7 +55,7 @@ class Verdicts:
     def judge(self, pattern: Pattern) -> Verdict:
         """The verdict on a pattern, asked anew."""
         try:
-            outputs = self.definition(pattern)
+            outputs = self.definition(self.vertices.with_views(pattern), self.lay(pattern))
             verdict = analyze(outputs) if outputs else None
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))
@@ -63,14 +63,17 @@ class Verdicts:
             return Verdict(is_one_pass=True)
         return Verdict(is_one_pass=False, reason=verdict.explain())
 
-    def definition(self, pattern: Pattern) -> dict[str, tuple[Basic, str]]:
-        """The outputs of a pattern that read anything, with their axes, under names that depend on the order alone."""
+    def lay(self, pattern: Pattern) -> Laid:
+        """The outputs of a pattern, and the views of what they read."""
         group, analysis = self.vertices.with_views(pattern), self.vertices.analysis
-        composed = [compose(analysis.program, group, name) for name in self.vertices.outputs_of(pattern)]
-        laid, names = lay(composed, analysis.types), self.numbers(group)
+        return lay_outputs(compose_outputs(analysis.program, group, self.vertices.outputs_of(pattern)), analysis.types)
+
+    def definition(self, group: Sequence[str], laid: Laid) -> dict[str, tuple[Basic, str]]:
+        """The outputs of a group that read anything, with their axes, under names that depend on the order alone."""
+        names, outputs = self.numbers(group), (output for output in laid.outputs if output.reads)
         return {
             f"out_{number}": (as_zero_or_one(with_names(output.term, names)), " ".join(map(str, output.axes)))
-            for number, output in enumerate(laid.outputs) if elements_of(output.term)
+            for number, output in enumerate(outputs)
         }  # fmt: skip
 
     def structure(self, pattern: Pattern) -> Structure:

@@ -22,11 +22,11 @@ from redalg.expression import Axis
 from redalg.expression.tensor import Tensor
 from redalg.graphs.analysis import Kind, analyze_program
 from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, with_single_uses
-from redalg.graphs.compose import compose
+from redalg.graphs.compose import compose_outputs
 from redalg.graphs.fusion_plan import FusionPlan, plan_fusion, without_cycles
 from redalg.graphs.gain import LAUNCH_US, Gain
 from redalg.graphs.interpret import interpret_program
-from redalg.graphs.lay import lay
+from redalg.graphs.lay import lay_outputs
 from redalg.graphs.program import External, Shape, Statement, TensorExpression, TensorProgram, TensorType
 from redalg.graphs.verdicts import Verdicts, with_names
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
@@ -64,7 +64,7 @@ def run_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, Any]
     grouped = {name for group in plan.groups for name in group.names}
     units = list[tuple[tuple[str, ...], Sequence[Statement], Mapping[str, Shape]]]()
     for group in plan.groups:
-        laid = lay([compose(program, group.names, name) for name in group.writes], types)
+        laid = lay_outputs(compose_outputs(program, group.names, group.writes), types)
         composed = [one.expression(types[one.name].dtype) for one in laid.outputs]
         units.append((group.writes, composed, laid.views))
     inside = {name for name in grouped if name not in {write for group in plan.groups for write in group.writes}}

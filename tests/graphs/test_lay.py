@@ -13,7 +13,7 @@ from sympy import Expr, Integer, Symbol
 from redalg.expression import Axis, Tensor, where
 from redalg.graphs.compose import Composed
 from redalg.graphs.interpret import interpret_program
-from redalg.graphs.lay import Laid, lay
+from redalg.graphs.lay import Laid, lay_outputs
 from redalg.graphs.program import TensorProgram, TensorType
 from tests.sweeps import draws
 
@@ -24,8 +24,8 @@ X = Tensor("x")
 def laid_of(term: Expr, sizes: dict[Axis, int | Expr], *shape: int | Expr) -> Laid:
     """An output along all axes that reads one tensor of a shape."""
     known = {axis: Integer(size) if isinstance(size, int) else size for axis, size in sizes.items()}
-    return lay([Composed("out", tuple(known), known, term)], {"x": TensorType(tuple(map(Integer, shape)), "float32")
-                if all(isinstance(size, int) for size in shape) else TensorType(shape, "float32")})  # fmt: skip
+    sides = tuple(Integer(size) if isinstance(size, int) else size for size in shape)
+    return lay_outputs([Composed("out", tuple(known), known, term)], {"x": TensorType(sides, "float32")})
 
 
 def value_of(output: Composed, array: Any) -> Any:
@@ -79,7 +79,7 @@ def test_computed_places_stay() -> None:
     places = Tensor("i")
     known = {A: Integer(3)}
     types = {"x": TensorType((Integer(8),), "float32"), "i": TensorType((Integer(6),), "int64")}
-    laid = lay([Composed("out", (A,), known, X[places[2 * A]])], types)
+    laid = lay_outputs([Composed("out", (A,), known, X[places[2 * A]])], types)
     assert laid.views == {"i": (3, 2)}
     assert laid.outputs[0].term == X[places[A, 0]]
 

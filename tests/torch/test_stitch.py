@@ -1,0 +1,59 @@
+"""Groups as operators in their graph: the graph computes what it did."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+from torch.fx import GraphModule
+
+from redalg.graphs.analysis import analyze_program
+from redalg.graphs.candidates import explore
+from redalg.graphs.fusion_plan import plan_fusion
+from redalg.graphs.gain import Gain
+from redalg.graphs.vertices import vertices_of
+from redalg.strategies.device import device_for
+from redalg.torch.aten import import_graph
+from redalg.torch.stitch import stitch
+from tests.torch.test_aten import Called, Decoder, Vision, drawn
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+def stitched(model: nn.Module, *given: torch.Tensor) -> tuple[GraphModule, int]:
+    """A module of a model's graph with its groups as operators, and how many these are."""
+    exported = torch.export.export(model.eval(), given).run_decompositions()
+    imported = import_graph(exported.graph)
+    weights = [name for name in imported.program.inputs if name.startswith("p_")]
+    vertices = vertices_of(analyze_program(imported.program.live()), weights)
+    candidates = explore(Gain(vertices, device_for("sm_90a")))
+    count = stitch(exported.graph, candidates.verdicts, plan_fusion(candidates))
+    exported.graph_module.recompile()
+    module = exported.module()
+    assert isinstance(module, GraphModule)
+    return module, count
+
+
+@pytest.mark.parametrize(("model", "shape"), [(Decoder, (2, 9, 24)), (Vision, (2, 3, 8, 8))])
+def test_a_stitched_graph_computes_the_model(model: type[nn.Module], shape: tuple[int, ...]) -> None:
+    torch.manual_seed(0)
+    eager, given = model(), drawn(*shape)
+    module, count = stitched(eager, given)
+    operators = [node for node in module.graph.nodes if node.target is torch.ops.redalg.run.default]
+    assert len(operators) == count == 3
+    torch.testing.assert_close(module(given), eager.eval()(given), rtol=1e-5, atol=1e-5)
+    left = {str(node.target) for node in module.graph.nodes if node.op == "call_function"}
+    assert not any("softmax" in name or "norm" in name for name in left)
+
+
+def test_results_have_their_shape_and_dtype() -> None:
+    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = (x.bfloat16().float() / 3).softmax(1)
+        return weights.bfloat16().reshape(6, 4, 5), (weights * x).sum(1)
+
+    given = drawn(6, 20)
+    module, count = stitched(Called(both), given)
+    assert count == 1
+    for found, wanted in zip(module(given), both(given), strict=True):
+        assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
+        torch.testing.assert_close(found.float(), wanted.float(), rtol=1e-2, atol=1e-3)
