@@ -168,9 +168,8 @@ def under(condition: Basic, ranges: Ranges) -> Ranges:
     for comparison in And.make_args(condition):
         if not isinstance(comparison, Lt | Le | Gt | Ge):
             continue
-        difference = expand(comparison.lts - comparison.gts) + int(
-            isinstance(comparison, Lt | Gt)
-        )  # at most 0, of whole numbers
+        one_less = int(isinstance(comparison, Lt | Gt))  # of whole numbers
+        difference = expand(comparison.lts - comparison.gts) + one_less  # at most 0
         axes = [axis for axis in difference.free_symbols if axis in ranges]
         if len(axes) == 1 and difference.free_symbols == {axes[0]}:
             low, size = bounded_range(difference, axes[0], found[axes[0]])

@@ -108,20 +108,21 @@ def is_of_tensors(node: Node) -> bool:
 
 def statements_of(node: Node) -> list[Statement]:
     """The statements of a call: an expression of every result, or one external statement."""
-    name, types = operator_name(node), types_of(node)
-    names = [node.name] if is_tensor(node) else [f"{node.name}_{one}" for one in range(len(types))]
-    origin = origin_of(node)
+    name, results, origin = operator_name(node), result_types(node), origin_of(node)
+    names, types = tuple(results), tuple(results.values())
     try:
         site = Site(name, schema_arguments(node), types)
         terms = rule_of(name)(site)
         each = terms if isinstance(terms, tuple) else (terms,)
+        if len(each) != len(names):
+            raise Unwritten("some of its results are not asked for")
         return [
             TensorExpression(result, types[number], site.axes(number), term, lengths_in(site, term), origin)
             for number, (result, term) in enumerate(zip(names, each, strict=True))
         ]
     except (Unwritten, ExpressionError) as said:
         reads = dict.fromkeys(tensor_name(one) for one in node.all_input_nodes if is_tensor(one))
-        return [External(tuple(names), types, tuple(reads), name, str(said), origin)]
+        return [External(names, types, tuple(reads), name, str(said), origin)]
 
 
 def lengths_in(site: Site, term: Basic) -> tuple[tuple[Axis, Expr], ...]:
@@ -171,10 +172,12 @@ def tensor_name(node: Node) -> str:
     return f"{whole.name}_{place}"  # type: ignore[union-attr]
 
 
-def types_of(node: Node) -> tuple[TensorType, ...]:
-    """The types of the tensors that a node makes."""
+def result_types(node: Node) -> dict[str, TensorType]:
+    """The tensors that a node makes, by their names; of several results, some may be none."""
     made = node.meta["val"]
-    return tuple(map(type_of, [made] if isinstance(made, torch.Tensor) else made))
+    if isinstance(made, torch.Tensor):
+        return {node.name: type_of(made)}
+    return {f"{node.name}_{place}": type_of(one) for place, one in enumerate(made) if isinstance(one, torch.Tensor)}
 
 
 def type_of(value: torch.Tensor) -> TensorType:

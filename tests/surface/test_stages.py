@@ -12,7 +12,7 @@ from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, TileProgram
 from redalg.lower_tile.text.bindings import BEGIN, END
 from redalg.runtime.lowered import Lowered
-from redalg.strategies.schedule import Definition, with_choices
+from redalg.strategies.schedule import Definition, numbers_of, with_choices
 from tests.cases.kernels import fused
 
 PROBLEMS = {
@@ -68,11 +68,15 @@ def test_program_of_parts_merged_in_the_launch(golden) -> None:
 
 @pytest.mark.parametrize("name", PROBLEMS)
 def test_one_text_for_cuda_and_c(name: str) -> None:
-    """Under one plan the two targets' texts differ only between the marks of the binding header."""
+    """Under one plan the two targets' texts differ only between the marks of the binding header.
+
+    Whole rows go in turns of a GPU's threads (`whole_row_sums`), and not in C: they are taken tile by tile here.
+    """
     cuda = lowered(name)
     c_device = lowered(name, "c").plan.device
-    plan = replace(with_choices(cuda.plan, tensor_cores=False, warp_specialized=False), limits=c_device)
-    plans = (with_choices(cuda.plan, tensor_cores=False), plan)
+    tiles = {"level": "block", "block_streamed": 1024} if numbers_of(cuda.plan).level == "row" else {}
+    plan = replace(with_choices(cuda.plan, tensor_cores=False, warp_specialized=False, **tiles), limits=c_device)
+    plans = (with_choices(cuda.plan, tensor_cores=False, **tiles), plan)
     texts = [lowered(name, plan.device.target, plan=plan).source.text for plan in plans]
     bodies = []
     for text, one in zip(texts, plans, strict=True):

@@ -281,3 +281,16 @@ def test_sizes_may_be_symbols() -> None:
                   for spec in found.graph_signature.input_specs}  # fmt: skip
         [out] = interpret_program(imported.program, arrays).values()
         torch.testing.assert_close(out, model(given).detach(), rtol=2e-6, atol=2e-6)
+
+
+def test_an_operator_of_which_some_results_are_none() -> None:
+    """As backward operators are, of what nobody asks for."""
+
+    def back(g: torch.Tensor, x: torch.Tensor) -> torch.Tensor:
+        mean, rstd = x.mean(-1, keepdim=True), x.var(-1, keepdim=True).rsqrt()
+        asked = [True, False, False]
+        return torch.ops.aten.native_layer_norm_backward(g, x, [x.shape[-1]], mean, rstd, None, None, asked)[0]
+
+    found = torch.export.export(Called(back), (A, A + 1))
+    program = import_graph(found.graph).program
+    assert [len(one.names) for one in program.externals() if "backward" in one.operator] == [1]
