@@ -18,7 +18,7 @@ from operator import or_
 from typing import final
 
 from redalg.graphs.analysis import Analysis, Kind
-from redalg.graphs.program import TensorExpression
+from redalg.graphs.program import TensorExpression, TensorProgram
 
 Pattern = frozenset[str]
 """Vertices, by the names of their results."""
@@ -101,7 +101,7 @@ def vertices_of(analysis: Analysis, weights: Collection[str] = ()) -> Vertices:
     constant = constants_of(sources, weights)
     names = (name for name in known if is_vertex(analysis.kinds[name], sources[name], constant))
     numbers = {name: number for number, statement in enumerate(program.statements) for name in statement.results}
-    before, after = paths_of(analysis)
+    before, after = paths_of(program, numbers)
     return Vertices(
         analysis, known, tuple(names), sources, {name: tuple(each) for name, each in readers.items()},
         frozenset(behind.get(name, name) for name in program.outputs), numbers, before, after,
@@ -134,10 +134,9 @@ def is_vertex(kind: Kind, sources: Collection[str], constant: Collection[str]) -
     return kind is not Kind.VIEW and (kind.is_memory_intensive or of_data)
 
 
-def paths_of(analysis: Analysis) -> tuple[tuple[int, ...], tuple[int, ...]]:
-    """The statements before and after each statement, as bits."""
-    statements = analysis.program.statements
-    numbers = {name: number for number, statement in enumerate(statements) for name in statement.results}
+def paths_of(program: TensorProgram, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The statements before and after each statement, as bits; `numbers` says which each tensor has."""
+    statements = program.statements
     reads = [{numbers[name] for name in statement.reads if name in numbers} for statement in statements]
     before, after = [0] * len(statements), [0] * len(statements)
     for number, read in enumerate(reads):

@@ -42,9 +42,26 @@ def stitch(graph: Graph, verdicts: Verdicts, plan: FusionPlan) -> int:
         if is_callable(laid, verdicts.vertices.analysis.types):
             put_group(graph, verdicts, (group, laid), nodes)
             count += 1
+    sort_nodes(graph)
     graph.eliminate_dead_code()
     graph.lint()
     return count
+
+
+def sort_nodes(graph: Graph) -> None:
+    """Move nodes ahead of those that read them, in place; all others keep their order."""
+    output, order = graph.output_node(), dict[Node, None]()
+    for node in graph.nodes:
+        waiting = [node]
+        while waiting:
+            sources = [source for source in waiting[-1].all_input_nodes if source not in order]
+            if sources:
+                waiting += sources
+            else:
+                order[waiting.pop()] = None
+    for node in order:
+        if node is not output:
+            output.prepend(node)
 
 
 def is_callable(laid: Laid, types: Mapping[str, TensorType]) -> bool:
@@ -71,8 +88,7 @@ def put_group(graph: Graph, verdicts: Verdicts, found: tuple[Group, Laid], nodes
     sizes = {name: size for name, size in sizes.items() if name in known}
     call = Call(text_of(function.number), tuple(names[name] for name in reads), (), tuple(sizes), "nan", "ieee", "",
                 training=False)  # fmt: skip
-    last = max((nodes[name] for name in reads), key=list(graph.nodes).index)
-    with graph.inserting_before(after_inputs(last)):
+    with graph.inserting_before(graph.output_node()):
         tensors = [view_as_read(graph, nodes[name], laid.views.get(name)) for name in reads]
         made = add_call(graph, torch.ops.redalg.run.default, call.text, tensors, [], list(sizes.values()))
         for number, output in enumerate(written):
@@ -82,14 +98,6 @@ def put_group(graph: Graph, verdicts: Verdicts, found: tuple[Group, Laid], nodes
             value = add_call(graph, ATEN.to.dtype, value, old.meta["val"].dtype)
             old.replace_all_uses_with(value)
             nodes[output.name] = value
-
-
-def after_inputs(node: Node) -> Node:
-    """The node before which one stands that reads a node: the next that is no input of the graph."""
-    following = node.next
-    while following.op == "placeholder":
-        following = following.next
-    return following
 
 
 def view_as_read(graph: Graph, node: Node, shape: Shape | None) -> Node:

@@ -57,3 +57,16 @@ def test_results_have_their_shape_and_dtype() -> None:
     for found, wanted in zip(module(given), both(given), strict=True):
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
         torch.testing.assert_close(found.float(), wanted.float(), rtol=1e-2, atol=1e-3)
+
+
+def test_what_reads_a_result_may_stand_ahead_of_the_last_input() -> None:
+    def two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        weights = x.softmax(1)
+        read = weights.cumsum(1)
+        return read, (weights * x.cumsum(1)).sum(1)
+
+    given = drawn(6, 20)
+    module, count = stitched(Called(two), given)
+    assert count == 1
+    for found, wanted in zip(module(given), two(given), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
