@@ -35,7 +35,14 @@ from redalg.runtime.unfused.product import (
     rows_of_part,
     shapes_of_part,
 )
-from redalg.runtime.unfused.unfused import Unfused, admit_unfused, moved_bytes, obstacle, offer_unfused
+from redalg.runtime.unfused.unfused import (
+    Unfused,
+    admit_unfused,
+    moved_bytes,
+    obstacle,
+    offer_unfused,
+    outruns_kernel,
+)
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import card_of, device_for
 from redalg.strategies.plan import Plan, Problem
@@ -124,7 +131,7 @@ def choose_library(form: FusedForm, target: str, problem: Problem, plan: AnySche
     unfused = offer_unfused(form, space)
     if unfused is not None and tuned is not None:
         return unfused.by(tuned.origin, tuned.predicted_us)
-    if unfused is not None and loses_to(space, unfused.prediction.time_us):
+    if unfused is not None and (outruns_kernel(unfused, space) or loses_to(space, unfused.prediction.time_us)):
         return unfused
     product = offer_product(form, space) if multiplies_slowly(space) else None
     return product if product is not None and beats_kernel(product, space) else None

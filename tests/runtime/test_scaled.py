@@ -121,6 +121,18 @@ def test_it_is_listed_and_predicted_beside_the_kernels() -> None:
     assert plain.predicted_us < min(one.predicted_us for one in candidates if one.smem_bytes)
 
 
+@pytest.mark.parametrize("sizes", [{"m": 4096, "n": 8192, "k": 3584}, {"m": 8192, "n": 4096, "k": 4096}])
+@pytest.mark.parametrize("card", ["H100", "H200"])
+def test_it_is_taken_unmeasured_where_no_kernel_promises_more(sizes: dict[str, int], card: str) -> None:
+    form = FORMS["the second pass"]
+    assert form.plan(sizes, {"x": "float16", "W": E4, "w": F32}, card).form == "unfused"
+
+
+def test_a_kernel_is_taken_where_the_operation_costs_more() -> None:
+    form, sizes = FORMS["the second pass"], {"m": 16, "n": 64, "k": 64}
+    assert form.plan(sizes, {"x": "float16", "W": E4, "w": F32}, "H100").form != "unfused"
+
+
 def test_the_model_follows_what_was_measured() -> None:
     """The second pass of a row that was tuned on an H200."""
     (content,) = training.read(training.TUNED, family="quant")
