@@ -6,11 +6,13 @@ Outputs that carry the streamed axis follow in a second loop (`carried`).
 from __future__ import annotations
 
 from dataclasses import replace
+from math import prod
 
 from sympy import S
 
+from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.names import Names
-from redalg.lower_tile.ir.program import Kernel, Parameter, Statement, index
+from redalg.lower_tile.ir.program import Copy, Kernel, Parameter, ReduceTile, Region, Statement, index
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries_after
@@ -53,9 +55,12 @@ def kernel_of(place: Frame, assembly: Assembly, body: list[Statement], title: st
     return Kernel(place.grid, tuple(assembly.buffers.values()), tuple(body), title)
 
 
-LANES_OF_WHOLE_ROWS = 1024
+LANES_OF_WHOLE_ROWS, MANY_SUMS, MOST_LOADED = 1024, 3, 64
 """Lanes of a multiprocessor that have whole rows: while a block waits for its sums, another loads (H100: layer norms of
-4096 x 16384 in bfloat16 take 0.66 of the time of 512 lanes alone)."""
+4096 x 16384 in bfloat16 take 0.66 of the time of 512 lanes alone). Smaller blocks of so many sums, which take many
+registers, all run at once where that takes no more lanes: else the last of them run when all others are done (layer
+norms of 2048 x 2048: 0.90 of the time; softmaxes, of two sums, 1.01). A thread then has 64 registers, and room for so
+many bytes of rows."""
 
 
 REGISTERS_TO_LOAD, STEP = 24, 8
@@ -64,12 +69,31 @@ REGISTERS_TO_LOAD, STEP = 24, 8
 
 def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
     """The streaming kernel, its grid's points shared out among blocks that stay where the plan asks for them."""
-    wide = plan.level == "row" and 2 * plan.threads >= LANES_OF_WHOLE_ROWS
-    beside = max(1, LANES_OF_WHOLE_ROWS // plan.threads) if wide else 1
     groups = plan.threads // WARPGROUP if plan.warp_specialized else 0
     registers = (REGISTERS // WARPGROUP - REGISTERS_TO_LOAD) // groups // STEP * STEP if groups > 2 else 0
     turns = plan.persistent * plan.device.multiprocessors
-    return replace(kernel, blocks=turns, beside=beside, registers=registers)
+    return replace(kernel, blocks=turns, beside=blocks_beside(kernel, plan), registers=registers)
+
+
+def blocks_beside(kernel: Kernel, plan: Plan) -> int:
+    """The blocks of whole rows that a multiprocessor must have room for; 1 if that is left to the compiler."""
+    if plan.level != "row":
+        return 1
+    if 2 * plan.threads >= LANES_OF_WHOLE_ROWS:
+        return max(1, LANES_OF_WHOLE_ROWS // plan.threads)
+    extents = [extent for _, extent in kernel.grid if isinstance(extent, int)]
+    several = sum(isinstance(one, ReduceTile) for one in kernel.body) >= MANY_SUMS
+    if not several or loaded_bytes(kernel) > MOST_LOADED * plan.threads or len(extents) < len(kernel.grid):
+        return 1
+    wave = -(-prod(extents) // plan.device.multiprocessors)
+    return wave if LANES_OF_WHOLE_ROWS < 2 * wave * plan.threads <= 2 * LANES_OF_WHOLE_ROWS else 1
+
+
+def loaded_bytes(kernel: Kernel) -> int:
+    """The bytes of the tiles in registers that a kernel copies from global memory."""
+    targets = {one.target for one in kernel.body if isinstance(one, Copy) and isinstance(one.source, Region)}
+    tiles = [one for one in kernel.buffers if one.scope == "fragment" and one.name in targets]
+    return sum(prod(one.shape) * DTYPES[one.dtype].bytes for one in tiles)
 
 
 def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list[Statement], Space]:

@@ -220,8 +220,8 @@ LANE_REGISTERS, FEW_SLOTS = 96, 4
 SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 10240, 16384
 """Elements of a row that one tile takes whole, the more the less is reduced of it (measured on an H200; H100: group
 norms of 10240 elements in 0.84 of the time of lanes)."""
-IN_REGISTERS = 32
-"""Elements of a tile that a thread holds."""
+IN_REGISTERS, WARPS_AT_ONCE = 32, 32
+"""Elements of a tile that a thread holds; and the warps of so many registers that a multiprocessor runs at once."""
 LONGEST_TILE, WIDE_LOAD = 32768, 4
 """The tile of longer rows that are read again, 32 elements a thread; and the elements of a load up to which rows need
 not be aligned for it (H100: weights of 511 x 50257 in float32 take 0.63 of the time of tiles of 1024, deviations of
@@ -248,12 +248,13 @@ def whole_row(form: FusedForm, binding: Binding, few: bool) -> int:
 def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> Schedule:
     """The schedule of one tile for a row (for several if short), of 32 elements a thread: fewer threads meet sooner.
 
-    Two rows of 1024 elements if they are centred: one warp alone waits for its sums, one after another (H100, layer
-    norms of 4096 x 1024 in bfloat16: 0.89 of the time of one; softmaxes 1.05). Longer ones take fewer threads, which
-    meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of 256), also if they are not read again
-    (variances of 1 x 8192 in 128 threads 0.97, of 1024 x 8192 0.98). Two warps take a row of 1024 elements that is not
-    written again (cross entropies of 4096 x 1024 in bfloat16: 0.94 of the time of one). One warp takes two rows of 512
-    (32768 x 512: variances in float32 0.89 of the time of four warps, softmaxes in bfloat16 0.96, layer norms 0.98).
+    Two centred rows of 1024 elements, unless all warps that hold one each in 16 bits, and write it, run at once (H100,
+    layer norms of 32768 x 1024 in bfloat16: 0.99 of the time of one row; of 4096 x 1024 1.02, of 1000 x 1024 1.04).
+    Longer ones take fewer threads, which meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of
+    256), also if they are not read again (variances of 1 x 8192 in 128 threads 0.97, of 1024 x 8192 0.98). Two warps
+    take a row of 1024 elements that is not written again (cross entropies of 4096 x 1024 in bfloat16: 0.94 of the time
+    of one). One warp takes two rows of 512 (32768 x 512: variances in float32 0.89 of the time of four warps, softmaxes
+    in bfloat16 0.96, layer norms 0.98).
     """
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
     centred = any(one.value not in form.scaling for one in form.slot_pivots)
@@ -266,7 +267,9 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
         threads = 64
     if length > 1024:
         streamed = round_up(length, threads * vector(problem))
-    if centred and streamed == 1024 and rows > 1:
+    at_once = blocks(binding, problem, 1, 1) <= WARPS_AT_ONCE * device.multiprocessors
+    alone = at_once and again and vector(problem) > WIDE_LOAD
+    if centred and streamed == 1024 and rows > 1 and not alone:
         return row_schedule(device, binding, (2, streamed), 64, "row")
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
     together = 32 if streamed == 512 else 128
