@@ -220,8 +220,8 @@ LANE_REGISTERS, FEW_SLOTS = 96, 4
 SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 10240, 16384
 """Elements of a row that one tile takes whole, the more the less is reduced of it (measured on an H200; H100: group
 norms of 10240 elements in 0.84 of the time of lanes)."""
-IN_REGISTERS, WARPS_AT_ONCE = 32, 32
-"""Elements of a tile that a thread holds; and the warps of so many registers that a multiprocessor runs at once."""
+IN_REGISTERS, WARPS_AT_ONCE = 32, 24
+"""Elements of a tile that a thread holds; and the warps that a multiprocessor runs at once if each centres a row."""
 LONGEST_TILE, WIDE_LOAD = 32768, 4
 """The tile of longer rows that are read again, 32 elements a thread; and the elements of a load up to which rows need
 not be aligned for it (H100: weights of 511 x 50257 in float32 take 0.63 of the time of tiles of 1024, deviations of
@@ -249,7 +249,7 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     """The schedule of one tile for a row (for several if short), of 32 elements a thread: fewer threads meet sooner.
 
     Two centred rows of 1024 elements, unless all warps that hold one each in 16 bits, and write it, run at once (H100,
-    layer norms of 32768 x 1024 in bfloat16: 0.99 of the time of one row; of 4096 x 1024 1.02, of 1000 x 1024 1.04).
+    layer norms of 4096 x 1024 in bfloat16: 0.95 of the time of one row, of 1000 x 1024 1.03).
     Longer ones take fewer threads, which meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of
     256), also if they are not read again (variances of 1 x 8192 in 128 threads 0.97, of 1024 x 8192 0.98). Two warps
     take a row of 1024 elements that is not written again (cross entropies of 4096 x 1024 in bfloat16: 0.94 of the time
