@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import count
 from typing import final
 
@@ -238,9 +239,12 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
     sizes = {one: size for one, size in composed.sizes.items() if one != axis} | lengths
     axes = tuple(part for one in composed.axes for part in ((outer, last) if one == axis else (one,)))
 
+    @cache
     def rewrite(node: Basic) -> Basic:
+        if not node.has(axis):
+            return node
         if isinstance(node, Axis):
-            return inner * outer + last if node == axis else node
+            return inner * outer + last
         if isinstance(node, Element):
             return Element(node.args[0], *(plain_index(rewrite(index), sizes) for index in node.indices))
         if isinstance(node, Reduce):

@@ -4,6 +4,8 @@
     (c·u + v) mod c → v mod c
     ⌊v/c⌋ → 0, v mod c → v           where 0 ≤ v < c
     ⌊⌊v/a⌋/b⌋ → ⌊v/(a·b)⌋
+    v − c·⌊v/c⌋ → v mod c
+    where(v < c, a, b) → a           where v < c wherever the axes stand; b where it is nowhere
 
 All are exact. Sizes may be symbols, which stand for whole numbers of at least 1.
 """
@@ -12,24 +14,61 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Add, Expr, Mod, Mul, S, cancel, expand, floor
+from sympy import Add, Expr, Ge, Gt, Le, Lt, Mod, Mul, Rel, S, cancel, expand, floor
+from sympy.core.basic import Basic
 
-from redalg.expression import Axis
+from redalg.expression import Axis, Where
 
 Sizes = Mapping[Axis, Expr]
 
 
 def plain_index(index: Expr, sizes: Sizes) -> Expr:
     """The same index with as few floors and remainders as its axes' ranges allow."""
-    if not index.has(floor, Mod):
+    if not index.has(floor, Mod, Where):
         return index
-    args = [plain_index(arg, sizes) if isinstance(arg, Expr) else arg for arg in index.args]
-    if isinstance(index, Mod):
+    found = plain_node(index, sizes)
+    assert isinstance(found, Expr)
+    return found
+
+
+def plain_node(node: Basic, sizes: Sizes) -> Basic:
+    """An index or a condition within it, made plain."""
+    if not node.args or not node.has(floor, Mod, Where, Rel):
+        return node
+    args = [plain_node(arg, sizes) for arg in node.args]
+    if isinstance(node, Mod):
         return remainder_of(args[0], args[1], sizes)
-    if isinstance(index, floor):
+    if isinstance(node, floor):
         above, below = args[0].as_numer_denom()
         return quotient_by(above, below, sizes)
-    return index.func(*args)
+    if isinstance(node, Lt | Le | Gt | Ge):
+        return decide(node.func(*args), sizes)
+    return with_remainders(node.func(*args), sizes) if isinstance(node, Add) else node.func(*args)
+
+
+def decide(relation: Basic, sizes: Sizes) -> Basic:
+    """A relation of indices, or its truth if it holds wherever the axes stand, or nowhere."""
+    if not isinstance(relation, Lt | Le | Gt | Ge):
+        return relation
+    bounds = index_bounds(relation.gts - relation.lts, sizes)
+    least = S.One if isinstance(relation, Lt | Gt) else S.Zero
+    if bounds is None:
+        return relation
+    if is_at_least(bounds[0], least):
+        return S.true
+    return S.false if is_at_least(least - 1, bounds[1]) else relation
+
+
+def with_remainders(index: Expr, sizes: Sizes) -> Expr:
+    """A sum with the remainders that it takes by a quotient."""
+    for term in Add.make_args(index):
+        factor, quotient = term.as_coeff_Mul()
+        if isinstance(quotient, floor) and factor.is_negative:
+            above = expand(-factor * quotient.args[0])
+            rest = expand(index - term - above)
+            if not rest.free_symbols & above.free_symbols:
+                return remainder_of(above, -factor, sizes) + rest
+    return index
 
 
 def quotient_by(above: Expr, below: Expr, sizes: Sizes) -> Expr:
@@ -110,8 +149,9 @@ def axis_to_split(index: Expr, sizes: Sizes) -> tuple[Axis, Expr] | None:
     """An axis of which an index takes the quotient or the remainder by a divisor of its length, and the divisor."""
     for node in sorted(index.atoms(floor, Mod), key=str):
         above, below = node.args if isinstance(node, Mod) else node.args[0].as_numer_denom()
-        if isinstance(above, Axis) and above in sizes and below != 1 and multiple_of(sizes[above], below) is not None:
-            return above, below
+        if isinstance(above, Axis) and above in sizes and below not in (1, sizes[above]):
+            if multiple_of(sizes[above], below) is not None:
+                return above, below
     return None
 
 

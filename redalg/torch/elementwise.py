@@ -179,8 +179,8 @@ def masked_fill_rule(at: Site) -> Basic:
 
 
 def cast_rule(at: Site) -> Basic:
-    """The same number in the result's dtype; a fraction is cut off."""
-    read, to = at["self"], at.results[0].dtype
+    """The same number in the result's dtype; a fraction is cut off. Prims call the operand `a`."""
+    read, to = at["a"] if at["self"] is None else at["self"], at.results[0].dtype
     if to == "bool":
         return at.truth(read)
     value = at.value(read)

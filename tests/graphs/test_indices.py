@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from sympy import Expr, Integer, Mod, S, Symbol, floor
 
-from redalg.expression import Axis
+from redalg.expression import Axis, Where
 from redalg.graphs.indices import axis_to_split, index_bounds, lies_below, plain_index
 
 I, J, K = (Axis(name) for name in "ijk")
@@ -26,6 +26,9 @@ def deeper(inner: st.SearchStrategy[Expr]) -> st.SearchStrategy[Expr]:
         st.builds(lambda a, c: floor(a / c), inner, numbers),
         st.builds(Mod, inner, numbers),
         st.builds(lambda a, c: a - c, inner, numbers),
+        st.builds(lambda a, c: a - c * floor(a / c), inner, numbers),
+        st.builds(lambda a, b, c: Where(a < c, b, b + c), inner, inner, numbers),
+        st.builds(lambda a, b, c: Where(a >= c, b - c, b), inner, inner, numbers),
     )
 
 
@@ -50,6 +53,10 @@ PLAIN = {
     "of several": (floor((24 * I + 6 * J + K) / 24), I),
     "quotients of quotients": (floor(floor((24 * I + 6 * J + K) / 6) / 4), I),
     "remainders of quotients": (Mod(floor((24 * I + 6 * J + K) / 6), 4), J),
+    "a number less what its quotient takes": (J + 6 - 4 * floor((J + 6) / 4), Mod(J + 2, 4)),
+    "a choice that is none": (Where(J - 4 * floor((J + 3) / 4) + 3 < 0, I, K), K),
+    "a choice that is always the first": (Where(K <= 5, I, K), I),
+    "a choice": (Where(K < 5, Mod(J, 4), K), Where(K < 5, J, K)),
     "a part that stays": (floor((6 * J + K) / 3), 2 * J + floor(K / 3)),
 }
 
@@ -72,4 +79,5 @@ def test_sizes_may_be_symbols() -> None:
 def test_an_axis_is_split_where_its_length_is_a_multiple() -> None:
     assert axis_to_split(floor(K / 3) + Mod(J, 2), SIZES) in ((K, 3), (J, 2))
     assert axis_to_split(Mod(K, 4), SIZES) is None
+    assert axis_to_split(Mod(K, 6), SIZES) is None
     assert axis_to_split(floor(I / N), {I: B * N}) == (I, N)

@@ -84,6 +84,14 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "choices": (lambda a, b: (torch.where(a > 0, a, b), a.masked_fill(b > 3, -torch.inf)), (A, B)),
     "choices of truths": (lambda a, b: torch.where(a > 0, a > 1, b > 3), (A, B)),
     "casts": (lambda a: (a.to(torch.float64), (a * 3).to(torch.int64), a.to(torch.bool), (a > 0).float() * 2), (A,)),
+    "casts of prims": (
+        lambda a: tuple(
+            torch.ops.prims.convert_element_type(one, to)
+            for one in (a * 3, a > 0)
+            for to in (torch.int64, torch.bool, torch.float64)
+        ),
+        (A,),
+    ),
     "casts of 16 bits": (lambda a: (a.to(torch.bfloat16), a.to(torch.float16).float()), (A,)),
     "integers": (lambda w: (w + 3, w * w - 2, w % 5, w // 4, w.remainder(3), w.float() / 7), (WHOLE,)),
     "signed quotients": (lambda w: (torch.div(w, 4, rounding_mode="trunc"), torch.fmod(w, 4), w % -5), (WHOLE,)),
