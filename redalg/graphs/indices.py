@@ -149,9 +149,10 @@ def axis_to_split(index: Expr, sizes: Sizes) -> tuple[Axis, Expr] | None:
     """An axis of which an index takes the quotient or the remainder by a divisor of its length, and the divisor."""
     for node in sorted(index.atoms(floor, Mod), key=str):
         above, below = node.args if isinstance(node, Mod) else node.args[0].as_numer_denom()
-        if isinstance(above, Axis) and above in sizes and below not in (1, sizes[above]):
-            if multiple_of(sizes[above], below) is not None:
-                return above, below
+        if not isinstance(above, Axis) or above not in sizes or below in (1, sizes[above]):
+            continue
+        if multiple_of(sizes[above], below) is not None:
+            return above, below
     return None
 
 

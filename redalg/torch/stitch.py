@@ -10,7 +10,8 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, final
 
 import torch
 from torch.fx import Graph, Node
@@ -30,22 +31,68 @@ from redalg.torch.aten import is_tensor, tensor_name
 ATEN = torch.ops.aten
 
 
-def stitch(graph: Graph, verdicts: Verdicts, plan: FusionPlan) -> int:
-    """Put a plan's groups into the graph of its program, in place; the number of those that are put.
+@final
+@dataclass(frozen=True)
+class GroupCall:
+    """The call of a group's function.
 
-    A group of sizes that vary is left as it is, and so is one that reads a part of a dimension.
+    Attributes:
+        group: the group.
+        laid: its outputs, and the shapes in which they read tensors.
+        text: of the call, as `redalg::run` takes it.
+        reads: the tensors that it is given, in order.
+        sizes: the lengths of its axes, in order.
     """
+
+    group: Group
+    laid: Laid
+    text: str
+    reads: tuple[str, ...]
+    sizes: tuple[int, ...]
+
+    def put(self, graph: Graph, nodes: dict[str, Node]) -> None:
+        """Put the operator into a graph; `nodes` has the node of every tensor, and then those of the results."""
+        with graph.inserting_before(graph.output_node()):
+            tensors = [view_as_read(graph, nodes[name], self.laid.views.get(name)) for name in self.reads]
+            made = add_call(graph, torch.ops.redalg.run.default, self.text, tensors, [], [*self.sizes])
+            results = list[tuple[Node, Node]]()
+            for number, output in enumerate(output for output in self.laid.outputs if output.reads):
+                old = nodes[output.name]
+                value = add_call(graph, operator.getitem, made, number)
+                value = add_call(graph, ATEN.reshape.default, value, list(old.meta["val"].shape))
+                results.append((old, add_call(graph, ATEN.to.dtype, value, old.meta["val"].dtype)))
+        for old, value in results:
+            old.replace_all_uses_with(value)
+            nodes[tensor_name(old)] = value
+
+
+def calls_of(verdicts: Verdicts, plan: FusionPlan) -> list[GroupCall]:
+    """The calls of a plan's groups; none of a group of sizes that vary, or that reads a part of a dimension."""
+    found = ((group, verdicts.lay(Pattern(group.members))) for group in plan.groups)
+    types = verdicts.vertices.analysis.types
+    return [call_of(verdicts, group, laid) for group, laid in found if is_callable(laid, types)]
+
+
+def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
+    """The call of a group."""
+    function: Fused = fuse(verdicts.definition(group.names, laid))
+    names, known = verdicts.numbers(group.names), {axis.name for axis in function.cascade.axes()}
+    written = [output for output in laid.outputs if output.reads]
+    reads = tuple(dict.fromkeys(name for output in written for name in output.reads))
+    sizes = {axis.name: int(size) for output in written for axis, size in output.sizes.items() if axis.name in known}
+    call = Call(text_of(function.number), tuple(names[name] for name in reads), (), tuple(sizes), "nan", "ieee", "",
+                training=False)  # fmt: skip
+    return GroupCall(group, laid, call.text, reads, tuple(sizes.values()))
+
+
+def stitch(graph: Graph, calls: Sequence[GroupCall]) -> None:
+    """Put groups into the graph of their program, in place."""
     nodes = {tensor_name(node): node for node in graph.nodes if is_tensor(node)}
-    count = 0
-    for group in plan.groups:
-        laid = verdicts.lay(Pattern(group.members))
-        if is_callable(laid, verdicts.vertices.analysis.types):
-            put_group(graph, verdicts, (group, laid), nodes)
-            count += 1
+    for call in calls:
+        call.put(graph, nodes)
     sort_nodes(graph)
     graph.eliminate_dead_code()
     graph.lint()
-    return count
 
 
 def sort_nodes(graph: Graph) -> None:
@@ -74,30 +121,6 @@ def is_callable(laid: Laid, types: Mapping[str, TensorType]) -> bool:
             if any(output.sizes.get(index, size) != size for index, size in zip(element.indices, shape, strict=True)):
                 return False
     return True
-
-
-def put_group(graph: Graph, verdicts: Verdicts, found: tuple[Group, Laid], nodes: dict[str, Node]) -> None:
-    """Put one group into a graph; `nodes` has the node of every tensor, and then those of the group's results."""
-    group, laid = found
-    function: Fused = fuse(verdicts.definition(group.names, laid))
-    names = verdicts.numbers(group.names)
-    written = [output for output in laid.outputs if output.reads]
-    reads = list(dict.fromkeys(name for output in written for name in output.reads))
-    sizes = {axis.name: int(size) for output in written for axis, size in output.sizes.items()}
-    known = {axis.name for axis in function.cascade.axes()}
-    sizes = {name: size for name, size in sizes.items() if name in known}
-    call = Call(text_of(function.number), tuple(names[name] for name in reads), (), tuple(sizes), "nan", "ieee", "",
-                training=False)  # fmt: skip
-    with graph.inserting_before(graph.output_node()):
-        tensors = [view_as_read(graph, nodes[name], laid.views.get(name)) for name in reads]
-        made = add_call(graph, torch.ops.redalg.run.default, call.text, tensors, [], list(sizes.values()))
-        for number, output in enumerate(written):
-            old = nodes[output.name]
-            value = add_call(graph, operator.getitem, made, number)
-            value = add_call(graph, ATEN.reshape.default, value, list(old.meta["val"].shape))
-            value = add_call(graph, ATEN.to.dtype, value, old.meta["val"].dtype)
-            old.replace_all_uses_with(value)
-            nodes[output.name] = value
 
 
 def view_as_read(graph: Graph, node: Node, shape: Shape | None) -> Node:

@@ -14,7 +14,7 @@ from redalg.graphs.gain import Gain
 from redalg.graphs.vertices import vertices_of
 from redalg.strategies.device import device_for
 from redalg.torch.aten import import_graph
-from redalg.torch.stitch import stitch
+from redalg.torch.stitch import calls_of, stitch
 from tests.torch.test_aten import Called, Decoder, Vision, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -27,11 +27,12 @@ def stitched(model: nn.Module, *given: torch.Tensor) -> tuple[GraphModule, int]:
     weights = [name for name in imported.program.inputs if name.startswith("p_")]
     vertices = vertices_of(analyze_program(imported.program.live()), weights)
     candidates = explore(Gain(vertices, device_for("sm_90a")))
-    count = stitch(exported.graph, candidates.verdicts, plan_fusion(candidates))
+    calls = calls_of(candidates.verdicts, plan_fusion(candidates))
+    stitch(exported.graph, calls)
     exported.graph_module.recompile()
     module = exported.module()
     assert isinstance(module, GraphModule)
-    return module, count
+    return module, len(calls)
 
 
 @pytest.mark.parametrize(("model", "shape"), [(Decoder, (2, 9, 24)), (Vision, (2, 3, 8, 8))])
