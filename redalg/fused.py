@@ -154,8 +154,10 @@ class Fused(Portable, Algebra, Differentiable):
         torch = sys.modules.get("torch")
         if torch is not None and torch.compiler.is_compiling():
             from redalg.gradient.traced import traced_call
+            from redalg.gradient.within_operator import is_within_operator
 
-            return traced_call(self, positional, tensors, sizes or {}, {**options, "backend": backend})
+            if not is_within_operator():
+                return traced_call(self, positional, tensors, sizes or {}, {**options, "backend": backend})
         if torch is not None and (torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")):
             from redalg.runtime.bind.autocast import call_in_autocast
 

@@ -23,6 +23,7 @@ from redalg.gradient.backward import Backward
 from redalg.gradient.recorded import backward_of
 from redalg.gradient.reverse import PRODUCT
 from redalg.gradient.stage import lengths_of
+from redalg.gradient.within_operator import within_operator
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.functions import MOST_TEXTS, function_of_text
@@ -97,7 +98,7 @@ def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: 
     told = read_call(call)
     given = dict(zip(told.names, tensors, strict=True))
     function = told.forward(given)
-    with torch.no_grad(), without_autocast():
+    with torch.no_grad(), without_autocast(), within_operator():
         made = function(**given, **_arguments(told, scalars, sizes), empty=told.empty, precision=told.precision,
                         backend=told.backend or None)  # fmt: skip
     return [one.contiguous() for one in ((made,) if function.single else made)]
@@ -125,7 +126,7 @@ def gradients(call: str, tensors: list[Tensor], scalars: list[float], sizes: lis
     backward, arguments = told.backward(given), _arguments(told, scalars, sizes)
     made = dict(zip((*backward.outputs, *backward.saved), tensors[own:cotangents], strict=True))
     lengths = arguments.pop("sizes")
-    with torch.no_grad(), without_autocast():
+    with torch.no_grad(), without_autocast(), within_operator():
         found = backward.from_saved(dict(zip(told.cotangents, tensors[cotangents:], strict=True)), made,
                                     given | arguments, lengths, told.wanted)  # fmt: skip
     return [found[name].to(given[name].dtype).contiguous() if name in found else torch.zeros_like(given[name])

@@ -19,15 +19,16 @@ from functools import cache
 from itertools import count
 from typing import final
 
-from sympy import Eq, Expr, Float, Ne, Not, Pow, exp, log
+from sympy import Eq, Expr, Float, Ne, Not, Pow, S, exp, log
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
-from redalg.expression import Axis, Element, Reduce
+from redalg.expression import Axis, Element, Reduce, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of
 from redalg.expression.dtypes import is_float
+from redalg.expression.rebuild import replace_nodes
 from redalg.expression.tensor import Tensor
-from redalg.graphs.indices import at_split, axis_to_split, plain_index
+from redalg.graphs.indices import at_split, axis_to_split, index_bounds, lies_below, plain_index
 from redalg.graphs.program import Shape, TensorExpression, TensorProgram, TensorType
 
 MOST_OPERATIONS, MOST_ON_THE_WAY = 1200, 6000
@@ -174,7 +175,27 @@ class Composer:
         if not node.args:
             return node
         args = [self.rewrite(arg, at, lengths) for arg in node.args]
+        if isinstance(node, Where):
+            return Where(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+
+    def with_guard(self, term: Basic, condition: Basic) -> Basic:
+        """A term under a condition, with the condition in its sums that read outside of their tensors without it.
+
+        where(c, f·Σ x[i − 3, r], 0) → where(c, f·Σ where(c, x[i − 3, r], 0), 0): a kernel makes a sum for every row.
+        """
+        guarded = {
+            one: one.rebuilt(Where(condition, one.expr, S.Zero), one.bound)
+            for one in outermost_sums(term)
+            if any(self.leaves_range(element) for element in elements_of(one.expr))
+        }
+        return replace_nodes(term, guarded) if guarded else term
+
+    def leaves_range(self, element: Element) -> bool:
+        """Tell if an index of a read leaves its dimension somewhere, as far as the ranges of axes tell."""
+        pairs = zip(element.indices, self.types[element.name].shape, strict=True)
+        return any(index_bounds(index, self.sizes) is not None and not lies_below(index, size, self.sizes)
+                   for index, size in pairs)  # fmt: skip
 
     def number(self, node: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
         """As `rewrite`, of a number."""
@@ -213,6 +234,13 @@ class Composer:
         """The lengths of the axes that a term has, or its output."""
         bound = {axis for one in of_kind(Reduce, term) for axis in one.bound}
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
+
+
+def outermost_sums(term: Basic) -> list[Reduce]:
+    """The sums of a term that stand within no other reduction."""
+    if isinstance(term, Reduce):
+        return [term] if term.kind == "sum" else []
+    return [one for arg in term.args for one in outermost_sums(arg)]
 
 
 def split_axes(outputs: Sequence[Composed]) -> tuple[Composed, ...]:

@@ -70,12 +70,14 @@ class Imported:
 def import_graph(graph: Graph) -> Imported:
     """A graph of ATen operators, whose nodes have values of fake tensors, as a program of tensor expressions.
 
+    Constant tensors are inputs of the program.
+
     Raises:
         GraphError: a node calls what is no operator of ATen, or has no value.
     """
     inputs, statements, nodes, outputs = dict[str, TensorType](), list[Statement](), dict[str, Node](), list[str]()
     for node in graph.nodes:
-        if node.op == "placeholder" and is_tensor(node):
+        if node.op in ("placeholder", "get_attr") and is_tensor(node):
             inputs[node.name] = type_of(node.meta["val"])
         elif node.op == "output":
             outputs += [tensor_name(one) for one in node.all_input_nodes if is_tensor(one)]

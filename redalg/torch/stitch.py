@@ -124,7 +124,8 @@ def is_callable(laid: Laid, types: Mapping[str, TensorType]) -> bool:
 
 
 def view_as_read(graph: Graph, node: Node, shape: Shape | None) -> Node:
-    """A tensor as a group reads it."""
+    """A tensor as a group reads it. Inductor hands no operator a constant of a graph, but a copy of it."""
+    node = add_call(graph, ATEN.clone.default, node) if node.op == "get_attr" else node
     return node if shape is None else add_call(graph, ATEN.reshape.default, node, [int(size) for size in shape])
 
 

@@ -154,3 +154,22 @@ def test_a_truth_value_that_is_asked_to_be_false() -> None:
     program, arrays = exported(Called(lambda x: torch.where((x > 0).logical_not(), x.exp(), x)), (drawn(4, 3),))
     [output] = program.program.outputs
     check(program.program, arrays, compose(program.program, behind(program.program, output), output))
+
+
+def test_sums_that_are_shifted_under_a_condition_run() -> None:
+    """As the gradient of halves turned is: each row of the sum stands where it has an element."""
+
+    def turned(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+        made = torch.einsum("ir,rj->ij", a, b)
+        return torch.cat([made[:, 3:] * 2, made[:, :3].sin()], 1)
+
+    imported, arrays = exported(Called(turned), (drawn(4, 5), drawn(5, 6)))
+    program = imported.program
+    [output] = program.outputs
+    composed = compose(program, [one.name for one in program.expressions()], output)
+    given, wanted = check(program, arrays, composed)
+    fused = ra.fuse(composed.term, axes=" ".join(map(str, composed.axes)))
+    sizes = {str(axis): int(size) for axis, size in composed.sizes.items()}
+    known = {axis.name for axis in fused.cascade.axes()}
+    found = fused(**given, sizes={name: size for name, size in sizes.items() if name in known})
+    torch.testing.assert_close(found.reshape(wanted.shape).float(), wanted.float(), rtol=1e-5, atol=1e-5)

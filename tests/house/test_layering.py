@@ -46,6 +46,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.gradient.recorded": "it is PyTorch's function of a call that records a gradient",
     "redalg.gradient.operators": "it registers the operators of graphs that PyTorch traces",
     "redalg.gradient.traced": "PyTorch traces it",
+    "redalg.gradient.within_operator": "PyTorch traces past it",
     "redalg.library.transformers": "its models are PyTorch's",
     "redalg.torch": "it imports PyTorch's graphs",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",

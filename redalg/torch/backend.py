@@ -1,0 +1,244 @@
+"""torch.compile(model, backend="redalg"): Inductor, with operators in its graphs in the place of groups.
+
+    compile_graph   Dynamo's graph   →  Inductor's compilation, with a pass at the end of its post-grad passes
+    GroupPass       a post-grad graph → the same graph: its program, explored, its groups judged by the gate and put
+
+Everything else stays Inductor's: decompositions, caches, modes, CUDA graphs, the passes of the user. If anything fails
+here, the graph stays as it was, and one line of log says why. Options, beside Inductor's own:
+
+    redalg.gate   "measured" (by default): a group stays if its region was measured to be faster with it
+                  "predicted": every group that exploration finds
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from functools import cache, cached_property
+from hashlib import sha256
+from pathlib import Path
+from typing import Any, cast, final
+
+import torch
+from torch._guards import TracingContext
+from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch._subclasses import FakeTensor
+from torch.fx import Graph, GraphModule, Node
+
+import redalg.gradient.operators  # noqa: F401 - it registers the operators that graphs call
+from redalg.errors import PlanError
+from redalg.graphs.analysis import analyze_program
+from redalg.graphs.candidates import explore
+from redalg.graphs.fusion_plan import plan_fusion
+from redalg.graphs.gain import Gain
+from redalg.graphs.vertices import Pattern, Vertices, vertices_of
+from redalg.runtime.lowering import target_of
+from redalg.strategies.device import device_for
+from redalg.torch.aten import import_graph, is_tensor, tensor_name
+from redalg.torch.gate import GATES, MEASURED, Decision, decide, environment_of
+from redalg.torch.regions import region_of
+from redalg.torch.report import GraphReport, GroupReport, lines_of, reasons_of
+from redalg.torch.stitch import GroupCall, calls_of, stitch
+
+LOG = logging.getLogger("redalg.torch")
+FIRST, LAST = (2, 11), (2, 13)
+"""The versions of PyTorch that this was tested with, from the first to the last."""
+GATE, PASS = "redalg.gate", "post_grad_custom_post_pass"
+REPORTS: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=None)
+
+
+def compile_graph(
+    module: GraphModule, inputs: Sequence[Any], *, mode: str | None = None, options: Mapping[str, Any] | None = None
+) -> Callable[..., Any]:
+    """The backend "redalg" of `torch.compile`.
+
+    Args:
+        module, inputs: Dynamo's graph, and examples of what it takes.
+        mode: as of Inductor: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs".
+        options: Inductor's, and `redalg.gate`.
+
+    Raises:
+        PlanError: `redalg.gate` is none of its words.
+    """
+    from torch._inductor import config as inductor
+    from torch._inductor import list_mode_options
+    from torch._inductor.compile_fx import compile_fx
+
+    patches = {**(list_mode_options(mode) if mode else {}), **(options or {})}
+    gate = patches.pop(GATE, MEASURED)
+    if gate not in GATES:
+        raise PlanError(f"options={{{GATE!r}: {gate!r}}}: the gate should be one of {', '.join(map(repr, GATES))}.")
+    if is_tested(torch.__version__):
+        patches[PASS] = GroupPass(gate, patches.get(PASS, getattr(inductor, PASS)))
+    else:
+        say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
+                 "compiles the model alone.")  # fmt: skip
+    return cast(Callable[..., Any], compile_fx(module, list(inputs), config_patches=patches))
+
+
+@final
+class GroupPass(CustomGraphPass):
+    """Inductor's pass that puts groups into a post-grad graph, after the passes that the user has there."""
+
+    def __init__(self, gate: str, others: Any = None) -> None:
+        self.gate = gate
+        self.others = tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
+
+    def __call__(self, graph: Graph) -> None:
+        """Put the groups of a graph, in place."""
+        for other in self.others:
+            other(graph)
+        try:
+            report = put_groups(graph, self.gate)
+        except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
+            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            say_once(f"a graph is left to Inductor as it is: {reason}")
+            report = GraphReport(0, (), {}, reason)
+        reports = REPORTS.get()
+        if reports is not None:
+            reports.append(report)
+        LOG.info("%s", report.summary)
+
+    def uuid(self) -> Any:
+        """All that the pass depends on beside the graph; None, so that nothing is cached, if another pass has none.
+
+        Decisions follow from these and from the graph, and are kept once they are made.
+        """
+        others = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.others]
+        device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
+        return None if None in others else (sources_digest(), *environment_of(device), self.gate, *others)
+
+
+def put_groups(graph: Graph, gate: str) -> GraphReport:
+    """Put the groups of a graph that the gate lets pass, in place."""
+    give_constants_values(graph)
+    imported, device = import_graph(graph), device_of(graph)
+    if device is None:
+        return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
+    card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
+    vertices = vertices_of(analyze_program(imported.program.live()), weights_of(graph))
+    candidates = explore(Gain(vertices, card))
+    calls = calls_of(candidates.verdicts, plan_fusion(candidates))
+    judge = Judge(graph, vertices, device, gate, calls)
+    found = [(call, judge.decide_on(call)) for call in calls]
+    groups = tuple(GroupReport(call.group, lines_of(judge.nodes, call.group.members), call.text, decision)
+                   for call, decision in found)  # fmt: skip
+    stitch(graph, [call for call, decision in found if decision.is_put])
+    return GraphReport(len(imported.program.statements), groups, reasons_of(imported))
+
+
+@final
+@dataclass(frozen=True)
+class Judge:
+    """What decides on the groups of a graph.
+
+    Attributes:
+        graph, vertices, device: the graph, its vertices, and the device of its tensors.
+        gate: the word of the option.
+        calls: of all groups.
+    """
+
+    graph: Graph
+    vertices: Vertices
+    device: torch.device
+    gate: str
+    calls: Sequence[GroupCall]
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """The node of every tensor."""
+        return {tensor_name(node): node for node in self.graph.nodes if is_tensor(node)}
+
+    @cached_property
+    def changed(self) -> set[str]:
+        """The tensors that the graph changes in place."""
+        return {tensor_name(source) for node in self.graph.nodes for source in changed_by(node)}
+
+    def decide_on(self, call: GroupCall) -> Decision:
+        """The decision on one group."""
+        if self.changed & {*self.vertices.inputs_of(Pattern(call.group.members))}:
+            return Decision(is_put=False, reason="it reads a tensor that the graph changes in place")
+        if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
+            return Decision(is_put=False, reason="it reads a tensor of another device")
+        taken = {name for other in self.calls if other is not call for name in other.group.members}
+        return decide(region_of(self.graph, self.vertices, call, taken), self.device, self.gate)
+
+
+# ---- what a graph says of itself -------------------------------------------------------------------------------------
+
+
+def give_constants_values(graph: Graph) -> None:
+    """Give the constant tensors of a graph the fake values that all other nodes have, in place."""
+    values = [node.meta["val"] for node in graph.nodes if is_tensor(node)]
+    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    for node in graph.find_nodes(op="get_attr"):
+        constant = getattr(graph.owning_module, str(node.target), None)
+        if mode is not None and isinstance(constant, torch.Tensor) and "val" not in node.meta:
+            node.meta["val"] = mode.from_tensor(constant)
+
+
+def device_of(graph: Graph) -> torch.device | None:
+    """The device of all of a graph's tensors, a CPU or a GPU that has kernels; None if there is none."""
+    devices = {node.meta["val"].device for node in graph.nodes if is_tensor(node)}
+    [device, *others] = [one for one in devices if one.type != "cpu"] or [*devices] or [torch.device("meta")]
+    return device if not others and device.type in ("cpu", "cuda") else None
+
+
+def weights_of(graph: Graph) -> list[str]:
+    """The inputs that stay where they are from call to call: parameters and buffers."""
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    fixed = () if metadata is None else metadata.static_input_indices or ()
+    return [inputs[number].name for number in fixed if number < len(inputs)]
+
+
+def changed_by(node: Node) -> Iterator[Node]:
+    """Yield the tensors that a call changes in place, and those that they are views of."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return
+    for argument, given in zip(schema.arguments, node.args, strict=False):
+        while argument.is_write and isinstance(given, Node) and is_tensor(given):
+            yield given
+            given = next(iter(given.all_input_nodes), None)  # noqa: PLW2901 - what a view reads first
+
+
+# ---- the surroundings ------------------------------------------------------------------------------------------------
+
+
+def is_tested(version: str) -> bool:
+    """Tell if a version of PyTorch is one that this was tested with."""
+    major, minor = (int(part) for part in version.split(".")[:2])
+    return FIRST <= (major, minor) <= LAST
+
+
+@cache
+def sources_digest() -> str:
+    """The digest of redalg's sources and its tuned plans."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".json"))
+    digest = sha256()
+    for path in files:
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
+@cache
+def say_once(message: str) -> None:
+    """Log a warning once in a process."""
+    LOG.warning("%s", message)
+
+
+@contextmanager
+def recorded_reports() -> Iterator[list[GraphReport]]:
+    """Within it, the reports of all graphs that are compiled."""
+    reports = list[GraphReport]()
+    token = REPORTS.set(reports)
+    try:
+        yield reports
+    finally:
+        REPORTS.reset(token)

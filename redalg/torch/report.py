@@ -1,0 +1,103 @@
+"""Reports of compiled graphs: the groups that were found, what became of each, and what was left to PyTorch."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import final
+
+import torch
+from torch.fx import Node
+
+from redalg.gradient.operators import read_call
+from redalg.graphs.fusion_plan import Group
+from redalg.runtime.bind.functions import function_of_text
+from redalg.torch.aten import Imported
+from redalg.torch.gate import Decision
+
+PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)\n\s*(.*)')
+MOST_LINES, MOST_LETTERS = 6, 240
+"""Lines of the user's source that a report shows of a group, and letters of an expression."""
+FRAMEWORK = f"{Path(torch.__file__).parent}/"
+
+
+@final
+@dataclass(frozen=True)
+class GroupReport:
+    """A group, and what became of it.
+
+    Attributes:
+        group: the group.
+        lines: of the user's source, from which its statements come.
+        call: the text of its operator's call.
+        decision: of the gate.
+    """
+
+    group: Group
+    lines: tuple[str, ...]
+    call: str
+    decision: Decision
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The outputs as the engine was given them, each cut at a length."""
+        written = function_of_text(read_call(self.call).function).written
+        return tuple(f"{name} = {str(expr)[:MOST_LETTERS]}{'…' * (len(str(expr)) > MOST_LETTERS)}"
+                     for name, expr in written)  # fmt: skip
+
+    def __str__(self) -> str:
+        lines = [
+            *self.lines[:MOST_LINES],
+            *([f"… {len(self.lines) - MOST_LINES} more"] * (len(self.lines) > MOST_LINES)),
+        ]
+        return "\n".join((str(self.group), *(f"    {line}" for line in (*lines, *self.expressions, self.decision))))
+
+
+@final
+@dataclass(frozen=True)
+class GraphReport:
+    """A compiled graph.
+
+    Attributes:
+        statements: their number.
+        groups: that exploration found and a function can compute.
+        left: operator -> the reason why it has no expression, and how often it is called.
+        failure: the reason why the graph stayed as it was; empty if it did not.
+    """
+
+    statements: int
+    groups: tuple[GroupReport, ...]
+    left: Mapping[str, tuple[str, int]] = field(default_factory=dict)
+    failure: str = ""
+
+    @property
+    def summary(self) -> str:
+        """One line."""
+        if self.failure:
+            return f"a graph left to Inductor: {self.failure}"
+        count = sum(one.decision.is_put for one in self.groups)
+        return f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put"
+
+    def __str__(self) -> str:
+        left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]
+        return "\n".join((self.summary, *(f"{number}  {one}" for number, one in enumerate(self.groups)), *left))
+
+
+def lines_of(nodes: Mapping[str, Node], names: Iterable[str]) -> tuple[str, ...]:
+    """The lines of source from which tensors come, the user's and not PyTorch's: file, line, function and text."""
+    found = dict[str, None]()
+    for name in names:
+        places = PLACE.findall(nodes[name].meta.get("stack_trace") or "")
+        own = [place for place in places if not place[0].startswith(FRAMEWORK)] or places
+        found |= dict.fromkeys(f"{file}:{line} {function}: {text}" for file, line, function, text in own[-1:])
+    return tuple(found)
+
+
+def reasons_of(imported: Imported) -> dict[str, tuple[str, int]]:
+    """Operator -> why it has no expression, and how often it is called."""
+    externals = list(imported.program.externals())
+    counts = Counter(one.operator for one in externals)
+    return {one.operator: (one.reason, counts[one.operator]) for one in externals}

@@ -1,0 +1,232 @@
+"""torch.compile(model, backend="redalg"): the model's numbers, whatever becomes of its groups."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch._inductor import config as inductor
+from torch._inductor.custom_graph_pass import CustomGraphPass
+
+import redalg as ra
+from redalg.torch import backend, gate
+from redalg.torch.backend import GroupPass, recorded_reports
+from redalg.torch.gate import Decision
+from redalg.torch.report import GraphReport
+from tests.torch.test_aten import Called, Decoder, drawn
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+PREDICTED = {"redalg.gate": "predicted"}
+
+
+@pytest.fixture(autouse=True)
+def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """No graph is known from before, to Dynamo, to Inductor's caches, or to the gate."""
+    monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
+    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
+    torch._dynamo.reset()
+    backend.say_once.cache_clear()
+    yield
+    torch._dynamo.reset()
+
+
+def compiled(model: nn.Module, *given: torch.Tensor, **options: Any) -> tuple[Any, list[GraphReport]]:
+    """What a compiled model returns, and the reports of its graphs."""
+    with recorded_reports() as reports:
+        return torch.compile(model, backend="redalg", **options)(*given), reports
+
+
+def normed(x: torch.Tensor) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) * (x.var(-1, keepdim=True) + 1e-5).rsqrt()
+
+
+def test_a_model_has_its_groups_in_it() -> None:
+    torch.manual_seed(0)
+    model, given = Decoder().eval(), drawn(2, 9, 24)
+    with torch.no_grad():
+        found, [report] = compiled(model, given, options=PREDICTED)
+        torch.testing.assert_close(found, model(given), rtol=1e-5, atol=1e-5)
+    assert [one.decision.is_put for one in report.groups] == [True] * 3
+    assert "3 of 3 groups put" in report.summary
+    assert any("softmax" in line for line in report.groups[1].lines)
+    assert "exp(" in str(report)
+
+
+def test_gradients_flow_through_groups() -> None:
+    torch.manual_seed(0)
+    model, given = Decoder(), drawn(2, 9, 24)
+    found, reports = compiled(model, given, options=PREDICTED)
+    found.square().sum().backward()
+    own = [one.grad for one in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    model(given).square().sum().backward()
+    for one, wanted in zip(own, model.parameters(), strict=True):
+        torch.testing.assert_close(one, wanted.grad, rtol=1e-4, atol=1e-5)
+    assert any(one.decision.is_put for report in reports for one in report.groups)
+
+
+def test_sizes_that_vary_are_inductors() -> None:
+    model = Called(normed)
+    run = torch.compile(model, backend="redalg", dynamic=True, options=PREDICTED)
+    for length in (5, 8, 13):
+        given = drawn(3, length)
+        torch.testing.assert_close(run(given), normed(given), rtol=1e-5, atol=1e-5)
+
+
+def test_constants_are_inputs() -> None:
+    table = torch.arange(20.0)
+    given = drawn(6, 20)
+    found, [report] = compiled(
+        Called(lambda x: normed(x * torch.tensor([*range(20)]) + table)), given, options=PREDICTED
+    )
+    torch.testing.assert_close(found, normed(given * torch.arange(20) + table), rtol=1e-4, atol=1e-4)
+    assert not report.failure
+    assert report.groups
+
+
+def test_a_tensor_that_is_changed_in_place_stays_with_inductor() -> None:
+    def step(x: torch.Tensor, cache: torch.Tensor) -> torch.Tensor:
+        made = normed(x + cache)
+        cache.add_(1)
+        return made
+
+    given, cache = drawn(6, 20), drawn(6, 20)
+    wanted = normed(given + cache)
+    kept = cache.clone()
+    found, [report] = compiled(Called(step), given, cache, options=PREDICTED)
+    torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(cache, kept + 1)
+    assert all("changes in place" in one.decision.reason for one in report.groups)
+
+
+# ---- the gate --------------------------------------------------------------------------------------------------------
+
+
+def test_a_group_that_is_slower_is_left_to_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A planted operator that waits: its region is measured, and the group is dropped."""
+    forward = ra.Fused.__call__
+
+    def slow(self: Any, *positional: Any, **named: Any) -> Any:
+        torch.randn(400, 400).matmul(torch.randn(400, 400))
+        return forward(self, *positional, **named)
+
+    monkeypatch.setattr(ra.Fused, "__call__", slow)
+    given = drawn(6, 20)
+    found, [report] = compiled(Called(normed), given)
+    torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
+    [group] = report.groups
+    assert not group.decision.is_put
+    assert (group.decision.fused_us or 0) > (group.decision.plain_us or 0) > 0
+    assert "left to Inductor" in str(report)
+
+
+def test_a_decision_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    given = drawn(6, 20)
+    compiled(Called(normed), given)
+    [path] = (tmp_path / "graphs").iterdir()
+    assert path.parent.stat().st_mode & 0o077 == 0
+    monkeypatch.setattr(gate, "measured", lambda *_: pytest.fail("it was measured before"))
+    torch._dynamo.reset()
+    with inductor.patch(force_disable_caches=True):
+        _, [report] = compiled(Called(normed), given)
+    assert report.groups[0].decision == gate.read_decision(path)
+
+
+WRONG = {
+    "empty": "",
+    "cut off": "{",
+    "no table": "[]",
+    "of another format": '{"format": "redalg decision, 0"}',
+    "of other kinds": '{"format": "redalg decision, 1", "is_put": 1, "fused_us": 1.0, "plain_us": 2.0, "reason": ""}',
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_a_decision_that_cannot_be_read_is_made_anew(name: str, tmp_path: Path) -> None:
+    path = tmp_path / "graphs" / "one.json"
+    assert gate.read_decision(path) is None
+    gate.write_decision(path, Decision(is_put=True, fused_us=1.0, plain_us=2.0))
+    assert gate.read_decision(path) == Decision(is_put=True, fused_us=1.0, plain_us=2.0)
+    path.write_text(WRONG[name])
+    assert gate.read_decision(path) is None
+
+
+# ---- faults ----------------------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("fails", ["import_graph", "explore", "calls_of", "stitch"])
+def test_whatever_fails_inductors_code_runs(
+    fails: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    def failing(*_: Any) -> Any:
+        raise RuntimeError("planted")
+
+    monkeypatch.setattr(backend, fails, failing)
+    given = drawn(6, 20)
+    with caplog.at_level(logging.WARNING, "redalg.torch"):
+        found, [report] = compiled(Called(normed), given, options=PREDICTED)
+    torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
+    assert report.failure == "RuntimeError: planted"
+    assert [one.message for one in caplog.records].count(
+        "a graph is left to Inductor as it is: RuntimeError: planted") == 1  # fmt: skip
+
+
+def test_a_version_that_was_not_tested_is_inductors(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(backend, "LAST", (2, 10))
+    given = drawn(6, 20)
+    with caplog.at_level(logging.WARNING, "redalg.torch"):
+        found, reports = compiled(Called(normed), given)
+    torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
+    assert not reports
+    assert "Inductor compiles the model alone" in caplog.text
+
+
+def test_an_unknown_word_for_the_gate_is_refused() -> None:
+    with pytest.raises(Exception, match="the gate should be one of 'measured', 'predicted'"):
+        compiled(Called(normed), drawn(6, 20), options={"redalg.gate": "fast"})
+
+
+# ---- beside Inductor -------------------------------------------------------------------------------------------------
+
+
+class Counts(CustomGraphPass):
+    """A user's pass."""
+
+    def __init__(self) -> None:
+        self.count = 0
+
+    def __call__(self, graph: torch.fx.Graph) -> None:
+        self.count += 1
+
+    def uuid(self) -> str:
+        return "counts"
+
+
+def test_a_users_own_pass_runs_first() -> None:
+    own = Counts()
+    _, [report] = compiled(Called(normed), drawn(6, 20), options={**PREDICTED, "post_grad_custom_post_pass": own})
+    assert own.count == 1
+    assert report.groups
+
+
+def test_modes_and_options_are_inductors() -> None:
+    given = drawn(6, 20)
+    found, _ = compiled(Called(normed), given, mode="max-autotune-no-cudagraphs")
+    torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
+
+
+def test_the_key_of_the_cache_holds_what_the_pass_depends_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    key = GroupPass("measured").uuid()
+    assert key == GroupPass("measured").uuid()
+    assert key != GroupPass("predicted").uuid()
+    assert key != GroupPass("measured", Counts()).uuid()
+    assert GroupPass("measured", lambda graph: None).uuid() is None
+    monkeypatch.setattr(backend, "sources_digest", lambda: "other sources")
+    assert key != GroupPass("measured").uuid()
