@@ -6,13 +6,17 @@
 Everything else stays Inductor's: decompositions, caches, modes, CUDA graphs, the passes of the user. If anything fails
 here, the graph stays as it was, and one line of log says why. Options, beside Inductor's own:
 
-    redalg.gate   "measured" (by default): a group stays if its region was measured to be faster with it
-                  "predicted": every group that exploration finds
+    redalg.gate       "measured" (by default): a group stays if its region was measured to be faster with it
+                      "predicted": every group that exploration finds, and that a trial lets pass
+    redalg.budget_s   the time for a graph's trials and measurements, 120 s by default: groups that were not reached are
+                      left to Inductor, and reached when the graph is compiled anew
 """
 
 from __future__ import annotations
 
 import logging
+import operator
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
@@ -38,7 +42,7 @@ from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
 from redalg.torch.aten import import_graph, is_tensor, tensor_name
-from redalg.torch.gate import GATES, MEASURED, Decision, decide, environment_of
+from redalg.torch.gate import GATES, MEASURED, Decision, decide_on_region, environment_of
 from redalg.torch.regions import region_of
 from redalg.torch.report import GraphReport, GroupReport, lines_of, reasons_of
 from redalg.torch.stitch import GroupCall, calls_of, stitch
@@ -46,7 +50,8 @@ from redalg.torch.stitch import GroupCall, calls_of, stitch
 LOG = logging.getLogger("redalg.torch")
 FIRST, LAST = (2, 11), (2, 13)
 """The versions of PyTorch that this was tested with, from the first to the last."""
-GATE, PASS = "redalg.gate", "post_grad_custom_post_pass"
+GATE, BUDGET, PASS = "redalg.gate", "redalg.budget_s", "post_grad_custom_post_pass"
+BUDGET_S = 120.0
 REPORTS: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=None)
 
 
@@ -58,21 +63,23 @@ def compile_graph(
     Args:
         module, inputs: Dynamo's graph, and examples of what it takes.
         mode: as of Inductor: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs".
-        options: Inductor's, and `redalg.gate`.
+        options: Inductor's, `redalg.gate` and `redalg.budget_s` (seconds).
 
     Raises:
-        PlanError: `redalg.gate` is none of its words.
+        PlanError: `redalg.gate` is none of its words, or `redalg.budget_s` no number of seconds.
     """
     from torch._inductor import config as inductor
     from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
 
     patches = {**(list_mode_options(mode) if mode else {}), **(options or {})}
-    gate = patches.pop(GATE, MEASURED)
+    gate, budget_s = patches.pop(GATE, MEASURED), patches.pop(BUDGET, BUDGET_S)
     if gate not in GATES:
         raise PlanError(f"options={{{GATE!r}: {gate!r}}}: the gate should be one of {', '.join(map(repr, GATES))}.")
+    if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s >= 0:
+        raise PlanError(f"options={{{BUDGET!r}: {budget_s!r}}}: the budget should be a number of seconds, at least 0.")
     if is_tested(torch.__version__):
-        patches[PASS] = GroupPass(gate, patches.get(PASS, getattr(inductor, PASS)))
+        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)))
     else:
         say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
                  "compiles the model alone.")  # fmt: skip
@@ -83,8 +90,8 @@ def compile_graph(
 class GroupPass(CustomGraphPass):
     """Inductor's pass that puts groups into a post-grad graph, after the passes that the user has there."""
 
-    def __init__(self, gate: str, others: Any = None) -> None:
-        self.gate = gate
+    def __init__(self, gate: str, budget_s: float = BUDGET_S, others: Any = None) -> None:
+        self.gate, self.budget_s = gate, budget_s
         self.others = tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
 
     def __call__(self, graph: Graph) -> None:
@@ -92,7 +99,7 @@ class GroupPass(CustomGraphPass):
         for other in self.others:
             other(graph)
         try:
-            report = put_groups(graph, self.gate)
+            report = put_groups(graph, self.gate, self.budget_s)
         except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
             reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
             say_once(f"a graph is left to Inductor as it is: {reason}")
@@ -112,17 +119,17 @@ class GroupPass(CustomGraphPass):
         return None if None in others else (sources_digest(), *environment_of(device), self.gate, *others)
 
 
-def put_groups(graph: Graph, gate: str) -> GraphReport:
+def put_groups(graph: Graph, gate: str, budget_s: float) -> GraphReport:
     """Put the groups of a graph that the gate lets pass, in place."""
-    give_constants_values(graph)
+    complete_values(graph)
     imported, device = import_graph(graph), device_of(graph)
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
-    vertices = vertices_of(analyze_program(imported.program.live()), weights_of(graph))
+    vertices = vertices_of(analyze_program(imported.program.live()), fixed_inputs_of(graph))
     candidates = explore(Gain(vertices, card))
     calls = calls_of(candidates.verdicts, plan_fusion(candidates))
-    judge = Judge(graph, vertices, device, gate, calls)
+    judge = Judge(graph, vertices, device, calls, (gate, time.monotonic() + budget_s))
     found = [(call, judge.decide_on(call)) for call in calls]
     groups = tuple(GroupReport(call.group, lines_of(judge.nodes, call.group.members), call.text, decision)
                    for call, decision in found)  # fmt: skip
@@ -133,19 +140,19 @@ def put_groups(graph: Graph, gate: str) -> GraphReport:
 @final
 @dataclass(frozen=True)
 class Judge:
-    """What decides on the groups of a graph.
+    """The surroundings in which a graph's groups are decided on.
 
     Attributes:
         graph, vertices, device: the graph, its vertices, and the device of its tensors.
-        gate: the word of the option.
         calls: of all groups.
+        gate: the word of the option, and the time until which groups are tried.
     """
 
     graph: Graph
     vertices: Vertices
     device: torch.device
-    gate: str
     calls: Sequence[GroupCall]
+    gate: tuple[str, float]
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
@@ -164,20 +171,26 @@ class Judge:
         if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
             return Decision(is_put=False, reason="it reads a tensor of another device")
         taken = {name for other in self.calls if other is not call for name in other.group.members}
-        return decide(region_of(self.graph, self.vertices, call, taken), self.device, self.gate)
+        gate, until = self.gate
+        region = region_of(self.graph, self.vertices, call, taken)
+        return decide_on_region(region, self.device, gate, is_late=time.monotonic() > until)
 
 
 # ---- what a graph says of itself -------------------------------------------------------------------------------------
 
 
-def give_constants_values(graph: Graph) -> None:
-    """Give the constant tensors of a graph the fake values that all other nodes have, in place."""
+def complete_values(graph: Graph) -> None:
+    """Give fake values to constants, and to the parts of results that Inductor's patterns left without, in place."""
     values = [node.meta["val"] for node in graph.nodes if is_tensor(node)]
     mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
     for node in graph.find_nodes(op="get_attr"):
         constant = getattr(graph.owning_module, str(node.target), None)
         if mode is not None and isinstance(constant, torch.Tensor) and "val" not in node.meta:
             node.meta["val"] = mode.from_tensor(constant)
+    for node in graph.find_nodes(op="call_function", target=operator.getitem):
+        whole, place = node.args
+        if "val" not in node.meta and isinstance(whole, Node) and "val" in whole.meta:
+            node.meta["val"] = whole.meta["val"][place]
 
 
 def device_of(graph: Graph) -> torch.device | None:
@@ -187,7 +200,7 @@ def device_of(graph: Graph) -> torch.device | None:
     return device if not others and device.type in ("cpu", "cuda") else None
 
 
-def weights_of(graph: Graph) -> list[str]:
+def fixed_inputs_of(graph: Graph) -> list[str]:
     """The inputs that stay where they are from call to call: parameters and buffers."""
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata

@@ -62,18 +62,22 @@ class Decision:
         return f"{said}: {self.fused_us:.1f} µs with it, {self.plain_us:.1f} µs without"
 
 
-def decide(region: Region, device: torch.device, gate: str = MEASURED) -> Decision:
+def decide_on_region(region: Region, device: torch.device, gate: str = MEASURED, *, is_late: bool = False) -> Decision:
     """The decision on a region's group: as it was measured before, or measured now; "predicted" tries it alone.
+
+    If it is late, nothing is tried or measured any more.
 
     Several processes that compile one model side by side measure nothing, for they wait for each other: what was not
     measured before is left to Inductor.
     """
-    if gate == PREDICTED:
-        return in_thread(partial(tried, region))
     path = folder() / "graphs" / f"{digest_of(region, device)}.json"
-    known = read_decision(path)
+    known = read_decision(path) if gate == MEASURED else None
     if known is not None:
         return known
+    if is_late:
+        return Decision(is_put=False, reason="the budget for measurements was spent before it")
+    if gate == PREDICTED:
+        return in_thread(partial(tried, region))
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return Decision(is_put=False, reason="it was not measured before, and several processes compile together")
     decision = in_thread(partial(measured, region, device))

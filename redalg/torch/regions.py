@@ -51,7 +51,7 @@ def region_of(graph: Graph, vertices: Vertices, call: GroupCall, taken: Collecti
     """The region of a group; `taken` are the vertices of other groups."""
     nodes = {tensor_name(node): node for node in graph.nodes if is_tensor(node)}
     pattern = with_neighbours(vertices, Pattern(call.group.members), taken)
-    plain = part_of(graph, {nodes[name] for name in vertices.with_views(pattern)})
+    plain = cut_out(graph, {nodes[name] for name in vertices.with_views(pattern)})
     fused = deepcopy(plain)
     stitch(fused.graph, [call])
     fused.recompile()
@@ -79,7 +79,7 @@ def neighbours(vertices: Vertices, pattern: Pattern) -> list[str]:
     return [name for name in found if name in known and name not in pattern]
 
 
-def part_of(graph: Graph, members: Collection[Node]) -> GraphModule:
+def cut_out(graph: Graph, members: Collection[Node]) -> GraphModule:
     """Nodes of a graph as a graph of their own, which takes what they read and returns what others read of them."""
     inside = {*members, *(source for node in members for source in node.all_input_nodes if not is_tensor(source))}
     part, copies = Graph(), dict[Node, Node]()

@@ -72,6 +72,15 @@ def variance_rule(at: Site) -> Basic | tuple[Basic, ...]:
     return (found, average(at, x, axes)) if at.operator == "var_mean" else found
 
 
+def prepared_softmax_rule(at: Site) -> tuple[Basic, ...]:
+    """The largest element along a dimension, and the sum of exponentials about it: an operator of Inductor's."""
+    operand = at["a"]
+    place, axes = at.across(operand, [at.dimension(operand)])
+    x = at.value(operand, place)
+    largest = max_of(x, *axes)
+    return largest, sum_of(exp(x - largest), *axes)
+
+
 def best_rule(kind: str, at: Site) -> Basic | tuple[Basic, ...]:
     """The largest or least element: of a whole tensor, along a dimension with its place, or of two tensors."""
     operand, largest = at["self"], kind == LARGEST
@@ -238,6 +247,7 @@ SUMS = rules_by_name({
     "mean": mean_rule, "var var_mean": variance_rule, "max": partial(best_rule, LARGEST),
     "min": partial(best_rule, LEAST), "argmax": partial(place_rule, LARGEST), "argmin": partial(place_rule, LEAST),
     "_softmax softmax _log_softmax log_softmax": weights_rule, "logsumexp": log_of_sum_rule,
+    "prepare_softmax_online": prepared_softmax_rule,
     "native_layer_norm layer_norm": layer_norm_rule, "native_group_norm": group_norm_rule,
     "_native_batch_norm_legit_no_training": batch_norm_rule, "mm bmm mv dot matmul": multiply_rule,
     "addmm baddbmm": multiply_and_add_rule,

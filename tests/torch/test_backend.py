@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import logging
+import operator
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+import torch._inductor.inductor_prims  # it registers the operators of Inductor's graphs
 from torch import nn
 from torch._inductor import config as inductor
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import redalg as ra
+from redalg.graphs.interpret import interpret_program
 from redalg.torch import backend, gate
+from redalg.torch.aten import import_graph
 from redalg.torch.backend import GroupPass, recorded_reports
 from redalg.torch.gate import Decision
 from redalg.torch.report import GraphReport
@@ -188,6 +192,37 @@ def test_a_version_that_was_not_tested_is_inductors(
     assert "Inductor compiles the model alone" in caplog.text
 
 
+def test_groups_beyond_the_budget_are_left_to_inductor(tmp_path: Path) -> None:
+    given = drawn(6, 20)
+    found, [report] = compiled(Called(normed), given, options={"redalg.budget_s": 0})
+    torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
+    assert [one.decision.reason for one in report.groups] == ["the budget for measurements was spent before it"]
+    assert not (tmp_path / "graphs").exists()
+
+
+@pytest.mark.parametrize("budget", [-1, "60", True, float("nan")])
+def test_a_budget_is_a_number_of_seconds(budget: Any) -> None:
+    with pytest.raises(Exception, match="should be a number of seconds, at least 0"):
+        compiled(Called(normed), drawn(6, 20), options={"redalg.budget_s": budget})
+
+
+def test_parts_of_results_without_values_get_them() -> None:
+    """As those of the softmax that Inductor prepares on a GPU."""
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    both = graph.call_function(torch.ops.prims.prepare_softmax_online.default, (x, -1))
+    parts = [graph.call_function(operator.getitem, (both, place)) for place in (0, 1)]
+    graph.output(tuple(parts))
+    given = drawn(6, 20)
+    with torch._subclasses.FakeTensorMode() as mode:
+        x.meta["val"] = mode.from_tensor(given)
+        both.meta["val"] = torch.ops.prims.prepare_softmax_online(x.meta["val"], -1)
+    backend.complete_values(graph)
+    found = interpret_program(import_graph(graph).program, {"x": given})
+    wanted = given.amax(-1, keepdim=True)
+    torch.testing.assert_close(list(found.values()), [wanted, (given - wanted).exp().sum(-1, keepdim=True)])
+
+
 def test_an_unknown_word_for_the_gate_is_refused() -> None:
     with pytest.raises(Exception, match="the gate should be one of 'measured', 'predicted'"):
         compiled(Called(normed), drawn(6, 20), options={"redalg.gate": "fast"})
@@ -226,7 +261,7 @@ def test_the_key_of_the_cache_holds_what_the_pass_depends_on(monkeypatch: pytest
     key = GroupPass("measured").uuid()
     assert key == GroupPass("measured").uuid()
     assert key != GroupPass("predicted").uuid()
-    assert key != GroupPass("measured", Counts()).uuid()
-    assert GroupPass("measured", lambda graph: None).uuid() is None
+    assert key != GroupPass("measured", others=Counts()).uuid()
+    assert GroupPass("measured", others=lambda graph: None).uuid() is None
     monkeypatch.setattr(backend, "sources_digest", lambda: "other sources")
     assert key != GroupPass("measured").uuid()
