@@ -104,7 +104,8 @@ class Analysis:
 
 def analyze_program(program: TensorProgram) -> Analysis:
     """The kinds, depths, lives and regions of a program's statements."""
-    kinds = {name: statement_kind(one) for one in program.statements for name in one.results}
+    types = program.types()
+    kinds = {name: statement_kind(one, types) for one in program.statements for name in one.results}
     depths = depths_of(program, kinds)
     return Analysis(program, kinds, depths, lives_of(program), tuple(regions_of(program, kinds, depths)))
 
@@ -117,15 +118,16 @@ def bytes_of_type(each: TensorType) -> Expr:
 # ---- statements ------------------------------------------------------------------------------------------------------
 
 
-def statement_kind(statement: Statement) -> Kind:
-    """The kind of a statement."""
+def statement_kind(statement: Statement, types: Mapping[str, TensorType]) -> Kind:
+    """The kind of a statement. A cast to fewer bytes is no view: what it reads should not be stored for it."""
     if isinstance(statement, External):
         return Kind.EXTERNAL
     if statement.relies_on_many:
         return Kind.CONTRACTION if any(map(multiplies, of_kind(Reduce, statement.term))) else Kind.REDUCTION
     if any(elements_of(index) for element in elements_of(statement.term) for index in element.indices):
         return Kind.MOVEMENT
-    return Kind.VIEW if is_element(statement.term) else Kind.ELEMENTWISE
+    narrows = any(DTYPES[statement.type.dtype].bytes < DTYPES[types[name].dtype].bytes for name in statement.reads)
+    return Kind.VIEW if is_element(statement.term) and not narrows else Kind.ELEMENTWISE
 
 
 def is_element(term: Basic) -> bool:

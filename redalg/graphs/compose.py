@@ -185,9 +185,9 @@ class Composer:
         where(c, f·Σ x[i − 3, r], 0) → where(c, f·Σ where(c, x[i − 3, r], 0), 0): a kernel makes a sum for every row.
         """
         guarded = {
-            one: one.rebuilt(Where(condition, one.expr, S.Zero), one.bound)
-            for one in outermost_sums(term)
-            if any(self.leaves_range(element) for element in elements_of(one.expr))
+            total: total.rebuilt(Where(condition, total.expr, S.Zero), total.bound)
+            for total in outermost_sums(term)
+            if any(self.leaves_range(element) for element in elements_of(total.expr))
         }
         return replace_nodes(term, guarded) if guarded else term
 

@@ -16,10 +16,11 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import RedalgError
-from redalg.expression import Tensor, where
+from redalg.expression import Cast, Tensor, where
 from redalg.expression.contents import elements_of
+from redalg.expression.dtypes import is_float
 from redalg.fuse import analyze
-from redalg.graphs.compose import compose_outputs
+from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.lay import Laid, lay_outputs
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.verdicts import Exact
@@ -72,9 +73,16 @@ class Verdicts:
         """The outputs of a group that read anything, with their axes, under names that depend on the order alone."""
         names, outputs = self.numbers(group), (output for output in laid.outputs if output.reads)
         return {
-            f"out_{number}": (as_zero_or_one(with_names(output.term, names)), " ".join(map(str, output.axes)))
+            f"out_{number}": (self.with_dtype(output, with_names(output.term, names)), " ".join(map(str, output.axes)))
             for number, output in enumerate(outputs)
         }  # fmt: skip
+
+    def with_dtype(self, output: Composed, term: Basic) -> Basic:
+        """A term of an output's dtype; one of truth values is 1 or 0."""
+        types = self.vertices.analysis.types
+        dtype, found = types[output.name].dtype, {types[name].dtype for name in output.reads}
+        floats = {name for name in found if is_float(name)}
+        return Cast(as_zero_or_one(term), dtype) if is_float(dtype) and floats - {dtype} else as_zero_or_one(term)
 
     def structure(self, pattern: Pattern) -> Structure:
         """The text on which the verdict on a pattern depends."""

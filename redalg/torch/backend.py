@@ -160,13 +160,13 @@ class Judge:
         return {tensor_name(node): node for node in self.graph.nodes if is_tensor(node)}
 
     @cached_property
-    def changed(self) -> set[str]:
+    def overwrites(self) -> set[str]:
         """The tensors that the graph changes in place."""
-        return {tensor_name(source) for node in self.graph.nodes for source in changed_by(node)}
+        return {tensor_name(source) for node in self.graph.nodes for source in targets_of(node)}
 
     def decide_on(self, call: GroupCall) -> Decision:
         """The decision on one group."""
-        if self.changed & {*self.vertices.inputs_of(Pattern(call.group.members))}:
+        if self.overwrites & {*self.vertices.inputs_of(Pattern(call.group.members))}:
             return Decision(is_put=False, reason="it reads a tensor that the graph changes in place")
         if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
             return Decision(is_put=False, reason="it reads a tensor of another device")
@@ -209,7 +209,7 @@ def fixed_inputs_of(graph: Graph) -> list[str]:
     return [inputs[number].name for number in fixed if number < len(inputs)]
 
 
-def changed_by(node: Node) -> Iterator[Node]:
+def targets_of(node: Node) -> Iterator[Node]:
     """Yield the tensors that a call changes in place, and those that they are views of."""
     schema = getattr(node.target, "_schema", None)
     if schema is None or not schema.is_mutable:

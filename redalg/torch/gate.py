@@ -77,28 +77,28 @@ def decide_on_region(region: Region, device: torch.device, gate: str = MEASURED,
     if is_late:
         return Decision(is_put=False, reason="the budget for measurements was spent before it")
     if gate == PREDICTED:
-        return in_thread(partial(tried, region))
+        return in_thread(partial(try_region, region))
     if torch.distributed.is_available() and torch.distributed.is_initialized():
         return Decision(is_put=False, reason="it was not measured before, and several processes compile together")
-    decision = in_thread(partial(measured, region, device))
+    decision = in_thread(partial(measure_region, region, device))
     write_decision(path, decision)
     return decision
 
 
-def measured(region: Region, device: torch.device) -> Decision:
+def measure_region(region: Region, device: torch.device) -> Decision:
     """The decision by the times of a region on a device; a region that fails is left to Inductor."""
     try:
         inputs = drawn_inputs(region.inputs)
         if not agrees(region, inputs):
             return Decision(is_put=False, reason=DISAGREES)
-        plain, fused = (compiled(module, inputs) for module in (region.plain, region.fused))
+        plain, fused = (compile_part(module, inputs) for module in (region.plain, region.fused))
         times = [measure([partial(call, *inputs)], device, SAMPLES).median_us for call in (plain, fused)]
     except Exception as failure:  # noqa: BLE001 - whatever fails in a group, Inductor's code runs
         return Decision(is_put=False, reason=f"{type(failure).__name__}: {failure}".splitlines()[0])
     return Decision(is_put=times[1] < times[0], fused_us=times[1], plain_us=times[0])
 
 
-def tried(region: Region) -> Decision:
+def try_region(region: Region) -> Decision:
     """The decision by a trial alone."""
     try:
         fine = agrees(region, drawn_inputs(region.inputs))
@@ -125,7 +125,7 @@ def is_near(found: torch.Tensor, wanted: torch.Tensor) -> bool:
     return bool((found - wanted).abs().max() <= bound * wanted.abs().max())
 
 
-def compiled(module: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+def compile_part(module: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
     """A part of a graph as Inductor compiles it."""
     from torch._inductor.compile_fx import compile_fx
 

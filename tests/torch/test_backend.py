@@ -134,7 +134,7 @@ def test_a_decision_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch,
     compiled(Called(normed), given)
     [path] = (tmp_path / "graphs").iterdir()
     assert path.parent.stat().st_mode & 0o077 == 0
-    monkeypatch.setattr(gate, "measured", lambda *_: pytest.fail("it was measured before"))
+    monkeypatch.setattr(gate, "measure_region", lambda *_: pytest.fail("it was measured before"))
     torch._dynamo.reset()
     with inductor.patch(force_disable_caches=True):
         _, [report] = compiled(Called(normed), given)
