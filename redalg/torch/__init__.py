@@ -1,9 +1,11 @@
-"""Graphs of PyTorch: their import as programs of tensor expressions.
+"""Graphs of PyTorch: their import as programs of tensor expressions, and the backend of `torch.compile`.
 
     ExportedProgram, fx graph of ATen  →  TensorProgram      `aten`: node after node
     an operator's call                 →  terms              `elementwise`, `moves`, `sums`: the rules, by its name
     the arguments of a call            →  `Site`             `site`: names, places, numbers
     groups of a program                →  operators          `stitch`: in the place of their nodes
+    a group and what is around it      →  `Decision`         `regions`, `gate`: measured with the operator and without
+    a graph that Inductor compiles     →  the same, stitched `backend`; `report` says what became of each group
 
 A rule says what an element of the result is. An operator without one stays with PyTorch, and the program says why.
 """

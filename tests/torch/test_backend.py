@@ -265,3 +265,15 @@ def test_the_key_of_the_cache_holds_what_the_pass_depends_on(monkeypatch: pytest
     assert GroupPass("measured", others=lambda graph: None).uuid() is None
     monkeypatch.setattr(backend, "sources_digest", lambda: "other sources")
     assert key != GroupPass("measured").uuid()
+
+
+def test_a_norm_of_16_bits_is_written_in_16_bits() -> None:
+    torch.manual_seed(0)
+    model = nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24), nn.Linear(24, 24)).bfloat16().eval()
+    given = drawn(6, 24).bfloat16()
+    with torch.no_grad():
+        found, [report] = compiled(model, given, options=PREDICTED)
+        torch.testing.assert_close(found, model(given), rtol=2e-2, atol=2e-2)
+    [group] = report.groups
+    assert group.decision.is_put
+    assert [name.startswith("convert_element_type") for name in group.group.writes] == [True]
