@@ -9,7 +9,7 @@ here, the graph stays as it was, and one line of log says why. Options, beside I
     redalg.gate       "measured" (by default): a group stays if its region was measured to be faster with it
                       "predicted": every group that exploration finds, and that a trial lets pass
     redalg.budget_s   the time for a graph's trials and measurements, 120 s by default: groups that were not reached are
-                      left to Inductor, and reached when the graph is compiled anew
+                      left to Inductor, also by its caches until the budget is another
 """
 
 from __future__ import annotations
@@ -116,7 +116,9 @@ class GroupPass(CustomGraphPass):
         """
         others = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.others]
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return None if None in others else (sources_digest(), *environment_of(device), self.gate, *others)
+        return (
+            None if None in others else (sources_digest(), *environment_of(device), self.gate, self.budget_s, *others)
+        )
 
 
 def put_groups(graph: Graph, gate: str, budget_s: float) -> GraphReport:

@@ -261,6 +261,7 @@ def test_the_key_of_the_cache_holds_what_the_pass_depends_on(monkeypatch: pytest
     key = GroupPass("measured").uuid()
     assert key == GroupPass("measured").uuid()
     assert key != GroupPass("predicted").uuid()
+    assert key != GroupPass("measured", 500).uuid()
     assert key != GroupPass("measured", others=Counts()).uuid()
     assert GroupPass("measured", others=lambda graph: None).uuid() is None
     monkeypatch.setattr(backend, "sources_digest", lambda: "other sources")
