@@ -99,7 +99,45 @@ def compose_outputs(program: TensorProgram, group: Collection[str], outputs: Seq
     split = split_axes(found)
     for composed in split:
         check_size(composed.name, composed.term, MOST_OPERATIONS)
-    return split
+    return with_output_axes(split)
+
+
+def with_output_axes(outputs: Sequence[Composed]) -> tuple[Composed, ...]:
+    """The same outputs, whose reductions bind an axis of an output where both read one tensor along it.
+
+    x[i, n]/Σ_r x[i, r] → x[i, n]/Σ_n x[i, n]: one kernel then reads a row once, reduces it and writes it.
+    """
+    inside, lengths = dict[Axis, set[Element]](), dict[Axis, Expr]()
+    for output in outputs:
+        lengths |= output.sizes
+        for reduction in of_kind(Reduce, output.term):
+            for axis in reduction.bound:
+                inside[axis] = inside.get(axis, set()) | elements_of(reduction.expr)
+    outside = {element for output in outputs for element in elements_outside(output.term)}
+    of_outputs = list(dict.fromkeys(axis for output in outputs for axis in output.axes))
+    renamed = dict[Axis, Axis]()
+    for axis, elements in sorted(inside.items(), key=str):
+        for own in of_outputs:
+            free = axis not in renamed and own not in {*renamed.values(), *inside}
+            alike = lengths[own] == lengths[axis] and any(one.xreplace({axis: own}) in outside for one in elements)
+            if free and alike and not any(own in free_axes(element) for element in elements):
+                renamed[axis] = own
+    return tuple(with_bound_axes(output, renamed) for output in outputs)
+
+
+def with_bound_axes(composed: Composed, renamed: Mapping[Axis, Axis]) -> Composed:
+    """The same output, whose reductions bind other axes."""
+    sizes = {renamed.get(axis, axis): size for axis, size in composed.sizes.items()}
+    return Composed(composed.name, composed.axes, sizes, composed.term.xreplace(renamed))
+
+
+def elements_outside(term: Basic) -> set[Element]:
+    """The elements of a term that stand within no reduction."""
+    if isinstance(term, Element):
+        return {term}
+    if isinstance(term, Reduce):
+        return set()
+    return {element for arg in term.args for element in elements_outside(arg)}
 
 
 def check_size(name: str, term: Basic, most: int) -> None:

@@ -173,3 +173,12 @@ def test_sums_that_are_shifted_under_a_condition_run() -> None:
     known = {axis.name for axis in fused.cascade.axes()}
     found = fused(**given, sizes={name: size for name, size in sizes.items() if name in known})
     torch.testing.assert_close(found.reshape(wanted.shape).float(), wanted.float(), rtol=1e-5, atol=1e-5)
+
+
+def test_a_row_that_is_reduced_and_written_is_read_along_one_axis() -> None:
+    imported, arrays = exported(Called(lambda x: x / x.square().sum(-1, keepdim=True)), (drawn(4, 6),))
+    program = imported.program
+    [output] = program.outputs
+    composed = compose(program, [one.name for one in program.expressions()], output)
+    assert len(composed.sizes) == len(composed.axes) == 2
+    check(program, arrays, composed)
