@@ -174,6 +174,11 @@ def tensor_name(node: Node) -> str:
     return f"{whole.name}_{place}"  # type: ignore[union-attr]
 
 
+def nodes_by_tensor(graph: Graph) -> dict[str, Node]:
+    """The node of every tensor of a graph."""
+    return {tensor_name(node): node for node in graph.nodes if is_tensor(node)}
+
+
 def result_types(node: Node) -> dict[str, TensorType]:
     """The tensors that a node makes, by their names; of several results, some may be none."""
     made = node.meta["val"]

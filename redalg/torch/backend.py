@@ -41,7 +41,7 @@ from redalg.graphs.gain import Gain
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
-from redalg.torch.aten import import_graph, is_tensor, tensor_name
+from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
 from redalg.torch.gate import GATES, MEASURED, Decision, decide_on_region, environment_of
 from redalg.torch.regions import region_of
 from redalg.torch.report import GraphReport, GroupReport, lines_of, reasons_of
@@ -159,7 +159,7 @@ class Judge:
     @cached_property
     def nodes(self) -> dict[str, Node]:
         """The node of every tensor."""
-        return {tensor_name(node): node for node in self.graph.nodes if is_tensor(node)}
+        return nodes_by_tensor(self.graph)
 
     @cached_property
     def overwrites(self) -> set[str]:
@@ -174,7 +174,7 @@ class Judge:
             return Decision(is_put=False, reason="it reads a tensor of another device")
         taken = {name for other in self.calls if other is not call for name in other.group.members}
         gate, until = self.gate
-        region = region_of(self.graph, self.vertices, call, taken)
+        region = region_of(self.nodes, self.vertices, call, taken)
         return decide_on_region(region, self.device, gate, is_late=time.monotonic() > until)
 
 

@@ -86,24 +86,18 @@ def decide_on_region(region: Region, device: torch.device, gate: str = MEASURED,
 
 
 def measure_region(region: Region, device: torch.device) -> Decision:
-    """The decision by the times of a region on a device; a region that fails is left to Inductor."""
-    try:
-        inputs = drawn_inputs(region.inputs)
-        if not agrees(region, inputs):
-            return Decision(is_put=False, reason=DISAGREES)
-        plain, fused = (compile_part(module, inputs) for module in (region.plain, region.fused))
-        times = [measure([partial(call, *inputs)], device, SAMPLES).median_us for call in (plain, fused)]
-    except Exception as failure:  # noqa: BLE001 - whatever fails in a group, Inductor's code runs
-        return Decision(is_put=False, reason=f"{type(failure).__name__}: {failure}".splitlines()[0])
+    """The decision by the times of a region on a device."""
+    inputs = drawn_inputs(region.inputs)
+    if not agrees(region, inputs):
+        return Decision(is_put=False, reason=DISAGREES)
+    plain, fused = (compile_part(module, inputs) for module in (region.plain, region.fused))
+    times = [measure([partial(call, *inputs)], device, SAMPLES).median_us for call in (plain, fused)]
     return Decision(is_put=times[1] < times[0], fused_us=times[1], plain_us=times[0])
 
 
 def try_region(region: Region) -> Decision:
     """The decision by a trial alone."""
-    try:
-        fine = agrees(region, drawn_inputs(region.inputs))
-    except Exception as failure:  # noqa: BLE001 - whatever fails in a group, Inductor's code runs
-        return Decision(is_put=False, reason=f"{type(failure).__name__}: {failure}".splitlines()[0])
+    fine = agrees(region, drawn_inputs(region.inputs))
     return Decision(is_put=fine, reason="" if fine else DISAGREES)
 
 
@@ -136,13 +130,24 @@ def compile_part(module: GraphModule, inputs: Sequence[torch.Tensor]) -> Callabl
     return run
 
 
-def in_thread(call: Callable[[], Decision]) -> Decision:
-    """A call's result from a thread of its own, where no compilation is under way and no mode is active."""
+def in_thread(make: Callable[[], Decision]) -> Decision:
+    """A decision from a thread of its own, where no compilation is under way and no mode is active.
+
+    A region that fails there is left to Inductor.
+    """
     found = list[Decision]()
-    thread = threading.Thread(target=lambda: found.append(call()), name="redalg gate")
+
+    def run() -> None:
+        try:
+            found.append(make())
+        except Exception as failure:  # noqa: BLE001 - whatever fails in a group, Inductor's code runs
+            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            found.append(Decision(is_put=False, reason=reason))
+
+    thread = threading.Thread(target=run, name="redalg gate")
     thread.start()
     thread.join()
-    return found[0] if found else Decision(is_put=False, reason="it could not be measured")
+    return found[0]
 
 
 # ---- decisions on disk -----------------------------------------------------------------------------------------------

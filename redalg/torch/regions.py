@@ -6,7 +6,7 @@ therefore judged with the memory-intensive statements around it, which are read 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from copy import deepcopy
 from dataclasses import dataclass
 from typing import Any, final
@@ -15,7 +15,7 @@ import torch
 from torch.fx import Graph, GraphModule, Node
 
 from redalg.graphs.vertices import Pattern, Vertices
-from redalg.torch.aten import is_tensor, tensor_name
+from redalg.torch.aten import is_tensor
 from redalg.torch.stitch import GroupCall, stitch
 
 MOST_AROUND = 12
@@ -47,10 +47,10 @@ class Region:
         return "\n".join((*lines, *map(layout, self.inputs)))
 
 
-def region_of(graph: Graph, vertices: Vertices, call: GroupCall, taken: Collection[str]) -> Region:
-    """The region of a group; `taken` are the vertices of other groups."""
-    nodes = {tensor_name(node): node for node in graph.nodes if is_tensor(node)}
+def region_of(nodes: Mapping[str, Node], vertices: Vertices, call: GroupCall, taken: Collection[str]) -> Region:
+    """The region of a group; `nodes` has the node of every tensor, `taken` are the vertices of other groups."""
     pattern = with_neighbours(vertices, Pattern(call.group.members), taken)
+    graph = nodes[call.group.members[0]].graph
     plain = cut_out(graph, {nodes[name] for name in vertices.with_views(pattern)})
     fused = deepcopy(plain)
     stitch(fused.graph, [call])
@@ -82,26 +82,15 @@ def neighbours(vertices: Vertices, pattern: Pattern) -> list[str]:
 def cut_out(graph: Graph, members: Collection[Node]) -> GraphModule:
     """Nodes of a graph as a graph of their own, which takes what they read and returns what others read of them."""
     inside = {*members, *(source for node in members for source in node.all_input_nodes if not is_tensor(source))}
-    part, copies = Graph(), dict[Node, Node]()
-    for node in graph.nodes:
-        if node not in inside:
-            continue
-        for source in node.all_input_nodes:
-            if source not in copies:
-                copies[source] = part.placeholder(source.name)
-                copies[source].meta["val"] = source.meta["val"]
+    ordered, part, copies = [node for node in graph.nodes if node in inside], Graph(), dict[Node, Node]()
+    for source in dict.fromkeys(source for node in ordered for source in node.all_input_nodes):
+        if source not in inside:
+            copies[source] = part.placeholder(source.name)
+            copies[source].meta["val"] = source.meta["val"]
+    for node in ordered:
         copies[node] = part.node_copy(node, copies.__getitem__)
-    read = (node for node in graph.nodes if node in inside and is_tensor(node) and {*node.users} - inside)
-    part.output(tuple(copies[node] for node in read))
-    return GraphModule(torch.nn.Module(), with_inputs_first(part))
-
-
-def with_inputs_first(graph: Graph) -> Graph:
-    """A graph whose placeholders stand ahead of all else."""
-    first = next(iter(graph.nodes))
-    for node in [node for node in graph.nodes if node.op == "placeholder" and node is not first]:
-        first.prepend(node)
-    return graph
+    part.output(tuple(copies[node] for node in ordered if is_tensor(node) and {*node.users} - inside))
+    return GraphModule(torch.nn.Module(), part)
 
 
 def layout(tensor: torch.Tensor) -> str:

@@ -26,7 +26,7 @@ from redalg.graphs.program import Shape, TensorType
 from redalg.graphs.verdicts import Verdicts
 from redalg.graphs.vertices import Pattern
 from redalg.runtime.bind.functions import text_of
-from redalg.torch.aten import is_tensor, tensor_name
+from redalg.torch.aten import nodes_by_tensor, tensor_name
 
 ATEN = torch.ops.aten
 
@@ -87,7 +87,7 @@ def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
 
 def stitch(graph: Graph, calls: Sequence[GroupCall]) -> None:
     """Put groups into the graph of their program, in place."""
-    nodes = {tensor_name(node): node for node in graph.nodes if is_tensor(node)}
+    nodes = nodes_by_tensor(graph)
     for call in calls:
         call.put(graph, nodes)
     sort_nodes(graph)
