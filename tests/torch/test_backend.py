@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -61,9 +61,17 @@ def test_a_model_has_its_groups_in_it() -> None:
     assert "exp(" in str(report)
 
 
-def test_gradients_flow_through_groups() -> None:
+@pytest.mark.parametrize(
+    "made",
+    [
+        lambda: nn.Sequential(nn.LayerNorm(24), nn.Linear(24, 16), nn.Softmax(-1)),
+        pytest.param(Decoder, marks=pytest.mark.slow),
+    ],
+    ids=["layers", "Decoder"],
+)
+def test_gradients_flow_through_groups(made: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
-    model, given = Decoder(), drawn(2, 9, 24)
+    model, given = made(), drawn(2, 9, 24)
     found, reports = compiled(model, given, options=PREDICTED)
     found.square().sum().backward()
     own = [one.grad for one in model.parameters()]

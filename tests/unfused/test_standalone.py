@@ -128,9 +128,9 @@ def test_a_file_for_a_gpu_differs_in_no_line_of_its_check(name: str, tmp_path: P
     ("name", "right", "wrong"),
     [
         ("variance", "return ", "return 1.00001 * "),
-        ("routing", ".indices.narrow", ".indices.flip(1).narrow"),
+        pytest.param("routing", ".indices.narrow", ".indices.flip(1).narrow", marks=pytest.mark.slow),
         ("softmax", "n < length", "n <= length"),
-        ("sinks, statistics", "k <= q", "k < q"),
+        pytest.param("sinks, statistics", "k <= q", "k < q", marks=pytest.mark.slow),
         ("quantized_product", "448 * x", "400 * x"),
     ],
 )
@@ -154,12 +154,13 @@ def test_every_kernel_finds_itself_right(case: Case, tmp_path: Path) -> None:
     assert run(form.save(tmp_path / "saved.py", target="c", empty=case.empty, **options)) == 0
 
 
-def test_a_large_definition_is_evaluated_in_parts(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("name", ["attention", *(pytest.param(one, marks=pytest.mark.slow)
+                                                 for one in ("routing", "inertia"))])  # fmt: skip
+def test_a_large_definition_is_evaluated_in_parts(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("redalg.unfused.standalone.LARGEST", 1000)
-    for name in ("attention", "routing", "inertia"):
-        path = save(name, tmp_path / f"{name}.py")
-        assert "def in_parts(" in path.read_text(encoding="utf-8")
-        assert run(path) == 0
+    path = save(name, tmp_path / "saved.py")
+    assert "def in_parts(" in path.read_text(encoding="utf-8")
+    assert run(path) == 0
 
 
 @pytest.mark.sweep(2)
