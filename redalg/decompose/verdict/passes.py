@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any, final
 
 from sympy import Expr, Float
@@ -25,10 +25,12 @@ from redalg.decompose.mapped import map_cascade
 from redalg.decompose.parse.axes import outermost_reductions
 from redalg.decompose.parse.parse import parse
 from redalg.decompose.parse.totals import total_of
+from redalg.decompose.verdict.of_rows import read_functions_of_rows
 from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, values_of
+from redalg.expression.dtypes import is_float
 
 NUMBERS = {1: "one pass", 2: "two passes", 3: "three passes", 4: "four passes"}
 """Numbers of passes in words."""
@@ -277,13 +279,17 @@ def split_cascade(cascade: Cascade, needed: Iterable[Value], roundings: Iterable
     rounded = []
     for number, rounding in enumerate(cast for cast in dict.fromkeys(roundings) if rounds_repeatedly(cast, cascade)):
         tensor = Element(Label(free_name(f"rounded_{number}", cascade)), *rounding_axes(rounding, cascade))
-        rounded.append(Output(tensor.name, rounding, tensor.indices, carries=True))
+        stored = rounding if is_float(rounding.dtype) else Float(1) * rounding
+        rounded.append(Output(tensor.name, stored, tensor.indices, carries=True))
         tensors[rounding] = tensor
     second = prune_cascade(extract_producers(substitute_tensors(cascade, tensors)))
+    rows = as_values(one.value for one in cascade.reductions if one.value in early and not one.dtype)
+    second, functions = read_functions_of_rows(second, rows, partial(free_name, cascade=second))
     numbers = second.value_tensors()
     values = [Output(reduction.name, as_number(reduction) if reduction.name in numbers else reduction.value,
                      reduction.value.indices)
               for reduction in cascade.reductions if reduction.value in early]  # fmt: skip
+    values += [Output(one.name, expr.xreplace(rows), one.indices) for one, expr in functions.items()]
     used = tuple(one for one in (*values, *rounded) if one.name in second.inputs())
     return prune_cascade(replace(cascade, outputs=used)), second
 
