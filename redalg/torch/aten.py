@@ -113,7 +113,7 @@ def statements_of(node: Node) -> list[Statement]:
     name, results, origin = operator_name(node), result_types(node), origin_of(node)
     names, types = tuple(results), tuple(results.values())
     try:
-        site = Site(name, schema_arguments(node), types)
+        site = Site(name, schema_arguments(node), types, names)
         terms = rule_of(name)(site)
         each = terms if isinstance(terms, tuple) else (terms,)
         if len(each) != len(names):

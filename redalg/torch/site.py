@@ -51,12 +51,14 @@ class Site:
         operator: its name, without the overload.
         arguments: the schema's names -> operands, numbers, lists of them, None.
         results: the types of the tensors that it makes.
+        names: those of the tensors.
         lengths: axes that terms reduce over, with their extents; `bound` adds to them.
     """
 
     operator: str
     arguments: Mapping[str, Any]
     results: tuple[TensorType, ...]
+    names: tuple[str, ...]
     lengths: dict[Axis, Expr] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
@@ -66,6 +68,11 @@ class Site:
     def axes(self, result: int = 0) -> tuple[Axis, ...]:
         """The axes of a result: i0, i1, …"""
         return tuple(Axis(f"i{one}") for one in range(len(self.results[result].shape)))
+
+    def result(self, number: int) -> Expr:
+        """The element of a result at its axes: a later one of the same call may be computed from it."""
+        element: Expr = Tensor(self.names[number])[self.axes(number)]
+        return element
 
     def bound(self, size: Expr) -> Axis:
         """A new axis for terms to reduce over, of an extent."""

@@ -73,12 +73,14 @@ def variance_rule(at: Site) -> Basic | tuple[Basic, ...]:
 
 
 def prepared_softmax_rule(at: Site) -> tuple[Basic, ...]:
-    """The largest element along a dimension, and the sum of exponentials about it: an operator of Inductor's."""
+    """The largest element along a dimension, and the sum of exponentials about it: an operator of Inductor's.
+
+    The sum reads the maximum, so that whatever holds both and reads them is convex.
+    """
     operand = at["a"]
     place, axes = at.across(operand, [at.dimension(operand)])
     x = at.value(operand, place)
-    largest = max_of(x, *axes)
-    return largest, sum_of(exp(x - largest), *axes)
+    return max_of(x, *axes), sum_of(exp(x - at.result(0)), *axes)
 
 
 def best_rule(kind: str, at: Site) -> Basic | tuple[Basic, ...]:

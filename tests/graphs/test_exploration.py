@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import torch._inductor.inductor_prims  # it registers the operators of Inductor's graphs
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sympy import Integer, exp
@@ -34,7 +35,7 @@ from redalg.strategies.device import device_for
 from redalg.torch.aten import Imported
 from tests.graphs.test_program import LENGTH, PROGRAM, typed
 from tests.sweeps import draws
-from tests.torch.test_aten import Decoder, Vision, drawn, exported
+from tests.torch.test_aten import Called, Decoder, Vision, drawn, exported
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 I0, I1, R0 = (Axis(name) for name in ("i0", "i1", "r0"))
@@ -123,6 +124,22 @@ def test_a_models_groups_compute_the_model(
     assert sorted(counts) == [0, 0, 2]  # two norms, and weights of scores between two products
     inside = {name for group in plan.groups for name in group.reductions}
     assert {name for name in candidates.vertices.names if kinds[name] is Kind.REDUCTION} <= inside
+
+
+def prepared_attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """Attention as Inductor has it on a GPU: the maximum and the sum by one operator."""
+    scores = torch.bmm(q, k.mT) / 4 + 1
+    largest, total = torch.ops.prims.prepare_softmax_online(scores, -1)
+    return torch.bmm((scores - largest).exp() / total, v)
+
+
+def test_two_products_are_found_through_a_softmax_that_inductor_prepares() -> None:
+    imported, arrays = exported(Called(prepared_attention), tuple(drawn(2, length, 16) for length in (9, 12, 12)))
+    _, plan = found_in(imported.program)
+    check_plan(imported.program, plan, arrays, imported.compute)
+    [attended] = plan.groups
+    assert len(attended.reductions) == 4
+    assert len(attended.writes) == 1
 
 
 def test_two_products_are_found_through_all_that_lies_between() -> None:
