@@ -1,6 +1,7 @@
 """A program's statements as a compiler sees them: their kinds, depths and regions, and how long their results live.
 
     view            one element of one tensor, at other indices           nothing is computed
+    expansion       cheap arithmetic of far fewer numbers than it makes    masks: computed anew where it is read
     elementwise     a term of elements, one for each place                one relies on one
     movement        places that a tensor holds                            one relies on one
     reduction       a term that reduces                                   one relies on many
@@ -21,13 +22,18 @@ from functools import cached_property
 from itertools import combinations
 from typing import final
 
-from sympy import Add, Expr, Mul, Ne
+from sympy import Abs, Add, Expr, Function, Mod, Mul, Ne, Piecewise, S, ceiling, floor
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Element, Reduce
-from redalg.expression.contents import elements_of, free_axes, of_kind
+from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind
 from redalg.expression.dtypes import DTYPES
 from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
+
+EXPANDS = 8
+"""An expansion makes at least so many times the bytes that it is made of."""
+CHEAP = (Abs, Mod, Piecewise, ceiling, floor)
+"""Functions of few instructions."""
 
 
 @final
@@ -35,11 +41,17 @@ class Kind(StrEnum):
     """The kind of a statement; see the module."""
 
     VIEW = "view"
+    EXPANSION = "expansion"
     ELEMENTWISE = "elementwise"
     MOVEMENT = "movement"
     REDUCTION = "reduction"
     CONTRACTION = "contraction"
     EXTERNAL = "external"
+
+    @property
+    def is_of_readers(self) -> bool:
+        """Tell if whatever reads such a statement computes it anew."""
+        return self in (Kind.VIEW, Kind.EXPANSION)
 
     @property
     def is_memory_intensive(self) -> bool:
@@ -106,6 +118,7 @@ def analyze_program(program: TensorProgram) -> Analysis:
     """The kinds, depths, lives and regions of a program's statements."""
     types = program.types()
     kinds = {name: statement_kind(one, types) for one in program.statements for name in one.results}
+    kinds |= dict.fromkeys(expansions(program, kinds, types), Kind.EXPANSION)
     depths = depths_of(program, kinds)
     return Analysis(program, kinds, depths, lives_of(program), tuple(regions_of(program, kinds, depths)))
 
@@ -149,6 +162,39 @@ def outer_axes(factor: Expr, reduction: Reduce) -> frozenset[Axis]:
     return frozenset(axes - {*reduction.bound}) if axes & {*reduction.bound} else frozenset()
 
 
+def expansions(
+    program: TensorProgram, kinds: Mapping[str, Kind], types: Mapping[str, TensorType]
+) -> Iterator[str]:  # fmt: skip
+    """Yield the elementwise statements that compute cheaply from few numbers, behind views and others like them.
+
+    Movements at places that depend on no tensor's elements are among them.
+    """
+    behind = dict[str, frozenset[str]]()
+    for one in program.expressions():
+        read = frozenset[str]().union(*(behind.get(name, {name}) for name in one.reads))
+        if kinds[one.name] is Kind.VIEW:
+            behind[one.name] = read
+        elif kinds[one.name] is Kind.ELEMENTWISE and is_cheap(one.term):
+            few = EXPANDS * Add(*(bytes_of_type(types[name]) for name in read)) <= bytes_of_type(one.type)
+            if few is S.true or few is True:
+                behind[one.name] = read
+                yield one.name
+        elif kinds[one.name] is Kind.MOVEMENT and not any(behind.get(name, {name}) for name in places_read(one)):
+            behind[one.name] = read
+            yield one.name
+
+
+def places_read(statement: TensorExpression) -> set[str]:
+    """The tensors that hold the places at which a statement reads others."""
+    indices = (index for element in elements_of(statement.term) for index in element.indices)
+    return {one.name for index in indices for one in elements_of(index)}
+
+
+def is_cheap(term: Basic) -> bool:
+    """Tell if a term is arithmetic and choices: no function takes many instructions."""
+    return not any(isinstance(node, Function) and not isinstance(node, CHEAP) for node in nodes_of(term))
+
+
 # ---- the program -----------------------------------------------------------------------------------------------------
 
 
@@ -180,7 +226,7 @@ def regions_of(program: TensorProgram, kinds: Mapping[str, Kind], depths: Mappin
     readers = program.readers()
     for members in components(program, kinds, depths):
         names = {one.name for one in members}
-        if all(kinds[name] is Kind.VIEW for name in names):
+        if all(kinds[name].is_of_readers for name in names):
             continue
         reads = dict.fromkeys(read for one in members for read in one.reads if read not in names)
         outside = {name for name in names if name in program.outputs or results_of(readers[name]) - names}

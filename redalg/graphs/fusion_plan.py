@@ -104,9 +104,11 @@ def beam_search(candidates: Candidates) -> list[Pattern]:
 
 
 def is_useful(candidates: Candidates, pattern: Pattern) -> bool:
-    """Tell if a candidate saves time, and reduces."""
+    """Tell if a candidate saves time, reduces, and is not slow."""
     reduces = any(map(candidates.vertices.reduces, pattern))
-    return len(pattern) > 1 and reduces and candidates.gains[pattern] > 0
+    return (
+        len(pattern) > 1 and reduces and candidates.gains[pattern] > 0 and not candidates.verdicts.of(pattern).is_slow
+    )
 
 
 def complete_patterns(
@@ -133,7 +135,8 @@ def with_producer(
     grown = [one for one in grown if not (one - pattern) & used and may_fuse(vertices, one)]
     gains |= {one: candidates.gain.of(one) for one in grown if one not in gains}
     better = sorted((one for one in grown if gains[one] > gains[pattern]), key=lambda one: -gains[one])
-    return next((one for one in better if is_legal(candidates.verdicts, one)), None)
+    verdicts = candidates.verdicts
+    return next((one for one in better if is_legal(verdicts, one) and not verdicts.of(one).is_slow), None)
 
 
 def without_cycles(vertices: Vertices, patterns: Sequence[Pattern], gains: Mapping[Pattern, float]) -> list[Pattern]:

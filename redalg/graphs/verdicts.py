@@ -1,5 +1,9 @@
 """The engine's verdict on patterns: a pattern that reduces is a group if the algebra takes it in one pass.
 
+A product of matrices in 16 bits stays one: its factors are elements, or weights that depend on what was reduced. A
+factor that is computed from elements (a turned query) is none that tensor cores multiply: such a pattern is slow, and
+is no group, though one that holds more may be.
+
 A verdict depends on a pattern's structure alone: layers of a model that are alike are judged once. The structure is the
 text of the members' terms, with numbers in the place of names, their types, and which of them leave the pattern. An
 output that is one number whatever the tensors hold is nothing to the engine.
@@ -16,26 +20,29 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import RedalgError
-from redalg.expression import Cast, Tensor, where
-from redalg.expression.contents import elements_of
+from redalg.expression import Cast, Element, Reduce, Tensor, where
+from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import is_float
 from redalg.fuse import analyze
+from redalg.graphs.analysis import multiplies
 from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.lay import Laid, lay_outputs
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.verdicts import Exact
 
 Structure = tuple[str, ...]
+COMPUTED = "a factor of its product of matrices is computed from elements, so that no tensor core multiplies"
 NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """The engine's word on a pattern: taken in one pass, or the reason why not."""
+    """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not."""
 
     is_one_pass: bool
     reason: str = ""
+    is_slow: bool = False
 
 
 @final
@@ -61,7 +68,9 @@ class Verdicts:
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))
         if verdict is None or isinstance(verdict, Exact):
-            return Verdict(is_one_pass=True)
+            products = of_kind(Reduce, *terms_of(outputs)) if any(map(self.vertices.multiplies_narrow, pattern)) else ()
+            is_slow = any(map(multiplies_computed, products))
+            return Verdict(is_one_pass=True, reason=COMPUTED * is_slow, is_slow=is_slow)
         return Verdict(is_one_pass=False, reason=verdict.explain())
 
     def lay(self, pattern: Pattern) -> Laid:
@@ -99,6 +108,22 @@ class Verdicts:
         """Names for the tensors of a group that depend on their order alone."""
         tensors = dict.fromkeys(tensor for name in group for tensor in (*self.vertices.known[name].reads, name))
         return {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
+
+
+def terms_of(outputs: Mapping[str, tuple[Basic, str]]) -> list[Basic]:
+    """The terms of outputs."""
+    return [term for term, _ in outputs.values()]
+
+
+def multiplies_computed(reduction: Reduce) -> bool:
+    """Tell if a reduction is a product of matrices with a factor that is computed from elements alone."""
+    return multiplies(reduction) and any(map(is_computed, reduction.expr.args))
+
+
+def is_computed(factor: Basic) -> bool:
+    """Tell if a factor is computed from elements, none of which was reduced."""
+    inner = factor.args[0] if isinstance(factor, Cast) else factor
+    return not isinstance(inner, Element) and bool(elements_of(inner)) and not of_kind(Reduce, inner)
 
 
 def with_names(term: Basic, names: Mapping[str, str]) -> Basic:

@@ -1,7 +1,8 @@
 """The vertices of a program: what a pattern of fusion may hold, who reads what behind views, and the paths.
 
 A vertex is a tensor expression that computes or moves. A contraction is one if all that it multiplies depends on data:
-a product with weights is left to libraries. Views belong to whoever reads them: between vertices they are no step.
+a product with weights is left to libraries. Views belong to whoever reads them, and so do expansions: between vertices
+they are no step. Below, views are both.
 
 Statements before and after each are sets of bits, one for each statement. A pattern is convex if no path leaves it and
 comes back (FusionStitching, section 5.1): with B of what lies before its members, and A of what lies after them,
@@ -17,6 +18,10 @@ from functools import reduce
 from operator import or_
 from typing import final
 
+from sympy import Expr
+
+from redalg.expression import Element
+from redalg.expression.dtypes import DTYPES
 from redalg.graphs.analysis import Analysis, Kind
 from redalg.graphs.program import TensorExpression, TensorProgram
 
@@ -79,7 +84,7 @@ class Vertices:
         group, waiting = {*pattern}, list(pattern)
         while waiting:
             read = self.known[waiting.pop()].reads
-            views = [name for name in read if self.analysis.kinds.get(name) is Kind.VIEW and name not in group]
+            views = [name for name in read if is_view(self.analysis, name) and name not in group]
             group |= {*views}
             waiting += views
         return self.in_order(group)
@@ -87,6 +92,15 @@ class Vertices:
     def reduces(self, name: str) -> bool:
         """Tell if a vertex relies on many elements."""
         return self.analysis.kinds[name] in (Kind.REDUCTION, Kind.CONTRACTION)
+
+    def multiplies_narrow(self, name: str) -> bool:
+        """Tell if a vertex is a product of matrices in 16 bits."""
+        return self.analysis.kinds[name] is Kind.CONTRACTION and DTYPES[self.analysis.types[name].dtype].bytes == 2
+
+    def is_multiple(self, name: str) -> bool:
+        """Tell if a vertex is a number times an element."""
+        term = self.known[name].term
+        return isinstance(term.as_coeff_Mul()[1] if isinstance(term, Expr) else term, Element)
 
 
 def vertices_of(analysis: Analysis, weights: Collection[str] = ()) -> Vertices:
@@ -104,20 +118,25 @@ def vertices_of(analysis: Analysis, weights: Collection[str] = ()) -> Vertices:
     before, after = paths_of(program, numbers)
     return Vertices(
         analysis, known, tuple(names), sources, {name: tuple(each) for name, each in readers.items()},
-        frozenset(behind.get(name, name) for name in program.outputs), numbers, before, after,
+        frozenset(one for name in program.outputs for one in behind.get(name, (name,))), numbers, before, after,
         sum(1 << numbers[name] for name in behind),
     )  # fmt: skip
 
 
-def sources_of(analysis: Analysis) -> tuple[dict[str, str], dict[str, tuple[str, ...]]]:
-    """View -> the tensor behind it, and tensor -> what its statement reads behind views."""
-    behind, sources = dict[str, str](), dict[str, tuple[str, ...]]()
+def sources_of(analysis: Analysis) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
+    """View -> the tensors behind it, and tensor -> what its statement reads behind views."""
+    behind, sources = dict[str, tuple[str, ...]](), dict[str, tuple[str, ...]]()
     for statement in analysis.program.statements:
-        read = tuple(dict.fromkeys(behind.get(name, name) for name in statement.reads))
+        read = tuple(dict.fromkeys(one for name in statement.reads for one in behind.get(name, (name,))))
         sources |= dict.fromkeys(statement.results, read)
-        if all(analysis.kinds[name] is Kind.VIEW for name in statement.results):
-            behind |= dict.fromkeys(statement.results, read[0])
+        if all(is_view(analysis, name) for name in statement.results):
+            behind |= dict.fromkeys(statement.results, read)
     return behind, sources
+
+
+def is_view(analysis: Analysis, name: str) -> bool:
+    """Tell if a tensor belongs to whoever reads it: it is a view, or computed anew."""
+    return name in analysis.kinds and analysis.kinds[name].is_of_readers
 
 
 def constants_of(sources: Mapping[str, tuple[str, ...]], weights: Collection[str]) -> set[str]:
@@ -131,7 +150,7 @@ def constants_of(sources: Mapping[str, tuple[str, ...]], weights: Collection[str
 def is_vertex(kind: Kind, sources: Collection[str], constant: Collection[str]) -> bool:
     """Tell if a tensor expression may be in a pattern."""
     of_data = not any(source in constant for source in sources)
-    return kind is not Kind.VIEW and (kind.is_memory_intensive or of_data)
+    return not kind.is_of_readers and (kind.is_memory_intensive or of_data)
 
 
 def paths_of(program: TensorProgram, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

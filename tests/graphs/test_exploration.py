@@ -35,7 +35,7 @@ from redalg.strategies.device import device_for
 from redalg.torch.aten import Imported
 from tests.graphs.test_program import LENGTH, PROGRAM, typed
 from tests.sweeps import draws
-from tests.torch.test_aten import Called, Decoder, Vision, drawn, exported
+from tests.torch.test_aten import Called, Decoder, Vision, drawn, exported, rotated
 
 pytestmark = pytest.mark.filterwarnings("ignore")
 I0, I1, R0 = (Axis(name) for name in ("i0", "i1", "r0"))
@@ -70,7 +70,7 @@ def run_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, Any]
         units.append((group.writes, composed, laid.views))
     inside = {name for name in grouped if name not in {write for group in plan.groups for write in group.writes}}
     for statement in program.statements:
-        is_view = analyze_program(program).kinds[next(iter(statement.results))] is Kind.VIEW
+        is_view = analyze_program(program).kinds[next(iter(statement.results))].is_of_readers
         if is_view or (not inside & {*statement.results} and not grouped & {*statement.results}):
             units.append((tuple(statement.results), [statement], {}))
     waiting = [unit for unit in units if not {*unit[0]} <= {*known}]
@@ -237,13 +237,13 @@ def paths_between(vertices: Vertices, pattern: Pattern) -> set[str]:
 def test_any_programs_groups_compute_the_program(steps: list[tuple[str, int, int]], outputs: list[int]) -> None:
     program = program_of(steps, outputs).live()
     candidates, plan = found_in(program)
-    vertices, views = candidates.vertices, Kind.VIEW
+    vertices = candidates.vertices
     for vertex, patterns in candidates.of_vertex.items():
         for pattern in patterns:
             assert vertex in pattern
             assert len(pattern) <= MOST_MEMBERS
             outside = {name for name in paths_between(vertices, pattern) - pattern
-                       if vertices.analysis.kinds[name] is not views}  # fmt: skip
+                       if not vertices.analysis.kinds[name].is_of_readers}  # fmt: skip
             assert not outside
             assert with_single_uses(vertices, pattern) == pattern or len(pattern) == 1
     generator = np.random.default_rng(0)
@@ -260,7 +260,7 @@ def test_a_pattern_is_convex_if_no_path_leaves_it_and_comes_back(
     pattern = Pattern(vertices.names[place % len(vertices.names)] for place in chosen) if vertices.names else Pattern()
     if pattern:
         between = {name for name in paths_between(vertices, pattern) - pattern
-                   if vertices.analysis.kinds[name] is not Kind.VIEW}  # fmt: skip
+                   if not vertices.analysis.kinds[name].is_of_readers}  # fmt: skip
         assert vertices.is_convex(pattern) == (not between)
 
 
@@ -316,6 +316,42 @@ def test_sizes_that_vary_need_a_length() -> None:
     with pytest.raises(GraphError, match=re.escape("no length is given for s0") + ".*hints"):
         Gain(vertices, CARD).of(Pattern({"y"}))
     assert Gain(vertices, CARD, {LENGTH: 8}).of(Pattern({"y"})) == pytest.approx(0)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_turned_factors_stay_outside_of_products_in_16_bits(dtype: torch.dtype) -> None:
+    """No tensor core multiplies what is computed from elements, and whoever turns queries and keys stays outside."""
+
+    def turned(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        q, k = (rotated(one).to(one.dtype) for one in (q, k))
+        return (q @ k.mT / 4).softmax(-1) @ v
+
+    imported, _ = exported(Called(turned), tuple(drawn(2, length, 16).to(dtype) for length in (9, 12, 12)))
+    candidates, plan = found_in(imported.program.live())
+    [attended] = plan.groups
+    kinds = candidates.vertices.analysis.kinds
+    assert sum(kinds[name] is Kind.CONTRACTION for name in attended.names) == 2
+    turns = [name for name in attended.members if candidates.vertices.known[name].origin.startswith("cat")]
+    assert bool(turns) == (dtype == torch.float32)
+    slow = [one for one in candidates.verdicts.found.values() if one.is_slow]
+    assert bool(slow) == (dtype == torch.bfloat16)
+    assert all("no tensor core" in one.reason for one in slow)
+
+
+def test_a_mask_is_computed_by_each_of_its_readers() -> None:
+    """It is no output of the first: two layers read the places alone."""
+
+    def twice(q: torch.Tensor, k: torch.Tensor) -> torch.Tensor:
+        places = torch.arange(q.shape[1])
+        mask = torch.where(places <= places[:, None], 0.0, -1e9)
+        for _ in range(2):
+            q = (q @ k.mT + mask).softmax(-1) @ k
+        return q
+
+    imported, arrays = exported(Called(twice), (drawn(2, 9, 16), drawn(2, 9, 16)))
+    _, plan = found_in(imported.program)
+    check_plan(imported.program, plan, arrays, imported.compute)
+    assert [(len(group.reads), len(group.writes)) for group in plan.groups] == [(2, 1), (2, 1)]
 
 
 def test_a_refusal_has_the_engines_reason() -> None:
