@@ -170,18 +170,16 @@ def expansions(
     Movements at places that depend on no tensor's elements are among them.
     """
     behind = dict[str, frozenset[str]]()
-    for one in program.expressions():
-        read = frozenset[str]().union(*(behind.get(name, {name}) for name in one.reads))
-        if kinds[one.name] is Kind.VIEW:
-            behind[one.name] = read
-        elif kinds[one.name] is Kind.ELEMENTWISE and is_cheap(one.term):
-            few = EXPANDS * Add(*(bytes_of_type(types[name]) for name in read)) <= bytes_of_type(one.type)
-            if few is S.true or few is True:
-                behind[one.name] = read
-                yield one.name
-        elif kinds[one.name] is Kind.MOVEMENT and not any(behind.get(name, {name}) for name in places_read(one)):
-            behind[one.name] = read
-            yield one.name
+    for statement in program.expressions():
+        name, kind = statement.name, kinds[statement.name]
+        read = frozenset[str]().union(*(behind.get(source, {source}) for source in statement.reads))
+        few = EXPANDS * Add(*(bytes_of_type(types[source]) for source in read)) <= bytes_of_type(statement.type)
+        of_few = kind is Kind.ELEMENTWISE and few in (True, S.true) and is_cheap(statement.term)
+        moves = kind is Kind.MOVEMENT and not any(behind.get(source, {source}) for source in places_read(statement))
+        if kind is Kind.VIEW or of_few or moves:
+            behind[name] = read
+        if of_few or moves:
+            yield name
 
 
 def places_read(statement: TensorExpression) -> set[str]:

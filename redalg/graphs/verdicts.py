@@ -68,7 +68,9 @@ class Verdicts:
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))
         if verdict is None or isinstance(verdict, Exact):
-            products = of_kind(Reduce, *terms_of(outputs)) if any(map(self.vertices.multiplies_narrow, pattern)) else ()
+            products = (
+                of_kind(Reduce, *output_terms(outputs)) if any(map(self.vertices.multiplies_narrow, pattern)) else ()
+            )
             is_slow = any(map(multiplies_computed, products))
             return Verdict(is_one_pass=True, reason=COMPUTED * is_slow, is_slow=is_slow)
         return Verdict(is_one_pass=False, reason=verdict.explain())
@@ -110,17 +112,17 @@ class Verdicts:
         return {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
 
 
-def terms_of(outputs: Mapping[str, tuple[Basic, str]]) -> list[Basic]:
+def output_terms(outputs: Mapping[str, tuple[Basic, str]]) -> list[Basic]:
     """The terms of outputs."""
     return [term for term, _ in outputs.values()]
 
 
 def multiplies_computed(reduction: Reduce) -> bool:
     """Tell if a reduction is a product of matrices with a factor that is computed from elements alone."""
-    return multiplies(reduction) and any(map(is_computed, reduction.expr.args))
+    return multiplies(reduction) and any(map(is_factor_of_elements, reduction.expr.args))
 
 
-def is_computed(factor: Basic) -> bool:
+def is_factor_of_elements(factor: Basic) -> bool:
     """Tell if a factor is computed from elements, none of which was reduced."""
     inner = factor.args[0] if isinstance(factor, Cast) else factor
     return not isinstance(inner, Element) and bool(elements_of(inner)) and not of_kind(Reduce, inner)
