@@ -15,7 +15,7 @@ export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow random integration gpu budget fuzz replay architecture golden bench step readme accuracy sanitize fit cold clean
+.PHONY: help demo test lint format types unit notebooks slow random integration gpu budget fuzz replay architecture golden bench models step readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -83,6 +83,9 @@ fit: $(STAMP)       ## the cost model's constants beside their training data (be
 
 cold: $(STAMP)       ## first results of fresh processes, and the host's time for a call
 	$(BIN)/python -m benchmarks run cold --out $(RESULTS)
+
+models: $(STAMP)       ## whole models through torch.compile(backend="redalg"), beside torch.compile
+	$(BIN)/python -m benchmarks models --out $(RESULTS)
 
 step: $(STAMP)       ## a training step of a small language model, beside torch.compile
 	$(BIN)/python -m benchmarks step --out $(RESULTS)

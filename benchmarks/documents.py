@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from benchmarks import report, training_step
+from benchmarks import models, report, training_step
 from benchmarks.ablations import ABLATIONS
 from benchmarks.ablations.ablation import Derived
 from benchmarks.compete import OWN
@@ -38,13 +38,14 @@ emitted differently now.
 
 @dataclass(frozen=True)
 class Results:
-    """The documents of a folder: families in their order, ablations, predictions; stale rows by family; the step."""
+    """The documents of a folder: families in their order, with stale rows; ablations, predictions, the step, models."""
 
     families: Mapping[str, Document]
     ablations: Mapping[str, Document]
     predictions: Document | None
     stale: Mapping[str, frozenset[str]]
     step: Document | None = None
+    models: Document | None = None
 
 
 def read(folder: Path, stale: Callable[[Document], list[str]]) -> Results:
@@ -55,7 +56,9 @@ def read(folder: Path, stale: Callable[[Document], list[str]]) -> Results:
     families = {name: found[name] for name in FAMILIES if name in found}
     ablations = {name: found[f"ablation-{name}"] for name in ABLATIONS if f"ablation-{name}" in found}
     old = {name: frozenset(stale(content)) for name, content in families.items()}
-    return Results(families, ablations, found.get(PREDICTIONS), old, found.get(training_step.NAME))
+    return Results(
+        families, ablations, found.get(PREDICTIONS), old, found.get(training_step.NAME), found.get(models.NAME)
+    )
 
 
 # ---- tables ----------------------------------------------------------------------------------------------------------
@@ -145,7 +148,7 @@ def benchmarks(results: Results) -> str:
 
 
 def sections(results: Results) -> Iterator[str]:
-    """Its parts: families, the training step, ablations, predictions."""
+    """Its parts: families, the training step, models, ablations, predictions."""
     for name, content in results.families.items():
         yield f"## {heading(name)}\n\n{where(content)}.\n\n{full(content, results.stale[name])}\n"
         yield from (f"{line}\n" for line in map(code, report.failures(content)))
@@ -154,6 +157,9 @@ def sections(results: Results) -> Iterator[str]:
         yield f"## {training_step.TITLE}\n\n{where(results.step)}.\n\n{full(results.step, frozenset())}\n"
         yield from (f"{line}\n" for line in map(code, report.failures(results.step)))
         yield f"{training_step.first_losses(results.step)}\n"
+    if results.models is not None:
+        yield f"## {models.TITLE}\n\n{where(results.models)}.\n\n{full(results.models, frozenset())}\n"
+        yield from (f"{line}\n" for line in map(code, report.failures(results.models)))
     for name, content in results.ablations.items():
         ablation = ABLATIONS[name]
         yield f"## {ablation.title}\n\n{where(content)}.\n\n{ablation.table(content)}\n"

@@ -2,7 +2,14 @@
 
 from types import ModuleType
 
-from benchmarks import training_step
+from benchmarks import models, training_step
 from benchmarks.commands import fit, judge, report, run
 
-COMMANDS: dict[str, ModuleType] = {"run": run, "step": training_step, "judge": judge, "fit": fit, "report": report}
+COMMANDS: dict[str, ModuleType] = {
+    "run": run,
+    "step": training_step,
+    "models": models,
+    "judge": judge,
+    "fit": fit,
+    "report": report,
+}

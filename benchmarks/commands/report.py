@@ -11,7 +11,7 @@ from pathlib import Path
 
 from rich.console import Console
 
-from benchmarks import predict, report, training_step
+from benchmarks import models, predict, report, training_step
 from benchmarks.ablations import ABLATIONS
 from benchmarks.environment import ROOT
 from benchmarks.families import FAMILIES
@@ -35,6 +35,8 @@ def show(content: report.Document) -> None:
     elif content["benchmark"] == training_step.NAME:
         report.show(content)
         Console().print(training_step.first_losses(content), highlight=False)
+    elif content["benchmark"] == models.NAME:
+        report.show(content)
     elif content["benchmark"] == predict.NAME:
         predict.show(content)
     else:
@@ -50,7 +52,7 @@ def main(options: argparse.Namespace) -> int:
         return 0
     for content in map(report.load, options.files):
         show(content)
-        if options.out and content["benchmark"] != training_step.NAME:
+        if options.out and content["benchmark"] not in (training_step.NAME, models.NAME):
             from benchmarks.plot import plot
 
             for path in plot(content, options.out):

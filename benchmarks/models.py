@@ -1,0 +1,212 @@
+"""Measure whole models: torch.compile(model, backend="redalg") beside torch.compile, and PyTorch as it is.
+
+models                  every model, with random weights, at batches of 1 and of 32, 16 or 8
+models NAME …           some of them
+models … --out DIR      written into DIR/models.json after each, and not measured again if they stand there
+
+Models are those of transformers, from configurations, in bfloat16, with attention as operators of its own ("eager").
+The error is that of the output, over its largest element, beside the model in float32.
+"""
+
+import argparse
+import gc
+import os
+import time
+from collections.abc import Callable, Iterator
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import torch
+from rich.console import Console
+from torch import nn
+
+from benchmarks import report
+from benchmarks.compete import OWN, Measurement, Result, peak_bytes, said
+from benchmarks.environment import device, environment
+from benchmarks.family import Row
+from benchmarks.timing import measure
+from redalg.runtime.known.tuned import SWITCH
+
+NAME = "models"
+TITLE = "models: whole models, beside torch.compile"
+PEER, PLAIN = "torch.compile", "eager"
+SAMPLES, REPEATS = 5, 3
+TOLERANCE = 1.1
+"""The largest error, over eager's own in 16 bits."""
+EAGER: dict[str, Any] = {"attn_implementation": "eager"}
+
+
+class Model(NamedTuple):
+    """A model: how it is made, the shape of a sample that it reads, and the most samples of a batch."""
+
+    make: Callable[[], nn.Module]
+    sample: tuple[int, ...]
+    batch: int = 32
+
+
+class Hidden(nn.Module):
+    """A model of transformers as a function of one tensor: embedded tokens, or pictures."""
+
+    def __init__(self, name: str, *, pictures: bool = False, **config: Any) -> None:
+        super().__init__()
+        import transformers
+
+        self.keyword = "pixel_values" if pictures else "inputs_embeds"
+        kind, configure = (getattr(transformers, f"{name}{part}") for part in ("Model", "Config"))
+        self.model = kind(configure(**config))
+        self.options = {} if pictures or name in ("Bert", "T5Encoder") else {"use_cache": False}
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        out: torch.Tensor = self.model(**{self.keyword: x}, **self.options).last_hidden_state
+        return out
+
+
+class Encoder(Hidden):
+    """The encoder of a T5, whose configuration has another name."""
+
+    def __init__(self, **config: Any) -> None:
+        nn.Module.__init__(self)
+        import transformers
+
+        self.keyword, self.options = "inputs_embeds", {}
+        self.model = transformers.T5EncoderModel(transformers.T5Config(**config))
+
+
+class Block(nn.Module):
+    """A layer of attention and its norm: the model of machines without a GPU."""
+
+    def __init__(self, width: int = 16) -> None:
+        super().__init__()
+        self.project, self.norm = nn.Linear(width, 3 * width), nn.LayerNorm(width)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        q, k, v = self.project(x).chunk(3, -1)
+        out: torch.Tensor = self.norm(x + (q @ k.mT / 4).softmax(-1) @ v)
+        return out
+
+
+LLAMA: dict[str, Any] = {
+    "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4, "num_attention_heads": 16,
+    "num_key_value_heads": 4, "vocab_size": 1000,
+}  # fmt: skip
+T5: dict[str, Any] = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12, "vocab_size": 1000}
+MODELS = {
+    "BERT-384": Model(partial(Hidden, "Bert", **EAGER), (384, 768)),
+    "BERT-512": Model(partial(Hidden, "Bert", **EAGER), (512, 768)),
+    "GPT-2": Model(partial(Hidden, "GPT2", **EAGER), (512, 768), 16),
+    "Llama-like": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8),
+    "T5": Model(partial(Encoder, **T5), (512, 768), 16),
+    "ViT-B": Model(partial(Hidden, "ViT", pictures=True, **EAGER), (3, 224, 224)),
+    "Swin-T": Model(partial(Hidden, "Swin", pictures=True, **EAGER), (3, 224, 224)),
+}
+SMALL = {"block": Model(Block, (12, 16), 1)}
+
+
+def rows_of(models: dict[str, Model], dtype: str) -> Iterator[tuple[Row, Model]]:
+    """Every model at a batch of 1 and at its largest."""
+    for name, model in models.items():
+        for batch in dict.fromkeys((1, model.batch)):
+            shape = (batch, *model.sample)
+            sizes = {f"d{place}": size for place, size in enumerate(shape)}
+            yield Row(f"{name}-x{batch}", sizes, {"x": shape}, {"x": dtype}), model
+
+
+def measure_model(row: Row, model: Model, where: torch.device) -> tuple[Result, dict[str, dict[str, Any]]]:
+    """The measurements of a row, and what else is told of each contestant."""
+    dtype, generator = getattr(torch, row.dtypes["x"]), torch.Generator(where).manual_seed(0)
+    torch.manual_seed(0)
+    made = model.make().eval().to(where)
+    x = torch.randn(row.shapes["x"], generator=generator, device=where)
+    with torch.no_grad():
+        wanted = made(x)
+        made, x = made.to(dtype), x.to(dtype)
+        found, told = dict[str, Measurement](), dict[str, dict[str, Any]]()
+        for name, prepare in {OWN: own_graph, PEER: inductors_graph, PLAIN: plain}.items():
+            found[name], told[name] = compete_model(prepare, made, x, wanted)
+    allowed = TOLERANCE * max(found[PLAIN].error or 0.0, 1e-6)
+    for name, one in found.items():
+        if one.error is not None and not one.error <= allowed:
+            found[name] = Measurement(one.error, None, f"its error is {one.error:.1e}, allowed {allowed:.1e}")
+    return Result(row, None, found, "a call of the model"), told
+
+
+Prepared = tuple[Callable[[torch.Tensor], torch.Tensor], list[Any]]
+"""The function to call, and the list that its graphs' reports come into."""
+
+
+def own_graph(model: nn.Module, x: torch.Tensor) -> Prepared:
+    """redalg's."""
+    from redalg.torch.backend import compile_graph, recorded_reports
+
+    with recorded_reports() as reports:
+        graph = torch.compile(model, backend=compile_graph)
+        graph(x)
+    return graph, reports
+
+
+def inductors_graph(model: nn.Module, x: torch.Tensor) -> Prepared:
+    """Inductor's."""
+    graph = torch.compile(model)
+    graph(x)
+    return graph, []
+
+
+def plain(model: nn.Module, x: torch.Tensor) -> Prepared:
+    """PyTorch's operators, one after another."""
+    model(x)
+    return model, []
+
+
+def compete_model(
+    prepare: Callable[[nn.Module, torch.Tensor], Prepared], model: nn.Module, x: torch.Tensor, wanted: torch.Tensor
+) -> tuple[Measurement, dict[str, Any]]:
+    """A contestant's error, time and memory, and the seconds that it compiled; what it raises is recorded."""
+    torch.compiler.reset()  # the other contestants' graphs are of the same function
+    gc.collect()
+    start = time.perf_counter()
+    try:
+        call, reports = prepare(model, x)
+        told = {"compile_s": round(time.perf_counter() - start, 1), "graphs": [one.summary for one in reports]}
+        error = float((call(x).float() - wanted).abs().max() / wanted.abs().max())
+        timings = sorted(
+            (measure([partial(call, x)], x.device, SAMPLES) for _ in range(REPEATS)), key=lambda one: one.median_us
+        )
+        peak = peak_bytes(partial(call, x), x.device)
+        return Measurement(error, timings[REPEATS // 2], peak_bytes=peak), told
+    except Exception as failure:  # noqa: BLE001 - a contestant's failure is a result
+        return Measurement(None, None, said(failure)), {}
+
+
+# ---- the command -----------------------------------------------------------------------------------------------------
+
+
+def options(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}; none: all")
+    parser.add_argument("--out", type=Path, metavar="DIR", help=f"write {NAME}.json into this folder")
+
+
+def main(options: argparse.Namespace) -> int:
+    """Measure, write and show; 1 where redalg failed or is wrong."""
+    os.environ.setdefault(SWITCH, "pack")  # what ships is measured, not what this machine has tuned
+    where = device()
+    models, dtype = (MODELS, "bfloat16") if where.type == "cuda" else (SMALL, "float32")
+    unknown = sorted({*options.names} - models.keys())
+    if unknown:
+        Console().print(f"models: {', '.join(unknown)} is none of {', '.join(models)}", style="red", highlight=False)
+        return 1
+    path = options.out / f"{NAME}.json" if options.out else None
+    content = report.load(path) if path and path.exists() else report.document(NAME, environment(), [])
+    known = {line["name"] for line in content["rows"]}
+    chosen = {name: model for name, model in models.items() if name in (options.names or models)}
+    for row, model in rows_of(chosen, dtype):
+        if row.name not in known:
+            result, told = measure_model(row, model, where)
+            line = report.row(result)
+            for name, each in told.items():
+                line["contestants"][name] |= each
+            content["rows"].append(line)
+            if path:
+                report.save(path, content)
+    report.show(content)
+    return int(any(line["contestants"][OWN]["failure"] for line in content["rows"]))
