@@ -69,8 +69,24 @@ def compile_graph(
         PlanError: `redalg.gate` is none of its words, or `redalg.budget_s` no number of seconds.
     """
     from torch._inductor import config as inductor
-    from torch._inductor import list_mode_options
     from torch._inductor.compile_fx import compile_fx
+
+    gate, budget_s, patches = read_options(mode, options)
+    if is_tested(torch.__version__):
+        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)))
+    else:
+        say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
+                 "compiles the model alone.")  # fmt: skip
+    return cast(Callable[..., Any], compile_fx(module, list(inputs), config_patches=patches))
+
+
+def read_options(mode: str | None, options: Mapping[str, Any] | None) -> tuple[str, float, dict[str, Any]]:
+    """The gate, its budget in seconds, and what is Inductor's, of a mode and options.
+
+    Raises:
+        PlanError: as of `compile_graph`.
+    """
+    from torch._inductor import list_mode_options
 
     patches = {**(list_mode_options(mode) if mode else {}), **(options or {})}
     gate, budget_s = patches.pop(GATE, MEASURED), patches.pop(BUDGET, BUDGET_S)
@@ -78,12 +94,7 @@ def compile_graph(
         raise PlanError(f"options={{{GATE!r}: {gate!r}}}: the gate should be one of {', '.join(map(repr, GATES))}.")
     if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s >= 0:
         raise PlanError(f"options={{{BUDGET!r}: {budget_s!r}}}: the budget should be a number of seconds, at least 0.")
-    if is_tested(torch.__version__):
-        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)))
-    else:
-        say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
-                 "compiles the model alone.")  # fmt: skip
-    return cast(Callable[..., Any], compile_fx(module, list(inputs), config_patches=patches))
+    return gate, budget_s, patches
 
 
 @final

@@ -75,13 +75,18 @@ def before(tmp_path: Path) -> Path:
 
 
 def test_the_pack_of_the_format_before_holds_the_same_schedules(before: Path) -> None:
-    """Of the same problems and sizes, with times of the same runs; `make replay` compares the sources of its rows."""
+    """Of the same problems and sizes, with times of the same runs; `make replay` compares the sources of its rows.
+
+    But for second passes of quantized products, which read the scale of a row that the first has computed since.
+    """
     old, new = tuned.parse_file(before), tuned.parse_file(tuned.PACKS / "H200.json")
     assert old is not None
     assert len(old) == 127
     assert new is not None
-    assert new.keys() <= old.keys()
-    for name, entry in new.items():
+    since = new.keys() - old.keys()
+    assert {"float8_e4m3fn" in new[name].key.dtypes.values() for name in since} == {True}
+    assert len(since) < len(new) / 2
+    for name, entry in ((name, entry) for name, entry in new.items() if name in old):
         had, has = levels(old[name].schedule), levels(entry.schedule)
         padding = () if Grid("column", 16) in has else (Grid("column", 16),)  # columns that no axis gives
         assert tuple(level for level in had if level not in padding) == has

@@ -1,0 +1,60 @@
+"""redalg.torch.explain: every graph is told of, again if it is asked again."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from torch import nn
+
+import redalg.torch
+from redalg.errors import PlanError
+from redalg.torch.explanation import NO_GRAPH, Explanation
+from tests.torch.test_aten import Called, drawn
+
+pytestmark = pytest.mark.filterwarnings("ignore")
+PREDICTED = {"redalg.gate": "predicted"}
+
+
+def centred(x: torch.Tensor, scale: float = 1.0) -> torch.Tensor:
+    return (x - x.mean(-1, keepdim=True)) * scale
+
+
+def test_a_model_is_explained_each_time() -> None:
+    model, given = Called(centred), drawn(6, 20)
+    found = [redalg.torch.explain(model, given, options=PREDICTED) for _ in range(2)]
+    assert str(found[0]) == str(found[1])
+    [graph] = found[0].graphs
+    [group] = graph.groups
+    assert any("x.mean(-1, keepdim=True)" in line for line in group.lines)
+    text, html = str(found[0]), found[0]._repr_html_()
+    assert "1 of 1 groups put" in text
+    assert html.count("<details>") == 1
+    assert "sum(" in html
+    assert "&gt;" not in text
+
+
+@pytest.mark.parametrize("inputs", [(drawn(6, 20), 3.0), [drawn(6, 20)], {"x": drawn(6, 20), "scale": 2.0}], ids=type)
+def test_inputs_are_a_sequence_or_a_mapping(inputs: object) -> None:
+    [graph] = redalg.torch.explain(centred, inputs, options=PREDICTED).graphs
+    assert len(graph.groups) == 1
+
+
+def test_what_is_left_has_its_reason() -> None:
+    given = drawn(6, 20)
+    [graph] = redalg.torch.explain(Called(lambda x: centred(x.cumsum(0))), given, options=PREDICTED).graphs
+    assert "cumsum" in graph.left
+    assert "left to PyTorch: cumsum" in str(graph)
+    assert "<li>cumsum" in Explanation((graph,))._repr_html_()
+
+
+def test_a_model_without_a_graph_says_so() -> None:
+    found = redalg.torch.explain(nn.Identity(), drawn(3))
+    assert str(found) == NO_GRAPH
+    assert NO_GRAPH in found._repr_html_()
+
+
+def test_bad_options_and_names_are_refused() -> None:
+    with pytest.raises(PlanError, match="the gate should be one of 'measured', 'predicted'"):
+        redalg.torch.explain(centred, drawn(3, 4), options={"redalg.gate": "fast"})
+    with pytest.raises(AttributeError, match=r"has no attribute 'explian'\. It has: explain"):
+        redalg.torch.explian  # noqa: B018 - a typing mistake
