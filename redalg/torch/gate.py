@@ -68,7 +68,7 @@ def decide_on_region(region: Region, device: torch.device, gate: str = MEASURED,
     If it is late, nothing is tried or measured any more.
 
     Several processes that compile one model side by side measure nothing, for they wait for each other: what was not
-    measured before is left to Inductor.
+    measured before is left to Inductor. A region for which memory lacks is left to Inductor, and is tried another time.
     """
     path = folder() / "graphs" / f"{digest_of(region, device)}.json"
     known = read_decision(path) if gate == MEASURED else None
@@ -76,12 +76,16 @@ def decide_on_region(region: Region, device: torch.device, gate: str = MEASURED,
         return known
     if is_late:
         return Decision(is_put=False, reason="the budget for measurements was spent before it")
-    if gate == PREDICTED:
-        return in_thread(partial(try_region, region))
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
+    together = torch.distributed.is_available() and torch.distributed.is_initialized()
+    if together and gate == MEASURED:
         return Decision(is_put=False, reason="it was not measured before, and several processes compile together")
-    decision = in_thread(partial(measure_region, region, device))
-    write_decision(path, decision)
+    judge = partial(try_region, region) if gate == PREDICTED else partial(measure_region, region, device)
+    try:
+        decision = in_thread(judge)
+    except torch.OutOfMemoryError as failure:
+        return Decision(is_put=False, reason=first_line(failure))
+    if gate == MEASURED:
+        write_decision(path, decision)
     return decision
 
 
@@ -134,20 +138,32 @@ def in_thread(make: Callable[[], Decision]) -> Decision:
     """A decision from a thread of its own, where no compilation is under way and no mode is active.
 
     A region that fails there is left to Inductor.
+
+    Raises:
+        torch.OutOfMemoryError: the device lacks memory for it now.
     """
-    found = list[Decision]()
+    found = list[Decision | torch.OutOfMemoryError]()
 
     def run() -> None:
         try:
             found.append(make())
+        except torch.OutOfMemoryError as failure:
+            found.append(failure)
         except Exception as failure:  # noqa: BLE001 - whatever fails in a group, Inductor's code runs
-            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
-            found.append(Decision(is_put=False, reason=reason))
+            found.append(Decision(is_put=False, reason=first_line(failure)))
 
     thread = threading.Thread(target=run, name="redalg gate")
     thread.start()
     thread.join()
-    return found[0]
+    [answer] = found
+    if isinstance(answer, torch.OutOfMemoryError):
+        raise answer
+    return answer
+
+
+def first_line(failure: Exception) -> str:
+    """An exception as one line."""
+    return f"{type(failure).__name__}: {failure}".splitlines()[0]
 
 
 # ---- decisions on disk -----------------------------------------------------------------------------------------------

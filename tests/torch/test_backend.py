@@ -149,6 +149,21 @@ def test_a_decision_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch,
     assert report.groups[0].decision == gate.read_decision(path)
 
 
+def test_a_region_for_which_memory_lacks_is_tried_another_time(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:  # fmt: skip
+    def measure(*_: Any) -> Decision:
+        raise torch.OutOfMemoryError("tried to allocate 80 GiB")
+
+    given = drawn(6, 20)
+    with monkeypatch.context() as patch:
+        patch.setattr(gate, "measure_region", measure)
+        found, [report] = compiled(Called(normed), given)
+    torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
+    assert str(report.groups[0].decision) == "left to Inductor: OutOfMemoryError: tried to allocate 80 GiB"
+    assert not (tmp_path / "graphs").exists()
+
+
 WRONG = {
     "empty": "",
     "cut off": "{",
