@@ -46,31 +46,22 @@ class Model(NamedTuple):
 
 
 class Hidden(nn.Module):
-    """A model of transformers as a function of one tensor: embedded tokens, or pictures."""
+    """A model of transformers as a function of one tensor: embedded tokens, or pictures.
 
-    def __init__(self, name: str, *, pictures: bool = False, **config: Any) -> None:
+    `family` has the configuration, if it is not that of the model's own name.
+    """
+
+    def __init__(self, name: str, *, family: str = "", pictures: bool = False, **config: Any) -> None:
         super().__init__()
         import transformers
 
         self.keyword = "pixel_values" if pictures else "inputs_embeds"
-        kind, configure = (getattr(transformers, f"{name}{part}") for part in ("Model", "Config"))
-        self.model = kind(configure(**config))
+        self.model = getattr(transformers, f"{name}Model")(getattr(transformers, f"{family or name}Config")(**config))
         self.options = {} if pictures or name in ("Bert", "T5Encoder") else {"use_cache": False}
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         out: torch.Tensor = self.model(**{self.keyword: x}, **self.options).last_hidden_state
         return out
-
-
-class Encoder(Hidden):
-    """The encoder of a T5, whose configuration has another name."""
-
-    def __init__(self, **config: Any) -> None:
-        nn.Module.__init__(self)
-        import transformers
-
-        self.keyword, self.options = "inputs_embeds", {}
-        self.model = transformers.T5EncoderModel(transformers.T5Config(**config))
 
 
 class Block(nn.Module):
@@ -96,7 +87,7 @@ MODELS = {
     "BERT-512": Model(partial(Hidden, "Bert", **EAGER), (512, 768)),
     "GPT-2": Model(partial(Hidden, "GPT2", **EAGER), (512, 768), 16),
     "Llama-like": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8),
-    "T5": Model(partial(Encoder, **T5), (512, 768), 16),
+    "T5": Model(partial(Hidden, "T5Encoder", family="T5", **T5), (512, 768), 16),
     "ViT-B": Model(partial(Hidden, "ViT", pictures=True, **EAGER), (3, 224, 224)),
     "Swin-T": Model(partial(Hidden, "Swin", pictures=True, **EAGER), (3, 224, 224)),
 }

@@ -42,7 +42,7 @@ from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
 from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
-from redalg.torch.gate import GATES, MEASURED, Decision, decide_on_region, environment_of
+from redalg.torch.gate import GATES, MEASURED, Decision, decide_on_region, environment_of, first_line
 from redalg.torch.regions import region_of
 from redalg.torch.report import GraphReport, GroupReport, lines_of, reasons_of
 from redalg.torch.stitch import GroupCall, calls_of, stitch
@@ -112,7 +112,7 @@ class GroupPass(CustomGraphPass):
         try:
             report = put_groups(graph, self.gate, self.budget_s)
         except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
-            reason = f"{type(failure).__name__}: {failure}".splitlines()[0]
+            reason = first_line(failure)
             say_once(f"a graph is left to Inductor as it is: {reason}")
             report = GraphReport(0, (), {}, reason)
         reports = REPORTS.get()

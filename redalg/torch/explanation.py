@@ -63,12 +63,11 @@ def explain(
         return compile_graph(module, given, mode=mode, options=options)
 
     compiled = torch.compile(model, backend=fresh)  # a backend of its own: Dynamo has no graph of it
-    uncached = inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False)
-    with recorded_reports() as reports, uncached[0], uncached[1]:
-        if isinstance(inputs, Mapping):
-            compiled(**inputs)
-        else:
-            compiled(*([inputs] if isinstance(inputs, torch.Tensor) else inputs))
+    arguments = () if isinstance(inputs, Mapping) else [inputs] if isinstance(inputs, torch.Tensor) else inputs
+    keywords = inputs if isinstance(inputs, Mapping) else {}
+    no_graphs, no_pairs = inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False)
+    with no_graphs, no_pairs, recorded_reports() as reports:
+        compiled(*arguments, **keywords)
     return Explanation(tuple(reports))
 
 
