@@ -295,7 +295,7 @@ def ragged_rows(device: DeviceSpec, binding: Binding, shape: tuple[int, int], wi
         return row_schedule(
             device, binding, (min(power_of_two(rows), 16 * IN_REGISTERS // streamed), streamed), 32, "row"
         )
-    threads = max(32, power_of_two(-(-length // MOST_IN_REGISTERS)))
+    threads = min(LANES_OF_TILE, max(32, power_of_two(-(-length // MOST_IN_REGISTERS))))
     return row_schedule(device, binding, (1, round_up(length, threads * wide)), threads, "row")
 
 
