@@ -8,7 +8,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from multiprocessing import get_context
 from os import cpu_count
-from typing import Any
 
 import torch
 
@@ -16,14 +15,12 @@ from benchmarks.family import Problem, Tensors
 from redalg.gradient.operand import OperandStage, call_arguments
 from redalg.gradient.recorded import backward_of
 from redalg.gradient.stage import JointStage, Stage, needed_stages, own_sizes, sizes_of
-from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
-from redalg.runtime.call.sizes import ahead, lower
+from redalg.runtime.call.ahead import kernels_of_call
+from redalg.runtime.call.sizes import ahead
 from redalg.runtime.compile.compile import compile_source
-from redalg.runtime.lowered import Lowered
-from redalg.runtime.lowering import choose_library_for, lower_passes
-from redalg.runtime.unfused.product import ProductPass, part_problem, shapes_of_part
+from redalg.runtime.lowering import lower_passes
 
 # ---- backwards -------------------------------------------------------------------------------------------------------
 
@@ -89,30 +86,9 @@ def compile_all(problems: Sequence[Problem], target: str) -> list[str]:
 def compile_kernels(target: str, problem: Problem) -> str:
     """Compile the kernels that a call takes into the cache on disk; gives back what went wrong, if anything."""
     try:
-        for lowered in kernels_of(problem, target):
+        function, sizes, dtypes, shapes = problem
+        for lowered in kernels_of_call(function.passes, target, sizes, dtypes, shapes):
             compile_source(lowered.source)
     except Exception as failure:  # noqa: BLE001 - a function that does not compile is a result
         return f"{type(failure).__name__}: {failure}"[:300]
     return ""
-
-
-def kernels_of(problem: Problem, target: str) -> list[Lowered]:
-    """The kernels that a call takes: of every pass its own, or the one over a product by the library."""
-    passes = lower_passes(problem.function.passes, target, problem.sizes, problem.dtypes, lower_call,
-                          shapes=problem.shapes)  # fmt: skip
-    return [one for one in passes if one is not None]
-
-
-def lower_call(
-    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], **options: Any
-) -> Lowered | None:
-    """The kernel of a pass; None if PyTorch evaluates all of it."""
-    plain = choose_library_for(form, target, sizes, dtypes, **options)
-    if plain is None:
-        return lower(form, target, sizes, dtypes, **options)
-    if not isinstance(plain, ProductPass):
-        return None
-    rows = plain.plan.rows or plain.problem.sizes.get(str(plain.split.cut), 0)
-    part_sizes, part_dtypes = part_problem(plain.split, plain.problem, rows)
-    shapes = shapes_of_part(plain.split, plain.problem, part_sizes)
-    return lower_call(plain.split.form, target, part_sizes, part_dtypes, **{**options, "shapes": shapes})

@@ -42,8 +42,9 @@ from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
 from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
-from redalg.torch.gate import GATES, MEASURED, Decision, decide_on_region, environment_of, first_line
-from redalg.torch.regions import region_of
+from redalg.torch.decisions import Decision, environment_of
+from redalg.torch.gate import GATES, MEASURED, decide_on_regions, first_line
+from redalg.torch.regions import Region, region_of
 from redalg.torch.report import GraphReport, GroupReport, lines_of, reasons_of
 from redalg.torch.stitch import GroupCall, calls_of, stitch
 
@@ -118,7 +119,7 @@ class GroupPass(CustomGraphPass):
         reports = REPORTS.get()
         if reports is not None:
             reports.append(report)
-        LOG.info("%s", report.summary)
+        LOG.info("%s, in %.1f s", report.summary, report.seconds)
 
     def uuid(self) -> Any:
         """All that the pass depends on beside the graph; None, so that nothing is cached, if another pass has none.
@@ -134,6 +135,7 @@ class GroupPass(CustomGraphPass):
 
 def put_groups(graph: Graph, gate: str, budget_s: float) -> GraphReport:
     """Put the groups of a graph that the gate lets pass, in place."""
+    started = time.monotonic()
     complete_values(graph)
     imported, device = import_graph(graph), device_of(graph)
     if device is None:
@@ -142,12 +144,13 @@ def put_groups(graph: Graph, gate: str, budget_s: float) -> GraphReport:
     vertices = vertices_of(analyze_program(imported.program.live()), fixed_inputs_of(graph))
     candidates = explore(Gain(vertices, card))
     calls = calls_of(candidates.verdicts, plan_fusion(candidates))
-    judge = Judge(graph, vertices, device, calls, (gate, time.monotonic() + budget_s))
-    found = [(call, judge.decide_on(call)) for call in calls]
+    judge = Judge(graph, vertices, device, calls)
+    found = [*zip(calls, judge.decide(gate, started + budget_s), strict=True)]
     groups = tuple(GroupReport(call.group, lines_of(judge.nodes, call.group.members), call.text, decision)
                    for call, decision in found)  # fmt: skip
     stitch(graph, [call for call, decision in found if decision.is_put])
-    return GraphReport(len(imported.program.statements), groups, reasons_of(imported))
+    seconds = time.monotonic() - started
+    return GraphReport(len(imported.program.statements), groups, reasons_of(imported), seconds=seconds)
 
 
 @final
@@ -158,14 +161,12 @@ class Judge:
     Attributes:
         graph, vertices, device: the graph, its vertices, and the device of its tensors.
         calls: of all groups.
-        gate: the word of the option, and the time until which groups are tried.
     """
 
     graph: Graph
     vertices: Vertices
     device: torch.device
     calls: Sequence[GroupCall]
-    gate: tuple[str, float]
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
@@ -177,16 +178,25 @@ class Judge:
         """The tensors that the graph changes in place."""
         return {tensor_name(source) for node in self.graph.nodes for source in targets_of(node)}
 
-    def decide_on(self, call: GroupCall) -> Decision:
-        """The decision on one group."""
+    def decide(self, gate: str, until: float) -> list[Decision]:
+        """The decisions on all groups, by the gate, until a time of the monotonic clock."""
+        reasons = [self.reason_against(call) for call in self.calls]
+        regions = [self.region_of(call) for call, reason in zip(self.calls, reasons, strict=True) if not reason]
+        decisions = iter(decide_on_regions(regions, self.device, gate, until))
+        return [Decision(is_put=False, reason=reason) if reason else next(decisions) for reason in reasons]
+
+    def reason_against(self, call: GroupCall) -> str:
+        """The reason why a group cannot be put, if there is any."""
         if self.overwrites & {*self.vertices.inputs_of(Pattern(call.group.members))}:
-            return Decision(is_put=False, reason="it reads a tensor that the graph changes in place")
+            return "it reads a tensor that the graph changes in place"
         if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
-            return Decision(is_put=False, reason="it reads a tensor of another device")
+            return "it reads a tensor of another device"
+        return ""
+
+    def region_of(self, call: GroupCall) -> Region:
+        """The region of a group, without what other groups hold."""
         taken = {name for other in self.calls if other is not call for name in other.group.members}
-        gate, until = self.gate
-        region = region_of(self.nodes, self.vertices, call, taken)
-        return decide_on_region(region, self.device, gate, is_late=time.monotonic() > until)
+        return region_of(self.nodes, self.vertices, call, taken)
 
 
 # ---- what a graph says of itself -------------------------------------------------------------------------------------

@@ -4,105 +4,122 @@
     2  trial          the operator runs on drawn tensors, and agrees with PyTorch's own operators
     3  measurement    the region compiled by Inductor as it is, and with the operator; the operator stays if it wins
 
-A decision depends on the region's text, the device, and the versions of PyTorch and redalg, and it is kept under a
-digest of these: `graphs/<digest>.json` in the cache folder. Another process measures nothing.
+Regions that are alike are decided on once. Their kernels are compiled side by side, while Inductor compiles the regions
+as they are; then nothing else runs, and each is tried and measured. A decision depends on the region's text, the
+device, and the versions of PyTorch and redalg, and it is kept under a digest of these: `graphs/<digest>.json` in the
+cache folder. Another process measures nothing.
 """
 
 from __future__ import annotations
 
-import json
-import os
-import threading
-from collections.abc import Callable, Sequence
-from contextlib import suppress
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from functools import partial
-from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast, final
+from time import monotonic
+from typing import Any, TypeVar, cast
 
 import torch
 from torch.fx import GraphModule
 
 from redalg.runtime.compile.cache import folder
+from redalg.runtime.tune.progress import progress_bar
 from redalg.runtime.tune.timing import measure
+from redalg.torch.ahead import compilers_for
+from redalg.torch.decisions import Decision, digest_of, read_decision, write_decision
+from redalg.torch.ranks import has_ranks, is_first_rank, share_decision, wait_for_decision
 from redalg.torch.regions import Region, drawn_inputs
-from redalg.version import VERSION
 
-FORMAT, SAMPLES = "redalg decision, 1", 7
+SAMPLES = 7
 MEASURED, PREDICTED = "measured", "predicted"
 GATES = (MEASURED, PREDICTED)
 """The words for `redalg.gate`: groups that were measured to be faster, or all that exploration finds and a trial lets
 pass."""
 TOLERANCE, NARROW_TOLERANCE = 1e-3, 5e-2
 """The difference of results beside the largest of them, up to which a trial takes it for rounding; of 16 bits."""
-DISAGREES = "its results are not those of PyTorch's operators"
+DISAGREES = Decision(is_put=False, reason="its results are not those of PyTorch's operators")
+LATE = Decision(is_put=False, reason="the budget for measurements was spent before it", lasts=False)
+Run = Callable[..., Any]
+Found = TypeVar("Found")
 
 
-@final
-@dataclass(frozen=True)
-class Decision:
-    """The decision on a group.
+def decide_on_regions(regions: Sequence[Region], device: torch.device, gate: str, until: float) -> list[Decision]:
+    """The decisions on regions' groups: as they were measured before, or measured now; "predicted" tries them alone.
 
-    Attributes:
-        is_put: true if the group is put into the graph.
-        fused_us, plain_us: the time of its region with it and without (µs); None if that was not measured.
-        reason: why it is left out, if not for its time.
+    Nothing is tried or measured after `until`, a time of the monotonic clock. Of several processes that compile one
+    model side by side the first measures for all. A region for which memory lacks is left to Inductor, and is tried
+    another time.
     """
-
-    is_put: bool
-    fused_us: float | None = None
-    plain_us: float | None = None
-    reason: str = ""
-
-    def __str__(self) -> str:
-        if self.fused_us is None or self.plain_us is None:
-            return f"left to Inductor: {self.reason}" if self.reason else "put, not measured"
-        said = "put" if self.is_put else "left to Inductor"
-        return f"{said}: {self.fused_us:.1f} µs with it, {self.plain_us:.1f} µs without"
-
-
-def decide_on_region(region: Region, device: torch.device, gate: str = MEASURED, *, is_late: bool = False) -> Decision:
-    """The decision on a region's group: as it was measured before, or measured now; "predicted" tries it alone.
-
-    If it is late, nothing is tried or measured any more.
-
-    Several processes that compile one model side by side measure nothing, for they wait for each other: what was not
-    measured before is left to Inductor. A region for which memory lacks is left to Inductor, and is tried another time.
-    """
-    path = folder() / "graphs" / f"{digest_of(region, device)}.json"
-    known = read_decision(path) if gate == MEASURED else None
-    if known is not None:
-        return known
-    if is_late:
-        return Decision(is_put=False, reason="the budget for measurements was spent before it")
-    together = torch.distributed.is_available() and torch.distributed.is_initialized()
-    if together and gate == MEASURED:
-        return Decision(is_put=False, reason="it was not measured before, and several processes compile together")
-    judge = partial(try_region, region) if gate == PREDICTED else partial(measure_region, region, device)
-    try:
-        decision = in_thread(judge)
-    except torch.OutOfMemoryError as failure:
-        return Decision(is_put=False, reason=first_line(failure))
-    if gate == MEASURED:
-        write_decision(path, decision)
-    return decision
+    digests = [digest_of(region, device) for region in regions]
+    distinct = dict(zip(digests, regions, strict=True))
+    if gate == PREDICTED:
+        known = in_thread(partial(try_regions, distinct, device, until))
+    elif has_ranks() and not is_first_rank():
+        read = known_decisions(distinct)
+        known = {digest: read.get(digest) or wait_for_decision(digest, until) for digest in distinct}
+    else:
+        known = known_decisions(distinct)
+        new = {digest: region for digest, region in distinct.items() if digest not in known}
+        known |= in_thread(partial(measure_regions, new, device, until)) if new else {}
+        if has_ranks():
+            for digest, decision in known.items():
+                share_decision(digest, decision)
+    return [known[digest] for digest in digests]
 
 
-def measure_region(region: Region, device: torch.device) -> Decision:
-    """The decision by the times of a region on a device."""
+def known_decisions(digests: Iterable[str]) -> dict[str, Decision]:
+    """The decisions that were kept."""
+    found = {digest: read_decision(path_of(digest)) for digest in digests}
+    return {digest: decision for digest, decision in found.items() if decision is not None}
+
+
+def path_of(digest: str) -> Path:
+    """The file of a decision."""
+    return folder() / "graphs" / f"{digest}.json"
+
+
+# ---- trials and measurements -----------------------------------------------------------------------------------------
+
+
+def try_regions(regions: Mapping[str, Region], device: torch.device, until: float) -> dict[str, Decision]:
+    """The decisions by trials alone."""
+    with compilers_for(regions.values(), device) as wait:
+        wait(until)
+    return {digest: attempt(partial(try_region, region), until) for digest, region in regions.items()}
+
+
+def measure_regions(regions: Mapping[str, Region], device: torch.device, until: float) -> dict[str, Decision]:
+    """The decisions by measurements; those that last are kept."""
+    found = dict[str, Decision]()
+    with (
+        progress_bar(until - monotonic(), "groups", enabled=True) as tell,
+        compilers_for(regions.values(), device) as wait,
+    ):
+        plain = {digest: attempt(partial(compile_plain, region), until) for digest, region in regions.items()}
+        wait(until)
+        for digest, region in regions.items():
+            run = plain[digest]
+            found[digest] = run if isinstance(run, Decision) else attempt(partial(measure_region, region, run, device),
+                                                                          until)  # fmt: skip
+            tell(None, len(found))
+            if found[digest].lasts:
+                write_decision(path_of(digest), found[digest])
+    return found
+
+
+def measure_region(region: Region, plain: Run, device: torch.device) -> Decision:
+    """The decision by the times of a region on a device; Inductor compiled the region as it is already."""
     inputs = drawn_inputs(region.inputs)
     if not agrees(region, inputs):
-        return Decision(is_put=False, reason=DISAGREES)
-    plain, fused = (compile_part(module, inputs) for module in (region.plain, region.fused))
+        return DISAGREES
+    fused = compile_part(region.fused, inputs)
     times = [measure([partial(call, *inputs)], device, SAMPLES).median_us for call in (plain, fused)]
     return Decision(is_put=times[1] < times[0], fused_us=times[1], plain_us=times[0])
 
 
 def try_region(region: Region) -> Decision:
     """The decision by a trial alone."""
-    fine = agrees(region, drawn_inputs(region.inputs))
-    return Decision(is_put=fine, reason="" if fine else DISAGREES)
+    return Decision(is_put=True) if agrees(region, drawn_inputs(region.inputs)) else DISAGREES
 
 
 def agrees(region: Region, inputs: Sequence[torch.Tensor]) -> bool:
@@ -123,81 +140,40 @@ def is_near(found: torch.Tensor, wanted: torch.Tensor) -> bool:
     return bool((found - wanted).abs().max() <= bound * wanted.abs().max())
 
 
-def compile_part(module: GraphModule, inputs: Sequence[torch.Tensor]) -> Callable[..., Any]:
+def compile_plain(region: Region) -> Run:
+    """A region as it is, compiled by Inductor."""
+    return compile_part(region.plain, drawn_inputs(region.inputs))
+
+
+def compile_part(module: GraphModule, inputs: Sequence[torch.Tensor]) -> Run:
     """A part of a graph as Inductor compiles it."""
     from torch._inductor.compile_fx import compile_fx
 
     patches = {"post_grad_custom_post_pass": None, "triton.cudagraphs": False}
     with torch.no_grad():
-        run = cast(Callable[..., Any], compile_fx(module, list(inputs), config_patches=patches))
+        run = cast(Run, compile_fx(module, list(inputs), config_patches=patches))
         run(*inputs)
     return run
 
 
-def in_thread(make: Callable[[], Decision]) -> Decision:
-    """A decision from a thread of its own, where no compilation is under way and no mode is active.
+def attempt(make: Callable[[], Found], until: float) -> Found | Decision:
+    """A step of a region's decision; if it fails, or comes too late, the region is left to Inductor."""
+    if monotonic() > until:
+        return LATE
+    try:
+        return make()
+    except torch.OutOfMemoryError as failure:
+        return Decision(is_put=False, reason=first_line(failure), lasts=False)
+    except Exception as failure:  # noqa: BLE001 - whatever fails in a group, Inductor's code runs
+        return Decision(is_put=False, reason=first_line(failure))
 
-    A region that fails there is left to Inductor.
 
-    Raises:
-        torch.OutOfMemoryError: the device lacks memory for it now.
-    """
-    found = list[Decision | torch.OutOfMemoryError]()
-
-    def run() -> None:
-        try:
-            found.append(make())
-        except torch.OutOfMemoryError as failure:
-            found.append(failure)
-        except Exception as failure:  # noqa: BLE001 - whatever fails in a group, Inductor's code runs
-            found.append(Decision(is_put=False, reason=first_line(failure)))
-
-    thread = threading.Thread(target=run, name="redalg gate")
-    thread.start()
-    thread.join()
-    [answer] = found
-    if isinstance(answer, torch.OutOfMemoryError):
-        raise answer
-    return answer
+def in_thread(make: Callable[[], Found]) -> Found:
+    """Call a function in a thread of its own, where no compilation is under way and no mode is active."""
+    with ThreadPoolExecutor(1, "redalg gate") as thread:
+        return thread.submit(make).result()
 
 
 def first_line(failure: Exception) -> str:
     """An exception as one line."""
     return f"{type(failure).__name__}: {failure}".splitlines()[0]
-
-
-# ---- decisions on disk -----------------------------------------------------------------------------------------------
-
-
-def digest_of(region: Region, device: torch.device) -> str:
-    """The digest of what a decision depends on."""
-    return sha256("\n".join((*environment_of(device), region.text)).encode()).hexdigest()
-
-
-def environment_of(device: torch.device) -> tuple[str, ...]:
-    """The versions and the device on which decisions depend."""
-    name = torch.cuda.get_device_name(device) if device.type == "cuda" else f"{device.type} {os.cpu_count()}"
-    return FORMAT, torch.__version__, VERSION, name
-
-
-def read_decision(path: Path) -> Decision | None:
-    """The decision of a file that this user owns; None if there is none that can be read."""
-    try:
-        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
-            return None
-        found = json.loads(path.read_text())
-    except (OSError, ValueError):
-        return None
-    kinds = {"is_put": bool, "fused_us": float | None, "plain_us": float | None, "reason": str}
-    if not isinstance(found, dict) or found.pop("format", None) != FORMAT or found.keys() != kinds.keys():
-        return None
-    return Decision(**found) if all(isinstance(found[name], kind) for name, kind in kinds.items()) else None
-
-
-def write_decision(path: Path, decision: Decision) -> None:
-    """Keep a decision for other processes, if the folder can be written."""
-    with suppress(OSError):
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own = path.with_suffix(f".{os.getpid()}")
-        own.write_text(json.dumps({"format": FORMAT, **asdict(decision)}))
-        own.replace(path)

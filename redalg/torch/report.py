@@ -16,7 +16,7 @@ from redalg.gradient.operators import read_call
 from redalg.graphs.fusion_plan import Group
 from redalg.runtime.bind.functions import function_of_text
 from redalg.torch.aten import Imported
-from redalg.torch.gate import Decision
+from redalg.torch.decisions import Decision
 
 PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)\n\s*(.*)')
 MOST_LINES, MOST_LETTERS = 6, 240
@@ -66,12 +66,14 @@ class GraphReport:
         groups: that exploration found and a function can compute.
         left: operator -> the reason why it has no expression, and how often it is called.
         failure: the reason why the graph stayed as it was; empty if it did not.
+        seconds: that exploration, trials and measurements took.
     """
 
     statements: int
     groups: tuple[GroupReport, ...]
     left: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     failure: str = ""
+    seconds: float = field(default=0.0, compare=False)
 
     @property
     def summary(self) -> str:
@@ -79,7 +81,9 @@ class GraphReport:
         if self.failure:
             return f"a graph left to Inductor: {self.failure}"
         count = sum(one.decision.is_put for one in self.groups)
-        return f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put"
+        return (
+            f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put, {self.seconds:.1f} s"
+        )
 
     def __str__(self) -> str:
         left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]

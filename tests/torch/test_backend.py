@@ -7,6 +7,7 @@ import operator
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -17,10 +18,13 @@ from torch._inductor.custom_graph_pass import CustomGraphPass
 
 import redalg as ra
 from redalg.graphs.interpret import interpret_program
-from redalg.torch import backend, gate
+from redalg.runtime.call import dispatch
+from redalg.runtime.compile.compile import compile_source
+from redalg.runtime.tune import compiling
+from redalg.torch import ahead, backend, decisions, gate
 from redalg.torch.aten import import_graph
 from redalg.torch.backend import GroupPass, recorded_reports
-from redalg.torch.gate import Decision
+from redalg.torch.decisions import Decision
 from redalg.torch.report import GraphReport
 from tests.torch.test_aten import Called, Decoder, drawn
 
@@ -146,7 +150,33 @@ def test_a_decision_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch,
     torch._dynamo.reset()
     with inductor.patch(force_disable_caches=True):
         _, [report] = compiled(Called(normed), given)
-    assert report.groups[0].decision == gate.read_decision(path)
+    assert report.groups[0].decision == decisions.read_decision(path)
+
+
+def test_regions_that_are_alike_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    measure = Mock(side_effect=gate.measure_region)
+    monkeypatch.setattr(gate, "measure_region", measure)
+    weight = drawn(20, 20)
+    model = Called(lambda x: normed(normed(normed(x @ weight) @ weight) @ weight))
+    _, [report] = compiled(model, drawn(6, 20))
+    assert len(report.groups) == 3
+    assert measure.call_count == 1
+    assert len({one.decision for one in report.groups}) == 1
+
+
+def test_the_kernels_of_regions_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
+    """By processes of their own, before the first trial; the trials find them in the cache."""
+    monkeypatch.setattr(ahead, "runs_kernels", lambda _: True)
+    monkeypatch.setattr(dispatch, "default_backend", lambda _: "tilelang")
+    submit, load = Mock(side_effect=compiling.Compilers.submit), Mock(side_effect=compile_source)
+    monkeypatch.setattr(compiling.Compilers, "submit", lambda *job: submit(*job))  # noqa: PLW0108 - a mock is no method
+    monkeypatch.setattr("redalg.runtime.call.kernels.compile_source", load)
+    with torch.no_grad():
+        _, [report] = compiled(Decoder().eval(), drawn(2, 11, 24), options=PREDICTED)
+    before, after = {call.args[1] for call in submit.mock_calls}, {call.args[0] for call in load.mock_calls}
+    assert len(before) > 1
+    assert before == after
+    assert all(one.decision.is_put for one in report.groups)
 
 
 def test_a_region_for_which_memory_lacks_is_tried_another_time(
@@ -176,11 +206,11 @@ WRONG = {
 @pytest.mark.parametrize("name", WRONG)
 def test_a_decision_that_cannot_be_read_is_made_anew(name: str, tmp_path: Path) -> None:
     path = tmp_path / "graphs" / "one.json"
-    assert gate.read_decision(path) is None
-    gate.write_decision(path, Decision(is_put=True, fused_us=1.0, plain_us=2.0))
-    assert gate.read_decision(path) == Decision(is_put=True, fused_us=1.0, plain_us=2.0)
+    assert decisions.read_decision(path) is None
+    decisions.write_decision(path, Decision(is_put=True, fused_us=1.0, plain_us=2.0))
+    assert decisions.read_decision(path) == Decision(is_put=True, fused_us=1.0, plain_us=2.0)
     path.write_text(WRONG[name])
-    assert gate.read_decision(path) is None
+    assert decisions.read_decision(path) is None
 
 
 # ---- faults ----------------------------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""A bar on the terminal while plans are measured: how much of the time is over, and the best so far."""
+"""A bar on the terminal while plans or groups are measured: how much of the time is over, and what was found."""
 
 from __future__ import annotations
 
@@ -8,19 +8,19 @@ from contextlib import contextmanager
 from time import monotonic
 
 Tell = Callable[[float | None, int], None]
-"""Takes the best time so far, in microseconds, and how many plans were measured."""
+"""Takes the best time so far (µs), None where there is none, and how many were measured."""
 
 
 @contextmanager
-def progress_bar(budget_s: float, *, enabled: bool) -> Iterator[Tell]:
-    """A bar on the standard error, which is a terminal; else nothing. It is gone when all is done."""
+def progress_bar(budget_s: float, label: str, *, enabled: bool) -> Iterator[Tell]:
+    """A bar with a label on the standard error, which is a terminal; else nothing. It is gone when all is done."""
     if not enabled or sys.stderr is None or not sys.stderr.isatty():
         yield lambda *_: None
         return
     from rich.console import Console
     from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
-    columns = (TextColumn("tuning"), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
+    columns = (TextColumn(label), BarColumn(), TimeElapsedColumn(), TextColumn("{task.description}"))
     start = monotonic()
     with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("compiling", total=budget_s)

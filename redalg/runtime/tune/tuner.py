@@ -145,7 +145,7 @@ def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning
     limits = FEW if on_cpu else Limits(population=len(plans))  # all are estimated: the model's best are the first
     with (
         Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers,
-        progress_bar(how.budget_s, enabled=how.progress) as tell,
+        progress_bar(how.budget_s, "tuning", enabled=how.progress) as tell,
     ):
         measuring = Measuring(task, compilers, end, tell)
         result = search(plans, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
