@@ -128,7 +128,8 @@ Prepared = tuple[Callable[[torch.Tensor], torch.Tensor], list[Any]]
 
 def own_graph(model: nn.Module, x: torch.Tensor) -> Prepared:
     """redalg's."""
-    from redalg.torch.backend import compile_graph, recorded_reports
+    from redalg.torch.backend import compile_graph
+    from redalg.torch.records import recorded_reports
 
     with recorded_reports() as reports:
         graph = torch.compile(model, backend=compile_graph)

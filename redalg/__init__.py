@@ -91,17 +91,20 @@ if TYPE_CHECKING:
         Whole,
     )
     from redalg.strategies.schedule import Definition, LibraryProduct, Schedule
+    from redalg.torch.exported import optimize as optimize
 else:
     LATER = {"Schedule": "schedule", "Definition": "schedule", "LibraryProduct": "schedule"} | dict.fromkeys(
         ("Grid", "Lanes", "Loop", "Pad", "Parts", "Persistent", "ScalarCores", "TensorCores", "Whole"), "levels"
     )
 
     def __getattr__(name: str) -> object:
-        """Modules and schedules, imported when they are asked for, and where functions come from."""
+        """Modules, schedules and `optimize`, imported when they are asked for, and where functions come from."""
         from importlib import import_module
 
         if name == "library":
             return import_module("redalg.library")
+        if name == "optimize":  # no name of `import *`: it imports torch
+            return import_module("redalg.torch.exported").optimize
         if name in LATER:
             return getattr(import_module(f"redalg.strategies.{LATER[name]}"), name)
         from redalg.expression.spelling import missing_name_error

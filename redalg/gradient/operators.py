@@ -148,8 +148,11 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
 
 
 def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
-    saved, call = ctx.saved_tensors, ctx.call
+    saved, call = [*ctx.saved_tensors], ctx.call
     given = dict(zip(call.names, saved, strict=False))
+    if not call.training:  # as in a graph that was made for inference: row values are computed now
+        call = replace(call, training=True)
+        saved = [*given.values(), *torch.ops.redalg.run(call.text, [*given.values()], ctx.scalars, ctx.sizes)]
     backward = call.backward(given)
     if backward.once and torch.is_grad_enabled():
         raise GradientError(PRODUCT)

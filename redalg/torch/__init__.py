@@ -7,19 +7,24 @@
     a group and what is around it      →  `Decision`         `regions`, `gate`: measured with the operator and without
     a graph that Inductor compiles     →  the same, stitched `backend`; `report` says what became of each group
     a model, and what it is called on  →  `Explanation`      `explanation`: the reports of its graphs
+    a program of `torch.export`        →  the same, stitched `exported`
 
 A rule says what an element of the result is. An operator without one stays with PyTorch, and the program says why.
 """
 
 from typing import Any
 
-__all__ = ["explain"]
+__all__ = ["explain", "optimize"]
 
 
 def __getattr__(name: str) -> Any:
-    """`explain`, on its first use: it imports Inductor."""
-    if name != "explain":
-        raise AttributeError(f"module 'redalg.torch' has no attribute {name!r}. It has: {', '.join(__all__)}.")
-    from redalg.torch.explanation import explain
+    """`explain` and `optimize`, on their first use: they import PyTorch's compiler."""
+    if name == "explain":
+        from redalg.torch.explanation import explain
 
-    return explain
+        return explain
+    if name == "optimize":
+        from redalg.torch.exported import optimize
+
+        return optimize
+    raise AttributeError(f"module 'redalg.torch' has no attribute {name!r}. It has: {', '.join(__all__)}.")

@@ -12,10 +12,15 @@ from torch._functorch import config as functorch
 from torch._inductor import config as inductor
 from torch.fx import GraphModule
 
-from redalg.torch.backend import compile_graph, read_options, recorded_reports
+from redalg.errors import PlanError
+from redalg.torch.backend import compile_graph, read_options
+from redalg.torch.picture import draw_graph
+from redalg.torch.records import recorded_reports
 from redalg.torch.report import GraphReport
 
 NO_GRAPH = "no graph was compiled: the model calls no operator of PyTorch, or redalg was not tested with its version"
+FOLD = '<details class="picture"><summary>picture</summary><div style="overflow:auto;max-height:80vh">'
+"""The head of a picture's fold: it scrolls if the picture is large."""
 
 
 @final
@@ -34,6 +39,26 @@ class Explanation:
 
     def _repr_html_(self) -> str:
         return "\n".join(map(_html_of, self.graphs)) or f"<p>{escape(NO_GRAPH)}</p>"
+
+    def picture(self, number: int = 0) -> str:
+        """A graph as a picture, the text of an SVG: its statements, which of them reads which, and its groups.
+
+        Args:
+            number: of the graph, in the order of `graphs`, from 0.
+
+        Raises:
+            PlanError: there is no such graph, or it was left to Inductor before its groups were looked for.
+        """
+        count = len(self.graphs)
+        if not 0 <= number < count:
+            found = f"graphs that were compiled: {count}" if count else NO_GRAPH
+            todo = f" Ask for a number from 0 to {count - 1}." if count else " Explain a model that has a graph."
+            raise PlanError(f"picture({number}): the number should be that of a compiled graph; {found}.{todo}")
+        report = self.graphs[number]
+        if report.failure:
+            raise PlanError(f"picture({number}): a picture needs the groups of the graph, and it is {report.summary}. "
+                            "Remove the reason, or ask for another graph.")  # fmt: skip
+        return draw_graph(report.drawing)
 
 
 def explain(
@@ -72,9 +97,10 @@ def explain(
 
 
 def _html_of(report: GraphReport) -> str:
-    """A report as HTML: its line, and a fold for every group."""
+    """A report as HTML: its line, a fold for its picture, and a fold for every group."""
     groups = (f"<details><summary>{escape(str(each.group))}: {escape(str(each.decision))}</summary>"
               f"<pre>{escape(str(each))}</pre></details>" for each in report.groups)  # fmt: skip
     left = (f"<li>{escape(name)} ({count}): {escape(reason)}</li>" for name, (reason, count) in report.left.items())
-    rest = "".join(left)
-    return f"<p>{escape(report.summary)}</p>{''.join(groups)}" + (f"<ul>left to PyTorch:{rest}</ul>" if rest else "")
+    rest = f"<ul>left to PyTorch:{''.join(left)}</ul>" if report.left else ""
+    picture = "" if report.failure else f"{FOLD}{draw_graph(report.drawing)}</div></details>"
+    return f"<p>{escape(report.summary)}</p>{picture}{''.join(groups)}{rest}"

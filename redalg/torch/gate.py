@@ -28,7 +28,7 @@ from redalg.runtime.tune.timing import measure
 from redalg.torch.ahead import compilers_for
 from redalg.torch.decisions import Decision, digest_of, read_decision, write_decision
 from redalg.torch.ranks import has_ranks, is_first_rank, share_decision, wait_for_decision
-from redalg.torch.regions import Region, drawn_inputs
+from redalg.torch.regions import Region
 
 SAMPLES = 7
 MEASURED, PREDICTED = "measured", "predicted"
@@ -109,24 +109,23 @@ def measure_regions(regions: Mapping[str, Region], device: torch.device, until: 
 
 def measure_region(region: Region, plain: Run, device: torch.device) -> Decision:
     """The decision by the times of a region on a device; Inductor compiled the region as it is already."""
-    inputs = drawn_inputs(region.inputs)
-    if not agrees(region, inputs):
+    arguments = region.draw()
+    if not agrees(region, arguments):
         return DISAGREES
-    fused = compile_part(region.fused, inputs)
-    times = [measure([partial(call, *inputs)], device, SAMPLES).median_us for call in (plain, fused)]
+    fused = compile_part(region.whole(region.fused, arguments), arguments)
+    times = [measure([partial(run, *arguments)], device, SAMPLES).median_us for run in (plain, fused)]
     return Decision(is_put=times[1] < times[0], fused_us=times[1], plain_us=times[0])
 
 
 def try_region(region: Region) -> Decision:
     """The decision by a trial alone."""
-    return Decision(is_put=True) if agrees(region, drawn_inputs(region.inputs)) else DISAGREES
+    return Decision(is_put=True) if agrees(region, region.draw()) else DISAGREES
 
 
-def agrees(region: Region, inputs: Sequence[torch.Tensor]) -> bool:
-    """Tell if a region returns the same with its operator as without, but for roundings."""
-    with torch.no_grad():
-        pairs = zip(region.fused(*inputs), region.plain(*inputs), strict=True)
-        return all(is_near(found, wanted) for found, wanted in pairs)
+def agrees(region: Region, arguments: Sequence[torch.Tensor]) -> bool:
+    """Tell if a region returns the same with its operator as without, but for roundings; gradients too."""
+    found, wanted = (region.whole(part, arguments)(*arguments) for part in (region.fused, region.plain))
+    return all(is_near(one, other) for one, other in zip(found, wanted, strict=True))
 
 
 def is_near(found: torch.Tensor, wanted: torch.Tensor) -> bool:
@@ -142,17 +141,18 @@ def is_near(found: torch.Tensor, wanted: torch.Tensor) -> bool:
 
 def compile_plain(region: Region) -> Run:
     """A region as it is, compiled by Inductor."""
-    return compile_part(region.plain, drawn_inputs(region.inputs))
+    arguments = region.draw()
+    return compile_part(region.whole(region.plain, arguments), arguments)
 
 
-def compile_part(module: GraphModule, inputs: Sequence[torch.Tensor]) -> Run:
+def compile_part(module: GraphModule, arguments: Sequence[torch.Tensor]) -> Run:
     """A part of a graph as Inductor compiles it."""
     from torch._inductor.compile_fx import compile_fx
 
     patches = {"post_grad_custom_post_pass": None, "triton.cudagraphs": False}
     with torch.no_grad():
-        run = cast(Run, compile_fx(module, list(inputs), config_patches=patches))
-        run(*inputs)
+        run = cast(Run, compile_fx(module, list(arguments), config_patches=patches))
+        run(*arguments)
     return run
 
 

@@ -6,13 +6,15 @@ therefore judged with the memory-intensive statements around it, which are read 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from copy import deepcopy
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, final
+from functools import partial
+from typing import final
 
 import torch
+from torch._inductor.decomposition import select_decomp_table
 from torch.fx import Graph, GraphModule, Node
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.torch.aten import is_tensor
@@ -30,11 +32,13 @@ class Region:
     Attributes:
         plain, fused: the two.
         inputs: the fake tensors that they take.
+        needed: of every input, true if it has a gradient.
     """
 
     plain: GraphModule
     fused: GraphModule
     inputs: tuple[torch.Tensor, ...]
+    needed: tuple[bool, ...]
 
     @property
     def text(self) -> str:
@@ -44,19 +48,68 @@ class Region:
         for node in self.fused.graph.nodes:
             args = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: numbers[read])
             lines.append(f"{numbers[node]} = {node.op} {node.target if node.op == 'call_function' else ''} {args}")
-        return "\n".join((*lines, *map(layout, self.inputs)))
+        gradients = [f"gradient of {number}" for number, needed in enumerate(self.needed) if needed]
+        return "\n".join((*lines, *map(layout, self.inputs), *gradients))
+
+    @property
+    def is_trained(self) -> bool:
+        """Tell if it is judged with its backward."""
+        return any(self.needed)
+
+    def draw(self) -> list[torch.Tensor]:
+        """Tensors to call it with, and the cotangents of its outputs if it is trained.
+
+        Numbers are normal; integers are 0, which is a place of any dimension; truths hold.
+        """
+        inputs = [draw_like(fake) for fake in self.inputs]
+        if not self.is_trained:
+            return inputs
+        outputs = self.plain(*map(torch.Tensor.requires_grad_, inputs, self.needed))
+        cotangents = [torch.randn_like(each) for each in outputs if each.requires_grad]
+        return [each.detach() for each in (*inputs, *cotangents)]
+
+    def whole(self, part: GraphModule, arguments: Sequence[torch.Tensor]) -> GraphModule:
+        """One of the two; if it is trained, with its backward in one graph, which returns gradients after the outputs.
+
+        In one graph it can be compiled while PyTorch compiles the model: a backward alone waits for that to end.
+        """
+        if not self.is_trained:
+            return part
+        forward = partial(with_gradients, part, self.needed)
+        return make_fx(forward, decomposition_table=select_decomp_table(), tracing_mode="fake")(*arguments)
 
 
-def region_of(nodes: Mapping[str, Node], vertices: Vertices, call: GroupCall, taken: Collection[str]) -> Region:
-    """The region of a group; `nodes` has the node of every tensor, `taken` are the vertices of other groups."""
+def with_gradients(part: GraphModule, needed: Sequence[bool], *arguments: torch.Tensor) -> list[torch.Tensor]:
+    """The outputs of a part of a graph, and the gradients of inputs; after these come the cotangents of outputs."""
+    inputs = [each.detach().requires_grad_(flag) for each, flag in zip(arguments, needed, strict=False)]
+    with torch.enable_grad():
+        outputs = part(*inputs)
+    differentiable, wanted = ([each for each in some if each.requires_grad] for some in (outputs, inputs))
+    found = torch.autograd.grad(differentiable, wanted, arguments[len(needed) :], materialize_grads=True)
+    return [*(each.detach() for each in outputs), *found]
+
+
+def region_of(
+    nodes: Mapping[str, Node], vertices: Vertices, call: GroupCall, taken: Collection[str], needed: Collection[str] = ()
+) -> Region:
+    """The region of a group.
+
+    Args:
+        nodes: the node of every tensor.
+        vertices, call: of the graph, and the group's.
+        taken: the vertices of other groups.
+        needed: the tensors that have gradients.
+    """
     pattern = with_neighbours(vertices, Pattern(call.group.members), taken)
     graph = nodes[call.group.members[0]].graph
-    plain = cut_out(graph, {nodes[name] for name in vertices.with_views(pattern)})
-    fused = deepcopy(plain)
-    stitch(fused.graph, [call])
+    members = {nodes[name] for name in vertices.with_views(pattern)}
+    (plain, copies), (fused, own) = cut_out(graph, members), cut_out(graph, members)
+    stitch(fused.graph, [call], {name: own[node] for name, node in nodes.items() if node in own})
     fused.recompile()
-    inputs = [node.meta["val"] for node in plain.graph.nodes if node.op == "placeholder"]
-    return Region(plain, fused, tuple(inputs))
+    differentiable = {copies.get(nodes[name]) for name in needed}
+    read = plain.graph.find_nodes(op="placeholder")
+    inputs, flags = (node.meta["val"] for node in read), (node in differentiable for node in read)
+    return Region(plain, fused, tuple(inputs), tuple(flags))
 
 
 def with_neighbours(vertices: Vertices, pattern: Pattern, taken: Collection[str]) -> Pattern:
@@ -79,8 +132,11 @@ def neighbours(vertices: Vertices, pattern: Pattern) -> list[str]:
     return [name for name in found if name in known and name not in pattern]
 
 
-def cut_out(graph: Graph, members: Collection[Node]) -> GraphModule:
-    """Nodes of a graph as a graph of their own, which takes what they read and returns what others read of them."""
+def cut_out(graph: Graph, members: Collection[Node]) -> tuple[GraphModule, dict[Node, Node]]:
+    """Nodes of a graph as a graph of their own, which takes what they read and returns what others read of them.
+
+    Beside it: the copy of every node, also of those that it takes.
+    """
     inside = {*members, *(source for node in members for source in node.all_input_nodes if not is_tensor(source))}
     ordered, part, copies = [node for node in graph.nodes if node in inside], Graph(), dict[Node, Node]()
     for source in dict.fromkeys(source for node in ordered for source in node.all_input_nodes):
@@ -90,7 +146,7 @@ def cut_out(graph: Graph, members: Collection[Node]) -> GraphModule:
     for node in ordered:
         copies[node] = part.node_copy(node, copies.__getitem__)
     part.output(tuple(copies[node] for node in ordered if is_tensor(node) and {*node.users} - inside))
-    return GraphModule(torch.nn.Module(), part)
+    return GraphModule(torch.nn.Module(), part), copies
 
 
 def layout(tensor: torch.Tensor) -> str:
@@ -98,10 +154,7 @@ def layout(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {[*tensor.shape]} {[*tensor.stride()]} {tensor.device.type}"
 
 
-def drawn_inputs(inputs: Iterable[torch.Tensor]) -> Sequence[Any]:
-    """Tensors like fake ones: normal numbers; integers are 0, which is a place of any dimension; truths hold."""
-    drawn = list[torch.Tensor]()
-    for fake in inputs:
-        tensor = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
-        drawn.append(tensor.normal_() if fake.dtype.is_floating_point else tensor.fill_(fake.dtype is torch.bool))
-    return drawn
+def draw_like(fake: torch.Tensor) -> torch.Tensor:
+    """A tensor like a fake one."""
+    tensor = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
+    return tensor.normal_() if fake.dtype.is_floating_point else tensor.fill_(fake.dtype is torch.bool)

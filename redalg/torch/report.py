@@ -4,19 +4,22 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import final
 
 import torch
-from torch.fx import Node
+from torch.fx import Graph, Node
 
 from redalg.gradient.operators import read_call
 from redalg.graphs.fusion_plan import Group
+from redalg.graphs.program import External, Statement
+from redalg.graphs.vertices import Vertices, is_view
 from redalg.runtime.bind.functions import function_of_text
-from redalg.torch.aten import Imported
+from redalg.torch.aten import Imported, is_of_tensors, result_types
 from redalg.torch.decisions import Decision
+from redalg.torch.drawing import Area, Box, Drawing
 
 PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)\n\s*(.*)')
 MOST_LINES, MOST_LETTERS = 6, 240
@@ -67,6 +70,7 @@ class GraphReport:
         left: operator -> the reason why it has no expression, and how often it is called.
         failure: the reason why the graph stayed as it was; empty if it did not.
         seconds: that exploration, trials and measurements took.
+        drawing: its statements and groups, for a picture.
     """
 
     statements: int
@@ -74,6 +78,7 @@ class GraphReport:
     left: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     failure: str = ""
     seconds: float = field(default=0.0, compare=False)
+    drawing: Drawing = field(default=Drawing(), compare=False, repr=False)
 
     @property
     def summary(self) -> str:
@@ -88,6 +93,28 @@ class GraphReport:
     def __str__(self) -> str:
         left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]
         return "\n".join((self.summary, *(f"{number}  {one}" for number, one in enumerate(self.groups)), *left))
+
+
+def graph_drawing(graph: Graph, vertices: Vertices, groups: Sequence[GroupReport]) -> Drawing:
+    """A graph that is not stitched yet, its vertices and groups, as a drawing: views and masks belong to who reads."""
+    makers = {name: node for node in graph.nodes if node.op == "call_function" and is_of_tensors(node)
+              for name in result_types(node)}  # fmt: skip
+    statements = vertices.analysis.program.statements
+    shown = [each for each in statements if not all(is_view(vertices.analysis, name) for name in each.results)]
+    areas = (Area(each.group.members, each.decision.is_put, f"{each.decision}\n{each.group}") for each in groups)
+    boxes = tuple(box_of(statement, vertices, makers) for statement in shown)
+    return Drawing(boxes, tuple(areas), len(statements) - len(shown))
+
+
+def box_of(statement: Statement, vertices: Vertices, makers: Mapping[str, Node]) -> Box:
+    """A statement as a box; `makers` has the node that makes each tensor."""
+    names, types = tuple(statement.results), [*statement.results.values()]
+    operator, reason = statement.origin.partition(":")[0], ""
+    if isinstance(statement, External):
+        operator, reason = statement.operator, statement.reason
+    lines = lines_of(makers, names[:1])
+    return Box(names, operator, str(vertices.analysis.kinds[names[0]]), str(types[0]), vertices.sources[names[0]],
+               "".join(lines), reason, not vertices.outputs.isdisjoint(names))  # fmt: skip
 
 
 def lines_of(nodes: Mapping[str, Node], names: Iterable[str]) -> tuple[str, ...]:

@@ -9,24 +9,26 @@ The operator bears the text of the function: another process that loads the grap
 from __future__ import annotations
 
 import operator
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 from torch.fx import Graph, Node
 
+from redalg.errors import RedalgError
 from redalg.expression.contents import elements_of
 from redalg.fuse import fuse
 from redalg.fused import Fused
-from redalg.gradient.operators import Call
+from redalg.gradient.operators import Call, read_call
+from redalg.gradient.recorded import backward_of
 from redalg.graphs.fusion_plan import FusionPlan, Group
 from redalg.graphs.lay import Laid
 from redalg.graphs.program import Shape, TensorType
 from redalg.graphs.verdicts import Verdicts
-from redalg.graphs.vertices import Pattern
-from redalg.runtime.bind.functions import text_of
-from redalg.torch.aten import nodes_by_tensor, tensor_name
+from redalg.graphs.vertices import Pattern, Vertices
+from redalg.runtime.bind.functions import function_of_text, text_of
+from redalg.torch.aten import nodes_by_tensor
 
 ATEN = torch.ops.aten
 
@@ -51,19 +53,19 @@ class GroupCall:
     sizes: tuple[int, ...]
 
     def put(self, graph: Graph, nodes: dict[str, Node]) -> None:
-        """Put the operator into a graph; `nodes` has the node of every tensor, and then those of the results."""
+        """Put the operator into a graph; `nodes` has the node of every tensor of the program, and then the results'."""
         with graph.inserting_before(graph.output_node()):
             tensors = [view_as_read(graph, nodes[name], self.laid.views.get(name)) for name in self.reads]
             made = add_call(graph, torch.ops.redalg.run.default, self.text, tensors, [], [*self.sizes])
-            results = list[tuple[Node, Node]]()
+            results = dict[str, Node]()
             for number, output in enumerate(output for output in self.laid.outputs if output.reads):
                 old = nodes[output.name]
                 value = add_call(graph, operator.getitem, made, number)
                 value = add_call(graph, ATEN.reshape.default, value, list(old.meta["val"].shape))
-                results.append((old, add_call(graph, ATEN.to.dtype, value, old.meta["val"].dtype)))
-        for old, value in results:
-            old.replace_all_uses_with(value)
-            nodes[tensor_name(old)] = value
+                results[output.name] = add_call(graph, ATEN.to.dtype, value, old.meta["val"].dtype)
+        for name, value in results.items():
+            nodes[name].replace_all_uses_with(value)
+            nodes[name] = value
 
 
 def calls_of(verdicts: Verdicts, plan: FusionPlan) -> list[GroupCall]:
@@ -85,11 +87,33 @@ def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
     return GroupCall(group, laid, call.text, reads, tuple(sizes.values()))
 
 
-def stitch(graph: Graph, calls: Sequence[GroupCall]) -> None:
-    """Put groups into the graph of their program, in place."""
-    nodes = nodes_by_tensor(graph)
+def calls_with_backwards(
+    calls: Sequence[GroupCall], vertices: Vertices, needed: Collection[str]
+) -> list[GroupCall]:  # fmt: skip
+    """Of the calls of groups, those that hold a product and have a gradient, as calls that make what it reads.
+
+    A group whose backward the engine does not derive is left out.
+    """
+    kinds = vertices.analysis.kinds
+    return [replace(call, text=replace(read_call(call.text), training=True).text) for call in calls
+            if any(not kinds[name].is_memory_intensive for name in call.group.members)
+            and not {*needed}.isdisjoint(call.reads) and has_backward(call)]  # fmt: skip
+
+
+def has_backward(call: GroupCall) -> bool:
+    """Tell if the engine derives the backward of a group's function."""
+    try:
+        backward_of(function_of_text(read_call(call.text).function))
+    except RedalgError:
+        return False
+    return True
+
+
+def stitch(graph: Graph, calls: Sequence[GroupCall], nodes: Mapping[str, Node] | None = None) -> None:
+    """Put groups into the graph of their program, in place; or into a part of it, of which `nodes` has the tensors."""
+    known = dict(nodes_by_tensor(graph) if nodes is None else nodes)
     for call in calls:
-        call.put(graph, nodes)
+        call.put(graph, known)
     sort_nodes(graph)
     graph.eliminate_dead_code()
     graph.lint()

@@ -21,10 +21,11 @@ from redalg.graphs.interpret import interpret_program
 from redalg.runtime.call import dispatch
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.tune import compiling
-from redalg.torch import ahead, backend, decisions, gate
+from redalg.torch import ahead, backend, decisions, gate, groups
 from redalg.torch.aten import import_graph
-from redalg.torch.backend import GroupPass, recorded_reports
+from redalg.torch.backend import GroupPass
 from redalg.torch.decisions import Decision
+from redalg.torch.records import recorded_reports, say_once
 from redalg.torch.report import GraphReport
 from tests.torch.test_aten import Called, Decoder, drawn
 
@@ -38,7 +39,7 @@ def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
     monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
     torch._dynamo.reset()
-    backend.say_once.cache_clear()
+    say_once.cache_clear()
     yield
     torch._dynamo.reset()
 
@@ -120,6 +121,15 @@ def test_a_tensor_that_is_changed_in_place_stays_with_inductor() -> None:
     assert all("changes in place" in one.decision.reason for one in report.groups)
 
 
+def test_a_group_reads_one_of_several_results() -> None:
+    """As those of topk: the part of the graph about the group takes it by the name that the program has for it."""
+    model, given = Called(lambda x: (x - x.mean(-1, keepdim=True)).topk(3)[0].softmax(-1)), drawn(6, 20)
+    found, [report] = compiled(model, given, options=PREDICTED)
+    torch.testing.assert_close(found, model(given), rtol=1e-5, atol=1e-5)
+    assert not report.failure
+    assert any("topk_0" in one.group.reads for one in report.groups)
+
+
 # ---- the gate --------------------------------------------------------------------------------------------------------
 
 
@@ -172,7 +182,8 @@ def test_the_kernels_of_regions_are_compiled_side_by_side(monkeypatch: pytest.Mo
     monkeypatch.setattr(compiling.Compilers, "submit", lambda *job: submit(*job))  # noqa: PLW0108 - a mock is no method
     monkeypatch.setattr("redalg.runtime.call.kernels.compile_source", load)
     with torch.no_grad():
-        _, [report] = compiled(Decoder().eval(), drawn(2, 11, 24), options=PREDICTED)
+        weight = drawn(24, 36)
+        _, [report] = compiled(Called(lambda x: normed(normed(x) @ weight)), drawn(11, 24), options=PREDICTED)
     before, after = {call.args[1] for call in submit.mock_calls}, {call.args[0] for call in load.mock_calls}
     assert len(before) > 1
     assert before == after
@@ -223,7 +234,7 @@ def test_whatever_fails_inductors_code_runs(
     def failing(*_: Any) -> Any:
         raise RuntimeError("planted")
 
-    monkeypatch.setattr(backend, fails, failing)
+    monkeypatch.setattr(groups, fails, failing)
     given = drawn(6, 20)
     with caplog.at_level(logging.WARNING, "redalg.torch"):
         found, [report] = compiled(Called(normed), given, options=PREDICTED)
@@ -270,7 +281,7 @@ def test_parts_of_results_without_values_get_them() -> None:
     with torch._subclasses.FakeTensorMode() as mode:
         x.meta["val"] = mode.from_tensor(given)
         both.meta["val"] = torch.ops.prims.prepare_softmax_online(x.meta["val"], -1)
-    backend.complete_values(graph)
+    groups.complete_values(graph)
     found = interpret_program(import_graph(graph).program, {"x": given})
     wanted = given.amax(-1, keepdim=True)
     torch.testing.assert_close(list(found.values()), [wanted, (given - wanted).exp().sum(-1, keepdim=True)])

@@ -1,0 +1,157 @@
+"""The groups of a graph, found, judged and put: whoever compiles the graph, and at whatever stage.
+
+graph  →  program  →  analysis  →  candidates  →  plan  →  calls  →  decisions of the gate  →  the graph, stitched
+"""
+
+from __future__ import annotations
+
+import operator
+import time
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import final
+
+import torch
+from torch._guards import TracingContext
+from torch._subclasses import FakeTensor
+from torch.fx import Graph, Node
+
+from redalg.graphs.analysis import analyze_program
+from redalg.graphs.candidates import explore
+from redalg.graphs.fusion_plan import plan_fusion
+from redalg.graphs.gain import Gain
+from redalg.graphs.vertices import Pattern, Vertices, vertices_of
+from redalg.runtime.lowering import target_of
+from redalg.strategies.device import device_for
+from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
+from redalg.torch.decisions import Decision
+from redalg.torch.gate import decide_on_regions
+from redalg.torch.regions import Region, region_of
+from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of
+from redalg.torch.stitch import GroupCall, calls_of, calls_with_backwards, stitch
+
+
+def put_groups(
+    graph: Graph, gate: str, budget_s: float, *, fixed: Sequence[str] | None = None,
+    needed: Collection[str] = (),
+) -> GraphReport:  # fmt: skip
+    """Put the groups of a graph that the gate lets pass, in place.
+
+    Args:
+        graph: of operators of ATen, with fake values.
+        gate, budget_s: its word, and the seconds for trials and measurements.
+        fixed: the inputs that stay where they are from call to call; as PyTorch says of the graph that it compiles.
+        needed: tensors that have gradients. If there are any, groups that hold products are put, with their backward.
+    """
+    started = time.monotonic()
+    complete_values(graph)
+    imported, device = import_graph(graph), device_of(graph)
+    if device is None:
+        return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
+    card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
+    fixed = fixed_inputs_of(graph) if fixed is None else fixed
+    vertices = vertices_of(analyze_program(imported.program.live()), fixed)
+    candidates = explore(Gain(vertices, card))
+    calls = calls_of(candidates.verdicts, plan_fusion(candidates))
+    calls = calls_with_backwards(calls, vertices, needed) if needed else calls
+    judge = Judge(graph, vertices, device, calls, needed)
+    found = [*zip(calls, judge.decide(gate, started + budget_s), strict=True)]
+    groups = tuple(GroupReport(call.group, lines_of(judge.nodes, call.group.members), call.text, decision)
+                   for call, decision in found)  # fmt: skip
+    drawing = graph_drawing(graph, vertices, groups)
+    stitch(graph, [call for call, decision in found if decision.is_put])
+    seconds, count = time.monotonic() - started, len(imported.program.statements)
+    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=drawing)
+
+
+@final
+@dataclass(frozen=True)
+class Judge:
+    """The surroundings in which a graph's groups are decided on.
+
+    Attributes:
+        graph, vertices, device: the graph, its vertices, and the device of its tensors.
+        calls: of all groups.
+        needed: the tensors that have gradients, of a graph that is trained.
+    """
+
+    graph: Graph
+    vertices: Vertices
+    device: torch.device
+    calls: Sequence[GroupCall]
+    needed: Collection[str] = ()
+
+    @cached_property
+    def nodes(self) -> dict[str, Node]:
+        """The node of every tensor."""
+        return nodes_by_tensor(self.graph)
+
+    @cached_property
+    def overwrites(self) -> set[str]:
+        """The tensors that the graph changes in place."""
+        return {tensor_name(source) for node in self.graph.nodes for source in targets_of(node)}
+
+    def decide(self, gate: str, until: float) -> list[Decision]:
+        """The decisions on all groups, by the gate, until a time of the monotonic clock."""
+        reasons = [self.reason_against(call) for call in self.calls]
+        regions = [self.region_of(call) for call, reason in zip(self.calls, reasons, strict=True) if not reason]
+        decisions = iter(decide_on_regions(regions, self.device, gate, until))
+        return [Decision(is_put=False, reason=reason) if reason else next(decisions) for reason in reasons]
+
+    def reason_against(self, call: GroupCall) -> str:
+        """The reason why a group cannot be put, if there is any."""
+        if self.overwrites & {*self.vertices.inputs_of(Pattern(call.group.members))}:
+            return "it reads a tensor that the graph changes in place"
+        if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
+            return "it reads a tensor of another device"
+        return ""
+
+    def region_of(self, call: GroupCall) -> Region:
+        """The region of a group, without what other groups hold."""
+        taken = {name for other in self.calls if other is not call for name in other.group.members}
+        return region_of(self.nodes, self.vertices, call, taken, self.needed)
+
+
+# ---- what a graph says of itself -------------------------------------------------------------------------------------
+
+
+def complete_values(graph: Graph) -> None:
+    """Give fake values to constants, and to the parts of results that Inductor's patterns left without, in place."""
+    values = [node.meta["val"] for node in graph.nodes if is_tensor(node)]
+    mode = next((value.fake_mode for value in values if isinstance(value, FakeTensor)), None)
+    for node in graph.find_nodes(op="get_attr"):
+        constant = getattr(graph.owning_module, str(node.target), None)
+        if mode is not None and isinstance(constant, torch.Tensor) and "val" not in node.meta:
+            node.meta["val"] = mode.from_tensor(constant)
+    for node in graph.find_nodes(op="call_function", target=operator.getitem):
+        whole, place = node.args
+        if "val" not in node.meta and isinstance(whole, Node) and "val" in whole.meta:
+            node.meta["val"] = whole.meta["val"][place]
+
+
+def device_of(graph: Graph) -> torch.device | None:
+    """The device of all of a graph's tensors, a CPU or a GPU that has kernels; None if there is none."""
+    devices = {node.meta["val"].device for node in graph.nodes if is_tensor(node)}
+    [device, *others] = [one for one in devices if one.type != "cpu"] or [*devices] or [torch.device("meta")]
+    return device if not others and device.type in ("cpu", "cuda") else None
+
+
+def fixed_inputs_of(graph: Graph) -> list[str]:
+    """The inputs that stay where they are from call to call: parameters and buffers."""
+    context = TracingContext.try_get()
+    metadata = None if context is None else context.fw_metadata
+    inputs = [node for node in graph.nodes if node.op == "placeholder"]
+    fixed = () if metadata is None else metadata.static_input_indices or ()
+    return [inputs[number].name for number in fixed if number < len(inputs)]
+
+
+def targets_of(node: Node) -> Iterator[Node]:
+    """Yield the tensors that a call changes in place, and those that they are views of."""
+    schema = getattr(node.target, "_schema", None)
+    if schema is None or not schema.is_mutable:
+        return
+    for argument, given in zip(schema.arguments, node.args, strict=False):
+        while argument.is_write and isinstance(given, Node) and is_tensor(given):
+            yield given
+            given = next(iter(given.all_input_nodes), None)  # noqa: PLW2901 - what a view reads first

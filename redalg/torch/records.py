@@ -1,0 +1,48 @@
+"""The log, and the reports of the graphs that a process compiles."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from functools import cache
+
+from redalg.torch.gate import first_line
+from redalg.torch.report import GraphReport
+
+LOG = logging.getLogger("redalg.torch")
+LEFT = "a graph is left to Inductor as it is"
+REPORTS: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=None)
+
+
+@contextmanager
+def recorded_reports() -> Iterator[list[GraphReport]]:
+    """Within it, the reports of all graphs that are compiled."""
+    reports = list[GraphReport]()
+    token = REPORTS.set(reports)
+    try:
+        yield reports
+    finally:
+        REPORTS.reset(token)
+
+
+def keep_report(report: GraphReport) -> None:
+    """Log a report, and hand it to whoever records reports."""
+    reports = REPORTS.get()
+    if reports is not None:
+        reports.append(report)
+    LOG.info("%s, in %.1f s", report.summary, report.seconds)
+
+
+def failure_report(outcome: str, failure: Exception) -> GraphReport:
+    """The report of a graph that stays as it was, for a reason that is logged once."""
+    reason = first_line(failure)
+    say_once(f"{outcome}: {reason}")
+    return GraphReport(0, (), {}, reason)
+
+
+@cache
+def say_once(message: str) -> None:
+    """Log a warning once in a process."""
+    LOG.warning("%s", message)

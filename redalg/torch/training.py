@@ -1,0 +1,157 @@
+"""Groups of a graph that is trained, put before PyTorch derives its backward: rows times columns are not stored.
+
+    Dynamo's graph   →   the operators of ATen that its forward calls, on fake tensors
+                     →   the same with groups that hold products, as operators that make what their backward reads
+    PyTorch          →   derives the backward of all, and of an operator by its own: the engine's derived backward
+
+After PyTorch has derived the backward, forward and backward are two graphs, and whatever one hands the other is stored:
+for a group across a product that is rows times columns. All other groups are found there, by the pass of `backend`.
+
+A graph stays as it is if it holds what a trace does not keep: parts without gradients, functions with a backward of
+their own, sizes that vary.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import torch
+from torch._decomp import core_aten_decompositions
+from torch._dispatch.python import enable_python_dispatcher
+from torch._guards import detect_fake_mode
+from torch.func import functionalize
+from torch.fx import Graph, GraphModule, Interpreter, Node
+from torch.fx.experimental.proxy_tensor import make_fx
+from torch.fx.traceback import preserve_node_meta
+
+from redalg.errors import GraphError
+from redalg.torch.aten import is_tensor, tensor_name
+from redalg.torch.groups import put_groups
+from redalg.torch.records import LEFT, failure_report, keep_report
+from redalg.torch.report import GraphReport
+
+Inputs = Sequence[Any]
+WITHOUT_GRADIENTS = ("_set_grad_enabled", "_enter_inference_mode", "_exit_inference_mode", "detach", "detach_", "data")
+"""Calls of Dynamo's graphs that begin or end a part without gradients: a trace does not keep them."""
+
+
+def put_trained_groups(module: GraphModule, inputs: Inputs, gate: str, budget_s: float) -> GraphModule:
+    """A graph with groups whose backward the engine derives; as it is if there is none, or if it is not trained."""
+    if not is_trained(inputs):
+        return module
+    try:
+        traced, report = with_trained_groups(module, inputs, gate, budget_s)
+    except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
+        traced, report = module, failure_report(LEFT, failure)
+    keep_report(report)
+    return traced if any(group.decision.is_put for group in report.groups) else module
+
+
+def with_trained_groups(
+    module: GraphModule, inputs: Inputs, gate: str, budget_s: float
+) -> tuple[GraphModule, GraphReport]:  # fmt: skip
+    """A trace of a graph with its groups put, and the report; the graph and the reason if it cannot be traced."""
+    reason = reason_against_trace(module, inputs)
+    if reason:
+        return module, GraphReport(0, (), {}, reason)
+    traced = trace_forward(module, inputs)
+    fixed, needed = names_of_parameters(traced.graph, inputs), names_with_gradients(traced.graph, inputs)
+    report = put_groups(traced.graph, gate, budget_s, fixed=fixed, needed=needed)
+    traced.recompile()
+    check_gradients(module, traced, inputs)
+    return traced, report
+
+
+def is_trained(inputs: Inputs) -> bool:
+    """Tell if a backward is derived of a graph that takes these inputs."""
+    return torch.is_grad_enabled() and any(isinstance(one, torch.Tensor) and one.requires_grad for one in inputs)
+
+
+def reason_against_trace(module: GraphModule, inputs: Inputs) -> str:
+    """The reason why a trace would not be the graph, if there is any."""
+    sizes = [size for given in inputs for size in (given.shape if isinstance(given, torch.Tensor) else (given,))]
+    if not all(isinstance(size, int) for size in sizes):
+        return "its sizes vary"
+    for node in module.graph.nodes:
+        if isinstance(node.target, torch._ops.HigherOrderOperator):
+            return f"it calls `{node.target}`, whose backward is its own"
+        if getattr(node.target, "__name__", node.target) in WITHOUT_GRADIENTS or "data" in node.args:
+            return "a part of it records no gradient"
+        if node.op == "get_attr" and getattr(getattr(module, str(node.target), None), "requires_grad", False):
+            return "it holds a parameter"
+    return ""
+
+
+def trace_forward(module: GraphModule, inputs: Inputs) -> GraphModule:
+    """The operators of ATen that a graph calls, each with its fake value; it takes the same, and returns the same.
+
+    Lines of the user's source stay with them.
+    """
+    with torch.no_grad(), mode_of(inputs) as mode, enable_python_dispatcher():
+        fakes = [mode.from_tensor(one).detach() if isinstance(one, torch.Tensor) else one for one in inputs]
+        traced = trace(module, fakes, core_aten_decompositions())
+        return trace(traced, fakes, {})  # what a decomposition changes in place is functional now
+
+
+def trace(module: GraphModule, inputs: Inputs, decompositions: Mapping[Any, Any]) -> GraphModule:
+    """The operators that a graph calls, decomposed, of which none changes a tensor in place but those of the inputs."""
+
+    def run(*given: Any) -> Any:
+        with preserve_node_meta():
+            return Interpreter(module).run(*given)
+
+    functional = functionalize(run, remove="mutations")
+    return make_fx(functional, decomposition_table=decompositions)(*inputs)
+
+
+def names_with_gradients(graph: Graph, inputs: Inputs) -> set[str]:
+    """The tensors of a graph that depend on an input whose gradient is asked for."""
+    placeholders = graph.find_nodes(op="placeholder")
+    needed = {node for node, given in zip(placeholders, inputs, strict=True)
+              if isinstance(given, torch.Tensor) and given.requires_grad}  # fmt: skip
+    for node in graph.nodes:
+        if not needed.isdisjoint(node.all_input_nodes) and not is_exact(node):
+            needed.add(node)
+    return {tensor_name(node) for node in needed if is_tensor(node)}
+
+
+def is_exact(node: Node) -> bool:
+    """Tell if a node is a tensor of integers or truths, which have no gradient."""
+    return is_tensor(node) and not node.meta["val"].dtype.is_floating_point
+
+
+def names_of_parameters(graph: Graph, inputs: Inputs) -> list[str]:
+    """The inputs that are parameters: they stay where they are from call to call."""
+    placeholders = graph.find_nodes(op="placeholder")
+    return [
+        node.name for node, given in zip(placeholders, inputs, strict=True) if isinstance(given, torch.nn.Parameter)
+    ]
+
+
+def check_gradients(module: GraphModule, traced: GraphModule, inputs: Inputs) -> None:
+    """Refuse a trace whose outputs have other gradients than the graph's: both run on fake tensors.
+
+    Raises:
+        GraphError: outputs that depend on the inputs differ.
+    """
+    with mode_of(inputs) as mode, torch.enable_grad():
+        fakes = [mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in inputs]
+        found = [differentiable_places(each, fakes) for each in (module, traced)]
+    if found[0] != found[1]:
+        raise GraphError(f"outputs {found[0]} of the graph have gradients, and of its trace {found[1]}")
+
+
+def differentiable_places(module: GraphModule, fakes: Inputs) -> list[int]:
+    """The numbers of the outputs that have gradients; the gradients are made, so that a backward that lacks fails."""
+    outputs = Interpreter(module).run(*fakes)
+    made = {number: one for number, one in enumerate(outputs) if isinstance(one, torch.Tensor) and one.requires_grad}
+    needed = [one for one in fakes if isinstance(one, torch.Tensor) and one.requires_grad]
+    torch.autograd.grad(list(made.values()), needed, list(map(torch.ones_like, made.values())), allow_unused=True)
+    return [*made]
+
+
+def mode_of(inputs: Inputs) -> torch._subclasses.FakeTensorMode:
+    """The mode of a graph's fake inputs, or a new one."""
+    mode = detect_fake_mode(list(inputs))
+    return mode or torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
