@@ -87,7 +87,7 @@ class GraphReport:
             return f"a graph left to Inductor: {self.failure}"
         count = sum(one.decision.is_put for one in self.groups)
         return (
-            f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put, {self.seconds:.1f} s"
+            f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put"
         )
 
     def __str__(self) -> str:
