@@ -28,6 +28,7 @@ from redalg.runtime.tune.timing import measure
 from redalg.torch.ahead import compilers_for
 from redalg.torch.decisions import Decision, digest_of, read_decision, write_decision
 from redalg.torch.ranks import has_ranks, is_first_rank, share_decision, wait_for_decision
+from redalg.torch.records import LOG, first_line
 from redalg.torch.regions import Region
 
 SAMPLES = 7
@@ -95,13 +96,17 @@ def measure_regions(regions: Mapping[str, Region], device: torch.device, until: 
         progress_bar(until - monotonic(), "groups", enabled=True) as tell,
         compilers_for(regions.values(), device) as wait,
     ):
+        start = monotonic()
         plain = {digest: attempt(partial(compile_plain, region), until) for digest, region in regions.items()}
+        LOG.debug("%d regions compiled as they are, %.1f s", len(plain), monotonic() - start)
         wait(until)
+        LOG.debug("kernels compiled, %.1f s", monotonic() - start)
         for digest, region in regions.items():
             run = plain[digest]
             found[digest] = run if isinstance(run, Decision) else attempt(partial(measure_region, region, run, device),
                                                                           until)  # fmt: skip
             tell(None, len(found))
+            LOG.debug("region %d of %d: %s, %.1f s", len(found), len(regions), found[digest], monotonic() - start)
             if found[digest].lasts:
                 write_decision(path_of(digest), found[digest])
     return found
@@ -172,8 +177,3 @@ def in_thread(make: Callable[[], Found]) -> Found:
     """Call a function in a thread of its own, where no compilation is under way and no mode is active."""
     with ThreadPoolExecutor(1, "redalg gate") as thread:
         return thread.submit(make).result()
-
-
-def first_line(failure: Exception) -> str:
-    """An exception as one line."""
-    return f"{type(failure).__name__}: {failure}".splitlines()[0]

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 
-from redalg.torch.gate import first_line
 from redalg.torch.report import GraphReport
 
 LOG = logging.getLogger("redalg.torch")
@@ -46,3 +45,8 @@ def failure_report(outcome: str, failure: Exception) -> GraphReport:
 def say_once(message: str) -> None:
     """Log a warning once in a process."""
     LOG.warning("%s", message)
+
+
+def first_line(failure: Exception) -> str:
+    """An exception as one line."""
+    return f"{type(failure).__name__}: {failure}".splitlines()[0]

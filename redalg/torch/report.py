@@ -86,9 +86,7 @@ class GraphReport:
         if self.failure:
             return f"a graph left to Inductor: {self.failure}"
         count = sum(one.decision.is_put for one in self.groups)
-        return (
-            f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put"
-        )
+        return f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put"
 
     def __str__(self) -> str:
         left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]

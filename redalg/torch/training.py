@@ -13,13 +13,15 @@ their own, sizes that vary.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import torch
 from torch._decomp import core_aten_decompositions
 from torch._dispatch.python import enable_python_dispatcher
 from torch._guards import detect_fake_mode
+from torch._subclasses import FakeTensorMode
 from torch.func import functionalize
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -88,7 +90,7 @@ def trace_forward(module: GraphModule, inputs: Inputs) -> GraphModule:
 
     Lines of the user's source stay with them.
     """
-    with torch.no_grad(), mode_of(inputs) as mode, enable_python_dispatcher():
+    with torch.no_grad(), fakes_beside_constants(inputs) as mode, enable_python_dispatcher():
         fakes = [mode.from_tensor(one).detach() if isinstance(one, torch.Tensor) else one for one in inputs]
         traced = trace(module, fakes, core_aten_decompositions())
         return trace(traced, fakes, {})  # what a decomposition changes in place is functional now
@@ -135,7 +137,7 @@ def check_gradients(module: GraphModule, traced: GraphModule, inputs: Inputs) ->
     Raises:
         GraphError: outputs that depend on the inputs differ.
     """
-    with mode_of(inputs) as mode, torch.enable_grad():
+    with fakes_beside_constants(inputs) as mode, torch.enable_grad():
         fakes = [mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in inputs]
         found = [differentiable_places(each, fakes) for each in (module, traced)]
     if found[0] != found[1]:
@@ -151,7 +153,14 @@ def differentiable_places(module: GraphModule, fakes: Inputs) -> list[int]:
     return [*made]
 
 
-def mode_of(inputs: Inputs) -> torch._subclasses.FakeTensorMode:
-    """The mode of a graph's fake inputs, or a new one."""
-    mode = detect_fake_mode(list(inputs))
-    return mode or torch._subclasses.FakeTensorMode(allow_non_fake_inputs=True)
+@contextmanager
+def fakes_beside_constants(inputs: Inputs) -> Iterator[FakeTensorMode]:
+    """Within it, the mode of a graph's fake inputs, or a new one; the constants of a graph may stand beside them."""
+    mode = detect_fake_mode(list(inputs)) or FakeTensorMode()
+    allowed = mode.allow_non_fake_inputs
+    mode.allow_non_fake_inputs = True
+    try:
+        with mode:
+            yield mode
+    finally:
+        mode.allow_non_fake_inputs = allowed

@@ -138,12 +138,21 @@ def in_place(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return torch.softmax(scores, -1) @ v
 
 
-@pytest.mark.parametrize("model", [partly_without, detached, in_place], ids=lambda model: model.__name__)
+def with_a_constant(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """As the masks of models have one: a tensor that the graph makes of a number."""
+    scores = q @ k.mT
+    bias = torch.where(torch.ones_like(scores).tril() > 0, torch.tensor(0.0, dtype=q.dtype), -1e4)
+    return torch.softmax(scores + bias, -1) @ v
+
+
+@pytest.mark.parametrize(
+    "model", [partly_without, detached, in_place, with_a_constant], ids=lambda model: model.__name__
+)
 def test_gradients_are_the_models(model: Callable[..., torch.Tensor]) -> None:
     given = tensors()
     found, [first, *_] = trained(Called(model), given, options=PREDICTED)
     assert_near(found, wanted(model, given))
-    assert first.failure == ("" if model is in_place else "a part of it records no gradient")
+    assert first.failure == ("" if model in (in_place, with_a_constant) else "a part of it records no gradient")
 
 
 def test_dropout_is_drawn_once() -> None:
