@@ -9,7 +9,7 @@ graph derives the function of it. The fakes know the shapes and dtypes of what i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, final
@@ -92,7 +92,17 @@ def _arguments(call: Call, scalars: Sequence[float], sizes: Sequence[int]) -> di
     return {**dict(zip(call.scalars, scalars, strict=True)), "sizes": dict(zip(call.sizes, sizes, strict=True))}
 
 
-@torch.library.custom_op("redalg::run", mutates_args=())
+LIBRARY = torch.library.Library("redalg", "FRAGMENT")
+"""The operators, registered without the wrappers of `torch.library.custom_op`, which cost more than a short kernel."""
+
+
+def _define(name: str, compute: Callable[..., list[Tensor]], fake: Callable[..., list[Tensor]]) -> None:
+    schema = f"{name}(str call, Tensor[] tensors, float[] scalars, SymInt[] sizes) -> Tensor[]"
+    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
+    LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
+    torch.library.register_fake(f"redalg::{name}", fake, lib=LIBRARY)
+
+
 def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
     """The outputs of a function, and its row values if it is training."""
     told = read_call(call)
@@ -104,8 +114,7 @@ def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: 
     return [one.contiguous() for one in ((made,) if function.single else made)]
 
 
-@run_function.register_fake
-def _(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
+def _fake_outputs(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
     told = read_call(call)
     given = dict(zip(told.names, tensors, strict=True))
     function = told.forward(given)
@@ -117,7 +126,6 @@ def _(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) 
     return [tensors[0].new_empty(shape, dtype=getattr(torch, dtypes[name])) for name, shape in shapes.items()]
 
 
-@torch.library.custom_op("redalg::gradients", mutates_args=())
 def gradients(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
     """The gradients of the wanted tensors; after a call's tensors come what it made, and cotangents."""
     told = read_call(call)
@@ -133,8 +141,7 @@ def gradients(call: str, tensors: list[Tensor], scalars: list[float], sizes: lis
             for name in told.wanted]  # fmt: skip
 
 
-@gradients.register_fake
-def _(call: str, tensors: list[Tensor], *_: Any) -> list[Tensor]:
+def _fake_gradients(call: str, tensors: list[Tensor], *_: Any) -> list[Tensor]:
     told = read_call(call)
     given = dict(zip(told.names, tensors, strict=False))
     return [given[name].new_empty(given[name].shape) for name in told.wanted]
@@ -166,4 +173,6 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     return None, [by_tensor.get(name) for name in call.names], *nothing
 
 
-run_function.register_autograd(_hand_back, setup_context=_keep)
+_define("run", run_function, _fake_outputs)
+_define("gradients", gradients, _fake_gradients)
+torch.library.register_autograd("redalg::run", _hand_back, setup_context=_keep, lib=LIBRARY)

@@ -103,8 +103,8 @@ class Vertices:
         return isinstance(term.as_coeff_Mul()[1] if isinstance(term, Expr) else term, Element)
 
 
-def vertices_of(analysis: Analysis, weights: Collection[str] = ()) -> Vertices:
-    """The vertices of an analysed program, of which some inputs are weights."""
+def vertices_of(analysis: Analysis, weights: Collection[str] = (), *, products: bool = True) -> Vertices:
+    """The vertices of an analysed program: some inputs are weights, and contractions are left out if not `products`."""
     program = analysis.program
     behind, sources = sources_of(analysis)
     readers = dict[str, list[str]]({name: [] for name in program.types()})
@@ -113,7 +113,8 @@ def vertices_of(analysis: Analysis, weights: Collection[str] = ()) -> Vertices:
             readers[source].append(name)
     known = {one.name: one for one in program.expressions()}
     constant = constants_of(sources, weights)
-    names = (name for name in known if is_vertex(analysis.kinds[name], sources[name], constant))
+    names = (name for name in known if is_vertex(analysis.kinds[name], sources[name], constant)
+             and (products or analysis.kinds[name] is not Kind.CONTRACTION))  # fmt: skip
     numbers = {name: number for number, statement in enumerate(program.statements) for name in statement.results}
     before, after = paths_of(program, numbers)
     return Vertices(

@@ -50,8 +50,9 @@ def put_groups(
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
+    products = fixed is not None or not is_part(graph)
     fixed = fixed_inputs_of(graph) if fixed is None else fixed
-    vertices = vertices_of(analyze_program(imported.program.live()), fixed)
+    vertices = vertices_of(analyze_program(imported.program.live()), fixed, products=products)
     candidates = explore(Gain(vertices, card))
     calls = calls_of(candidates.verdicts, plan_fusion(candidates))
     calls = calls_with_backwards(calls, vertices, needed) if needed else calls
@@ -63,6 +64,10 @@ def put_groups(
     stitch(graph, [call for call, decision in found if decision.is_put])
     seconds, count = time.monotonic() - started, len(imported.program.statements)
     return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=drawing)
+
+
+PRIMAL, TANGENT = "primals_", "tangents_"
+"""The names of inputs of a forward or a backward alone, before their numbers."""
 
 
 @final
@@ -137,13 +142,23 @@ def device_of(graph: Graph) -> torch.device | None:
     return device if not others and device.type in ("cpu", "cuda") else None
 
 
+def is_part(graph: Graph) -> bool:
+    """Tell if a graph is a forward or a backward alone: groups with products were put before the two were parted."""
+    return any(node.name.startswith((PRIMAL, TANGENT)) for node in graph.find_nodes(op="placeholder"))
+
+
 def fixed_inputs_of(graph: Graph) -> list[str]:
-    """The inputs that stay where they are from call to call: parameters and buffers."""
+    """The inputs that stay where they are from call to call: parameters and buffers.
+
+    A forward or a backward alone takes inputs of the whole by their numbers: `primals_1` is the first.
+    """
     context = TracingContext.try_get()
     metadata = None if context is None else context.fw_metadata
-    inputs = [node for node in graph.nodes if node.op == "placeholder"]
-    fixed = () if metadata is None else metadata.static_input_indices or ()
-    return [inputs[number].name for number in fixed if number < len(inputs)]
+    fixed = {*(() if metadata is None else metadata.static_input_indices or ())}
+    names = [node.name for node in graph.find_nodes(op="placeholder")]
+    if not is_part(graph):
+        return [name for place, name in enumerate(names) if place in fixed]
+    return [name for name in names if name.startswith(PRIMAL) and int(name.removeprefix(PRIMAL)) - 1 in fixed]
 
 
 def targets_of(node: Node) -> Iterator[Node]:

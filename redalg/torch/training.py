@@ -20,6 +20,7 @@ from typing import Any
 import torch
 from torch._decomp import core_aten_decompositions
 from torch._dispatch.python import enable_python_dispatcher
+from torch._dynamo.source import ConstantSource
 from torch._guards import detect_fake_mode
 from torch._subclasses import FakeTensorMode
 from torch.func import functionalize
@@ -93,7 +94,25 @@ def trace_forward(module: GraphModule, inputs: Inputs) -> GraphModule:
     with torch.no_grad(), fakes_beside_constants(inputs) as mode, enable_python_dispatcher():
         fakes = [mode.from_tensor(one).detach() if isinstance(one, torch.Tensor) else one for one in inputs]
         traced = trace(module, fakes, core_aten_decompositions())
-        return trace(traced, fakes, {})  # what a decomposition changes in place is functional now
+        traced = trace(traced, fakes, {})  # what a decomposition changes in place is functional now
+    keep_origins(module, traced)
+    return traced
+
+
+def keep_origins(module: GraphModule, traced: GraphModule) -> None:
+    """Tell PyTorch of a trace what Dynamo told it of the graph: where inputs come from, and which stay where they are.
+
+    `aot_autograd` reads these private fields of a graph of Dynamo.
+    """
+    sources = getattr(module, "_param_name_to_source", None)
+    if sources is None:  # no graph of Dynamo
+        return
+    own = {name: ConstantSource(name) for name, _ in traced.named_buffers()}
+    vars(traced)["_param_name_to_source"] = {**sources, **own}
+    traced.meta.update(module.meta)
+    for node, told in zip(*(each.graph.find_nodes(op="placeholder") for each in (traced, module)), strict=True):
+        node.meta = {**told.meta, **node.meta}
+        node._dynamo_source = getattr(told, "_dynamo_source", None)
 
 
 def trace(module: GraphModule, inputs: Inputs, decompositions: Mapping[Any, Any]) -> GraphModule:
