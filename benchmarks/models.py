@@ -5,7 +5,8 @@ models NAME …           some of them
 models … --out DIR      written into DIR/models.json after each, and not measured again if they stand there
 
 Models are those of transformers, from configurations, in bfloat16, with attention as operators of its own ("eager").
-The error is that of the output, over its largest element, beside the model in float32.
+The error is that of the output, over its largest element, beside the model in float32. A model that is trained is timed
+with its backward, for all parameters and the input, at its largest batch; its error is that of the input's gradient.
 """
 
 import argparse
@@ -38,11 +39,12 @@ EAGER: dict[str, Any] = {"attn_implementation": "eager"}
 
 
 class Model(NamedTuple):
-    """A model: how it is made, the shape of a sample that it reads, and the most samples of a batch."""
+    """A model: how it is made, the shape of a sample, the most samples of a batch, and if it is trained."""
 
     make: Callable[[], nn.Module]
     sample: tuple[int, ...]
     batch: int = 32
+    trained: bool = False
 
 
 class Hidden(nn.Module):
@@ -81,6 +83,7 @@ LLAMA: dict[str, Any] = {
     "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4, "num_attention_heads": 16,
     "num_key_value_heads": 4, "vocab_size": 1000,
 }  # fmt: skip
+NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
 T5: dict[str, Any] = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12, "vocab_size": 1000}
 MODELS = {
     "BERT-384": Model(partial(Hidden, "Bert", **EAGER), (384, 768)),
@@ -89,15 +92,17 @@ MODELS = {
     "Llama-like": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8),
     "T5": Model(partial(Hidden, "T5Encoder", family="T5", **T5), (512, 768), 16),
     "ViT-B": Model(partial(Hidden, "ViT", pictures=True, **EAGER), (3, 224, 224)),
+    "BERT-384-trained": Model(partial(Hidden, "Bert", **NO_DROPOUT, **EAGER), (384, 768), trained=True),
+    "Llama-like-trained": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8, trained=True),
     "Swin-T": Model(partial(Hidden, "Swin", pictures=True, **EAGER), (3, 224, 224)),
 }
-SMALL = {"block": Model(Block, (12, 16), 1)}
+SMALL = {"block": Model(Block, (12, 16), 1), "block-trained": Model(Block, (12, 16), 1, trained=True)}
 
 
 def rows_of(models: dict[str, Model], dtype: str) -> Iterator[tuple[Row, Model]]:
-    """Every model at a batch of 1 and at its largest."""
+    """Every model at a batch of 1 and at its largest; one that is trained at its largest."""
     for name, model in models.items():
-        for batch in dict.fromkeys((1, model.batch)):
+        for batch in dict.fromkeys((model.batch if model.trained else 1, model.batch)):
             shape = (batch, *model.sample)
             sizes = {f"d{place}": size for place, size in enumerate(shape)}
             yield Row(f"{name}-x{batch}", sizes, {"x": shape}, {"x": dtype}), model
@@ -107,47 +112,64 @@ def measure_model(row: Row, model: Model, where: torch.device) -> tuple[Result, 
     """The measurements of a row, and what else is told of each contestant."""
     dtype, generator = getattr(torch, row.dtypes["x"]), torch.Generator(where).manual_seed(0)
     torch.manual_seed(0)
-    made = model.make().eval().to(where)
+    made = model.make().train(model.trained).to(where)
     x = torch.randn(row.shapes["x"], generator=generator, device=where)
-    with torch.no_grad():
-        wanted = made(x)
+    with torch.set_grad_enabled(model.trained):
+        run = partial(input_gradient, torch.randn_like(made(x))) if model.trained else output
+        wanted = run(made, x)
         made, x = made.to(dtype), x.to(dtype)
         found, told = dict[str, Measurement](), dict[str, dict[str, Any]]()
         for name, prepare in {OWN: own_graph, PEER: inductors_graph, PLAIN: plain}.items():
-            found[name], told[name] = compete_model(prepare, made, x, wanted)
+            found[name], told[name] = compete_model(partial(prepare, run), made, x, wanted)
     allowed = TOLERANCE * max(found[PLAIN].error or 0.0, 1e-6)
     for name, one in found.items():
         if one.error is not None and not one.error <= allowed:
             found[name] = Measurement(one.error, None, f"its error is {one.error:.1e}, allowed {allowed:.1e}")
-    return Result(row, None, found, "a call of the model"), told
+    return Result(row, None, found, "a step of training" if model.trained else "a call of the model"), told
 
 
+def output(model: Callable[..., torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """The output of a model."""
+    return model(x)
+
+
+def input_gradient(cotangent: torch.Tensor, model: Callable[..., torch.Tensor], x: torch.Tensor) -> torch.Tensor:
+    """The gradient of a model's input; those of its parameters are made beside it."""
+    x = x.detach().requires_grad_()
+    for parameter in model.parameters() if isinstance(model, nn.Module) else ():
+        parameter.grad = None
+    model(x).backward(cotangent.to(x.dtype))
+    assert x.grad is not None
+    return x.grad
+
+
+Run = Callable[[Callable[..., torch.Tensor], torch.Tensor], torch.Tensor]
 Prepared = tuple[Callable[[torch.Tensor], torch.Tensor], list[Any]]
 """The function to call, and the list that its graphs' reports come into."""
 
 
-def own_graph(model: nn.Module, x: torch.Tensor) -> Prepared:
+def own_graph(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
     """redalg's."""
     from redalg.torch.backend import compile_graph
     from redalg.torch.records import recorded_reports
 
     with recorded_reports() as reports:
         graph = torch.compile(model, backend=compile_graph)
-        graph(x)
-    return graph, reports
+        run(graph, x)
+    return partial(run, graph), reports
 
 
-def inductors_graph(model: nn.Module, x: torch.Tensor) -> Prepared:
+def inductors_graph(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
     """Inductor's."""
     graph = torch.compile(model)
-    graph(x)
-    return graph, []
+    run(graph, x)
+    return partial(run, graph), []
 
 
-def plain(model: nn.Module, x: torch.Tensor) -> Prepared:
+def plain(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
     """PyTorch's operators, one after another."""
-    model(x)
-    return model, []
+    run(model, x)
+    return partial(run, model), []
 
 
 def compete_model(

@@ -19,11 +19,12 @@ def test_a_model_is_measured_once_and_shown(tmp_path: Path, monkeypatch: pytest.
     monkeypatch.setattr(models, "REPEATS", 1)
     assert main(["models", "--out", str(tmp_path)]) == 0
     path = tmp_path / "models.json"
-    [row] = json.loads(path.read_text(encoding="utf-8"))["rows"]
-    assert row["name"] == "block-x1"
-    assert [*row["contestants"]] == [OWN, models.PEER, models.PLAIN]
-    assert all(one["error"] < 1e-6 and one["median_us"] > 0 for one in row["contestants"].values())
-    assert "groups put" in row["contestants"][OWN]["graphs"][0]
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert [row["name"] for row in rows] == ["block-x1", "block-trained-x1"]
+    for row in rows:
+        assert [*row["contestants"]] == [OWN, models.PEER, models.PLAIN]
+        assert all(one["error"] < 1e-6 and one["median_us"] > 0 for one in row["contestants"].values())
+        assert "groups put" in row["contestants"][OWN]["graphs"][0]
     monkeypatch.setattr(models, "measure_model", None)  # calling it would raise
     assert main(["models", "--out", str(tmp_path)]) == 0
     assert main(["report", str(path), "--out", str(tmp_path)]) == 0
@@ -33,15 +34,15 @@ def test_a_model_is_measured_once_and_shown(tmp_path: Path, monkeypatch: pytest.
 
 
 def test_a_wrong_or_failing_model_has_no_time(monkeypatch: pytest.MonkeyPatch) -> None:
-    def wrong(model: torch.nn.Module, x: torch.Tensor) -> models.Prepared:
-        return lambda x: model(x) * 1.5, []
+    def wrong(run: models.Run, model: torch.nn.Module, x: torch.Tensor) -> models.Prepared:
+        return lambda x: run(model, x) * 1.5, []
 
-    def failing(model: torch.nn.Module, x: torch.Tensor) -> models.Prepared:
+    def failing(run: models.Run, model: torch.nn.Module, x: torch.Tensor) -> models.Prepared:
         raise RuntimeError("no such kernel")
 
     monkeypatch.setattr(models, "own_graph", wrong)
     monkeypatch.setattr(models, "inductors_graph", failing)
-    [(row, model)] = models.rows_of(models.SMALL, "float32")
+    row, model = next(models.rows_of(models.SMALL, "float32"))
     result, told = models.measure_model(row, model, torch.device("cpu"))
     own, peer, plain = result.measurements.values()
     assert (own.timing, "its error is" in own.failure) == (None, True)
@@ -52,4 +53,4 @@ def test_a_wrong_or_failing_model_has_no_time(monkeypatch: pytest.MonkeyPatch) -
 
 def test_an_unknown_model_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["models", "BERT-384", "none"]) == 1
-    assert "BERT-384, none is none of block" in capsys.readouterr().out
+    assert "BERT-384, none is none of block, block-trained" in capsys.readouterr().out
