@@ -35,8 +35,9 @@ from redalg.torch.records import LEFT, failure_report, keep_report
 from redalg.torch.report import GraphReport
 
 Inputs = Sequence[Any]
-WITHOUT_GRADIENTS = ("_set_grad_enabled", "_enter_inference_mode", "_exit_inference_mode", "detach", "detach_", "data")
-"""Calls of Dynamo's graphs that begin or end a part without gradients: a trace does not keep them."""
+SWITCH, INFERENCE = "_set_grad_enabled", ("_enter_inference_mode", "_exit_inference_mode")
+WITHOUT_GRADIENTS = ("detach", "detach_", "data")
+"""Calls of Dynamo's graphs that begin or end a part without gradients, or make one: a trace does not keep them."""
 
 
 def put_trained_groups(module: GraphModule, inputs: Inputs, gate: str, budget_s: float) -> GraphModule:
@@ -72,17 +73,26 @@ def is_trained(inputs: Inputs) -> bool:
 
 
 def reason_against_trace(module: GraphModule, inputs: Inputs) -> str:
-    """The reason why a trace would not be the graph, if there is any."""
+    """The reason why a trace would not be the graph, if there is any.
+
+    A part without gradients is no reason if nothing that it reads has any, as the positions of a model.
+    """
     sizes = [size for given in inputs for size in (given.shape if isinstance(given, torch.Tensor) else (given,))]
     if not all(isinstance(size, int) for size in sizes):
         return "its sizes vary"
+    pairs = zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True)
+    needed = {node for node, given in pairs if isinstance(given, torch.Tensor) and given.requires_grad}
+    enabled = True
     for node in module.graph.nodes:
+        name, reads = getattr(node.target, "__name__", node.target), not needed.isdisjoint(node.all_input_nodes)
         if isinstance(node.target, torch._ops.HigherOrderOperator):
             return f"it calls `{node.target}`, whose backward is its own"
-        if getattr(node.target, "__name__", node.target) in WITHOUT_GRADIENTS or "data" in node.args:
-            return "a part of it records no gradient"
         if node.op == "get_attr" and getattr(getattr(module, str(node.target), None), "requires_grad", False):
             return "it holds a parameter"
+        if name in INFERENCE or (reads and (not enabled or name in WITHOUT_GRADIENTS or "data" in node.args)):
+            return "a part of it records no gradient"
+        enabled = bool(node.args[0]) if name == SWITCH else enabled
+        needed |= {node} if reads else set()
     return ""
 
 

@@ -127,6 +127,13 @@ def partly_without(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.T
     return weights @ v + q.sum() + k.sum()
 
 
+def positions_without(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    """As models of transformers turn queries and keys: by angles that have no gradient."""
+    with torch.no_grad():
+        angles = (torch.arange(ROWS)[:, None] * torch.arange(16.0)).detach().cos()
+    return attend(q * angles, k, v)
+
+
 def detached(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     return attend(q.detach(), k, v) + q.sum()
 
@@ -146,13 +153,15 @@ def with_a_constant(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.
 
 
 @pytest.mark.parametrize(
-    "model", [partly_without, detached, in_place, with_a_constant], ids=lambda model: model.__name__
+    "model", [partly_without, positions_without, detached, in_place, with_a_constant], ids=lambda model: model.__name__
 )
 def test_gradients_are_the_models(model: Callable[..., torch.Tensor]) -> None:
     given = tensors()
     found, [first, *_] = trained(Called(model), given, options=PREDICTED)
     assert_near(found, wanted(model, given))
-    assert first.failure == ("" if model in (in_place, with_a_constant) else "a part of it records no gradient")
+    assert first.failure == (
+        "" if model in (in_place, with_a_constant, positions_without) else "a part of it records no gradient"
+    )
 
 
 def test_dropout_is_drawn_once() -> None:
