@@ -163,6 +163,19 @@ def test_a_decision_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch,
     assert report.groups[0].decision == decisions.read_decision(path)
 
 
+def test_a_mean_of_16_bits_is_near_in_32() -> None:
+    """PyTorch rounds x + y to 16 bits before it sums; the group's float32 mean is nearer to the true one."""
+
+    def model(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        total = (x + y).float()
+        mean = total.mean(-1, keepdim=True)
+        return (total - mean).bfloat16(), mean
+
+    given = [drawn(64, 768).bfloat16() for _ in range(2)]
+    _, [report] = compiled(Called(model), *given, options=PREDICTED)
+    assert [one.decision.is_put for one in report.groups] == [True]
+
+
 def test_regions_that_are_alike_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = Mock(side_effect=gate.measure_region)
     monkeypatch.setattr(gate, "measure_region", measure)
