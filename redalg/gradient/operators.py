@@ -93,7 +93,7 @@ def _arguments(call: Call, scalars: Sequence[float], sizes: Sequence[int]) -> di
 
 
 LIBRARY = torch.library.Library("redalg", "FRAGMENT")
-"""The operators, registered without the wrappers of `torch.library.custom_op`, which cost more than a short kernel."""
+"""The registration of the operators, which lasts as long as this object."""
 
 
 def _define(name: str, compute: Callable[..., list[Tensor]], fake: Callable[..., list[Tensor]]) -> None:

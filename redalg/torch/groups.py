@@ -31,6 +31,9 @@ from redalg.torch.regions import Region, region_of
 from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of
 from redalg.torch.stitch import GroupCall, calls_of, calls_with_backwards, stitch
 
+PRIMAL, TANGENT = "primals_", "tangents_"
+"""The names of inputs of a forward or a backward alone, before their numbers."""
+
 
 def put_groups(
     graph: Graph, gate: str, budget_s: float, *, fixed: Sequence[str] | None = None,
@@ -64,10 +67,6 @@ def put_groups(
     stitch(graph, [call for call, decision in found if decision.is_put])
     seconds, count = time.monotonic() - started, len(imported.program.statements)
     return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=drawing)
-
-
-PRIMAL, TANGENT = "primals_", "tangents_"
-"""The names of inputs of a forward or a backward alone, before their numbers."""
 
 
 @final

@@ -80,8 +80,7 @@ def reason_against_trace(module: GraphModule, inputs: Inputs) -> str:
     sizes = [size for given in inputs for size in (given.shape if isinstance(given, torch.Tensor) else (given,))]
     if not all(isinstance(size, int) for size in sizes):
         return "its sizes vary"
-    pairs = zip(module.graph.find_nodes(op="placeholder"), inputs, strict=True)
-    needed = {node for node, given in pairs if isinstance(given, torch.Tensor) and given.requires_grad}
+    needed = differentiable_inputs(module.graph, inputs)
     enabled = True
     for node in module.graph.nodes:
         name, reads = getattr(node.target, "__name__", node.target), not needed.isdisjoint(node.all_input_nodes)
@@ -138,13 +137,17 @@ def trace(module: GraphModule, inputs: Inputs, decompositions: Mapping[Any, Any]
 
 def names_with_gradients(graph: Graph, inputs: Inputs) -> set[str]:
     """The tensors of a graph that depend on an input whose gradient is asked for."""
-    placeholders = graph.find_nodes(op="placeholder")
-    needed = {node for node, given in zip(placeholders, inputs, strict=True)
-              if isinstance(given, torch.Tensor) and given.requires_grad}  # fmt: skip
+    needed = differentiable_inputs(graph, inputs)
     for node in graph.nodes:
         if not needed.isdisjoint(node.all_input_nodes) and not is_exact(node):
             needed.add(node)
     return {tensor_name(node) for node in needed if is_tensor(node)}
+
+
+def differentiable_inputs(graph: Graph, inputs: Inputs) -> set[Node]:
+    """The nodes of the inputs whose gradients are asked for."""
+    pairs = zip(graph.find_nodes(op="placeholder"), inputs, strict=True)
+    return {node for node, given in pairs if isinstance(given, torch.Tensor) and given.requires_grad}
 
 
 def is_exact(node: Node) -> bool:

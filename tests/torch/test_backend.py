@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import operator
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -25,23 +25,12 @@ from redalg.torch import ahead, backend, decisions, gate, groups
 from redalg.torch.aten import import_graph
 from redalg.torch.backend import GroupPass
 from redalg.torch.decisions import Decision
-from redalg.torch.records import recorded_reports, say_once
+from redalg.torch.records import recorded_reports
 from redalg.torch.report import GraphReport
 from tests.torch.test_aten import Called, Decoder, drawn
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 PREDICTED = {"redalg.gate": "predicted"}
-
-
-@pytest.fixture(autouse=True)
-def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """No graph is known from before, to Dynamo, to Inductor's caches, or to the gate."""
-    monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
-    say_once.cache_clear()
-    yield
-    torch._dynamo.reset()
 
 
 def compiled(model: nn.Module, *given: torch.Tensor, **options: Any) -> tuple[Any, list[GraphReport]]:

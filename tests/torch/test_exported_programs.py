@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,11 +18,11 @@ import redalg as ra
 import redalg.torch
 from redalg.errors import GraphError, PlanError
 from redalg.torch import exported
-from redalg.torch.records import recorded_reports, say_once
+from redalg.torch.records import recorded_reports
 from tests.house.source import ROOT
 from tests.torch.test_aten import Called, drawn
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 PREDICTED = {"redalg.gate": "predicted"}
 X, OTHER = drawn(4, 24), drawn(3)
 LOADING = """
@@ -48,16 +48,6 @@ class Model(nn.Module):
         weights = (self.norm(self.linear(input)) + self.table / 9 - self.shift).softmax(-1)
         self.total.add_(weights.square().sum(-1))
         return weights, other, weights.argmax(-1), None, 3, input, weights
-
-
-@pytest.fixture(autouse=True)
-def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Nothing is known from before, to Dynamo or to the gate."""
-    monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
-    torch._dynamo.reset()
-    say_once.cache_clear()
-    yield
-    torch._dynamo.reset()
 
 
 def program_of(model: nn.Module, *given: torch.Tensor, **options: Any) -> ExportedProgram:

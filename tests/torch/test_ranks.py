@@ -18,7 +18,7 @@ from redalg.torch.decisions import Decision
 from tests.torch.test_aten import Called, drawn
 from tests.torch.test_backend import compiled, normed
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 MEASURED = Decision(is_put=True, fused_us=1.0, plain_us=2.0)
 
 
@@ -28,13 +28,6 @@ def group() -> Iterator[None]:
     distributed.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     yield
     distributed.destroy_process_group()
-
-
-@pytest.fixture(autouse=True)
-def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
 
 
 @pytest.mark.usefixtures("group")

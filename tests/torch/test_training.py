@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from pathlib import Path
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -14,24 +13,13 @@ from torch.nn import functional
 from redalg.runtime.tune.timing import measure
 from redalg.torch import gate
 from redalg.torch.decisions import Decision
-from redalg.torch.records import recorded_reports, say_once
+from redalg.torch.records import recorded_reports
 from redalg.torch.report import GraphReport
 from tests.torch.test_aten import Called, Decoder, drawn
 
-pytestmark = pytest.mark.filterwarnings("ignore")
+pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 PREDICTED = {"redalg.gate": "predicted"}
 ROWS, COLUMNS = 40, 48
-
-
-@pytest.fixture(autouse=True)
-def anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setenv("REDALG_CACHE_DIR", str(tmp_path))
-    monkeypatch.setenv("TORCHINDUCTOR_CACHE_DIR", str(tmp_path / "inductor"))
-    torch._dynamo.reset()
-    say_once.cache_clear()
-    torch.manual_seed(0)
-    yield
-    torch._dynamo.reset()
 
 
 def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
