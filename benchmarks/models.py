@@ -216,7 +216,7 @@ def main(options: argparse.Namespace) -> int:
     for row, model in rows_of(chosen, dtype):
         if row.name not in known:
             result, told = measure_model(row, model, where)
-            line = report.row(result)
+            line = report.row(result) | {"commit": environment()["commit"]}  # a file may be made in several sessions
             for name, each in told.items():
                 line["contestants"][name] |= each
             content["rows"].append(line)
