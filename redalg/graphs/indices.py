@@ -97,7 +97,9 @@ def whole_and_rest(above: Expr, below: Expr) -> tuple[Expr, Expr]:
 
 def multiple_of(term: Expr, below: Expr) -> Expr | None:
     """The whole number that a term is of `below`; None if it is none for certain."""
-    factor = cancel(term / below)
+    factor = term / below
+    if any(part.as_base_exp()[0].is_Add for part in Mul.make_args(factor)):
+        factor = cancel(factor)
     return factor if factor.is_integer else None
 
 

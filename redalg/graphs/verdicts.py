@@ -30,7 +30,9 @@ from redalg.graphs.lay import Laid, lay_outputs
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.verdicts import Exact
 
-Structure = tuple[str, ...]
+Structure = tuple[tuple[str, bool, tuple[str, ...]], ...]
+"""Of every statement its line, true if it leaves the pattern, and the numbers of its tensors."""
+Line = tuple[str, tuple[str, ...]]
 COMPUTED = "a factor of its product of matrices is computed from elements, so that no tensor core multiplies"
 NAME = re.compile(r"[A-Za-z_]\w*")
 
@@ -48,10 +50,17 @@ class Verdict:
 @final
 @dataclass(frozen=True)
 class Verdicts:
-    """The verdicts on patterns of a program, each asked for once for patterns that are alike."""
+    """The verdicts on patterns of a program, each asked for once for patterns that are alike.
+
+    Attributes:
+        vertices: of the program.
+        found, lines, laid: what was asked for before.
+    """
 
     vertices: Vertices
     found: dict[Structure, Verdict] = field(default_factory=dict)
+    lines: dict[str, Line] = field(default_factory=dict)
+    laid: dict[Pattern, Laid] = field(default_factory=dict)
 
     def of(self, pattern: Pattern) -> Verdict:
         """The verdict on a pattern."""
@@ -77,8 +86,11 @@ class Verdicts:
 
     def lay(self, pattern: Pattern) -> Laid:
         """The outputs of a pattern, and the views of what they read."""
-        group, analysis = self.vertices.with_views(pattern), self.vertices.analysis
-        return lay_outputs(compose_outputs(analysis.program, group, self.vertices.outputs_of(pattern)), analysis.types)
+        if pattern not in self.laid:
+            group, analysis = self.vertices.with_views(pattern), self.vertices.analysis
+            outputs = compose_outputs(analysis.program, group, self.vertices.outputs_of(pattern))
+            self.laid[pattern] = lay_outputs(outputs, analysis.types)
+        return self.laid[pattern]
 
     def definition(self, group: Sequence[str], laid: Laid) -> dict[str, tuple[Basic, str]]:
         """The outputs of a group that read anything, with their axes, under names that depend on the order alone."""
@@ -96,15 +108,24 @@ class Verdicts:
         return Cast(as_zero_or_one(term), dtype) if is_float(dtype) and floats - {dtype} else as_zero_or_one(term)
 
     def structure(self, pattern: Pattern) -> Structure:
-        """The text on which the verdict on a pattern depends."""
+        """The text on which the verdict on a pattern depends, and the tensors of every line by their numbers."""
         group, leaving = self.vertices.with_views(pattern), {*self.vertices.outputs_of(pattern)}
-        numbers, lines = self.numbers(group), list[str]()
+        numbers, found = self.numbers(group), list[tuple[str, bool, tuple[str, ...]]]()
         for name in group:
+            text, tensors = self.line(name)
+            found.append((text, name in leaving, tuple(numbers[tensor] for tensor in tensors)))
+        return tuple(found)
+
+    def line(self, name: str) -> Line:
+        """The text of a statement with its own numbers in the place of names, and the tensors that these stand for."""
+        if name not in self.lines:
             expression = self.vertices.known[name]
-            text = NAME.sub(lambda word: numbers.get(word[0], word[0]), str(expression))
+            tensors = (*expression.reads, name)
+            own = {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
+            text = NAME.sub(lambda word: own.get(word[0], word[0]), str(expression))
             types = ", ".join(str(self.vertices.analysis.types[read]) for read in expression.reads)
-            lines.append(f"{text} of {types}{' leaves' * (name in leaving)}")
-        return tuple(lines)
+            self.lines[name] = f"{text} of {types}", tensors
+        return self.lines[name]
 
     def numbers(self, group: Sequence[str]) -> dict[str, str]:
         """Names for the tensors of a group that depend on their order alone."""
