@@ -94,6 +94,14 @@ EXPRESSIONS: dict[str, Case] = {
         "the outputs are reduced over unrelated axes n, k: sum(x[b, n], n); sum(y[k], k). One pass streams one axis: "
         "fuse them one by one.",
     ),
+    "a part of the reduced axes beside rows": Case(
+        lambda: ra.fuse(
+            {"rows": (x * w, "b n"), "all": (ra.sum(x, b, n), ""), "columns": (ra.sum(x, b), "n")}
+        ),
+        ra.ExpressionError,
+        "`sum(x[b, n], b)` reduces over b alone, other reductions over n and b, and output `rows` has an element for "
+        "each: one pass makes two of the three. Fuse the outputs that reduce over fewer axes on their own.",
+    ),
     "no axis left to stream": Case(
         lambda: ra.fuse(ra.sum(x * ra.max(x, n) * ra.max(x, b), b, n)),
         ra.ExpressionError,

@@ -2,7 +2,8 @@
 
 Rewrites, each exact:
 
-    α-renaming       Σ_i f(X[i]) → Σ_n f(X[n])              n not free in f; both index the same tensor dimension
+    α-renaming       Σ_i f(X[i]) → Σ_n f(X[n])              n not free in f; both index the same tensor dimension, in
+                                                            one output or in two
     joining          Σ_i A·Σ_j f → A·Σ_{i,j} f              A free of i and j; where others reduce over i and j at once
     total            |i|·|j| → |i j|                        the number of elements over all the reduced axes i, j; where
                                                             one extent alone is unknown it follows from the total
@@ -19,6 +20,7 @@ from typing import Any
 from sympy import Expr, Mul, Pow, S, Tuple
 from sympy.core.basic import Basic
 
+from redalg.decompose.cascade import Output, Producer
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce, Scalar
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
@@ -177,6 +179,19 @@ def _cascades(node: Reduce) -> bool:
     return any(set(one.bound) == set(node.bound) for one in reductions_of(node.expr))
 
 
+def refuse_parts(reduced: Sequence[Axis], producers: Iterable[Producer], outputs: Iterable[Output]) -> None:
+    """Raise an error if a producer reduces over an axis that is reduced with others, and that an output has too."""
+    for producer in producers:
+        bound = {*reduced} & {*producer.cascade.reduced_axes}
+        along = next((one for one in outputs if bound & {*one.axes}), None)
+        if along is not None:
+            raise ExpressionError(
+                f"`{producer.definition}` reduces over {axis_list(axes_by_name(bound))} alone, other reductions over "
+                f"{axis_list(reduced)}, and output `{along.name}` has an element for each: one pass makes two of the "
+                "three. Fuse the outputs that reduce over fewer axes on their own."
+            )
+
+
 # ---- names -----------------------------------------------------------------------------------------------------------
 
 
@@ -210,6 +225,42 @@ def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce
             used.add(other)
     bound = axes_by_name(renaming.get(axis, axis) for axis in node.bound)
     return node if not renaming and bound == node.bound else node.rebuilt(node.expr.xreplace(renaming), bound)
+
+
+def names_across_outputs(exprs: Iterable[Expr]) -> dict[Basic, Basic]:
+    """Reduction → the same over the axes of another output's, where all index the same tensor dimensions (α-renaming).
+
+    A name stays if an output has an axis of that name.
+    """
+    exprs = list(exprs)
+    tops = list(dict.fromkeys(node for expr in exprs for node in outermost_reductions(expr)))
+    if len({node.bound for node in tops}) < 2:
+        return {}
+    carried = free_axes(Tuple(*exprs))
+    first = sorted(tops, key=lambda node: carried.isdisjoint(node.bound))  # stable: those with carried names are first
+    renamed = dict[Basic, Basic]()
+    for place, node in enumerate(first):
+        found = (_bound_as(node, renamed.get(other, other), carried) for other in first[:place])
+        new = next((one for one in found if one is not None), None)
+        renamed |= {node: new} if new is not None else {}
+    return renamed
+
+
+def _bound_as(node: Reduce, other: Basic, carried: Axes) -> Reduce | None:
+    """A reduction over the axes of another that goes over the same dimensions; None if there is no need, or no way."""
+    if not isinstance(other, Reduce) or {*node.bound} & ({*other.bound} | carried):
+        return None
+    used = free_axes(node.expr) | {axis for one in reductions_of(node.expr) for axis in one.bound}
+    pairs = {
+        axis: [
+            new for new in other.bound if {*_places(node.expr, axis)} & {*_places(other.expr, new)} and new not in used
+        ]
+        for axis in node.bound
+    }
+    news = [found[0] for found in pairs.values() if len(found) == 1]
+    if len({*news}) != len(pairs) or len(pairs) != len(other.bound):
+        return None
+    return node.rebuilt(node.expr.xreplace(dict(zip(pairs, news, strict=True))), axes_by_name(news))
 
 
 def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:

@@ -27,8 +27,10 @@ from redalg.decompose.parse.axes import (
     axis_list,
     innermost_axis,
     join_nested_sums,
+    names_across_outputs,
     outermost_reductions,
     reduced_axes,
+    refuse_parts,
     same_names,
     streams,
     total_extent,
@@ -50,15 +52,18 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     """The cascade of named outputs, each an adopted expression with its ordered axes (None: to be found)."""
     expansions = {name: expand_sums(same_names(without_sources(expr))) for name, (expr, _) in outputs.items()}
     names = display_names(list(expansions.values()))
-    exprs = join_nested_sums({name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()})
+    exprs = {name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()}
+    renamed = names_across_outputs(exprs.values())
+    exprs = join_nested_sums({name: expr.xreplace(renamed) for name, expr in exprs.items()})
     reduced = reduced_axes(list(exprs.values()))
     if not reduced:
         return elementwise_cascade(exprs, {name: axes for name, (_, axes) in outputs.items()})
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
-    builder = _Builder(reduced, {with_totals(expr, reduced): name for expr, name in names.items()})
+    builder = _Builder(reduced, {with_totals(expr.xreplace(renamed), reduced): name for expr, name in names.items()})
     lifted = {name: builder.lift(expr, inside=False) for name, expr in counted.items()}
     results = tuple(_output(name, lifted[name], outputs[name][1], reduced, exprs[name]) for name in exprs)
     refuse_foreign_axes(builder, list(exprs.values()))
+    refuse_parts(reduced, builder.producers, results)
     parts = tuple(builder.reductions), tuple(builder.producers), results
     cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:]))
     cascade.verify()

@@ -1,0 +1,66 @@
+"""Names across outputs: what an output reduces over is named by no other output, and one pass still makes both."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import redalg as ra
+
+i, j, c, k, r, s = ra.axes("i j c k r s")
+x, y, w = (ra.Tensor(name) for name in "xyw")
+
+
+def rows(a: ra.Axis, b: ra.Axis) -> Any:
+    """Elements less what a sum over their row takes off."""
+    return (x[a, b, c] - y[a, b, c] * ra.sum(x[a, b, k] * y[a, b, k] * w[k], k)) * w[c]
+
+
+def outputs_with(a: ra.Axis, b: ra.Axis) -> dict[str, Any]:
+    """Rows, and sums over all of them by two names."""
+    return {
+        "rows": (rows(i, j), "i j c"),
+        "products": (ra.sum(x[a, b, c] * y[a, b, c], a, b), "c"),
+        "columns": (ra.sum(rows(i, j), i, j), "c"),
+    }
+
+
+@given(st.integers(1, 5), st.integers(1, 6), st.integers(1, 9), st.integers(0, 10**6))
+def test_other_names_mean_the_same(first: int, second: int, third: int, seed: int) -> None:
+    generator = np.random.default_rng(seed)
+    X, Y = generator.normal(size=(2, first, second, third))
+    W = generator.normal(size=third)
+    wanted = (X - Y * (X * Y * W).sum(-1, keepdims=True)) * W
+    found = ra.fuse(outputs_with(r, s))(x=X, y=Y, w=W)
+    for got, exact in zip(found, (wanted, (X * Y).sum((0, 1)), wanted.sum((0, 1))), strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-9, atol=1e-9)
+
+
+@pytest.mark.parametrize("target", ["sm_90a", "c"])
+def test_the_kernels_are_those_of_common_names(target: str) -> None:
+    both = [ra.fuse(outputs_with(*names)) for names in ((r, s), (i, j))]
+    sizes = {axis.name: {"i": 8, "j": 16}.get(axis.name, 64) for axis in both[1].cascade.axes()}
+    first, second = (fused.source(target, sizes=sizes, dtypes="float32") for fused in both)
+    assert first == second
+
+
+def test_a_name_of_two_outputs_alone_is_common_too() -> None:
+    fused = ra.fuse({"total": (ra.sum(x[i, r], r), "i"), "most": (ra.max(x[i, s], s), "i")})
+    assert {axis.name for axis in fused.cascade.axes()} == {"i", "r"}
+
+
+def test_an_axis_of_an_output_keeps_its_name() -> None:
+    fused = ra.fuse({"shares": (x[i, r] / ra.sum(x[i, r], r), "i r"), "most": (ra.max(x[i, s], s), "i")})
+    assert {axis.name for axis in fused.cascade.axes()} == {"i", "r"}
+
+
+def test_no_name_is_taken_that_stands_for_something_else() -> None:
+    fused = ra.fuse({"columns": (ra.sum(x[i, r], i), "r"), "most": (ra.max(x[s, r] + w[i], s), "i r")})
+    X, W = np.random.default_rng(0).normal(size=(5, 3)), np.arange(5.0)
+    columns, most = fused(x=X, w=W)
+    np.testing.assert_allclose(columns, X.sum(0))
+    np.testing.assert_allclose(most, X.max(0) + W[:, None])
