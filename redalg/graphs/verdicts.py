@@ -96,7 +96,8 @@ class Verdicts:
         """The outputs of a group that read anything, with their axes, under names that depend on the order alone."""
         names, outputs = self.numbers(group), (output for output in laid.outputs if output.reads)
         return {
-            f"out_{number}": (self.with_dtype(output, with_names(output.term, names)), " ".join(map(str, output.axes)))
+            f"out_{number}": (self.with_dtype(output, with_names(with_extents(output), names)),
+                              " ".join(map(str, output.axes)))
             for number, output in enumerate(outputs)
         }  # fmt: skip
 
@@ -147,6 +148,12 @@ def is_factor_of_elements(factor: Basic) -> bool:
     """Tell if a factor is computed from elements, none of which was reduced."""
     inner = factor.args[0] if isinstance(factor, Cast) else factor
     return not isinstance(inner, Element) and bool(elements_of(inner)) and not of_kind(Reduce, inner)
+
+
+def with_extents(output: Composed) -> Basic:
+    """The term of an output with extents of axes in the place of sizes that vary."""
+    extents = {size: axis.extent for axis, size in output.sizes.items() if size.is_Symbol}
+    return output.term.xreplace(extents) if extents else output.term
 
 
 def with_names(term: Basic, names: Mapping[str, str]) -> Basic:

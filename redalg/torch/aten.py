@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Any, final
 
 import torch
-from sympy import Expr, Integer, sympify
+from sympy import Expr
 from sympy.core.basic import Basic
 from torch.fx import Graph, Node
 
@@ -25,6 +25,7 @@ from redalg.graphs.program import External, Statement, TensorExpression, TensorP
 from redalg.torch.elementwise import ELEMENTWISE
 from redalg.torch.moves import MOVES
 from redalg.torch.site import Operand, Rule, Site, Unwritten
+from redalg.torch.sizes import sympy_size
 from redalg.torch.sums import SUMS
 
 RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVES, **SUMS}
@@ -190,11 +191,6 @@ def result_types(node: Node) -> dict[str, TensorType]:
 def type_of(value: torch.Tensor) -> TensorType:
     """The type of a fake tensor."""
     return TensorType(tuple(map(sympy_size, value.shape)), str(value.dtype).removeprefix("torch."))
-
-
-def sympy_size(size: Any) -> Any:
-    """A size as SymPy's."""
-    return sympify(size.node.expr) if isinstance(size, torch.SymInt) else Integer(size)
 
 
 def origin_of(node: Node) -> str:

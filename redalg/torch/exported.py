@@ -34,8 +34,8 @@ def optimize(program: ExportedProgram, *, options: Mapping[str, Any] | None = No
     The copy has the parameters, buffers and constants of the program, whose own graph stays as it is. It is saved,
     loaded, called and compiled as any other, if the process imports redalg. It is for inference: where a gradient is
     asked for, a group is computed twice. As a group may cross modules, `torch.export.unflatten` does not take it, and
-    signatures of modules inside it are not preserved. A program whose sizes vary, that is on several devices or that
-    calls more than operators of ATen has no groups put.
+    signatures of modules inside it are not preserved. A program that is on several devices or calls more than operators
+    of ATen has no groups put.
 
     Args:
         program: of `torch.export.export(model, args)`.

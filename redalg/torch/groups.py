@@ -8,7 +8,7 @@ from __future__ import annotations
 import operator
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
 
@@ -29,6 +29,7 @@ from redalg.torch.decisions import Decision
 from redalg.torch.gate import decide_on_regions
 from redalg.torch.regions import Region, region_of
 from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of
+from redalg.torch.sizes import Hints, hints_of
 from redalg.torch.stitch import GroupCall, calls_of, calls_with_backwards, stitch
 
 PRIMAL, TANGENT = "primals_", "tangents_"
@@ -56,10 +57,11 @@ def put_groups(
     products = fixed is not None or not is_part(graph)
     fixed = fixed_inputs_of(graph) if fixed is None else fixed
     vertices = vertices_of(analyze_program(imported.program.live()), fixed, products=products)
-    candidates = explore(Gain(vertices, card))
-    calls = calls_of(candidates.verdicts, plan_fusion(candidates))
+    hints = hints_of(graph)
+    candidates = explore(Gain(vertices, card, hints))
+    calls = calls_of(candidates.verdicts, plan_fusion(candidates), hints)
     calls = calls_with_backwards(calls, vertices, needed) if needed else calls
-    judge = Judge(graph, vertices, device, calls, needed)
+    judge = Judge(graph, vertices, device, calls, needed, hints)
     found = [*zip(calls, judge.decide(gate, started + budget_s), strict=True)]
     groups = tuple(GroupReport(call.group, lines_of(judge.nodes, call.group.members), call.text, decision)
                    for call, decision in found)  # fmt: skip
@@ -78,6 +80,7 @@ class Judge:
         graph, vertices, device: the graph, its vertices, and the device of its tensors.
         calls: of all groups.
         needed: the tensors that have gradients, of a graph that is trained.
+        hints: the lengths that varying sizes have now.
     """
 
     graph: Graph
@@ -85,6 +88,7 @@ class Judge:
     device: torch.device
     calls: Sequence[GroupCall]
     needed: Collection[str] = ()
+    hints: Hints = field(default_factory=dict)
 
     @cached_property
     def nodes(self) -> dict[str, Node]:
@@ -114,7 +118,7 @@ class Judge:
     def region_of(self, call: GroupCall) -> Region:
         """The region of a group, without what other groups hold."""
         taken = {name for other in self.calls if other is not call for name in other.group.members}
-        return region_of(self.nodes, self.vertices, call, taken, self.needed)
+        return region_of(self.nodes, self.vertices, call, taken=taken, needed=self.needed, hints=self.hints)
 
 
 # ---- what a graph says of itself -------------------------------------------------------------------------------------

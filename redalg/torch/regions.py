@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from types import MappingProxyType
 from typing import final
 
 import torch
@@ -18,6 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.torch.aten import is_tensor
+from redalg.torch.sizes import Hints, is_size, with_hints
 from redalg.torch.stitch import GroupCall, stitch
 
 MOST_AROUND = 12
@@ -90,21 +92,24 @@ def with_gradients(part: GraphModule, needed: Sequence[bool], *arguments: torch.
 
 
 def region_of(
-    nodes: Mapping[str, Node], vertices: Vertices, call: GroupCall, taken: Collection[str], needed: Collection[str] = ()
-) -> Region:
-    """The region of a group.
+    nodes: Mapping[str, Node], vertices: Vertices, call: GroupCall, *, taken: Collection[str] = (),
+    needed: Collection[str] = (), hints: Hints = MappingProxyType({}),
+) -> Region:  # fmt: skip
+    """The region of a group, with the lengths that varying sizes have now.
 
     Args:
         nodes: the node of every tensor.
         vertices, call: of the graph, and the group's.
         taken: the vertices of other groups.
         needed: the tensors that have gradients.
+        hints: the lengths.
     """
     pattern = with_neighbours(vertices, Pattern(call.group.members), taken)
     graph = nodes[call.group.members[0]].graph
     members = {nodes[name] for name in vertices.with_views(pattern)}
-    (plain, copies), (fused, own) = cut_out(graph, members), cut_out(graph, members)
-    stitch(fused.graph, [call], {name: own[node] for name, node in nodes.items() if node in own})
+    (plain, copies), (fused, own) = cut_out(graph, members, hints), cut_out(graph, members, hints)
+    known = {name: own[node] for name, node in nodes.items() if node in own}
+    stitch(fused.graph, [call], known, lambda size: int(size.xreplace(dict(hints))))
     fused.recompile()
     differentiable = {copies.get(nodes[name]) for name in needed}
     read = plain.graph.find_nodes(op="placeholder")
@@ -132,19 +137,22 @@ def neighbours(vertices: Vertices, pattern: Pattern) -> list[str]:
     return [name for name in found if name in known and name not in pattern]
 
 
-def cut_out(graph: Graph, members: Collection[Node]) -> tuple[GraphModule, dict[Node, Node]]:
+def cut_out(graph: Graph, members: Collection[Node], hints: Hints) -> tuple[GraphModule, dict[Node, Node]]:
     """Nodes of a graph as a graph of their own, which takes what they read and returns what others read of them.
 
-    Beside it: the copy of every node, also of those that it takes.
+    Beside it: the copy of every node, also of those that it takes. Sizes that vary are numbers in it.
     """
-    inside = {*members, *(source for node in members for source in node.all_input_nodes if not is_tensor(source))}
+    sources = {source for node in members for source in node.all_input_nodes}
+    sizes = {source: with_hints(source.meta["val"], hints) for source in sources if is_size(source)}
+    inside = {*members, *(source for source in sources if not is_tensor(source) and source not in sizes)}
     ordered, part, copies = [node for node in graph.nodes if node in inside], Graph(), dict[Node, Node]()
     for source in dict.fromkeys(source for node in ordered for source in node.all_input_nodes):
-        if source not in inside:
+        if source not in inside and source not in sizes:
             copies[source] = part.placeholder(source.name)
-            copies[source].meta["val"] = source.meta["val"]
+            copies[source].meta["val"] = with_hints(source.meta["val"], hints)
     for node in ordered:
-        copies[node] = part.node_copy(node, copies.__getitem__)
+        copies[node] = part.node_copy(node, lambda read: sizes[read] if read in sizes else copies[read])
+        copies[node].meta["val"] = with_hints(node.meta["val"], hints)
     part.output(tuple(copies[node] for node in ordered if is_tensor(node) and {*node.users} - inside))
     return GraphModule(torch.nn.Module(), part), copies
 

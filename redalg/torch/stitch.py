@@ -11,9 +11,12 @@ from __future__ import annotations
 import operator
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import chain
+from types import MappingProxyType
 from typing import Any, final
 
 import torch
+from sympy import Expr
 from torch.fx import Graph, Node
 
 from redalg.errors import RedalgError
@@ -24,11 +27,12 @@ from redalg.gradient.operators import Call, read_call
 from redalg.gradient.recorded import backward_of
 from redalg.graphs.fusion_plan import FusionPlan, Group
 from redalg.graphs.lay import Laid
-from redalg.graphs.program import Shape, TensorType
+from redalg.graphs.program import TensorType
 from redalg.graphs.verdicts import Verdicts
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import function_of_text, text_of
 from redalg.torch.aten import nodes_by_tensor
+from redalg.torch.sizes import Hints, SizeNodes, WriteSize, is_writable, sympy_size
 
 ATEN = torch.ops.aten
 
@@ -43,36 +47,42 @@ class GroupCall:
         laid: its outputs, and the shapes in which they read tensors.
         text: of the call, as `redalg::run` takes it.
         reads: the tensors that it is given, in order.
-        sizes: the lengths of its axes, in order.
+        sizes: the lengths of its axes, in order; they may vary.
     """
 
     group: Group
     laid: Laid
     text: str
     reads: tuple[str, ...]
-    sizes: tuple[int, ...]
+    sizes: tuple[Expr, ...]
 
-    def put(self, graph: Graph, nodes: dict[str, Node]) -> None:
-        """Put the operator into a graph; `nodes` has the node of every tensor of the program, and then the results'."""
+    def put(self, graph: Graph, nodes: dict[str, Node], size: WriteSize) -> None:
+        """Put the operator into a graph, in which `size` writes sizes.
+
+        `nodes` has the node of every tensor of the program, and then the results'.
+        """
+        lengths = [*map(size, self.sizes)]
+        views = {name: [*map(size, shape)] for name, shape in self.laid.views.items()}
+        shapes = {output.name: [size(sympy_size(one)) for one in nodes[output.name].meta["val"].shape]
+                  for output in self.laid.outputs}  # fmt: skip
         with graph.inserting_before(graph.output_node()):
-            tensors = [view_as_read(graph, nodes[name], self.laid.views.get(name)) for name in self.reads]
-            made = add_call(graph, torch.ops.redalg.run.default, self.text, tensors, [], [*self.sizes])
+            tensors = [view_as_read(graph, nodes[name], views.get(name)) for name in self.reads]
+            made = add_call(graph, torch.ops.redalg.run.default, self.text, tensors, [], lengths)
             results = dict[str, Node]()
             for number, output in enumerate(output for output in self.laid.outputs if output.reads):
-                old = nodes[output.name]
                 value = add_call(graph, operator.getitem, made, number)
-                value = add_call(graph, ATEN.reshape.default, value, list(old.meta["val"].shape))
-                results[output.name] = add_call(graph, ATEN.to.dtype, value, old.meta["val"].dtype)
+                value = add_call(graph, ATEN.reshape.default, value, shapes[output.name])
+                results[output.name] = add_call(graph, ATEN.to.dtype, value, nodes[output.name].meta["val"].dtype)
         for name, value in results.items():
             nodes[name].replace_all_uses_with(value)
             nodes[name] = value
 
 
-def calls_of(verdicts: Verdicts, plan: FusionPlan) -> list[GroupCall]:
-    """The calls of a plan's groups; none of a group of sizes that vary, or that reads a part of a dimension."""
+def calls_of(verdicts: Verdicts, plan: FusionPlan, hints: Hints = MappingProxyType({})) -> list[GroupCall]:
+    """The calls of a plan's groups; none of a group that reads a part of a dimension, or of a size without a hint."""
     found = ((group, verdicts.lay(Pattern(group.members))) for group in plan.groups)
     types = verdicts.vertices.analysis.types
-    return [call_of(verdicts, group, laid) for group, laid in found if is_callable(laid, types)]
+    return [call_of(verdicts, group, laid) for group, laid in found if is_callable(laid, types, hints)]
 
 
 def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
@@ -81,7 +91,7 @@ def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
     names, known = verdicts.numbers(group.names), {axis.name for axis in function.cascade.axes()}
     written = [output for output in laid.outputs if output.reads]
     reads = tuple(dict.fromkeys(name for output in written for name in output.reads))
-    sizes = {axis.name: int(size) for output in written for axis, size in output.sizes.items() if axis.name in known}
+    sizes = {axis.name: size for output in written for axis, size in output.sizes.items() if axis.name in known}
     call = Call(text_of(function.number), tuple(names[name] for name in reads), (), tuple(sizes), "nan", "ieee", "",
                 training=False)  # fmt: skip
     return GroupCall(group, laid, call.text, reads, tuple(sizes.values()))
@@ -109,11 +119,16 @@ def has_backward(call: GroupCall) -> bool:
     return True
 
 
-def stitch(graph: Graph, calls: Sequence[GroupCall], nodes: Mapping[str, Node] | None = None) -> None:
-    """Put groups into the graph of their program, in place; or into a part of it, of which `nodes` has the tensors."""
-    known = dict(nodes_by_tensor(graph) if nodes is None else nodes)
+def stitch(
+    graph: Graph, calls: Sequence[GroupCall], nodes: Mapping[str, Node] | None = None, size: WriteSize | None = None
+) -> None:
+    """Put groups into the graph of their program, in place; or into a part of it.
+
+    Of a part, `nodes` has the tensors, and `size` writes sizes.
+    """
+    known, size = dict(nodes_by_tensor(graph) if nodes is None else nodes), size or SizeNodes(graph)
     for call in calls:
-        call.put(graph, known)
+        call.put(graph, known, size)
     sort_nodes(graph)
     graph.eliminate_dead_code()
     graph.lint()
@@ -135,10 +150,10 @@ def sort_nodes(graph: Graph) -> None:
             output.prepend(node)
 
 
-def is_callable(laid: Laid, types: Mapping[str, TensorType]) -> bool:
-    """Tell if a function of a group's outputs takes its tensors: sizes are numbers, and axes run along dimensions."""
+def is_callable(laid: Laid, types: Mapping[str, TensorType], hints: Hints) -> bool:
+    """Tell if a function of a group's outputs takes its tensors: sizes are known, and axes run along dimensions."""
     for output in laid.outputs:
-        if not all(size.is_Integer for size in output.sizes.values()):
+        if not all(is_writable(size, hints) for size in (*output.sizes.values(), *chain(*laid.views.values()))):
             return False
         for element in elements_of(output.term):
             shape = laid.views.get(element.name, types[element.name].shape)
@@ -147,10 +162,10 @@ def is_callable(laid: Laid, types: Mapping[str, TensorType]) -> bool:
     return True
 
 
-def view_as_read(graph: Graph, node: Node, shape: Shape | None) -> Node:
+def view_as_read(graph: Graph, node: Node, shape: list[int | Node] | None) -> Node:
     """A tensor as a group reads it. Inductor hands no operator a constant of a graph, but a copy of it."""
     node = add_call(graph, ATEN.clone.default, node) if node.op == "get_attr" else node
-    return node if shape is None else add_call(graph, ATEN.reshape.default, node, [int(size) for size in shape])
+    return node if shape is None else add_call(graph, ATEN.reshape.default, node, shape)
 
 
 def add_call(graph: Graph, target: Callable[..., Any], *args: Any) -> Node:

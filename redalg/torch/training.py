@@ -79,7 +79,7 @@ def reason_against_trace(module: GraphModule, inputs: Inputs) -> str:
     """
     sizes = [size for given in inputs for size in (given.shape if isinstance(given, torch.Tensor) else (given,))]
     if not all(isinstance(size, int) for size in sizes):
-        return "its sizes vary"
+        return "its sizes vary, or numbers that it takes"
     needed = differentiable_inputs(module.graph, inputs)
     enabled = True
     for node in module.graph.nodes:

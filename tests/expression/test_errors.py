@@ -95,9 +95,7 @@ EXPRESSIONS: dict[str, Case] = {
         "fuse them one by one.",
     ),
     "a part of the reduced axes beside rows": Case(
-        lambda: ra.fuse(
-            {"rows": (x * w, "b n"), "all": (ra.sum(x, b, n), ""), "columns": (ra.sum(x, b), "n")}
-        ),
+        lambda: ra.fuse({"rows": (x * w, "b n"), "all": (ra.sum(x, b, n), ""), "columns": (ra.sum(x, b), "n")}),
         ra.ExpressionError,
         "`sum(x[b, n], b)` reduces over b alone, other reductions over n and b, and output `rows` has an element for "
         "each: one pass makes two of the three. Fuse the outputs that reduce over fewer axes on their own.",

@@ -21,7 +21,7 @@ from redalg.graphs.interpret import interpret_program
 from redalg.runtime.call import dispatch
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.tune import compiling
-from redalg.torch import ahead, backend, decisions, gate, groups
+from redalg.torch import ahead, backend, decisions, gate, groups, regions
 from redalg.torch.aten import import_graph
 from redalg.torch.backend import GroupPass
 from redalg.torch.decisions import Decision
@@ -76,12 +76,43 @@ def test_gradients_flow_through_groups(made: Callable[[], nn.Module]) -> None:
     assert any(one.decision.is_put for report in reports for one in report.groups)
 
 
-def test_sizes_that_vary_are_inductors() -> None:
-    model = Called(normed)
+class Causal(nn.Module):
+    """Heads of causal weights, and means over places: all of it depends on how many places there are."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.project, self.norm = nn.Linear(16, 48), nn.LayerNorm(16)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        batch, length, width = x.shape
+        q, k, v = (part.view(batch, length, 2, 8).transpose(1, 2) for part in self.project(x).chunk(3, -1))
+        places = torch.arange(length)
+        scores = (q @ k.mT / 4).masked_fill(places[:, None] < places, float("-inf"))
+        made = self.norm(x + (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, width))
+        return made.softmax(-1), made.mean(1)
+
+
+def test_groups_take_sizes_that_vary() -> None:
+    torch.manual_seed(0)
+    model = Causal().eval()
     run = torch.compile(model, backend="redalg", dynamic=True, options=PREDICTED)
-    for length in (5, 8, 13):
-        given = drawn(3, length)
-        torch.testing.assert_close(run(given), normed(given), rtol=1e-5, atol=1e-5)
+    with torch.no_grad(), recorded_reports() as reports:
+        for batch, length in ((3, 12), (3, 17), (2, 33)):
+            given = drawn(batch, length, 16)
+            for found, wanted in zip(run(given), model(given), strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+    [report] = reports  # one compilation serves all lengths
+    assert [one.decision.is_put for one in report.groups] == [True] * 3
+
+
+def test_a_group_of_sizes_that_vary_is_measured_at_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    drew = Mock(wraps=regions.draw_like)
+    monkeypatch.setattr(regions, "draw_like", drew)
+    run = torch.compile(Called(normed), backend="redalg", dynamic=True)
+    with torch.no_grad(), recorded_reports() as reports:
+        torch.testing.assert_close(run(drawn(6, 40)), normed(drawn(6, 40)), rtol=1e-5, atol=1e-5)
+    assert {tuple(call.args[0].shape) for call in drew.call_args_list} == {(6, 40)}
+    assert [one.decision.fused_us is not None for report in reports for one in report.groups] == [True]
 
 
 def test_constants_are_inputs() -> None:
