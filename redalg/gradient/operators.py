@@ -19,6 +19,7 @@ from torch import Tensor
 
 from redalg.errors import ExpressionError, GradientError
 from redalg.expression.portable import compact_json, parse_json
+from redalg.gradient.again import outputs_of
 from redalg.gradient.backward import Backward
 from redalg.gradient.recorded import backward_of
 from redalg.gradient.reverse import PRODUCT
@@ -107,11 +108,11 @@ def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: 
     """The outputs of a function, and its row values if it is training."""
     told = read_call(call)
     given = dict(zip(told.names, tensors, strict=True))
-    function = told.forward(given)
+    numbers, lengths = dict(zip(told.scalars, scalars, strict=True)), dict(zip(told.sizes, sizes, strict=True))
     with torch.no_grad(), without_autocast(), within_operator():
-        made = function(**given, **_arguments(told, scalars, sizes), empty=told.empty, precision=told.precision,
-                        backend=told.backend or None)  # fmt: skip
-    return [one.contiguous() for one in ((made,) if function.single else made)]
+        made = outputs_of(told.forward(given), {**given, **numbers}, lengths, told.backend or None, empty=told.empty,
+                          precision=told.precision)  # fmt: skip
+    return [one.contiguous() for one in made]
 
 
 def _fake_outputs(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
@@ -154,6 +155,12 @@ def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     ctx.save_for_backward(*tensors, *output)
 
 
+@lru_cache(4 * MOST_TEXTS)
+def text_of_backward(call: Call, cotangents: tuple[str, ...], wanted: tuple[str, ...]) -> str:
+    """The text of a call's backward: of the outputs that have cotangents, for some tensors."""
+    return replace(call, cotangents=cotangents, wanted=wanted).text
+
+
 def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     saved, call = [*ctx.saved_tensors], ctx.call
     given = dict(zip(call.names, saved, strict=False))
@@ -164,8 +171,8 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     if backward.once and torch.is_grad_enabled():
         raise GradientError(PRODUCT)
     by_name = {name: g for name, g in zip(backward.outputs, grads, strict=False) if g is not None}
-    told = replace(call, cotangents=tuple(by_name), wanted=ctx.wanted)
-    found = torch.ops.redalg.gradients(told.text, [*saved, *by_name.values()], ctx.scalars, ctx.sizes)
+    text = text_of_backward(call, tuple(by_name), ctx.wanted)
+    found = torch.ops.redalg.gradients(text, [*saved, *by_name.values()], ctx.scalars, ctx.sizes)
     by_tensor = dict(zip(ctx.wanted, found, strict=True))
     nothing: list[Any] = [
         None if numbers else [] for numbers in (ctx.scalars, ctx.sizes)

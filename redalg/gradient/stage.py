@@ -14,6 +14,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.expression import Axis, Element, Scalar
 from redalg.expression.contents import nodes_of
 from redalg.expression.dtypes import DTYPES
+from redalg.gradient.again import outputs_of
 from redalg.gradient.arrays import by_library_of, repeat_along
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats, promote_dtypes
@@ -59,6 +60,10 @@ class AnyStage(Protocol):
         """Its TileLang programs; `sizes` may hold other axes too."""
 
 
+SECOND = "_second"
+"""The end of the name of a second axis over the places of one."""
+
+
 @final
 @dataclass(frozen=True)
 class Stage:
@@ -86,7 +91,7 @@ class Stage:
 
             made = elementwise_value(self.expr, self.axes, given, sizes)
             return made if given else by_library_of(made, tensors)
-        made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
+        [made] = outputs_of(self.fused, given, own_sizes(self.fused, sizes, self.renamed))
         return repeat_along(made, self.fused.cascade.outputs[0].axes, self.axes, sizes)
 
     @property
@@ -216,7 +221,7 @@ class JointStage(StagesTogether):
     def tensors_of_all(self, known: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, Any]:
         """The tensors by name, of one function."""
         given = {name: one for name, one in known.items() if name in self.inputs}
-        made = self.fused(**given, sizes=own_sizes(self.fused, sizes, self.renamed))
+        made = outputs_of(self.fused, given, own_sizes(self.fused, sizes, self.renamed))
         return dict(zip((part.name for part in self.parts), made, strict=True))
 
     def source_of_all(self, target: str, sizes: Mapping[str, int], **options: Any) -> str:
@@ -274,10 +279,24 @@ def sources_of_stages(
 
 def own_sizes(fused: Any, sizes: Mapping[str, int], renamed: Mapping[str, str] | None = None) -> dict[str, int]:
     """The sizes of the axes that a function has; `renamed` ones have those of others, and so have those beside them."""
-    known = {axis.name for axis in fused.cascade.axes()} | set(fused.cascade.extents())
-    all_sizes = {**sizes, **{new: sizes[old] for new, old in (renamed or {}).items() if old in sizes}}
-    all_sizes = {second_axis(Axis(name)).name: size for name, size in all_sizes.items()} | all_sizes
-    return {name: size for name, size in all_sizes.items() if name in known}
+    found, others = dict[str, int](), renamed or {}
+    for name in names_with_sizes(fused):
+        for own in (name, name.removesuffix(SECOND)):
+            size = sizes.get(others.get(own, own), sizes.get(own))
+            if size is not None:
+                found[name] = size
+                break
+    return found
+
+
+def names_with_sizes(fused: Any) -> tuple[str, ...]:
+    """The names of a function's axes and of the extents that it reads, found once."""
+    known: dict[str, Any] = vars(fused)
+    if "_names_with_sizes" not in known:
+        cascade = fused.cascade
+        known["_names_with_sizes"] = tuple(sorted({axis.name for axis in cascade.axes()} | set(cascade.extents())))
+    names: tuple[str, ...] = known["_names_with_sizes"]
+    return names
 
 
 def sizes_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, int]:
@@ -312,4 +331,4 @@ def axes_text(axes: Iterable[Axis]) -> str:
 
 def second_axis(axis: Axis) -> Axis:
     """A second axis over the places of one, which a derivative binds beside it."""
-    return axis.renamed(f"{axis.name}_second")
+    return axis.renamed(f"{axis.name}{SECOND}")

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from threading import local
 
 import torch
 
-OPERATORS = local()
+from redalg.gradient.again import OPERATORS
 
 
 @contextmanager

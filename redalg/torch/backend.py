@@ -8,6 +8,8 @@ Everything else stays Inductor's: decompositions, caches, modes, CUDA graphs, th
 here, the graph stays as it was, and one line of log says why. Options, beside Inductor's own:
 
     redalg.gate       "measured" (by default): a group stays if its region was measured to be faster with it
+                      "replayed": so by the device's time alone, for a caller who captures calls in CUDA graphs; by
+                      itself where Inductor does
                       "predicted": every group that exploration finds, and that a trial lets pass
     redalg.budget_s   the time for a graph's trials and measurements, 120 s by default: groups that were not reached are
                       left to Inductor, also by its caches until the budget is another
@@ -28,7 +30,7 @@ from torch.fx import Graph, GraphModule
 import redalg.gradient.operators  # noqa: F401 - it registers the operators that graphs call
 from redalg.errors import PlanError
 from redalg.torch.decisions import environment_of
-from redalg.torch.gate import GATES, MEASURED
+from redalg.torch.gate import GATES, MEASURED, REPLAYED
 from redalg.torch.groups import put_groups
 from redalg.torch.records import LEFT, failure_report, keep_report, say_once
 from redalg.torch.training import put_trained_groups
@@ -36,6 +38,7 @@ from redalg.torch.training import put_trained_groups
 FIRST, LAST = (2, 11), (2, 13)
 """The versions of PyTorch that this was tested with, from the first to the last."""
 GATE, BUDGET, PASS = "redalg.gate", "redalg.budget_s", "post_grad_custom_post_pass"
+GRAPHS = "triton.cudagraphs"
 BUDGET_S = 120.0
 
 
@@ -71,7 +74,7 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None) -> tuple[s
     Raises:
         PlanError: as of `compile_graph`.
     """
-    from torch._inductor import list_mode_options
+    from torch._inductor import config, list_mode_options
 
     patches = {**(list_mode_options(mode) if mode else {}), **(options or {})}
     gate, budget_s = patches.pop(GATE, MEASURED), patches.pop(BUDGET, BUDGET_S)
@@ -79,6 +82,8 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None) -> tuple[s
         raise PlanError(f"options={{{GATE!r}: {gate!r}}}: the gate should be one of {', '.join(map(repr, GATES))}.")
     if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s >= 0:
         raise PlanError(f"options={{{BUDGET!r}: {budget_s!r}}}: the budget should be a number of seconds, at least 0.")
+    if gate == MEASURED and patches.get(GRAPHS, config.triton.cudagraphs):
+        gate = REPLAYED
     return gate, budget_s, patches
 
 

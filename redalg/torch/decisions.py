@@ -15,7 +15,7 @@ import torch
 from redalg.torch.regions import Region
 from redalg.version import VERSION
 
-FORMAT = "redalg decision, 1"
+FORMAT = "redalg decision, 2"
 
 
 @final
@@ -26,6 +26,7 @@ class Decision:
     Attributes:
         is_put: true if the group is put into the graph.
         fused_us, plain_us: the time of its region with it and without (µs); None if that was not measured.
+        fused_host_us, plain_host_us: the host's time for a call of it (µs); None if it has no part in it.
         reason: why it is left out, if not for its time.
         lasts: false if another time it may be another one, as where memory lacked; then it is not kept.
     """
@@ -33,6 +34,8 @@ class Decision:
     is_put: bool
     fused_us: float | None = None
     plain_us: float | None = None
+    fused_host_us: float | None = None
+    plain_host_us: float | None = None
     reason: str = ""
     lasts: bool = True
 
@@ -40,12 +43,15 @@ class Decision:
         if self.fused_us is None or self.plain_us is None:
             return f"left to Inductor: {self.reason}" if self.reason else "put, not measured"
         said = "put" if self.is_put else "left to Inductor"
-        return f"{said}: {self.fused_us:.1f} µs with it, {self.plain_us:.1f} µs without"
+        times = f"{said}: {self.fused_us:.1f} µs with it, {self.plain_us:.1f} µs without"
+        if self.fused_host_us is None or self.plain_host_us is None:
+            return times
+        return f"{times}; a call takes the host {self.fused_host_us:.0f} and {self.plain_host_us:.0f} µs"
 
 
-def digest_of(region: Region, device: torch.device) -> str:
-    """The digest of what a decision depends on."""
-    return sha256("\n".join((*environment_of(device), region.text)).encode()).hexdigest()
+def digest_of(region: Region, device: torch.device, gate: str) -> str:
+    """The digest of what a decision depends on; `gate` is the word by which it is made."""
+    return sha256("\n".join((*environment_of(device), gate, region.text)).encode()).hexdigest()
 
 
 def environment_of(device: torch.device) -> tuple[str, ...]:
@@ -85,7 +91,8 @@ def decision_of_text(text: str) -> Decision | None:
         found = json.loads(text)
     except ValueError:
         return None
-    kinds = {"is_put": bool, "fused_us": float | None, "plain_us": float | None, "reason": str}
+    times = dict.fromkeys(("fused_us", "plain_us", "fused_host_us", "plain_host_us"), (float, type(None)))
+    kinds: dict[str, tuple[type, ...]] = {"is_put": (bool,), **times, "reason": (str,)}
     if not isinstance(found, dict) or found.pop("format", None) != FORMAT or found.keys() != kinds.keys():
         return None
     return Decision(**found) if all(isinstance(found[name], kind) for name, kind in kinds.items()) else None

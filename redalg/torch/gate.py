@@ -4,6 +4,9 @@
     2  trial          the operator runs on drawn tensors, and agrees with PyTorch's own operators
     3  measurement    the region compiled by Inductor as it is, and with the operator; the operator stays if it wins
 
+What a call of a region costs is the time of the device, or that of the host if it is longer: an operator takes the host
+longer than a kernel of Inductor's. Where a model's calls are replayed in CUDA graphs, the host has no part in it.
+
 Regions that are alike are decided on once. Their kernels are compiled side by side, while Inductor compiles the regions
 as they are; then nothing else runs, and each is tried and measured. A decision depends on the region's text, the
 device, and the versions of PyTorch and redalg, and it is kept under a digest of these: `graphs/<digest>.json` in the
@@ -24,7 +27,7 @@ from torch.fx import GraphModule
 
 from redalg.runtime.compile.cache import folder
 from redalg.runtime.tune.progress import progress_bar
-from redalg.runtime.tune.timing import measure
+from redalg.runtime.tune.timing import Timing, measure
 from redalg.torch.ahead import compilers_for
 from redalg.torch.decisions import Decision, digest_of, read_decision, write_decision
 from redalg.torch.ranks import has_ranks, is_first_rank, share_decision, wait_for_decision
@@ -32,10 +35,10 @@ from redalg.torch.records import LOG, first_line
 from redalg.torch.regions import Region
 
 SAMPLES = 7
-MEASURED, PREDICTED = "measured", "predicted"
-GATES = (MEASURED, PREDICTED)
-"""The words for `redalg.gate`: groups that were measured to be faster, or all that exploration finds and a trial lets
-pass."""
+MEASURED, REPLAYED, PREDICTED = "measured", "replayed", "predicted"
+GATES = (MEASURED, REPLAYED, PREDICTED)
+"""The words for `redalg.gate`: groups that were measured to be faster, by the device's time alone if calls are
+replayed; or all that exploration finds and a trial lets pass."""
 TOLERANCE, NARROW_TOLERANCE = 1e-3, 5e-2
 """The difference of results beside the largest of them, up to which a trial takes it for rounding; of 16 bits."""
 DISAGREES = Decision(is_put=False, reason="its results are not those of PyTorch's operators")
@@ -51,7 +54,7 @@ def decide_on_regions(regions: Sequence[Region], device: torch.device, gate: str
     model side by side the first measures for all. A region for which memory lacks is left to Inductor, and is tried
     another time.
     """
-    digests = [digest_of(region, device) for region in regions]
+    digests = [digest_of(region, device, gate) for region in regions]
     distinct = dict(zip(digests, regions, strict=True))
     if gate == PREDICTED:
         known = in_thread(partial(try_regions, distinct, device, until))
@@ -61,7 +64,7 @@ def decide_on_regions(regions: Sequence[Region], device: torch.device, gate: str
     else:
         known = known_decisions(distinct)
         new = {digest: region for digest, region in distinct.items() if digest not in known}
-        known |= in_thread(partial(measure_regions, new, device, until)) if new else {}
+        known |= in_thread(partial(measure_regions, new, device, until, is_replayed=gate == REPLAYED)) if new else {}
         if has_ranks():
             for digest, decision in known.items():
                 share_decision(digest, decision)
@@ -89,7 +92,9 @@ def try_regions(regions: Mapping[str, Region], device: torch.device, until: floa
     return {digest: attempt(partial(try_region, region), until) for digest, region in regions.items()}
 
 
-def measure_regions(regions: Mapping[str, Region], device: torch.device, until: float) -> dict[str, Decision]:
+def measure_regions(
+    regions: Mapping[str, Region], device: torch.device, until: float, *, is_replayed: bool
+) -> dict[str, Decision]:  # fmt: skip
     """The decisions by measurements; those that last are kept."""
     found = dict[str, Decision]()
     with (
@@ -103,8 +108,11 @@ def measure_regions(regions: Mapping[str, Region], device: torch.device, until: 
         LOG.debug("kernels compiled, %.1f s", monotonic() - start)
         for digest, region in regions.items():
             run = plain[digest]
-            found[digest] = run if isinstance(run, Decision) else attempt(partial(measure_region, region, run, device),
-                                                                          until)  # fmt: skip
+            if isinstance(run, Decision):
+                found[digest] = run
+            else:
+                measured = partial(measure_region, region, run, device, is_replayed=is_replayed)
+                found[digest] = attempt(measured, until)
             tell(None, len(found))
             LOG.debug("region %d of %d: %s, %.1f s", len(found), len(regions), found[digest], monotonic() - start)
             if found[digest].lasts:
@@ -112,14 +120,24 @@ def measure_regions(regions: Mapping[str, Region], device: torch.device, until: 
     return found
 
 
-def measure_region(region: Region, plain: Run, device: torch.device) -> Decision:
+def measure_region(region: Region, plain: Run, device: torch.device, *, is_replayed: bool = False) -> Decision:
     """The decision by the times of a region on a device; Inductor compiled the region as it is already."""
     arguments = region.draw()
     if not agrees(region, arguments):
         return DISAGREES
     fused = compile_part(region.whole(region.fused, arguments), arguments)
-    times = [measure([partial(run, *arguments)], device, SAMPLES).median_us for run in (plain, fused)]
-    return Decision(is_put=times[1] < times[0], fused_us=times[1], plain_us=times[0])
+    timings = [measure([partial(run, *arguments)], device, SAMPLES) for run in (fused, plain)]
+    return decision_by(timings, host=device.type == "cuda" and not is_replayed)
+
+
+def decision_by(timings: Sequence[Timing], *, host: bool) -> Decision:
+    """The decision by the times with an operator and without; those of the `host` may count."""
+    fused_us, plain_us = (one.median_us for one in timings)
+    if not host:
+        return Decision(is_put=fused_us < plain_us, fused_us=fused_us, plain_us=plain_us)
+    with_host = [max(one.median_us, one.host_us) for one in timings]
+    return Decision(is_put=with_host[0] < with_host[1], fused_us=fused_us, plain_us=plain_us,
+                    fused_host_us=timings[0].host_us, plain_host_us=timings[1].host_us)  # fmt: skip
 
 
 def try_region(region: Region) -> Decision:

@@ -16,11 +16,12 @@ from torch import nn
 from torch._inductor import config as inductor
 from torch._inductor.custom_graph_pass import CustomGraphPass
 
-import redalg as ra
+from redalg.gradient import again, operators
 from redalg.graphs.interpret import interpret_program
 from redalg.runtime.call import dispatch
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.tune import compiling
+from redalg.runtime.tune.timing import Timing
 from redalg.torch import ahead, backend, decisions, gate, groups, regions
 from redalg.torch.aten import import_graph
 from redalg.torch.backend import GroupPass
@@ -155,13 +156,13 @@ def test_a_group_reads_one_of_several_results() -> None:
 
 def test_a_group_that_is_slower_is_left_to_inductor(monkeypatch: pytest.MonkeyPatch) -> None:
     """A planted operator that waits: its region is measured, and the group is dropped."""
-    forward = ra.Fused.__call__
+    forward = again.outputs_of
 
-    def slow(self: Any, *positional: Any, **named: Any) -> Any:
+    def slow(*given: Any, **named: Any) -> Any:
         torch.randn(400, 400).matmul(torch.randn(400, 400))
-        return forward(self, *positional, **named)
+        return forward(*given, **named)
 
-    monkeypatch.setattr(ra.Fused, "__call__", slow)
+    monkeypatch.setattr(operators, "outputs_of", slow)
     given = drawn(6, 20)
     found, [report] = compiled(Called(normed), given)
     torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
@@ -169,6 +170,36 @@ def test_a_group_that_is_slower_is_left_to_inductor(monkeypatch: pytest.MonkeyPa
     assert not group.decision.is_put
     assert (group.decision.fused_us or 0) > (group.decision.plain_us or 0) > 0
     assert "left to Inductor" in str(report)
+
+
+@pytest.mark.parametrize(
+    ("fused", "plain", "host", "is_put"),
+    [
+        ((5, 40), (8, 15), False, True),  # the device alone
+        ((5, 40), (8, 15), True, False),  # a small kernel waits for the host
+        ((90, 40), (120, 60), True, True),
+        ((20, 40), (30, 60), True, True),  # of many small kernels
+        ((120, 20), (90, 60), True, False),
+    ],
+)
+def test_a_call_costs_the_longer_of_device_and_host(
+    fused: tuple[int, int], plain: tuple[int, int], host: bool, is_put: bool
+) -> None:
+    timings = [Timing("cuda graph", (float(device),), float(of_host), 8, 1) for device, of_host in (fused, plain)]
+    decision = gate.decision_by(timings, host=host)
+    assert decision.is_put is is_put
+    assert (decision.fused_us, decision.plain_us) == (fused[0], plain[0])
+    assert ("a call takes the host 40 and" in str(decision)) is (host and fused[1] == 40)
+
+
+def test_the_host_has_no_part_in_replayed_calls() -> None:
+    assert backend.read_options(None, None)[0] == "measured"
+    assert backend.read_options("reduce-overhead", None)[0] == "replayed"
+    assert backend.read_options(None, {"triton.cudagraphs": True})[0] == "replayed"
+    assert backend.read_options("reduce-overhead", PREDICTED)[0] == "predicted"
+    with inductor.patch({"triton.cudagraphs": True}):
+        assert backend.read_options(None, None)[0] == "replayed"
+    assert GroupPass("measured").uuid() != GroupPass("replayed").uuid()
 
 
 def test_a_decision_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -226,7 +257,7 @@ def test_the_kernels_of_regions_are_compiled_side_by_side(monkeypatch: pytest.Mo
 def test_a_region_for_which_memory_lacks_is_tried_another_time(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:  # fmt: skip
-    def measure(*_: Any) -> Decision:
+    def measure(*_: Any, **__: Any) -> Decision:
         raise torch.OutOfMemoryError("tried to allocate 80 GiB")
 
     given = drawn(6, 20)
@@ -243,7 +274,7 @@ WRONG = {
     "cut off": "{",
     "no table": "[]",
     "of another format": '{"format": "redalg decision, 0"}',
-    "of other kinds": '{"format": "redalg decision, 1", "is_put": 1, "fused_us": 1.0, "plain_us": 2.0, "reason": ""}',
+    "of other kinds": '{"format": "redalg decision, 2", "is_put": 1, "fused_us": 1.0, "plain_us": 2.0, "reason": ""}',
 }
 
 
@@ -321,7 +352,7 @@ def test_parts_of_results_without_values_get_them() -> None:
 
 
 def test_an_unknown_word_for_the_gate_is_refused() -> None:
-    with pytest.raises(Exception, match="the gate should be one of 'measured', 'predicted'"):
+    with pytest.raises(Exception, match="the gate should be one of 'measured', 'replayed', 'predicted'"):
         compiled(Called(normed), drawn(6, 20), options={"redalg.gate": "fast"})
 
 

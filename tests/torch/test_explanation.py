@@ -54,7 +54,7 @@ def test_a_model_without_a_graph_says_so() -> None:
 
 
 def test_bad_options_and_names_are_refused() -> None:
-    with pytest.raises(PlanError, match="the gate should be one of 'measured', 'predicted'"):
+    with pytest.raises(PlanError, match="the gate should be one of 'measured', 'replayed', 'predicted'"):
         redalg.torch.explain(centred, drawn(3, 4), options={"redalg.gate": "fast"})
     with pytest.raises(AttributeError, match=r"has no attribute 'explian'\. It has: explain"):
         redalg.torch.explian  # noqa: B018 - a typing mistake

@@ -226,7 +226,7 @@ def test_other_things_than_programs_are_refused(wrong: Any) -> None:
     ("options", "message"),
     [
         ({"max_autotune": True}, r"takes 'redalg.gate' and 'redalg.budget_s' alone"),
-        ({"redalg.gate": "fast"}, "the gate should be one of 'measured', 'predicted'"),
+        ({"redalg.gate": "fast"}, "the gate should be one of 'measured', 'replayed', 'predicted'"),
         ({"redalg.budget_s": "60"}, "should be a number of seconds"),
     ],
 )

@@ -48,7 +48,7 @@ def test_a_decision_that_never_comes_is_waited_for_no_longer_than_the_budget() -
 @pytest.mark.usefixtures("group")
 def test_the_first_measures_and_the_others_do_not(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     given = drawn(6, 20)
-    monkeypatch.setattr(gate, "measure_region", lambda *_: MEASURED)
+    monkeypatch.setattr(gate, "measure_region", lambda *_, **__: MEASURED)
     _, [report] = compiled(Called(normed), given)
     assert [one.decision for one in report.groups] == [MEASURED]
 

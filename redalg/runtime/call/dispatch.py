@@ -59,6 +59,16 @@ def call(
     return outputs
 
 
+def call_again(
+    passes: Passes, inputs: Mapping[str, Any], backend: str | None,
+    sizes: Mapping[str, int], options: Mapping[str, Any],
+) -> dict[str, Any] | None:  # fmt: skip
+    """As `call`, if a call of this kind was met before; None if none was. Nothing but the kind is looked at."""
+    kind = kind_of(passes, inputs, backend, sizes, options)
+    prepared_call = prepared.find_prepared(kind) if kind is not None else None
+    return None if prepared_call is None else prepared_call.run(inputs)
+
+
 def start_earlier_passes(
     passes: Passes, inputs: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int],
     options: Mapping[str, Any],

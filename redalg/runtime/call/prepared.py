@@ -15,6 +15,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, final
 
 import numpy as np
@@ -62,7 +63,7 @@ def kind_of(
     key += (options["empty"], options["precision"], options["memory"])
     for name, value in inputs.items():
         kind = type(value)
-        if str(getattr(value, "dtype", "")).endswith(UNSIGNED):  # converted at every call
+        if is_unsigned(getattr(value, "dtype", None)):  # converted at every call
             return None
         if kind is tensor and value.layout is strided:
             key += (name, value.shape, value.dtype, value.stride(), value.device, value.requires_grad, value.is_neg())
@@ -75,6 +76,12 @@ def kind_of(
     if sizes:
         key += [(name, type(size), size) for name, size in sizes.items()]
     return tuple(key)
+
+
+@cache
+def is_unsigned(dtype: Any) -> bool:
+    """Tell if a dtype is one of wide unsigned integers, of any library."""
+    return str(dtype).endswith(UNSIGNED)
 
 
 def find_prepared(kind: Hashable) -> Prepared | None:
