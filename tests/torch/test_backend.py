@@ -87,7 +87,7 @@ class Causal(nn.Module):
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         batch, length, width = x.shape
         q, k, v = (part.view(batch, length, 2, 8).transpose(1, 2) for part in self.project(x).chunk(3, -1))
-        places = torch.arange(length)
+        places = torch.arange(length, device=x.device)
         scores = (q @ k.mT / 4).masked_fill(places[:, None] < places, float("-inf"))
         made = self.norm(x + (scores.softmax(-1) @ v).transpose(1, 2).reshape(batch, length, width))
         return made.softmax(-1), made.mean(1)
@@ -104,6 +104,19 @@ def test_groups_take_sizes_that_vary() -> None:
                 torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
     [report] = reports  # one compilation serves all lengths
     assert [one.decision.is_put for one in report.groups] == [True] * 3
+
+
+@pytest.mark.gpu
+def test_sizes_vary_on_a_gpu() -> None:
+    torch.manual_seed(0)
+    model = Causal().eval().cuda()
+    run = torch.compile(model, backend="redalg", dynamic=True, options=PREDICTED)
+    with torch.no_grad(), recorded_reports() as reports, torch.device("cuda"):
+        for batch, length in ((3, 48), (3, 130), (2, 33), (2, 257)):
+            given = torch.randn(batch, length, 16)
+            for found, wanted in zip(run(given), model(given), strict=True):
+                torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
+    assert [one.decision.is_put for report in reports for one in report.groups] == [True] * 3
 
 
 def test_a_group_of_sizes_that_vary_is_measured_at_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
