@@ -157,7 +157,10 @@ def own_graph(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
     from redalg.torch.records import recorded_reports
 
     with recorded_reports() as reports:
-        options = {GATE: REPLAYED, BUDGET: BUDGET_S}  # as it is timed, in CUDA graphs; every group is reached
+        options: dict[str, Any] = {
+            GATE: REPLAYED,
+            BUDGET: BUDGET_S,
+        }  # as it is timed, in CUDA graphs; every group is reached
         graph = torch.compile(model, backend=compile_graph, options=options)
         run(graph, x)
     return partial(run, graph), reports

@@ -2,6 +2,8 @@
 
     redalg::run(call, tensors, scalars, sizes) → outputs, and row values beside them where a gradient is asked for
     redalg::gradients(call, tensors, scalars, sizes) → the gradients of some tensors: its backward
+    redalg::compute(call, tensors, scalars, sizes) → as `run`, in a graph whose backward is derived already: PyTorch's
+                                                     autograd is not asked, which takes it as long as a call
 
 `call` is the text of a `Call`: the function's definition, and the names of what is passed. A process that has only the
 graph derives the function of it. The fakes know the shapes and dtypes of what is returned, of symbolic sizes too.
@@ -181,5 +183,6 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
 
 
 _define("run", run_function, _fake_outputs)
+_define("compute", run_function, _fake_outputs)
 _define("gradients", gradients, _fake_gradients)
 torch.library.register_autograd("redalg::run", _hand_back, setup_context=_keep, lib=LIBRARY)

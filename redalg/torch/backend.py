@@ -33,6 +33,7 @@ from redalg.torch.decisions import environment_of
 from redalg.torch.gate import GATES, MEASURED, REPLAYED
 from redalg.torch.groups import put_groups
 from redalg.torch.records import LEFT, failure_report, keep_report, say_once
+from redalg.torch.stitch import leave_autograd
 from redalg.torch.training import put_trained_groups
 
 FIRST, LAST = (2, 11), (2, 13)
@@ -103,6 +104,7 @@ class GroupPass(CustomGraphPass):
             report = put_groups(graph, self.gate, self.budget_s)
         except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
             report = failure_report(LEFT, failure)
+        leave_autograd(graph)
         keep_report(report)
 
     def uuid(self) -> Any:

@@ -7,10 +7,10 @@
 What a call of a region costs is the time of the device, or that of the host if it is longer: an operator takes the host
 longer than a kernel of Inductor's. Where a model's calls are replayed in CUDA graphs, the host has no part in it.
 
-Regions that are alike are decided on once. Their kernels are compiled side by side, while Inductor compiles the regions
-as they are; then nothing else runs, and each is tried and measured. A decision depends on the region's text, the
-device, and the versions of PyTorch and redalg, and it is kept under a digest of these: `graphs/<digest>.json` in the
-cache folder. Another process measures nothing.
+Regions that are alike are decided on once, those first that would gain most by counting. Their kernels are compiled
+side by side, while Inductor compiles the regions as they are; then nothing else runs, and each is tried and measured. A
+decision depends on the region's text, the device, and the versions of PyTorch and redalg, and it is kept under a digest
+of these: `graphs/<digest>.json` in the cache folder. Another process measures nothing.
 """
 
 from __future__ import annotations
@@ -33,8 +33,11 @@ from redalg.torch.decisions import Decision, digest_of, read_decision, write_dec
 from redalg.torch.ranks import has_ranks, is_first_rank, share_decision, wait_for_decision
 from redalg.torch.records import LOG, first_line
 from redalg.torch.regions import Region
+from redalg.torch.stitch import leave_autograd
 
 SAMPLES = 7
+SHARE_AHEAD = 0.4
+"""Of the budget: for regions as they are, while kernels compile; each other is compiled when it is measured."""
 MEASURED, REPLAYED, PREDICTED = "measured", "replayed", "predicted"
 GATES = (MEASURED, REPLAYED, PREDICTED)
 """The words for `redalg.gate`: groups that were measured to be faster, by the device's time alone if calls are
@@ -55,7 +58,7 @@ def decide_on_regions(regions: Sequence[Region], device: torch.device, gate: str
     another time.
     """
     digests = [digest_of(region, device, gate) for region in regions]
-    distinct = dict(zip(digests, regions, strict=True))
+    distinct = by_gain(digests, regions)
     if gate == PREDICTED:
         known = in_thread(partial(try_regions, distinct, device, until))
     elif has_ranks() and not is_first_rank():
@@ -69,6 +72,15 @@ def decide_on_regions(regions: Sequence[Region], device: torch.device, gate: str
             for digest, decision in known.items():
                 share_decision(digest, decision)
     return [known[digest] for digest in digests]
+
+
+def by_gain(digests: Sequence[str], regions: Sequence[Region]) -> dict[str, Region]:
+    """The distinct regions by their digests, those first that would gain most, wherever they stand."""
+    gains = dict[str, float]()
+    for digest, region in zip(digests, regions, strict=True):
+        gains[digest] = gains.get(digest, 0.0) + region.gain_us
+    distinct = dict(zip(digests, regions, strict=True))
+    return {digest: distinct[digest] for digest in sorted(distinct, key=lambda digest: -gains[digest])}
 
 
 def known_decisions(digests: Iterable[str]) -> dict[str, Decision]:
@@ -102,12 +114,16 @@ def measure_regions(
         compilers_for(regions.values(), device) as wait,
     ):
         start = monotonic()
-        plain = {digest: attempt(partial(compile_plain, region), until) for digest, region in regions.items()}
+        plain, share = dict[str, Run | Decision](), start + SHARE_AHEAD * (until - start)
+        for digest, region in regions.items():
+            if monotonic() > share:
+                break
+            plain[digest] = attempt(partial(compile_plain, region), until)
         LOG.debug("%d regions compiled as they are, %.1f s", len(plain), monotonic() - start)
         wait(until)
         LOG.debug("kernels compiled, %.1f s", monotonic() - start)
         for digest, region in regions.items():
-            run = plain[digest]
+            run = plain[digest] if digest in plain else attempt(partial(compile_plain, region), until)
             if isinstance(run, Decision):
                 found[digest] = run
             else:
@@ -179,6 +195,8 @@ def compile_part(module: GraphModule, arguments: Sequence[torch.Tensor]) -> Run:
     from torch._inductor.compile_fx import compile_fx
 
     patches = {"post_grad_custom_post_pass": None, "triton.cudagraphs": False}
+    leave_autograd(module.graph)
+    module.recompile()
     with torch.no_grad():
         run = cast(Run, compile_fx(module, list(arguments), config_patches=patches))
         run(*arguments)

@@ -35,12 +35,14 @@ class Region:
         plain, fused: the two.
         inputs: the fake tensors that they take.
         needed: of every input, true if it has a gradient.
+        gain_us: what exploration expects of the group.
     """
 
     plain: GraphModule
     fused: GraphModule
     inputs: tuple[torch.Tensor, ...]
     needed: tuple[bool, ...]
+    gain_us: float = 0.0
 
     @property
     def text(self) -> str:
@@ -114,7 +116,7 @@ def region_of(
     differentiable = {copies.get(nodes[name]) for name in needed}
     read = plain.graph.find_nodes(op="placeholder")
     inputs, flags = (node.meta["val"] for node in read), (node in differentiable for node in read)
-    return Region(plain, fused, tuple(inputs), tuple(flags))
+    return Region(plain, fused, tuple(inputs), tuple(flags), call.group.gain_us)
 
 
 def with_neighbours(vertices: Vertices, pattern: Pattern, taken: Collection[str]) -> Pattern:

@@ -134,6 +134,12 @@ def stitch(
     graph.lint()
 
 
+def leave_autograd(graph: Graph) -> None:
+    """Call operators that PyTorch's autograd does not look at, in place: of a graph whose backward is derived."""
+    for node in graph.find_nodes(op="call_function", target=torch.ops.redalg.run.default):
+        node.target = torch.ops.redalg.compute.default
+
+
 def sort_nodes(graph: Graph) -> None:
     """Move nodes ahead of those that read them, in place; all others keep their order."""
     output, order = graph.output_node(), dict[Node, None]()

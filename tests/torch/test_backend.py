@@ -15,6 +15,7 @@ import torch._inductor.inductor_prims  # it registers the operators of Inductor'
 from torch import nn
 from torch._inductor import config as inductor
 from torch._inductor.custom_graph_pass import CustomGraphPass
+from torch.fx import Graph, GraphModule
 
 from redalg.gradient import again, operators
 from redalg.graphs.interpret import interpret_program
@@ -27,6 +28,7 @@ from redalg.torch.aten import import_graph
 from redalg.torch.backend import GroupPass
 from redalg.torch.decisions import Decision
 from redalg.torch.records import recorded_reports
+from redalg.torch.regions import Region
 from redalg.torch.report import GraphReport
 from tests.torch.test_aten import Called, Decoder, drawn
 
@@ -110,7 +112,7 @@ def test_groups_take_sizes_that_vary() -> None:
 def test_sizes_vary_on_a_gpu() -> None:
     torch.manual_seed(0)
     model = Causal().eval().cuda()
-    run = torch.compile(model, backend="redalg", dynamic=True, options=PREDICTED)
+    run = torch.compile(model, backend=backend.compile_graph, dynamic=True, options=PREDICTED)
     with torch.no_grad(), recorded_reports() as reports, torch.device("cuda"):
         for batch, length in ((3, 48), (3, 130), (2, 33), (2, 257)):
             given = torch.randn(batch, length, 16)
@@ -203,6 +205,48 @@ def test_a_call_costs_the_longer_of_device_and_host(
     assert decision.is_put is is_put
     assert (decision.fused_us, decision.plain_us) == (fused[0], plain[0])
     assert ("a call takes the host 40 and" in str(decision)) is (host and fused[1] == 40)
+
+
+def region_of_gain(gain_us: float) -> Region:
+    return Region(GraphModule({}, Graph()), GraphModule({}, Graph()), (), (), gain_us)
+
+
+def test_regions_that_gain_most_are_decided_first() -> None:
+    found = gate.by_gain("abcbb", [region_of_gain(gain) for gain in (5.0, 2.0, 1.0, 2.0, 2.0)])
+    assert [*found] == ["b", "a", "c"]
+
+
+def test_the_budget_is_not_spent_on_regions_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The clock goes on with each compilation: what is not compiled ahead is compiled when it is measured."""
+    clock, calls = [0.0], list[str]()
+
+    def step(what: str) -> Callable[..., Any]:
+        def take(region: Region, *_: Any, **__: Any) -> Any:
+            clock[0] += 10.0
+            calls.append(f"{what} {region.gain_us:.0f}")
+            return Decision(is_put=True) if what == "measure" else abs
+
+        return take
+
+    monkeypatch.setattr(gate, "monotonic", lambda: clock[0])
+    monkeypatch.setattr(gate, "compile_plain", step("compile"))
+    monkeypatch.setattr(gate, "measure_region", step("measure"))
+    regions = {f"{number:064}": region_of_gain(number) for number in range(4)}
+    found = gate.measure_regions(regions, torch.device("cpu"), 50.0, is_replayed=True)
+    assert calls == ["compile 0", "compile 1", "compile 2", "measure 0", "measure 1", "measure 2"]
+    assert [decision.is_put for decision in found.values()] == [True, True, True, False]
+    assert found[f"{3:064}"] == gate.LATE
+
+
+def test_operators_of_a_graph_are_not_autograds(monkeypatch: pytest.MonkeyPatch) -> None:
+    after = Mock(wraps=backend.leave_autograd)
+    monkeypatch.setattr(backend, "leave_autograd", after)
+    found, _ = compiled(Called(normed), given := drawn(6, 20), options=PREDICTED)
+    torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
+    [[graph]] = [call.args for call in after.call_args_list]
+    names = [str(node.target) for node in graph.nodes]
+    assert "redalg.compute.default" in names
+    assert "redalg.run.default" not in names
 
 
 def test_the_host_has_no_part_in_replayed_calls() -> None:
