@@ -5,10 +5,12 @@ What fails here is met again, and told, when the region is tried.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from os import cpu_count
 from time import monotonic
+from typing import final
 
 import torch
 
@@ -17,29 +19,56 @@ from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind.inputs import array_dtype
 from redalg.runtime.call.ahead import kernels_of_call
 from redalg.runtime.lowering import target_of
-from redalg.runtime.tune.compiling import Compilers
+from redalg.runtime.tune.compiling import STOPPED, Compilers, Job
 from redalg.torch.regions import Region
 
-Wait = Callable[[float], None]
-"""Waits until everything is compiled, or until a time of the monotonic clock."""
+MOST_COMPILED_S = 60.0
+"""The seconds for a kernel, at most: what takes longer has grown beyond what pays."""
+
+
+@final
+@dataclass(frozen=True)
+class Ahead:
+    """The kernels of regions, as they are compiled.
+
+    Attributes:
+        jobs: source -> what compiles it.
+        sources: region's digest -> the sources of its kernels.
+    """
+
+    jobs: Mapping[Source, Job]
+    sources: Mapping[str, Sequence[Source]]
+
+    def wait(self, until: float) -> None:
+        """Wait until all is compiled, or until a time of the monotonic clock; a kernel that takes long is given up."""
+        for job in self.jobs.values():
+            while monotonic() < until and job.wait(min(1.0, until - monotonic())) == STOPPED and not job.given_up:
+                if job.has_run(MOST_COMPILED_S):
+                    job.give_up()
+
+    def is_given_up(self, digest: str) -> bool:
+        """Tell if a kernel of a region takes long."""
+        return any(job.given_up for job in self._jobs_of(digest))
+
+    def is_ready(self, digest: str) -> bool:
+        """Tell if nothing of a region compiles still: what failed is met again when the region is tried."""
+        return not any(job.wait(0.0) == STOPPED for job in self._jobs_of(digest))
+
+    def _jobs_of(self, digest: str) -> list[Job]:
+        return [self.jobs[source] for source in self.sources[digest] if source in self.jobs]
 
 
 @contextmanager
-def compilers_for(regions: Iterable[Region], device: torch.device) -> Iterator[Wait]:
+def compilers_for(regions: Mapping[str, Region], device: torch.device) -> Iterator[Ahead]:
     """Within it, processes compile the kernels of regions; a single kernel is left to the trial of its region."""
-    regions = regions if runs_kernels(device) else ()
-    sources = list(dict.fromkeys(source for region in regions for source in kernel_sources(region, device)))
+    found = {digest: kernel_sources(region, device) if runs_kernels(device) else []
+             for digest, region in regions.items()}  # fmt: skip
+    sources = list(dict.fromkeys(source for each in found.values() for source in each))
     if len(sources) < 2:
-        yield lambda _: None
+        yield Ahead({}, found)
         return
     with Compilers(min(len(sources), cpu_count() or 1)) as compilers:
-        jobs = [compilers.submit(source) for source in sources]
-
-        def wait(until: float) -> None:
-            for job in jobs:
-                job.wait(until - monotonic())
-
-        yield wait
+        yield Ahead({source: compilers.submit(source) for source in sources}, found)
 
 
 def kernel_sources(region: Region, device: torch.device) -> list[Source]:

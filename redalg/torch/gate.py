@@ -28,7 +28,7 @@ from torch.fx import GraphModule
 from redalg.runtime.compile.cache import folder
 from redalg.runtime.tune.progress import progress_bar
 from redalg.runtime.tune.timing import Timing, measure
-from redalg.torch.ahead import compilers_for
+from redalg.torch.ahead import Ahead, compilers_for
 from redalg.torch.decisions import Decision, digest_of, read_decision, write_decision
 from redalg.torch.ranks import has_ranks, is_first_rank, share_decision, wait_for_decision
 from redalg.torch.records import LOG, first_line
@@ -42,9 +42,12 @@ MEASURED, REPLAYED, PREDICTED = "measured", "replayed", "predicted"
 GATES = (MEASURED, REPLAYED, PREDICTED)
 """The words for `redalg.gate`: groups that were measured to be faster, by the device's time alone if calls are
 replayed; or all that exploration finds and a trial lets pass."""
+HOST_MARGIN = 1.2
+"""An operator's time on the host counts so many times: in a model, with cold caches, it takes longer than in a loop."""
 TOLERANCE, NARROW_TOLERANCE = 1e-3, 5e-2
 """The difference of results beside the largest of them, up to which a trial takes it for rounding; of 16 bits."""
 DISAGREES = Decision(is_put=False, reason="its results are not those of PyTorch's operators")
+SLOW = Decision(is_put=False, reason="its kernels take more than a minute to compile")
 LATE = Decision(is_put=False, reason="the budget for measurements was spent before it", lasts=False)
 Run = Callable[..., Any]
 Found = TypeVar("Found")
@@ -99,9 +102,17 @@ def path_of(digest: str) -> Path:
 
 def try_regions(regions: Mapping[str, Region], device: torch.device, until: float) -> dict[str, Decision]:
     """The decisions by trials alone."""
-    with compilers_for(regions.values(), device) as wait:
-        wait(until)
-    return {digest: attempt(partial(try_region, region), until) for digest, region in regions.items()}
+    with compilers_for(regions, device) as ahead:
+        ahead.wait(until)
+        return {digest: with_kernels(ahead, digest, partial(try_region, region), until)
+                for digest, region in regions.items()}  # fmt: skip
+
+
+def with_kernels(ahead: Ahead, digest: str, make: Callable[[], Decision], until: float) -> Decision:
+    """A step of a region's decision, if its kernels are compiled."""
+    if ahead.is_given_up(digest):
+        return SLOW
+    return attempt(make, until) if ahead.is_ready(digest) else LATE
 
 
 def measure_regions(
@@ -111,7 +122,7 @@ def measure_regions(
     found = dict[str, Decision]()
     with (
         progress_bar(until - monotonic(), "groups", enabled=True) as tell,
-        compilers_for(regions.values(), device) as wait,
+        compilers_for(regions, device) as ahead,
     ):
         start = monotonic()
         plain, share = dict[str, Run | Decision](), start + SHARE_AHEAD * (until - start)
@@ -120,7 +131,7 @@ def measure_regions(
                 break
             plain[digest] = attempt(partial(compile_plain, region), until)
         LOG.debug("%d regions compiled as they are, %.1f s", len(plain), monotonic() - start)
-        wait(until)
+        ahead.wait(until)
         LOG.debug("kernels compiled, %.1f s", monotonic() - start)
         for digest, region in regions.items():
             run = plain[digest] if digest in plain else attempt(partial(compile_plain, region), until)
@@ -128,7 +139,7 @@ def measure_regions(
                 found[digest] = run
             else:
                 measured = partial(measure_region, region, run, device, is_replayed=is_replayed)
-                found[digest] = attempt(measured, until)
+                found[digest] = with_kernels(ahead, digest, measured, until)
             tell(None, len(found))
             LOG.debug("region %d of %d: %s, %.1f s", len(found), len(regions), found[digest], monotonic() - start)
             if found[digest].lasts:
@@ -151,7 +162,8 @@ def decision_by(timings: Sequence[Timing], *, host: bool) -> Decision:
     fused_us, plain_us = (one.median_us for one in timings)
     if not host:
         return Decision(is_put=fused_us < plain_us, fused_us=fused_us, plain_us=plain_us)
-    with_host = [max(one.median_us, one.host_us) for one in timings]
+    hosts = (timings[0].host_us * HOST_MARGIN, timings[1].host_us)
+    with_host = [max(one.median_us, host_us) for one, host_us in zip(timings, hosts, strict=True)]
     return Decision(is_put=with_host[0] < with_host[1], fused_us=fused_us, plain_us=plain_us,
                     fused_host_us=timings[0].host_us, plain_host_us=timings[1].host_us)  # fmt: skip
 

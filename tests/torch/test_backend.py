@@ -15,20 +15,17 @@ import torch._inductor.inductor_prims  # it registers the operators of Inductor'
 from torch import nn
 from torch._inductor import config as inductor
 from torch._inductor.custom_graph_pass import CustomGraphPass
-from torch.fx import Graph, GraphModule
 
 from redalg.gradient import again, operators
 from redalg.graphs.interpret import interpret_program
 from redalg.runtime.call import dispatch
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.tune import compiling
-from redalg.runtime.tune.timing import Timing
-from redalg.torch import ahead, backend, decisions, gate, groups, regions
+from redalg.torch import ahead, backend, decisions, gate, groups, regions, stitch
 from redalg.torch.aten import import_graph
 from redalg.torch.backend import GroupPass
 from redalg.torch.decisions import Decision
 from redalg.torch.records import recorded_reports
-from redalg.torch.regions import Region
 from redalg.torch.report import GraphReport
 from tests.torch.test_aten import Called, Decoder, drawn
 
@@ -187,59 +184,8 @@ def test_a_group_that_is_slower_is_left_to_inductor(monkeypatch: pytest.MonkeyPa
     assert "left to Inductor" in str(report)
 
 
-@pytest.mark.parametrize(
-    ("fused", "plain", "host", "is_put"),
-    [
-        ((5, 40), (8, 15), False, True),  # the device alone
-        ((5, 40), (8, 15), True, False),  # a small kernel waits for the host
-        ((90, 40), (120, 60), True, True),
-        ((20, 40), (30, 60), True, True),  # of many small kernels
-        ((120, 20), (90, 60), True, False),
-    ],
-)
-def test_a_call_costs_the_longer_of_device_and_host(
-    fused: tuple[int, int], plain: tuple[int, int], host: bool, is_put: bool
-) -> None:
-    timings = [Timing("cuda graph", (float(device),), float(of_host), 8, 1) for device, of_host in (fused, plain)]
-    decision = gate.decision_by(timings, host=host)
-    assert decision.is_put is is_put
-    assert (decision.fused_us, decision.plain_us) == (fused[0], plain[0])
-    assert ("a call takes the host 40 and" in str(decision)) is (host and fused[1] == 40)
-
-
-def region_of_gain(gain_us: float) -> Region:
-    return Region(GraphModule({}, Graph()), GraphModule({}, Graph()), (), (), gain_us)
-
-
-def test_regions_that_gain_most_are_decided_first() -> None:
-    found = gate.by_gain("abcbb", [region_of_gain(gain) for gain in (5.0, 2.0, 1.0, 2.0, 2.0)])
-    assert [*found] == ["b", "a", "c"]
-
-
-def test_the_budget_is_not_spent_on_regions_as_they_are(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The clock goes on with each compilation: what is not compiled ahead is compiled when it is measured."""
-    clock, calls = [0.0], list[str]()
-
-    def step(what: str) -> Callable[..., Any]:
-        def take(region: Region, *_: Any, **__: Any) -> Any:
-            clock[0] += 10.0
-            calls.append(f"{what} {region.gain_us:.0f}")
-            return Decision(is_put=True) if what == "measure" else abs
-
-        return take
-
-    monkeypatch.setattr(gate, "monotonic", lambda: clock[0])
-    monkeypatch.setattr(gate, "compile_plain", step("compile"))
-    monkeypatch.setattr(gate, "measure_region", step("measure"))
-    regions = {f"{number:064}": region_of_gain(number) for number in range(4)}
-    found = gate.measure_regions(regions, torch.device("cpu"), 50.0, is_replayed=True)
-    assert calls == ["compile 0", "compile 1", "compile 2", "measure 0", "measure 1", "measure 2"]
-    assert [decision.is_put for decision in found.values()] == [True, True, True, False]
-    assert found[f"{3:064}"] == gate.LATE
-
-
 def test_operators_of_a_graph_are_not_autograds(monkeypatch: pytest.MonkeyPatch) -> None:
-    after = Mock(wraps=backend.leave_autograd)
+    after = Mock(wraps=stitch.leave_autograd)
     monkeypatch.setattr(backend, "leave_autograd", after)
     found, _ = compiled(Called(normed), given := drawn(6, 20), options=PREDICTED)
     torch.testing.assert_close(found, normed(given), rtol=1e-5, atol=1e-5)
@@ -247,16 +193,6 @@ def test_operators_of_a_graph_are_not_autograds(monkeypatch: pytest.MonkeyPatch)
     names = [str(node.target) for node in graph.nodes]
     assert "redalg.compute.default" in names
     assert "redalg.run.default" not in names
-
-
-def test_the_host_has_no_part_in_replayed_calls() -> None:
-    assert backend.read_options(None, None)[0] == "measured"
-    assert backend.read_options("reduce-overhead", None)[0] == "replayed"
-    assert backend.read_options(None, {"triton.cudagraphs": True})[0] == "replayed"
-    assert backend.read_options("reduce-overhead", PREDICTED)[0] == "predicted"
-    with inductor.patch({"triton.cudagraphs": True}):
-        assert backend.read_options(None, None)[0] == "replayed"
-    assert GroupPass("measured").uuid() != GroupPass("replayed").uuid()
 
 
 def test_a_decision_is_kept_for_other_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

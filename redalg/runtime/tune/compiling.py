@@ -93,11 +93,13 @@ class Job:
         self.source = source
         self.worker: Worker | None = None
         self.given_up = False
+        self.started: float | None = None
         self.failure: Future[str]
 
     def run(self, idle: LifoQueue[Worker]) -> str:
         """Compile by the next free worker."""
         self.worker = worker = idle.get()
+        self.started = monotonic()
         try:
             return STOPPED if self.given_up else worker.compile(self.source)
         finally:
@@ -110,6 +112,10 @@ class Job:
             return self.failure.result(max(0.0, seconds))
         except TimeoutError:
             return STOPPED
+
+    def has_run(self, seconds: float) -> bool:
+        """Tell if it began so many seconds ago, or earlier."""
+        return self.started is not None and monotonic() >= self.started + seconds
 
     def give_up(self) -> None:
         """End it; its worker begins anew."""
