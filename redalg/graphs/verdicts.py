@@ -2,7 +2,7 @@
 
 A product of matrices in 16 bits stays one: its factors are elements, or weights that depend on what was reduced. A
 factor that is computed from elements (a turned query) is none that tensor cores multiply: such a pattern is slow, and
-is no group, though one that holds more may be.
+is no group, though one that holds more may be. So is a pattern whose state has many numbers a row.
 
 A verdict depends on a pattern's structure alone: layers of a model that are alike are judged once. The structure is the
 text of the members' terms, with numbers in the place of names, their types, and which of them leave the pattern. An
@@ -24,6 +24,7 @@ from redalg.expression import Cast, Element, Reduce, Tensor, where
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import is_float
 from redalg.fuse import analyze
+from redalg.fused import Fused
 from redalg.graphs.analysis import multiplies
 from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.lay import Laid, lay_outputs
@@ -33,7 +34,11 @@ from redalg.verdicts import Exact
 Structure = tuple[tuple[str, bool, tuple[str, ...]], ...]
 """Of every statement its line, true if it leaves the pattern, and the numbers of its tensors."""
 Line = tuple[str, tuple[str, ...]]
+Outputs = dict[str, tuple[Basic, str]]
+"""Name -> the expression of an output, and its axes."""
 COMPUTED = "a factor of its product of matrices is computed from elements, so that no tensor core multiplies"
+MOST_NUMBERS = 8
+"""Numbers of a row's state, at most: a norm of a norm has 17, and a kernel that compiles for minutes."""
 NAME = re.compile(r"[A-Za-z_]\w*")
 
 
@@ -77,12 +82,18 @@ class Verdicts:
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))
         if verdict is None or isinstance(verdict, Exact):
-            products = (
-                of_kind(Reduce, *output_terms(outputs)) if any(map(self.vertices.multiplies_narrow, pattern)) else ()
-            )
-            is_slow = any(map(multiplies_computed, products))
-            return Verdict(is_one_pass=True, reason=COMPUTED * is_slow, is_slow=is_slow)
+            reason = self.reason_to_be_slow(pattern, outputs, verdict)
+            return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason))
         return Verdict(is_one_pass=False, reason=verdict.explain())
+
+    def reason_to_be_slow(self, pattern: Pattern, outputs: Outputs, verdict: Exact[Fused] | None) -> str:
+        """The reason why the kernel of a pattern would be slow, if there is any."""
+        narrow = any(map(self.vertices.multiplies_narrow, pattern))
+        products = of_kind(Reduce, *output_terms(outputs)) if narrow else ()
+        if any(map(multiplies_computed, products)):
+            return COMPUTED
+        number = 0 if verdict is None else numbers_of_state(verdict.fused)
+        return f"a row has a state of {number} numbers, more than {MOST_NUMBERS}" if number > MOST_NUMBERS else ""
 
     def lay(self, pattern: Pattern) -> Laid:
         """The outputs of a pattern, and the views of what they read."""
@@ -92,7 +103,7 @@ class Verdicts:
             self.laid[pattern] = lay_outputs(outputs, analysis.types)
         return self.laid[pattern]
 
-    def definition(self, group: Sequence[str], laid: Laid) -> dict[str, tuple[Basic, str]]:
+    def definition(self, group: Sequence[str], laid: Laid) -> Outputs:
         """The outputs of a group that read anything, with their axes, under names that depend on the order alone."""
         names, outputs = self.numbers(group), (output for output in laid.outputs if output.reads)
         return {
@@ -132,6 +143,11 @@ class Verdicts:
         """Names for the tensors of a group that depend on their order alone."""
         tensors = dict.fromkeys(tensor for name in group for tensor in (*self.vertices.known[name].reads, name))
         return {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
+
+
+def numbers_of_state(fused: Fused) -> int:
+    """The numbers of a row that all passes accumulate, before centring: the ranks of the reductions."""
+    return sum(one.rank for each in (*fused.earlier, fused.decomposition) for one in each.separations)
 
 
 def output_terms(outputs: Mapping[str, tuple[Basic, str]]) -> list[Basic]:

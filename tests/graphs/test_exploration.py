@@ -373,3 +373,18 @@ def test_a_refusal_has_the_engines_reason() -> None:
 def test_what_nothing_reads_goes() -> None:
     program = program_of([("exp", 0, 0), ("exp", 1, 1), ("outside", 1, 1)], [0])
     assert [next(iter(one.results)) for one in program.live().statements] == ["s0", "s2"]
+
+
+def test_a_norm_of_a_norm_is_no_group() -> None:
+    """One pass makes both, of a state of many numbers: such a kernel compiles for minutes."""
+
+    def normed(x: torch.Tensor) -> torch.Tensor:
+        return (x - x.mean(-1, keepdim=True)) * (x.var(-1, keepdim=True) + 1e-5).rsqrt()
+
+    weight, bias = drawn(24), drawn(24)
+    imported, _ = exported(Called(lambda x: normed(normed(x) * weight + bias)), (drawn(6, 24),))
+    candidates, plan = found_in(imported.program.live())
+    slow = {one.reason for one in candidates.verdicts.found.values() if one.is_slow}
+    assert "a row has a state of 14 numbers, more than 8" in slow
+    assert plan.groups
+    assert not any(candidates.verdicts.of(Pattern(group.members)).is_slow for group in plan.groups)
