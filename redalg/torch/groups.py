@@ -113,6 +113,9 @@ class Judge:
             return "it reads a tensor that the graph changes in place"
         if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
             return "it reads a tensor of another device"
+        varies = any(not size.is_Integer for size in call.sizes)
+        if varies and all(self.vertices.analysis.kinds[name].is_memory_intensive for name in call.group.members):
+            return "its sizes vary, and its kernel is compiled for every length"
         return ""
 
     def region_of(self, call: GroupCall) -> Region:

@@ -192,3 +192,14 @@ def test_names_of_sizes_avoid_the_users() -> None:
     two = ra.fuse(ra.sum(ra.Tensor("q_size")[q, k] * rows, q), axes="k")
     lowered = two.lower("c", {"q": 9, "k": 8}, dict.fromkeys(("rows", "q_size"), "float32"), varying=["q"])
     assert [str(one) for one in lowered.program.sizes] == ["q_size_"]
+
+
+def test_two_axes_along_one_dimension_may_vary() -> None:
+    """Rows beside each other: the tensor's shape binds one of the two, the call the other."""
+    i, r, d = ra.axes("i r d")
+    x = ra.Tensor("x")
+    similar = ra.fuse(ra.sum(ra.softmax(ra.sum(x[i, d] * x[r, d], d), r) * x[r, 0], r), axes="i")
+    for length in (48, 130, 33):
+        given = torch.randn(length, 16, generator=torch.Generator().manual_seed(length))
+        wanted = (given @ given.T).softmax(-1) @ given[:, 0]
+        torch.testing.assert_close(similar(x=given, backend="tilelang"), wanted, rtol=1e-5, atol=1e-5)

@@ -22,6 +22,7 @@ from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused import unfused
 from redalg.runtime.unfused.product import ProductPass
 from redalg.runtime.unfused.product_parts import ProductSteps
+from redalg.strategies.varying import with_symbols
 
 ALIGNMENT_BYTES = 16
 """The alignment of a tensor's address that the bulk copy engine and vector loads need."""
@@ -130,7 +131,7 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
     """The recipe of a lowered problem, for tensors like these."""
     import torch
 
-    parameters, where = concrete(lowered, tensors), torch.device(bound.device)
+    parameters, where = concrete(lowered, tensors, bound.sizes), torch.device(bound.device)
     inputs = [one for one in parameters if one.role == "input"]
     results = [one for one in parameters if one.role not in ("input", "scalar")]
     places = {one.key: place for place, one in enumerate(results)}
@@ -153,10 +154,15 @@ def allocator(parameter: Parameter, where: Any) -> Callable[[], Any]:
     return partial(torch.empty, parameter.shape, dtype=_dtype(parameter.dtype), device=where)
 
 
-def concrete(lowered: Lowered, tensors: Mapping[str, Any]) -> tuple[Parameter, ...]:
-    """The program's parameters at a call's sizes."""
+def concrete(lowered: Lowered, tensors: Mapping[str, Any], lengths: Mapping[str, int]) -> tuple[Parameter, ...]:
+    """The program's parameters at a call's sizes.
+
+    Of two axes along one dimension of a tensor its shape binds one; the call's lengths of axes bind the other.
+    """
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
-    sizes = sizes_in(lowered.program.parameters, shapes)
+    symbols = with_symbols(lowered.problem, lowered.stages.loop).sizes if lowered.program.sizes else {}
+    sizes = {symbols[name]: lengths[name] for name in lowered.problem.varying & lengths.keys() & symbols.keys()}
+    sizes |= sizes_in(lowered.program.parameters, shapes)
     return tuple(replace(one, shape=shape_at(one.shape, sizes)) for one in lowered.program.parameters)
 
 
