@@ -157,10 +157,7 @@ def own_graph(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
     from redalg.torch.records import recorded_reports
 
     with recorded_reports() as reports:
-        options: dict[str, Any] = {
-            GATE: REPLAYED,
-            BUDGET: BUDGET_S,
-        }  # as it is timed, in CUDA graphs; every group is reached
+        options: dict[str, Any] = {GATE: REPLAYED, BUDGET: BUDGET_S}  # it is timed in CUDA graphs
         graph = torch.compile(model, backend=compile_graph, options=options)
         run(graph, x)
     return partial(run, graph), reports

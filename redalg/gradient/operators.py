@@ -110,7 +110,8 @@ def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: 
     """The outputs of a function, and its row values if it is training."""
     told = read_call(call)
     given = dict(zip(told.names, tensors, strict=True))
-    numbers, lengths = dict(zip(told.scalars, scalars, strict=True)), dict(zip(told.sizes, sizes, strict=True))
+    numbers = _arguments(told, scalars, sizes)
+    lengths = numbers.pop("sizes")
     with torch.no_grad(), without_autocast(), within_operator():
         made = outputs_of(told.forward(given), {**given, **numbers}, lengths, told.backend or None, empty=told.empty,
                           precision=told.precision)  # fmt: skip

@@ -134,17 +134,21 @@ def measure_regions(
         ahead.wait(until)
         LOG.debug("kernels compiled, %.1f s", monotonic() - start)
         for digest, region in regions.items():
-            run = plain[digest] if digest in plain else attempt(partial(compile_plain, region), until)
-            if isinstance(run, Decision):
-                found[digest] = run
-            else:
-                measured = partial(measure_region, region, run, device, is_replayed=is_replayed)
-                found[digest] = with_kernels(ahead, digest, measured, until)
+            step = partial(decide_region, region, plain.get(digest), device, is_replayed=is_replayed)
+            found[digest] = with_kernels(ahead, digest, step, until)
             tell(None, len(found))
             LOG.debug("region %d of %d: %s, %.1f s", len(found), len(regions), found[digest], monotonic() - start)
             if found[digest].lasts:
                 write_decision(path_of(digest), found[digest])
     return found
+
+
+def decide_region(
+    region: Region, plain: Run | Decision | None, device: torch.device, *, is_replayed: bool
+) -> Decision:  # fmt: skip
+    """The decision on a region whose kernels are there; `plain` is the region as it is, if it was compiled before."""
+    run = compile_plain(region) if plain is None else plain
+    return run if isinstance(run, Decision) else measure_region(region, run, device, is_replayed=is_replayed)
 
 
 def measure_region(region: Region, plain: Run, device: torch.device, *, is_replayed: bool = False) -> Decision:

@@ -19,7 +19,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.torch.aten import is_tensor
-from redalg.torch.sizes import Hints, is_size, with_hints
+from redalg.torch.sizes import Hints, is_size, length_of, with_hints
 from redalg.torch.stitch import GroupCall, stitch
 
 MOST_AROUND = 12
@@ -111,7 +111,7 @@ def region_of(
     members = {nodes[name] for name in vertices.with_views(pattern)}
     (plain, copies), (fused, own) = cut_out(graph, members, hints), cut_out(graph, members, hints)
     known = {name: own[node] for name, node in nodes.items() if node in own}
-    stitch(fused.graph, [call], known, lambda size: int(size.xreplace(dict(hints))))
+    stitch(fused.graph, [call], known, lambda size: length_of(size, hints))
     fused.recompile()
     differentiable = {copies.get(nodes[name]) for name in needed}
     read = plain.graph.find_nodes(op="placeholder")

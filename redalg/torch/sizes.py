@@ -55,10 +55,15 @@ def is_writable(size: Expr, hints: Hints) -> bool:
     return parts and size.free_symbols <= hints.keys()
 
 
+def length_of(size: Expr, hints: Hints) -> int:
+    """The length that a size has now."""
+    return int(size.xreplace(dict(hints)))
+
+
 def with_hints(value: Any, hints: Hints) -> Any:
     """A node's value with the lengths of today: a number, a fake tensor, or several of them."""
     if isinstance(value, torch.SymInt):
-        return int(value.node.expr.xreplace(dict(hints)))
+        return length_of(value.node.expr, hints)
     if isinstance(value, tuple | list):
         return type(value)(with_hints(one, hints) for one in value)
     if not isinstance(value, FakeTensor) or not any(isinstance(one, torch.SymInt) for one in sizes_of_value(value)):
@@ -75,15 +80,13 @@ class SizeNodes:
     def __init__(self, graph: Graph) -> None:
         self.graph = graph
         self.known: dict[Expr, int | Node] = {}
-        for node in graph.nodes:
-            value = node.meta.get("val")
-            if isinstance(value, torch.SymInt):
-                self.known.setdefault(value.node.expr, node)
+        for node in filter(is_size, graph.nodes):
+            self.known.setdefault(node.meta["val"].node.expr, node)
         for node in graph.find_nodes(op="placeholder"):
             value = node.meta.get("val")
-            for place, size in enumerate(value.shape if isinstance(value, torch.Tensor) else ()):
-                if isinstance(size, torch.SymInt) and size.node.expr.is_Symbol:
-                    self.known.setdefault(size.node.expr, self.add(torch.ops.aten.sym_size.int, node, place))
+            for place, size in enumerate(map(sympy_size, value.shape if isinstance(value, torch.Tensor) else ())):
+                if size.is_Symbol and size not in self.known:
+                    self.known[size] = self.add(torch.ops.aten.sym_size.int, node, place)
 
     def __call__(self, size: Expr) -> int | Node:
         """A size as a number, or as a node."""

@@ -251,12 +251,9 @@ def _bound_as(node: Reduce, other: Basic, carried: Axes) -> Reduce | None:
     if not isinstance(other, Reduce) or {*node.bound} & ({*other.bound} | carried):
         return None
     used = free_axes(node.expr) | {axis for one in reductions_of(node.expr) for axis in one.bound}
-    pairs = {
-        axis: [
-            new for new in other.bound if {*_places(node.expr, axis)} & {*_places(other.expr, new)} and new not in used
-        ]
-        for axis in node.bound
-    }
+    there = {new: {*_places(other.expr, new)} for new in other.bound if new not in used}
+    pairs = {axis: [new for new, places in there.items() if not places.isdisjoint(_places(node.expr, axis))]
+             for axis in node.bound}  # fmt: skip
     news = [found[0] for found in pairs.values() if len(found) == 1]
     if len({*news}) != len(pairs) or len(pairs) != len(other.bound):
         return None

@@ -44,7 +44,7 @@ def call(
     if options["check"]:
         check_assumptions(passes, inputs)
     kind = kind_of(passes, inputs, backend, sizes, options)
-    prepared_call = prepared.find_prepared(kind) if kind is not None else None
+    prepared_call = prepared.find_prepared(kind)
     if prepared_call is not None:
         return prepared_call.run(inputs)
     inputs = {name: native(one) for name, one in inputs.items()} if kind is None else inputs
@@ -64,8 +64,7 @@ def call_again(
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> dict[str, Any] | None:  # fmt: skip
     """As `call`, if a call of this kind was met before; None if none was. Nothing but the kind is looked at."""
-    kind = kind_of(passes, inputs, backend, sizes, options)
-    prepared_call = prepared.find_prepared(kind) if kind is not None else None
+    prepared_call = prepared.find_prepared(kind_of(passes, inputs, backend, sizes, options))
     return None if prepared_call is None else prepared_call.run(inputs)
 
 

@@ -9,7 +9,7 @@ from typing import Any, final
 
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FormOutput, FusedForm
-from redalg.lower_tile.ir.program import Parameter, shape_at, sizes_in
+from redalg.lower_tile.ir.program import Parameter, shape_at
 from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
@@ -19,10 +19,10 @@ from redalg.runtime.call.prepared import Step, rebind, without_tensors
 from redalg.runtime.call.sizes import lowering_for, measured_plan
 from redalg.runtime.compile.compile import Kernel, compile_source, launch_function
 from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import run_time_sizes
 from redalg.runtime.unfused import unfused
 from redalg.runtime.unfused.product import ProductPass
 from redalg.runtime.unfused.product_parts import ProductSteps
-from redalg.strategies.varying import with_symbols
 
 ALIGNMENT_BYTES = 16
 """The alignment of a tensor's address that the bulk copy engine and vector loads need."""
@@ -160,9 +160,8 @@ def concrete(lowered: Lowered, tensors: Mapping[str, Any], lengths: Mapping[str,
     Of two axes along one dimension of a tensor its shape binds one; the call's lengths of axes bind the other.
     """
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
-    symbols = with_symbols(lowered.problem, lowered.stages.loop).sizes if lowered.program.sizes else {}
-    sizes = {symbols[name]: lengths[name] for name in lowered.problem.varying & lengths.keys() & symbols.keys()}
-    sizes |= sizes_in(lowered.program.parameters, shapes)
+    now = replace(lowered.problem, sizes={**lowered.problem.sizes, **lengths}, shapes=shapes)
+    sizes = run_time_sizes(lowered.program, now, lowered.stages.loop)
     return tuple(replace(one, shape=shape_at(one.shape, sizes)) for one in lowered.program.parameters)
 
 

@@ -85,7 +85,7 @@ def is_unsigned(dtype: Any) -> bool:
 
 
 def find_prepared(kind: Hashable) -> Prepared | None:
-    """The steps of a kind of call that was met before."""
+    """The steps of a kind of call that was met before; None if it was not, or if there is no kind."""
     try:
         return _PREPARED.get(kind)
     except TypeError:  # an option that cannot be hashed is none that there is: the checks say so
