@@ -102,10 +102,13 @@ def interpret(
     memory = {one.name: np.asarray(arguments[one.key]) for one in inputs}
     sizes = sizes_in(inputs, {one.key: memory[one.name].shape for one in inputs})
     memory |= {one.name: memory[one.name].reshape(shape_at(one.shape, sizes)) for one in inputs if one.shape}
+    arrays = dict[str, Any]()  # by the key: several parameters of one are one array
     for parameter in program.parameters:
         if parameter.role in ("output", "workspace"):
+            shape, dtype = shape_at(parameter.shape, sizes), emulation_dtype(parameter.dtype)
             filler = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
-            memory[parameter.name] = np.full(shape_at(parameter.shape, sizes), filler, emulation_dtype(parameter.dtype))
+            array = arrays.setdefault(parameter.key, np.full(shape, filler, dtype))
+            memory[parameter.name] = array.reshape(shape)
         if parameter.role == "counter":
             memory[parameter.name] = np.zeros(shape_at(parameter.shape, sizes), parameter.dtype)
     with np.errstate(all="ignore"):
@@ -114,7 +117,8 @@ def interpret(
                 block = _Block(kernel, memory, program.compute)
                 for place in points:
                     block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
-    return {one.key: memory[one.name] for one in program.parameters if one.role not in ("input", "scalar")}
+    counters = {one.key: memory[one.name] for one in program.parameters if one.role == "counter"}
+    return {**arrays, **counters}
 
 
 def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:

@@ -39,6 +39,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.lower_tile.ir.powers import factors_of_power
 from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.ir.together import Together
 from redalg.strategies.plan import Plan
 
 NO_ELEMENT = Integer(-(2**63))
@@ -352,16 +353,18 @@ class Kernel:
 @final
 @dataclass(frozen=True)
 class TileProgram:
-    """A program: parameters, kernels, compute dtype and run-time sizes, by the grammar of the module."""
+    """A program: parameters, kernels, compute dtype and run-time sizes; `together` if it is one launch."""
 
     name: str
     parameters: tuple[Parameter, ...]
     kernels: tuple[Kernel, ...]
     compute: str
     sizes: tuple[Symbol, ...] = ()
+    together: Together | None = None
 
     def __str__(self) -> str:
-        lines = [f"program {self.name} in {self.compute}", *(f"  {one}" for one in self.parameters)]
+        head = f"program {self.name} in {self.compute}" + (f", {self.together}" if self.together else "")
+        lines = [head, *(f"  {one}" for one in self.parameters)]
         return "\n".join([*lines, *map(str, self.kernels)])
 
     def parameter(self, name: str) -> Parameter | None:
@@ -371,7 +374,8 @@ class TileProgram:
 
 def shape_at(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
     """A shape at given run-time sizes."""
-    return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(_integers(sizes))) for one in shape)
+    known = {symbol: sympify(size) for symbol, size in sizes.items()}
+    return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(known)) for one in shape)
 
 
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
@@ -383,10 +387,6 @@ def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ..
             size = prod(islice(dimensions, count))
             values |= {name: size} if isinstance(name, Symbol) else {}
     return values
-
-
-def _integers(sizes: Mapping[Symbol, int]) -> dict[Symbol, Expr]:
-    return {symbol: sympify(size) for symbol, size in sizes.items()}
 
 
 def nested_statements(body: tuple[Statement, ...]) -> list[Statement]:

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
-from typing import Any, final
+from typing import final
 
-from sympy import And, Expr, Mod, Mul, S, Symbol, floor, sympify
+from sympy import And, Expr, Mod, Mul, S, floor
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -35,12 +35,10 @@ from redalg.lower_tile.ir.program import (
 from redalg.lower_tile.ir.scalars import Instruction, Load
 from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, TURNED, Used, binding, stage_binding, stage_suffix
 from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
+from redalg.lower_tile.text.launch import launch, shape_text
+from redalg.lower_tile.text.together import indented, lines_together
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
 from redalg.strategies.plan import Plan
-from redalg.strategies.varying import GRID_LIMIT
-
-DIMENSIONS = 3
-"""Dimensions of a launch."""
 
 
 @final
@@ -214,8 +212,10 @@ class _Emitter:
         lines += ["@T.prim_func", "def main("]
         lines += [f"    {self.parameter(one)},{comment(one)}" for one in self.program.parameters]
         lines.append("):")
+        if self.program.together is not None:
+            return "\n".join((*lines, *indented(lines_together(self.program, self.printer, self.body))))
         for kernel in self.program.kernels:
-            lines += ["    " + line for line in self.kernel(kernel)]
+            lines += indented(self.kernel(kernel))
         return "\n".join(lines)
 
     def parameter(self, parameter: Parameter) -> str:
@@ -228,20 +228,10 @@ class _Emitter:
 
     def kernel(self, kernel: Kernel) -> list[str]:
         """The lines of one launch."""
-        self.shapes = {one.name: one.shape for one in kernel.buffers}
-        plans = staged_plans(self.program)
-        self.suffix = stage_suffix(plans.index(kernel.plan) + 1) if kernel.plan is not None else ""
+        self.enter(kernel)
         lines, unfold = launch(kernel, self.printer, f"launch{self.suffix}")
         body = [] if kernel.blocks else unfold
-        for buffer in kernel.buffers:
-            if buffer.scope == "element":  # a name in a loop
-                continue
-            scope = "spread" if kernel.spread and buffer.scope == "fragment" else buffer.scope
-            scope += self.suffix if scope != "shared" else ""
-            body.append(
-                f'{buffer.name} = {scope}({shape_text(buffer.shape)}, "{buffer.dtype}")'
-                + (f"  # {buffer.note}" if buffer.note else "")
-            )
+        body += self.buffers(kernel)
         if kernel.beside > 1:
             body.append(f"T.annotate_min_blocks_per_sm({kernel.beside})")
         if kernel.registers:
@@ -252,8 +242,31 @@ class _Emitter:
         if kernel.blocks:
             points = self.printer.integer(Mul(*(extent for _, extent in kernel.grid)))
             turns = f"for turn in T.serial(T.ceildiv({points} - worker, {kernel.blocks})):"
-            inner = [turns, *("    " + line for line in (*unfold, *inner))]
-        return [*lines, *("    " + line for line in (*body, *inner))]
+            inner = [turns, *indented((*unfold, *inner))]
+        return [*lines, *indented((*body, *inner))]
+
+    def body(self, kernel: Kernel) -> list[str]:
+        """The buffers and the statements of a kernel that shares its launch."""
+        self.enter(kernel)
+        return [*self.buffers(kernel), *(line for statement in kernel.body for line in self.statement(statement))]
+
+    def enter(self, kernel: Kernel) -> None:
+        """Write a kernel from here on: by its buffers, and by the binding of its own plan."""
+        self.shapes = {one.name: one.shape for one in kernel.buffers}
+        plans = staged_plans(self.program)
+        self.suffix = stage_suffix(plans.index(kernel.plan) + 1) if kernel.plan is not None else ""
+
+    def buffers(self, kernel: Kernel) -> list[str]:
+        """The lines that allocate a kernel's buffers."""
+        lines = list[str]()
+        for buffer in kernel.buffers:
+            if buffer.scope == "element":  # a name in a loop
+                continue
+            scope = "spread" if kernel.spread and buffer.scope == "fragment" else buffer.scope
+            scope += self.suffix if scope != "shared" else ""
+            note = f"  # {buffer.note}" if buffer.note else ""
+            lines.append(f'{buffer.name} = {scope}({shape_text(buffer.shape)}, "{buffer.dtype}"){note}')
+        return lines
 
     def statement(self, statement: Statement) -> list[str]:
         """A statement's lines."""
@@ -387,58 +400,6 @@ def parameters_of_other_blocks(kernel: Kernel, parameters: tuple[Parameter, ...]
     names = {load.name for one in last for expr in expressions(one) for load in expr.atoms(Load)}
     names |= {one.counter for one in last}
     return [one.name for one in parameters if one.role in ("workspace", "counter") and one.name in names]
-
-
-def launch(kernel: Kernel, printer: Printer, threads: str = "launch") -> tuple[list[str], list[str]]:
-    """The `with` line, and the lines that unfold the variables for which its three dimensions are too few."""
-    if kernel.blocks:  # the points of the grid by one number
-        line = f"with T.Kernel({kernel.blocks}, **{threads}) as worker:  # {kernel.title}"
-        return [line], [f"block = turn * {kernel.blocks} + worker", *unfold_grid(kernel.grid, printer)]
-    shared, own = fold_grid(kernel.grid)
-    variables = [*(["block"] if shared else []), *(str(name) for name, _ in own)]
-    extents = [Mul(*(extent for _, extent in shared))] if shared else []
-    text = ", ".join(printer.integer(sympify(one)) for one in (*extents, *(extent for _, extent in own)))
-    bound = variables[0] if len(variables) == 1 else f"({', '.join(variables)})"
-    return [f"with T.Kernel({text}, **{threads}) as {bound}:  # {kernel.title}"], unfold_grid(shared, printer)
-
-
-Grid = tuple[tuple[Symbol, Any], ...]
-
-
-def fold_grid(grid: Grid) -> tuple[Grid, Grid]:
-    """(dimensions of a grid that share the launch's first, dimensions of their own).
-
-    Run-time extents are kept apart if they fit, so that no block divides by one.
-    """
-    if len(grid) <= DIMENSIONS and all(small(extent) for _, extent in grid[1:]):
-        return (), grid
-    constant = tuple(one for one in grid if isinstance(one[1], int))
-    first, *rest = tuple(one for one in grid if not isinstance(one[1], int)) or (None,)
-    if first is None or len(rest) >= DIMENSIONS:
-        return grid, ()
-    return (*constant, first), tuple(rest)
-
-
-def small(extent: Any) -> bool:
-    """Tell if an extent fits a grid's second dimension; a call checks run-time extents itself (`runtime.sizes`)."""
-    return not isinstance(extent, int) or extent <= GRID_LIMIT
-
-
-def unfold_grid(grid: Grid, printer: Printer) -> list[str]:
-    """The lines that compute grid variables from one block number; the first variable varies fastest."""
-    lines, strides = [], list[Any]()
-    for place, (name, extent) in enumerate(grid):
-        stride = printer.factor(Mul(*strides))
-        quotient = f"block // {stride}" if stride != "1" else "block"
-        last = place == len(grid) - 1
-        lines.append(f"{name} = {quotient}" if last else f"{name} = {quotient} % {printer.factor(sympify(extent))}")
-        strides.append(extent)
-    return lines
-
-
-def shape_text(extents: tuple[Any, ...]) -> str:
-    """A shape as Python writes it."""
-    return f"({', '.join(map(str, extents))}{',' if len(extents) == 1 else ''})"
 
 
 def comment(parameter: Parameter) -> str:
