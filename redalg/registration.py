@@ -20,7 +20,8 @@ def register_operators() -> None:
     if FRAMEWORK not in sys.modules:
         sys.meta_path.insert(0, AfterImport())
     elif hasattr(getattr(sys.modules[FRAMEWORK], "library", None), "custom_op"):  # which PyTorch before 2.4 lacks
-        import redalg.gradient.operators  # noqa: F401
+        import redalg.gradient.operators
+        import redalg.runtime.together.operator  # noqa: F401
 
 
 @final

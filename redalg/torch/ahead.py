@@ -10,18 +10,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from os import cpu_count
 from time import monotonic
-from typing import final
+from typing import Any, cast, final
 
 import torch
+from torch.fx import Node
 
+import redalg.runtime.together.operator  # noqa: F401 - it registers the operator that is named below
 from redalg.gradient.operators import read_call
 from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind.inputs import array_dtype
 from redalg.runtime.call.ahead import kernels_of_call
 from redalg.runtime.lowering import target_of
+from redalg.runtime.together.lower import lower_steps
+from redalg.runtime.together.steps import read_steps
 from redalg.runtime.tune.compiling import STOPPED, Compilers, Job
 from redalg.torch.regions import Region
 
+RUN, TOGETHER = torch.ops.redalg.run.default, torch.ops.redalg.together.default
 MOST_COMPILED_S = 60.0
 """The seconds for a kernel, at most: what takes longer has grown beyond what pays."""
 
@@ -73,18 +78,29 @@ def compilers_for(regions: Mapping[str, Region], device: torch.device) -> Iterat
 
 def kernel_sources(region: Region, device: torch.device) -> list[Source]:
     """The sources of the kernels that a region's operator takes; none if it has no kernel."""
-    [node] = region.fused.graph.find_nodes(op="call_function", target=torch.ops.redalg.run.default)
-    text, tensors, _, lengths = node.args
-    told, given = read_call(str(text)), [one.meta["val"] for one in tensors]
+    try:
+        [node] = [one for one in region.fused.graph.nodes if one.target in (RUN, TOGETHER)]
+        return source_of_steps(node, device) if node.target == TOGETHER else sources_of_call(node, device)
+    except Exception:  # noqa: BLE001 - the trial of the region meets it again
+        return []
+
+
+def source_of_steps(node: Node, device: torch.device) -> list[Source]:
+    """The source of the launch of a subprogram."""
+    steps, given = read_steps(str(node.args[0])), cast(list[Node], node.args[1])
+    dtypes = {name: array_dtype(each.meta["val"]) for name, each in zip(steps.inputs, given, strict=True)}
+    return [lower_steps(steps, target_of(str(device)), dtypes).source]
+
+
+def sources_of_call(node: Node, device: torch.device) -> list[Source]:
+    """The sources of the kernels of a group's function."""
+    text, tensors, _, lengths = cast(tuple[str, list[Node], Any, list[int]], node.args)
+    told, given = read_call(text), [each.meta["val"] for each in tensors]
     dtypes = {name: array_dtype(fake) for name, fake in zip(told.names, given, strict=True)}
     shapes = {name: tuple(fake.shape) for name, fake in zip(told.names, given, strict=True)}
     sizes = dict(zip(told.sizes, lengths, strict=True))
     passes = told.forward(dict(zip(told.names, given, strict=True))).passes
-    try:
-        kernels = kernels_of_call(passes, target_of(str(device)), sizes, dtypes, shapes)
-    except Exception:  # noqa: BLE001 - the trial of the region meets it again
-        return []
-    return [lowered.source for lowered in kernels]
+    return [lowered.source for lowered in kernels_of_call(passes, target_of(str(device)), sizes, dtypes, shapes)]
 
 
 def runs_kernels(device: torch.device) -> bool:

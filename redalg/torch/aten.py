@@ -31,7 +31,6 @@ from redalg.torch.sums import SUMS
 RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVES, **SUMS}
 """Operator of ATen, without its overload -> its rule."""
 REASONS: Mapping[str, str] = {
-    "convolution": "a product over windows, which a library multiplies",
     "cumsum": "each element reduces a range of its own",
     "sort": "it orders all elements of a row",
     "topk": "it selects several elements of a row",

@@ -23,14 +23,15 @@ from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
-from redalg.strategies.device import device_for
+from redalg.strategies.device import DeviceSpec, device_for
 from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
 from redalg.torch.decisions import Decision
 from redalg.torch.gate import decide_on_regions
 from redalg.torch.regions import Region, region_of
 from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of
 from redalg.torch.sizes import Hints, hints_of
-from redalg.torch.stitch import GroupCall, calls_of, calls_with_backwards, stitch
+from redalg.torch.stitch import GroupCall, PatternCall, calls_of, calls_with_backwards, stitch
+from redalg.torch.subprograms import subprogram_calls
 
 PRIMAL, TANGENT = "primals_", "tangents_"
 """The names of inputs of a forward or a backward alone, before their numbers."""
@@ -50,11 +51,13 @@ def put_groups(
     """
     started = time.monotonic()
     complete_values(graph)
-    imported, device = import_graph(graph), device_of(graph)
+    device = device_of(graph)
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
-    products = fixed is not None or not is_part(graph)
+    products, whole = fixed is not None or not is_part(graph), fixed is None and not is_part(graph)
+    small = put_subprograms(graph, device, card, gate, started + budget_s) if whole else ()
+    imported = import_graph(graph)
     fixed = fixed_inputs_of(graph) if fixed is None else fixed
     vertices = vertices_of(analyze_program(imported.program.live()), fixed, products=products)
     hints = hints_of(graph)
@@ -63,12 +66,25 @@ def put_groups(
     calls = calls_with_backwards(calls, vertices, needed) if needed else calls
     judge = Judge(graph, vertices, device, calls, needed, hints)
     found = [*zip(calls, judge.decide(gate, started + budget_s), strict=True)]
-    groups = tuple(GroupReport(call.group, lines_of(judge.nodes, call.group.members), call.text, decision)
-                   for call, decision in found)  # fmt: skip
+    groups = judge.reports(found)
     drawing = graph_drawing(graph, vertices, groups)
     stitch(graph, [call for call, decision in found if decision.is_put])
     seconds, count = time.monotonic() - started, len(imported.program.statements)
-    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=drawing)
+    return GraphReport(count, (*small, *groups), reasons_of(imported), seconds=seconds, drawing=drawing)
+
+
+def put_subprograms(
+    graph: Graph, device: torch.device, card: DeviceSpec, gate: str, until: float
+) -> tuple[GroupReport, ...]:
+    """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
+    if hints_of(graph):
+        return ()
+    vertices, calls = subprogram_calls(import_graph(graph).program.live(), card)
+    judge = Judge(graph, vertices, device, calls)
+    found = [*zip(calls, judge.decide(gate, until), strict=True)]
+    reports = judge.reports(found)
+    stitch(graph, [call for call, decision in found if decision.is_put])
+    return reports
 
 
 @final
@@ -86,7 +102,7 @@ class Judge:
     graph: Graph
     vertices: Vertices
     device: torch.device
-    calls: Sequence[GroupCall]
+    calls: Sequence[PatternCall]
     needed: Collection[str] = ()
     hints: Hints = field(default_factory=dict)
 
@@ -107,18 +123,23 @@ class Judge:
         decisions = iter(decide_on_regions(regions, self.device, gate, until))
         return [Decision(is_put=False, reason=reason) if reason else next(decisions) for reason in reasons]
 
-    def reason_against(self, call: GroupCall) -> str:
+    def reports(self, found: Sequence[tuple[PatternCall, Decision]]) -> tuple[GroupReport, ...]:
+        """The reports of calls that were decided on."""
+        return tuple(GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision)
+                     for call, decision in found)  # fmt: skip
+
+    def reason_against(self, call: PatternCall) -> str:
         """The reason why a group cannot be put, if there is any."""
         if self.overwrites & {*self.vertices.inputs_of(Pattern(call.group.members))}:
             return "it reads a tensor that the graph changes in place"
         if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
             return "it reads a tensor of another device"
-        varies = any(not size.is_Integer for size in call.sizes)
+        varies = isinstance(call, GroupCall) and any(not size.is_Integer for size in call.sizes)
         if varies and all(self.vertices.analysis.kinds[name].is_memory_intensive for name in call.group.members):
             return "its sizes vary, and its kernel is compiled for every length"
         return ""
 
-    def region_of(self, call: GroupCall) -> Region:
+    def region_of(self, call: PatternCall) -> Region:
         """The region of a group, without what other groups hold."""
         taken = {name for other in self.calls if other is not call for name in other.group.members}
         return region_of(self.nodes, self.vertices, call, taken=taken, needed=self.needed, hints=self.hints)

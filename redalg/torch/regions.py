@@ -20,7 +20,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.torch.aten import is_tensor
 from redalg.torch.sizes import Hints, is_size, length_of, with_hints
-from redalg.torch.stitch import GroupCall, stitch
+from redalg.torch.stitch import PatternCall, stitch
 
 MOST_AROUND = 12
 """Vertices around a group that are judged with it, at most."""
@@ -94,7 +94,7 @@ def with_gradients(part: GraphModule, needed: Sequence[bool], *arguments: torch.
 
 
 def region_of(
-    nodes: Mapping[str, Node], vertices: Vertices, call: GroupCall, *, taken: Collection[str] = (),
+    nodes: Mapping[str, Node], vertices: Vertices, call: PatternCall, *, taken: Collection[str] = (),
     needed: Collection[str] = (), hints: Hints = MappingProxyType({}),
 ) -> Region:  # fmt: skip
     """The region of a group, with the lengths that varying sizes have now.

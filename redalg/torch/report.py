@@ -17,6 +17,7 @@ from redalg.graphs.fusion_plan import Group
 from redalg.graphs.program import External, Statement
 from redalg.graphs.vertices import Vertices, is_view
 from redalg.runtime.bind.functions import function_of_text
+from redalg.runtime.together.steps import is_of_steps, read_steps
 from redalg.torch.aten import Imported, is_of_tensors, result_types
 from redalg.torch.decisions import Decision
 from redalg.torch.drawing import Area, Box, Drawing
@@ -47,7 +48,9 @@ class GroupReport:
     @property
     def expressions(self) -> tuple[str, ...]:
         """The outputs as the engine was given them, each cut at a length."""
-        written = function_of_text(read_call(self.call).function).written
+        texts = [step.function for step in read_steps(self.call).steps] if is_of_steps(self.call) else [
+            read_call(self.call).function]  # fmt: skip
+        written = (each for text in texts for each in function_of_text(text).written)
         return tuple(f"{name} = {str(expr)[:MOST_LETTERS]}{'…' * (len(str(expr)) > MOST_LETTERS)}"
                      for name, expr in written)  # fmt: skip
 

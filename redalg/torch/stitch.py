@@ -13,7 +13,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from types import MappingProxyType
-from typing import Any, final
+from typing import Any, Protocol, final
 
 import torch
 from sympy import Expr
@@ -35,6 +35,25 @@ from redalg.torch.aten import nodes_by_tensor
 from redalg.torch.sizes import Hints, SizeNodes, WriteSize, is_writable, sympy_size
 
 ATEN = torch.ops.aten
+
+
+class PatternCall(Protocol):
+    """The call of an operator in the place of a pattern."""
+
+    @property
+    def group(self) -> Group:
+        """The pattern's vertices, tensors and gain."""
+
+    @property
+    def text(self) -> str:
+        """The text that the operator is told."""
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The tensors that it is given, in order."""
+
+    def put(self, graph: Graph, nodes: dict[str, Node], size: WriteSize) -> None:
+        """Put the operator into a graph: see `GroupCall.put`."""
 
 
 @final
@@ -120,7 +139,7 @@ def has_backward(call: GroupCall) -> bool:
 
 
 def stitch(
-    graph: Graph, calls: Sequence[GroupCall], nodes: Mapping[str, Node] | None = None, size: WriteSize | None = None
+    graph: Graph, calls: Sequence[PatternCall], nodes: Mapping[str, Node] | None = None, size: WriteSize | None = None
 ) -> None:
     """Put groups into the graph of their program, in place; or into a part of it.
 

@@ -209,6 +209,19 @@ def multiply_and_add_rule(at: Site) -> Basic:
     return beta * at.value(at["self"]) + alpha * term
 
 
+def convolution_rule(at: Site) -> Basic:
+    """Σ_c w[o, c]·x[n, c, s·place] + bias[o], of windows of one place; larger windows are a library's."""
+    operand, weight = at["input"], at["weight"]
+    numbers = (*((one, 0) for one in at["padding"]), (at["groups"], 1), (at["transposed"], False))
+    if any(size != 1 for size in weight.type.shape[2:]) or any(found != wanted for found, wanted in numbers):
+        raise Unwritten("a product over windows, which a library multiplies")
+    n, o, *places = at.axes()
+    c = at.bound(operand.type.shape[1])
+    places = [step * place for step, place in zip(at["stride"], places, strict=True)]
+    term = sum_of(at.value(operand, [n, c, *places]) * at.value(weight, [o, c, *[S.Zero] * len(places)]), c)
+    return term if at["bias"] is None else term + at.value(at["bias"], [o])
+
+
 def sdpa_rule(at: Site) -> Basic | tuple[Basic, ...]:
     """Σ_k w_k v_k, w the weights of the scores q·k/√d, to which a mask is added; shared heads count over."""
     q, k, v = at["query"], at["key"], at["value"]
@@ -252,7 +265,7 @@ SUMS = rules_by_name({
     "prepare_softmax_online": prepared_softmax_rule,
     "native_layer_norm layer_norm": layer_norm_rule, "native_group_norm": group_norm_rule,
     "_native_batch_norm_legit_no_training": batch_norm_rule, "mm bmm mv dot matmul": multiply_rule,
-    "addmm baddbmm": multiply_and_add_rule,
+    "addmm baddbmm": multiply_and_add_rule, "convolution": convolution_rule,
     "scaled_dot_product_attention _scaled_dot_product_flash_attention_for_cpu": sdpa_rule,
 })  # fmt: skip
 """Operator -> its rule."""

@@ -22,7 +22,7 @@ ROOT_MODULE = "__init__"
 LAYERS = (
     *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "registration", "library", "fuse", "fused", "portable"),
     *("algebra", "differentiable", "verdicts", "explain", "gradient"),
-    *("runtime.tune", "runtime.call", "pipeline"),
+    *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",
     *(

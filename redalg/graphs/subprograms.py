@@ -1,0 +1,247 @@
+"""Parts of a program that one launch computes, level after level (SOUFFLE, section 5.4).
+
+    subprogram   small vertices around one another, products with weights too, that no path leaves and comes back to
+    part         vertices that one pass computes: it takes in what follows it while that adds no work to speak of
+    level        parts that do not rely on each other; all blocks wait for each other between two levels
+
+A vertex is small if a launch takes longer than its work. A product of matrices is, if it reads its weights for few
+rows: libraries have no advantage there. What is larger stays outside: a device that waits for itself idles.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from graphlib import TopologicalSorter
+from math import prod
+from typing import final
+
+from sympy.core.basic import Basic
+
+from redalg.errors import RedalgError
+from redalg.expression import Element, Reduce, Where
+from redalg.expression.contents import elements_of, free_axes, of_kind
+from redalg.graphs.analysis import Analysis, Kind, analyze_program
+from redalg.graphs.compose import Composed
+from redalg.graphs.fusion_plan import Group, group_of
+from redalg.graphs.gain import LAUNCH_US, Gain
+from redalg.graphs.program import TensorProgram
+from redalg.graphs.verdicts import Verdicts
+from redalg.graphs.vertices import Pattern, Vertices, vertices_of
+from redalg.strategies.device import DeviceSpec
+
+SMALL_US = 4.0
+"""The work of a small vertex alone, beside its launch."""
+MOST_OPERATIONS_A_BYTE = 8.0
+"""The operations of a product for every byte that it moves, at most: those of 16 rows of weights in 32 bits."""
+SYNC_US = 1.3
+"""The wait of all blocks for each other (H100)."""
+MOST_PARTS = 40
+"""Parts of a subprogram: each is a text of its own in the kernel."""
+MOST_REDUCTIONS = 100
+"""Reductions of a pattern that is looked at."""
+FREE_OPERATIONS = 2e4
+"""The operations that a block computes again rather than wait for another block: some 1 µs."""
+MORE_OPERATIONS = 1.25
+"""Beside what parts take alone."""
+ELEMENTS_A_BLOCK = 8
+"""The elements of an output that a block makes, about."""
+
+
+@final
+@dataclass(frozen=True)
+class Subprogram:
+    """Parts in an order in which they can run, and the microseconds that one launch of them saves, by counting."""
+
+    parts: tuple[Group, ...]
+    gain_us: float
+
+    @property
+    def members(self) -> tuple[str, ...]:
+        """The vertices of all parts."""
+        return tuple(name for part in self.parts for name in part.members)
+
+    def levels(self) -> list[int]:
+        """The level of every part: one more than that of the last part that it reads."""
+        found = dict[str, int]()
+        levels = list[int]()
+        for part in self.parts:
+            levels.append(1 + max((found[name] for name in part.reads if name in found), default=-1))
+            found |= dict.fromkeys(part.writes, levels[-1])
+        return levels
+
+    def __str__(self) -> str:
+        lines = (f"level {level}: {part}" for level, part in zip(self.levels(), self.parts, strict=True))
+        return "\n".join([f"one launch, saves {self.gain_us:.1f} µs", *lines])
+
+
+def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices, list[Subprogram]]:
+    """The vertices of a program, and its subprograms that one launch makes faster, by counting, on a device."""
+    vertices = vertices_of(with_choices(analyze_program(program)))
+    gain, verdicts, found = Gain(vertices, device), Verdicts(vertices), list[Subprogram]()
+    for pattern in small_patterns(gain):
+        if not 1 < sum(map(gain.vertices.reduces, pattern)) <= MOST_REDUCTIONS:
+            continue
+        parts = Partition(gain, verdicts, pattern).parts()
+        if parts is None or not 1 < len(parts) <= MOST_PARTS:
+            continue
+        groups = tuple(group_of(gain.vertices, part, 0.0) for part in parts)
+        subprogram = Subprogram(groups, 0.0)
+        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * max(subprogram.levels())
+        if saved > 0:
+            found.append(Subprogram(groups, saved))
+    return vertices, found
+
+
+def with_choices(analysis: Analysis) -> Analysis:
+    """An analysis in which whoever reads a choice of elements, by their places, makes it anew."""
+    choices = {one.name for one in analysis.program.expressions() if is_choice(one.term)} - {*analysis.program.outputs}
+    return replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(choices, Kind.EXPANSION)})
+
+
+def is_nested(term: Basic) -> bool:
+    """Tell if a reduction is of elements each of which is reduced along another axis."""
+    return any(
+        free_axes(inner) & {*outer.bound} for outer in of_kind(Reduce, term) for inner in of_kind(Reduce, outer.expr)
+    )
+
+
+def is_choice(term: Basic) -> bool:
+    """Tell if a term is one element or another, as its place says."""
+    if isinstance(term, Where):
+        return not elements_of(term.args[0]) and all(map(is_choice, term.args[1:]))
+    return isinstance(term, Element) and not any(map(elements_of, term.indices))
+
+
+def small_patterns(gain: Gain) -> Iterator[Pattern]:
+    """Yield disjoint convex patterns of small vertices, each as large as it grows."""
+    vertices = gain.vertices
+    free = dict.fromkeys(name for name in vertices.names if is_small(gain, name))
+    while free:
+        first = next(iter(free))
+        pattern, waiting = {first}, [first]
+        number = vertices.numbers[first]
+        before, after, own = vertices.before[number], vertices.after[number], vertices.views | 1 << number
+        while waiting:
+            name = waiting.pop(0)
+            for other in (*vertices.sources[name], *vertices.readers[name]):
+                if other not in free or other in pattern:
+                    continue
+                number = vertices.numbers[other]
+                wider = before | vertices.before[number], after | vertices.after[number], own | 1 << number
+                if not wider[0] & wider[1] & ~wider[2]:
+                    before, after, own = wider
+                    pattern.add(other)
+                    waiting.append(other)
+        for name in pattern:
+            del free[name]
+        yield Pattern(pattern)
+
+
+def is_small(gain: Gain, name: str) -> bool:
+    """Tell if a vertex alone takes less than its launch, and multiplies little of what it reads."""
+    moved = gain.bytes_of(name) + sum(map(gain.bytes_of, gain.vertices.sources[name]))
+    return gain.alone_us(name) - LAUNCH_US <= SMALL_US and gain.operations(name) <= MOST_OPERATIONS_A_BYTE * moved
+
+
+@final
+@dataclass(frozen=True)
+class Partition:
+    """A pattern as parts, of which each is taken in one pass.
+
+    Attributes:
+        gain, verdicts: of the program.
+        pattern: the vertices.
+        work: pattern -> the operations of its kernel, where it was asked for; None if it has no kernel.
+    """
+
+    gain: Gain
+    verdicts: Verdicts
+    pattern: Pattern
+    work: dict[Pattern, float | None] = field(default_factory=dict)
+
+    def parts(self) -> list[Pattern] | None:
+        """The parts, in an order in which they can run; None if a vertex alone has no kernel.
+
+        A vertex joins the part on which it relies, if that is one of a level above all others: it then waits for
+        nothing. Parts become one likewise, where that makes one pass and a vertex alone did not.
+        """
+        parts = list[Pattern]()
+        for name in self.gain.vertices.in_order(self.pattern):
+            alone = frozenset({name})
+            if self.operations(alone) is None:
+                return None
+            parts = self.joined(parts, alone)
+        for part in [*parts]:
+            if part in parts:
+                parts = self.joined([other for other in parts if other != part], part)
+        levels = self.levels_of(parts)
+        return sorted(parts, key=lambda part: (levels[part], self.gain.vertices.numbers[min(part)]))
+
+    def joined(self, parts: list[Pattern], part: Pattern) -> list[Pattern]:
+        """Parts with one more, which joins those that it relies on if that adds no work to speak of."""
+        levels, read = self.levels_of(parts), {*self.gain.vertices.inputs_of(part)}
+        sources = [other for other in parts if read & other]
+        top = max((levels[other] for other in sources), default=-1)
+        last = [other for other in sources if levels[other] == top]
+        wider = part.union(*last)
+        if not last or not self.joins(last, part, wider):
+            return [*parts, part]
+        return [*(other for other in parts if other not in last), wider]
+
+    def levels_of(self, parts: Sequence[Pattern]) -> dict[Pattern, int]:
+        """The level of every part: one more than that of the last part that it reads."""
+        places = {name: part for part in parts for name in part}
+        read = {part: {places[name] for name in self.gain.vertices.inputs_of(part) if name in places} for part in parts}
+        levels = dict[Pattern, int]()
+        for part in TopologicalSorter(read).static_order():
+            levels[part] = 1 + max((levels[other] for other in read[part]), default=-1)
+        return levels
+
+    def joins(self, parts: Sequence[Pattern], part: Pattern, wider: Pattern) -> bool:
+        """Tell if a part and those that it relies on make one, without work to speak of beside theirs."""
+        if len(parts) > 1 and not all(self.feeds_only(other, part) for other in parts):
+            return False
+        joint, apart = self.operations(wider), [self.operations(each) for each in (*parts, part)]
+        if joint is None or None in apart:
+            return False
+        elements = sum(map(self.gain.elements, self.gain.vertices.outputs_of(wider)))
+        blocks = min(max(1, elements // ELEMENTS_A_BLOCK), self.gain.device.multiprocessors)
+        return joint <= MORE_OPERATIONS * sum(each or 0.0 for each in apart) + FREE_OPERATIONS * blocks
+
+    def feeds_only(self, part: Pattern, other: Pattern) -> bool:
+        """Tell if another part alone reads what leaves a part."""
+        vertices = self.gain.vertices
+        return all({*vertices.readers[name]} <= part | other and name not in vertices.outputs
+                   for name in vertices.outputs_of(part))  # fmt: skip
+
+    def operations(self, part: Pattern) -> float | None:
+        """The operations of a part's kernel; None if the engine does not take it in one pass, or takes it slowly.
+
+        Where a pass makes elements that are reductions themselves, the next level does better.
+        """
+        if part not in self.work:
+            self.work[part] = self.operations_anew(part)
+        return self.work[part]
+
+    def operations_anew(self, part: Pattern) -> float | None:
+        """As `operations`, counted now."""
+        verdict = self.verdicts.of(part)
+        if not verdict.is_one_pass or verdict.is_slow:
+            return None
+        try:
+            outputs = self.verdicts.lay(part).outputs
+        except RedalgError:
+            return None
+        return None if any(is_nested(output.term) for output in outputs) else sum(map(self.operations_of, outputs))
+
+    def operations_of(self, output: Composed) -> float:
+        """The operations of an output: a block makes what depends on none of its axes for all its elements."""
+        size = {axis: self.gain.number(length) for axis, length in output.sizes.items()}
+        count = float(prod(size[axis] for axis in output.axes))
+        for reduction in dict.fromkeys(of_kind(Reduce, output.term)):
+            inside = {axis for axis in free_axes(reduction.expr) if axis in size} | {*reduction.bound}
+            again = prod(size[axis] for axis in output.axes if axis not in inside) // ELEMENTS_A_BLOCK
+            times = min(max(1, again), self.gain.device.multiprocessors)
+            count += float(prod(size[axis] for axis in inside)) * times
+        return count

@@ -1,0 +1,121 @@
+"""A call of steps: by one launch on a GPU, and one after another elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, final
+
+import torch
+
+from redalg.errors import PlanError
+from redalg.lower_tile.ir.program import Parameter
+from redalg.runtime.bind.inputs import array_dtype
+from redalg.runtime.call.counters import Counters
+from redalg.runtime.call.kernels import ALIGNMENT_BYTES
+from redalg.runtime.compile.compile import compile_source, launch_function
+from redalg.runtime.lowering import target_of
+from redalg.runtime.together.lower import LoweredSteps, lower_steps
+from redalg.runtime.together.steps import Shape, Steps, read_steps
+
+Kind = tuple[str, str, tuple[str, ...]]
+"""The text of steps, the device, and the dtypes of what is given."""
+_LAUNCHES: dict[Kind, Launch] = {}
+
+
+@final
+@dataclass(frozen=True)
+class Launch:
+    """The launch of steps on tensors of one kind.
+
+    Attributes:
+        entry: takes a tensor for every parameter of the program, in order.
+        given: of every parameter that is an input, the number of the tensor that is given, its shape and dtype.
+        made: of every other, its key and its shape.
+        allocators: key -> the function that makes its tensor.
+        returned: the outputs' keys, shapes and dtypes.
+    """
+
+    entry: Callable[..., Any]
+    given: tuple[tuple[int, Shape, torch.dtype], ...]
+    made: tuple[tuple[str, Shape], ...]
+    allocators: Mapping[str, Callable[[], torch.Tensor]]
+    returned: tuple[tuple[str, Shape, torch.dtype], ...]
+
+    def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        """Run all steps on tensors."""
+        found = {key: allocate() for key, allocate in self.allocators.items()}
+        inputs = (as_given(tensors[number], shape, dtype) for number, shape, dtype in self.given)
+        self.entry(*inputs, *(found[key].view(shape) for key, shape in self.made))
+        return [found[key].view(shape).to(dtype) for key, shape, dtype in self.returned]
+
+
+def call_steps(text: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs of steps on tensors, in the order in which the text has them.
+
+    Raises:
+        PlanError: the steps have no launch on the tensors' device.
+    """
+    steps = read_steps(text)
+    device = tensors[0].device
+    if device.type != "cuda":
+        return run_in_turn(steps, tensors)
+    kind = text, str(device), tuple(map(array_dtype, tensors))
+    if kind not in _LAUNCHES:
+        _LAUNCHES[kind] = launch_of(steps, device, dict(zip(steps.inputs, kind[2], strict=True)))
+    return _LAUNCHES[kind](tensors)
+
+
+def run_in_turn(steps: Steps, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs of steps, function after function."""
+    known = dict(zip(steps.inputs, tensors, strict=True))
+    for step in steps.steps:
+        function = step.derived()
+        pairs = zip(step.names, step.reads, step.views, strict=True)
+        given = {name: known[read].reshape(shape) for name, read, shape in pairs}
+        made = function(**given, sizes=dict(step.sizes))
+        known |= dict(zip(step.writes, (made,) if function.single else tuple(made), strict=True))
+    return [known[name].reshape(shape).to(getattr(torch, dtype)) for name, shape, dtype in steps.outputs]
+
+
+# ---- the launch ------------------------------------------------------------------------------------------------------
+
+
+def launch_of(steps: Steps, device: torch.device, dtypes: Mapping[str, str]) -> Launch:
+    """The launch of steps on a device, compiled."""
+    lowered = lower_steps(steps, target_of(str(device)), dtypes)
+    check_residence(lowered, device)
+    program = lowered.source.program
+    numbers = {name: number for number, name in enumerate(steps.inputs)}
+    given = tuple((numbers[one.key], one.shape, getattr(torch, one.dtype))
+                  for one in program.parameters if one.role == "input")  # fmt: skip
+    made = [one for one in program.parameters if one.role != "input"]
+    allocators = {one.key: allocator_of(one, device) for one in reversed(made)}
+    returned = tuple((name, shape, getattr(torch, dtype)) for name, shape, dtype in steps.outputs)
+    entry = launch_function(compile_source(lowered.source))
+    return Launch(entry, given, tuple((one.key, one.shape) for one in made), allocators, returned)
+
+
+def allocator_of(parameter: Parameter, device: torch.device) -> Callable[[], torch.Tensor]:
+    """The function that makes the tensor of an output or a workspace, or finds a counter."""
+    if parameter.role == "counter":
+        return Counters(parameter.shape, device)
+    return partial(torch.empty, parameter.shape, dtype=getattr(torch, parameter.dtype), device=device)
+
+
+def check_residence(lowered: LoweredSteps, device: torch.device) -> None:
+    """Raise `PlanError` if a device does not hold all blocks of a launch at once, as they wait for each other."""
+    together = lowered.source.program.together
+    assert together is not None
+    room = together.beside * torch.cuda.get_device_properties(device).multi_processor_count
+    if together.blocks > room:
+        raise PlanError(f"the launch has {together.blocks} blocks that wait for each other, and {device} holds {room} "
+                        "at once. Run the steps one after another.")  # fmt: skip
+
+
+def as_given(tensor: torch.Tensor, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+    """A tensor as the kernel takes it: contiguous, masks as bytes."""
+    tensor = tensor.contiguous()
+    tensor = tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor
+    return (tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()).to(dtype).view(shape)

@@ -1,0 +1,126 @@
+"""Steps → schedules whose blocks have one number of threads → programs → one program → source."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache, partial
+from typing import Any, final
+
+from redalg.errors import PlanError
+from redalg.incremental.form import FusedForm
+from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.place.together import Step, join_programs
+from redalg.lower_tile.text.emit import Source, emit
+from redalg.pipeline import write_source
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import lower_passes, plannable, problem_of
+from redalg.runtime.together.steps import FunctionStep, Steps
+from redalg.strategies.schedule import Schedule, numbers_of
+from redalg.strategies.search.candidates import rank_candidates
+from redalg.strategies.search.space import Space
+
+THREADS = (128, 256)
+"""The threads of a block, the preferred number first."""
+BESIDE = 2
+"""Blocks of a multiprocessor."""
+NAME = "steps"
+
+
+@final
+@dataclass(frozen=True)
+class LoweredSteps:
+    """The text of one launch for all steps.
+
+    Attributes:
+        source: the text, with its program.
+        dtypes: of what the steps make.
+    """
+
+    source: Source
+    dtypes: Mapping[str, str]
+
+
+def lower_steps(steps: Steps, target: str, dtypes: Mapping[str, str]) -> LoweredSteps:
+    """The launch of steps on a target.
+
+    Args:
+        steps: the functions.
+        target: a card or an architecture.
+        dtypes: of the inputs.
+
+    Raises:
+        PlanError: the steps have no kernels of one number of threads, or one of them needs several passes.
+    """
+    key = tuple(dtypes[name] for name in steps.inputs)
+    return _lower_steps(steps, target, key)
+
+
+@cache
+def _lower_steps(steps: Steps, target: str, dtypes: tuple[str, ...]) -> LoweredSteps:
+    given, refused = dict(zip(steps.inputs, dtypes, strict=True)), PlanError("no number of threads is tried.")
+    for threads in THREADS:
+        try:
+            return lower_by_threads(steps, target, given, threads)
+        except PlanError as refusal:
+            refused = refusal
+    raise refused
+
+
+def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threads: int) -> LoweredSteps:
+    """As `lower_steps`, of blocks of so many threads."""
+    known, levels, found = dict(dtypes), dict[str, int](), list[Step]()
+    for step in steps.steps:
+        lowered = lower_step(step, target, known, threads)
+        level = max((levels[name] for name in step.reads if name in levels), default=0)
+        keys = dict(zip(step.names, step.reads, strict=True)) | dict(zip(lowered.results, step.writes, strict=True))
+        plan = numbers_of(lowered.plan)
+        found.append(Step(lowered.program, plan, level, keys))
+        levels |= dict.fromkeys(step.writes, level + len(lowered.program.kernels))
+        known |= {keys[name]: dtype for name, dtype in lowered.results.items()}
+    device = found[0].plan.device
+    outputs = {name: name for name, _, _ in steps.outputs}
+    program = join_programs(NAME, found, outputs, BESIDE * device.multiprocessors, BESIDE)
+    verify(program)
+    made = {name: known[name] for step in steps.steps for name in step.writes}
+    return LoweredSteps(emit(program, found[0].plan, str(program.together), ""), made)
+
+
+def lower_step(step: FunctionStep, target: str, dtypes: Mapping[str, str], threads: int) -> Lowered:
+    """The kernels of a step, by the first schedule whose blocks have so many threads."""
+    passes = step.derived().passes
+    own = {name: dtypes[read] for name, read in zip(step.names, step.reads, strict=True)}
+    shapes = dict(zip(step.names, step.views, strict=True))
+    each = partial(lower_form, threads=threads)
+    lowered = lower_passes(passes, target, dict(step.sizes), own, each, shapes=shapes)
+    if len(lowered) != 1:
+        raise PlanError(f"a step of one launch takes one pass over its data, and `{step.writes[0]}` takes "
+                        f"{len(lowered)}. Make each pass a step.")  # fmt: skip
+    return lowered[0]
+
+
+def lower_form(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, threads: int, **options: Any
+) -> Lowered:
+    """The kernels of a form, by the first schedule whose blocks have so many threads."""
+    options.pop("plan", None)
+    problem = problem_of(form, target, sizes, dtypes, **options)
+    stages, problem = plannable(form, problem)
+    plans = [plan for plan in schedules_of(Space(stages, problem, target)) if suits(plan, threads)]
+    if not plans:
+        raise PlanError(
+            f"`{form.outputs[0].name}` has no schedule of {threads} threads a block that can share a launch."
+        )
+    return write_source(stages, plans[:1], problem)
+
+
+def schedules_of(space: Space) -> Iterator[Schedule]:
+    """Yield the rules' schedules, and then all others, best first."""
+    yield from space.by_rules
+    yield from (each.plan for each in rank_candidates(space) if isinstance(each.plan, Schedule))
+
+
+def suits(schedule: Schedule, threads: int) -> bool:
+    """Tell if a schedule's blocks may share a launch with others of so many threads: all of them do the same."""
+    plan = numbers_of(schedule)
+    return plan.threads == threads and not plan.warp_specialized and not plan.persistent
