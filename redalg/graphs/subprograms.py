@@ -10,7 +10,7 @@ rows: libraries have no advantage there. What is larger stays outside: a device 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from graphlib import TopologicalSorter
 from math import prod
@@ -25,6 +25,7 @@ from redalg.graphs.analysis import Analysis, Kind, analyze_program
 from redalg.graphs.compose import Composed
 from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.gain import LAUNCH_US, Gain
+from redalg.graphs.lay import runs_along_dimensions
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.verdicts import Verdicts
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
@@ -77,23 +78,18 @@ class Subprogram:
 
 def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices, list[Subprogram]]:
     """The vertices of a program, and its subprograms that one launch makes faster, by counting, on a device."""
-    vertices = vertices_of(with_choices(analyze_program(program)))
-    gain, verdicts, found = Gain(vertices, device), Verdicts(vertices), list[Subprogram]()
-    for pattern in small_patterns(gain):
-        if not 1 < sum(map(gain.vertices.reduces, pattern)) <= MOST_REDUCTIONS:
-            continue
-        parts = Partition(gain, verdicts, pattern).parts()
-        if parts is None or not 1 < len(parts) <= MOST_PARTS:
-            continue
-        groups = tuple(group_of(gain.vertices, part, 0.0) for part in parts)
-        subprogram = Subprogram(groups, 0.0)
-        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * max(subprogram.levels())
-        if saved > 0:
+    vertices = vertices_of(choices_with_readers(analyze_program(program)))
+    found, gain = list[Subprogram](), Gain(vertices, device)
+    partition = Partition(gain, Verdicts(vertices))
+    for pattern in small_patterns(partition):
+        groups = tuple(group_of(vertices, part, 0.0) for part in partition.parts(pattern))
+        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * max(Subprogram(groups, 0.0).levels())
+        if 1 < len(groups) <= MOST_PARTS and saved > 0:
             found.append(Subprogram(groups, saved))
     return vertices, found
 
 
-def with_choices(analysis: Analysis) -> Analysis:
+def choices_with_readers(analysis: Analysis) -> Analysis:
     """An analysis in which whoever reads a choice of elements, by their places, makes it anew."""
     choices = {one.name for one in analysis.program.expressions() if is_choice(one.term)} - {*analysis.program.outputs}
     return replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(choices, Kind.EXPANSION)})
@@ -113,32 +109,42 @@ def is_choice(term: Basic) -> bool:
     return isinstance(term, Element) and not any(map(elements_of, term.indices))
 
 
-def small_patterns(gain: Gain) -> Iterator[Pattern]:
-    """Yield disjoint convex patterns of small vertices, each as large as it grows."""
-    vertices = gain.vertices
-    free = dict.fromkeys(name for name in vertices.names if is_small(gain, name))
+def small_patterns(partition: Partition) -> Iterator[Pattern]:
+    """Yield disjoint convex patterns of small vertices that have kernels, each as large as it grows.
+
+    Patterns that reduce once, or more often than is looked at, are none.
+    """
+    vertices = partition.gain.vertices
+    free = dict.fromkeys(name for name in vertices.names if is_small_vertex(partition.gain, name))
     while free:
-        first = next(iter(free))
-        pattern, waiting = {first}, [first]
-        number = vertices.numbers[first]
-        before, after, own = vertices.before[number], vertices.after[number], vertices.views | 1 << number
-        while waiting:
-            name = waiting.pop(0)
-            for other in (*vertices.sources[name], *vertices.readers[name]):
-                if other not in free or other in pattern:
-                    continue
-                number = vertices.numbers[other]
-                wider = before | vertices.before[number], after | vertices.after[number], own | 1 << number
-                if not wider[0] & wider[1] & ~wider[2]:
-                    before, after, own = wider
-                    pattern.add(other)
-                    waiting.append(other)
-        for name in pattern:
+        pattern = grow_pattern(vertices, next(iter(free)), free)
+        counts = 1 < sum(map(vertices.reduces, pattern)) <= MOST_REDUCTIONS
+        alone = [name for name in pattern if counts and partition.operations(frozenset({name})) is None]
+        for name in alone or pattern:
             del free[name]
-        yield Pattern(pattern)
+        if counts and not alone:
+            yield pattern
 
 
-def is_small(gain: Gain, name: str) -> bool:
+def grow_pattern(vertices: Vertices, first: str, free: Collection[str]) -> Pattern:
+    """The pattern of a vertex and of free ones around it, as long as no path leaves it and comes back."""
+    pattern, waiting, number = {first}, [first], vertices.numbers[first]
+    before, after, own = vertices.before[number], vertices.after[number], vertices.views | 1 << number
+    while waiting:
+        name = waiting.pop(0)
+        for other in (*vertices.sources[name], *vertices.readers[name]):
+            if other not in free or other in pattern:
+                continue
+            number = vertices.numbers[other]
+            wider = before | vertices.before[number], after | vertices.after[number], own | 1 << number
+            if not wider[0] & wider[1] & ~wider[2]:
+                before, after, own = wider
+                pattern.add(other)
+                waiting.append(other)
+    return Pattern(pattern)
+
+
+def is_small_vertex(gain: Gain, name: str) -> bool:
     """Tell if a vertex alone takes less than its launch, and multiplies little of what it reads."""
     moved = gain.bytes_of(name) + sum(map(gain.bytes_of, gain.vertices.sources[name]))
     return gain.alone_us(name) - LAUNCH_US <= SMALL_US and gain.operations(name) <= MOST_OPERATIONS_A_BYTE * moved
@@ -147,38 +153,33 @@ def is_small(gain: Gain, name: str) -> bool:
 @final
 @dataclass(frozen=True)
 class Partition:
-    """A pattern as parts, of which each is taken in one pass.
+    """Patterns as parts, of which each is taken in one pass.
 
     Attributes:
         gain, verdicts: of the program.
-        pattern: the vertices.
         work: pattern -> the operations of its kernel, where it was asked for; None if it has no kernel.
     """
 
     gain: Gain
     verdicts: Verdicts
-    pattern: Pattern
     work: dict[Pattern, float | None] = field(default_factory=dict)
 
-    def parts(self) -> list[Pattern] | None:
-        """The parts, in an order in which they can run; None if a vertex alone has no kernel.
+    def parts(self, pattern: Pattern) -> list[Pattern]:
+        """The parts of a pattern whose vertices have kernels, in an order in which they can run.
 
         A vertex joins the part on which it relies, if that is one of a level above all others: it then waits for
         nothing. Parts become one likewise, where that makes one pass and a vertex alone did not.
         """
         parts = list[Pattern]()
-        for name in self.gain.vertices.in_order(self.pattern):
-            alone = frozenset({name})
-            if self.operations(alone) is None:
-                return None
-            parts = self.joined(parts, alone)
+        for name in self.gain.vertices.in_order(pattern):
+            parts = self.with_part(parts, frozenset({name}))
         for part in [*parts]:
             if part in parts:
-                parts = self.joined([other for other in parts if other != part], part)
+                parts = self.with_part([other for other in parts if other != part], part)
         levels = self.levels_of(parts)
         return sorted(parts, key=lambda part: (levels[part], self.gain.vertices.numbers[min(part)]))
 
-    def joined(self, parts: list[Pattern], part: Pattern) -> list[Pattern]:
+    def with_part(self, parts: list[Pattern], part: Pattern) -> list[Pattern]:
         """Parts with one more, which joins those that it relies on if that adds no work to speak of."""
         levels, read = self.levels_of(parts), {*self.gain.vertices.inputs_of(part)}
         sources = [other for other in parts if read & other]
@@ -218,7 +219,8 @@ class Partition:
     def operations(self, part: Pattern) -> float | None:
         """The operations of a part's kernel; None if the engine does not take it in one pass, or takes it slowly.
 
-        Where a pass makes elements that are reductions themselves, the next level does better.
+        Where a pass makes elements that are reductions themselves, the next level does better. A part that reads no
+        tensor, or one along a longer axis, has no kernel either.
         """
         if part not in self.work:
             self.work[part] = self.operations_anew(part)
@@ -230,10 +232,13 @@ class Partition:
         if not verdict.is_one_pass or verdict.is_slow:
             return None
         try:
-            outputs = self.verdicts.lay(part).outputs
+            laid = self.verdicts.lay(part)
         except RedalgError:
             return None
-        return None if any(is_nested(output.term) for output in outputs) else sum(map(self.operations_of, outputs))
+        runs = all(output.reads and not is_nested(output.term) for output in laid.outputs)
+        if not runs or not runs_along_dimensions(laid, self.gain.vertices.analysis.types):
+            return None
+        return sum(map(self.operations_of, laid.outputs))
 
     def operations_of(self, output: Composed) -> float:
         """The operations of an output: a block makes what depends on none of its axes for all its elements."""

@@ -13,6 +13,9 @@ here, the graph stays as it was, and one line of log says why. Options, beside I
                       "predicted": every group that exploration finds, and that a trial lets pass
     redalg.budget_s   the time for a graph's trials and measurements, 120 s by default: groups that were not reached are
                       left to Inductor, also by its caches until the budget is another
+    redalg.subprograms
+                      True, False, or None (by default: on GPUs): small statements around one another in one launch,
+                      level after level, products with weights too
 """
 
 from __future__ import annotations
@@ -21,7 +24,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
-from typing import Any, cast, final
+from typing import Any, NamedTuple, cast, final
 
 import torch
 from torch._inductor.custom_graph_pass import CustomGraphPass
@@ -39,8 +42,18 @@ from redalg.torch.training import put_trained_groups
 FIRST, LAST = (2, 11), (2, 13)
 """The versions of PyTorch that this was tested with, from the first to the last."""
 GATE, BUDGET, PASS = "redalg.gate", "redalg.budget_s", "post_grad_custom_post_pass"
+SUBPROGRAMS = "redalg.subprograms"
 GRAPHS = "triton.cudagraphs"
 BUDGET_S = 120.0
+
+
+class GraphOptions(NamedTuple):
+    """The options of a compilation: redalg's three, as the module has them, and Inductor's."""
+
+    gate: str
+    budget_s: float
+    subprograms: bool | None
+    others: dict[str, Any]
 
 
 def compile_graph(
@@ -51,26 +64,27 @@ def compile_graph(
     Args:
         module, inputs: Dynamo's graph, and examples of what it takes.
         mode: as of Inductor: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs".
-        options: Inductor's, `redalg.gate` and `redalg.budget_s` (seconds).
+        options: Inductor's, `redalg.gate`, `redalg.budget_s` (seconds) and `redalg.subprograms`.
 
     Raises:
-        PlanError: `redalg.gate` is none of its words, or `redalg.budget_s` no number of seconds.
+        PlanError: `redalg.gate` is none of its words, `redalg.budget_s` no number of seconds, or `redalg.subprograms`
+            no truth value.
     """
     from torch._inductor import config as inductor
     from torch._inductor.compile_fx import compile_fx
 
-    gate, budget_s, patches = read_options(mode, options)
+    gate, budget_s, subprograms, patches = read_options(mode, options)
     if is_tested(torch.__version__):
         module = put_trained_groups(module, inputs, gate, budget_s)
-        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)))
+        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)), subprograms=subprograms)
     else:
         say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
                  "compiles the model alone.")  # fmt: skip
     return cast(Callable[..., Any], compile_fx(module, list(inputs), config_patches=patches))
 
 
-def read_options(mode: str | None, options: Mapping[str, Any] | None) -> tuple[str, float, dict[str, Any]]:
-    """The gate, its budget in seconds, and what is Inductor's, of a mode and options.
+def read_options(mode: str | None, options: Mapping[str, Any] | None) -> GraphOptions:
+    """The options that a mode and options say.
 
     Raises:
         PlanError: as of `compile_graph`.
@@ -83,17 +97,22 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None) -> tuple[s
         raise PlanError(f"options={{{GATE!r}: {gate!r}}}: the gate should be one of {', '.join(map(repr, GATES))}.")
     if isinstance(budget_s, bool) or not isinstance(budget_s, int | float) or not budget_s >= 0:
         raise PlanError(f"options={{{BUDGET!r}: {budget_s!r}}}: the budget should be a number of seconds, at least 0.")
+    subprograms = patches.pop(SUBPROGRAMS, None)
+    if subprograms not in (True, False, None):
+        raise PlanError(f"options={{{SUBPROGRAMS!r}: {subprograms!r}}}: it should be True, False, or None (on GPUs).")
     if gate == MEASURED and patches.get(GRAPHS, config.triton.cudagraphs):
         gate = REPLAYED
-    return gate, budget_s, patches
+    return GraphOptions(gate, budget_s, subprograms, patches)
 
 
 @final
 class GroupPass(CustomGraphPass):
     """Inductor's pass that puts groups into a post-grad graph, after the passes that the user has there."""
 
-    def __init__(self, gate: str, budget_s: float = BUDGET_S, others: Any = None) -> None:
-        self.gate, self.budget_s = gate, budget_s
+    def __init__(
+        self, gate: str, budget_s: float = BUDGET_S, others: Any = None, *, subprograms: bool | None = None
+    ) -> None:
+        self.gate, self.budget_s, self.subprograms = gate, budget_s, subprograms
         self.others = tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
 
     def __call__(self, graph: Graph) -> None:
@@ -101,7 +120,7 @@ class GroupPass(CustomGraphPass):
         for other in self.others:
             other(graph)
         try:
-            report = put_groups(graph, self.gate, self.budget_s)
+            report = put_groups(graph, self.gate, self.budget_s, subprograms=self.subprograms)
         except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
             report = failure_report(LEFT, failure)
         leave_autograd(graph)
@@ -114,9 +133,8 @@ class GroupPass(CustomGraphPass):
         """
         others = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.others]
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
-        return (
-            None if None in others else (sources_digest(), *environment_of(device), self.gate, self.budget_s, *others)
-        )
+        own = sources_digest(), *environment_of(device), self.gate, self.budget_s, self.subprograms
+        return None if None in others else (*own, *others)
 
 
 # ---- the surroundings ------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """The groups of a graph, found, judged and put: whoever compiles the graph, and at whatever stage.
 
-graph  →  program  →  analysis  →  candidates  →  plan  →  calls  →  decisions of the gate  →  the graph, stitched
+graph  →  program  →  subprograms of small statements                 →  calls  →  decisions of the gate  →  the graph
+the rest           →  analysis  →  candidates  →  plan of its groups  →  calls  →  decisions of the gate  →  the graph
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from redalg.graphs.analysis import analyze_program
 from redalg.graphs.candidates import explore
 from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
+from redalg.graphs.program import TensorProgram
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import DeviceSpec, device_for
@@ -28,7 +30,7 @@ from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_n
 from redalg.torch.decisions import Decision
 from redalg.torch.gate import decide_on_regions
 from redalg.torch.regions import Region, region_of
-from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of
+from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of, with_areas
 from redalg.torch.sizes import Hints, hints_of
 from redalg.torch.stitch import GroupCall, PatternCall, calls_of, calls_with_backwards, stitch
 from redalg.torch.subprograms import subprogram_calls
@@ -39,7 +41,7 @@ PRIMAL, TANGENT = "primals_", "tangents_"
 
 def put_groups(
     graph: Graph, gate: str, budget_s: float, *, fixed: Sequence[str] | None = None,
-    needed: Collection[str] = (),
+    needed: Collection[str] = (), subprograms: bool | None = None,
 ) -> GraphReport:  # fmt: skip
     """Put the groups of a graph that the gate lets pass, in place.
 
@@ -47,6 +49,7 @@ def put_groups(
         graph: of operators of ATen, with fake values.
         gate, budget_s: its word, and the seconds for trials and measurements.
         fixed: the inputs that stay where they are from call to call; as PyTorch says of the graph that it compiles.
+        subprograms: true if small statements are put together in one launch; None: on GPUs.
         needed: tensors that have gradients. If there are any, groups that hold products are put, with their backward.
     """
     started = time.monotonic()
@@ -55,36 +58,33 @@ def put_groups(
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
-    products, whole = fixed is not None or not is_part(graph), fixed is None and not is_part(graph)
-    small = put_subprograms(graph, device, card, gate, started + budget_s) if whole else ()
-    imported = import_graph(graph)
-    fixed = fixed_inputs_of(graph) if fixed is None else fixed
+    imported, whole = import_graph(graph), fixed is None and not is_part(graph)
+    products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
     vertices = vertices_of(analyze_program(imported.program.live()), fixed, products=products)
+    drawing = graph_drawing(graph, vertices)
+    small, until = tuple[GroupReport, ...](), started + budget_s
+    if whole and (device.type == "cuda" if subprograms is None else subprograms):
+        small = put_subprograms(graph, imported.program.live(), (device, card), gate, until)
+    if any(each.decision.is_put for each in small):
+        vertices = vertices_of(analyze_program(import_graph(graph).program.live()), fixed, products=products)
     hints = hints_of(graph)
     candidates = explore(Gain(vertices, card, hints))
     calls = calls_of(candidates.verdicts, plan_fusion(candidates), hints)
     calls = calls_with_backwards(calls, vertices, needed) if needed else calls
-    judge = Judge(graph, vertices, device, calls, needed, hints)
-    found = [*zip(calls, judge.decide(gate, started + budget_s), strict=True)]
-    groups = judge.reports(found)
-    drawing = graph_drawing(graph, vertices, groups)
-    stitch(graph, [call for call, decision in found if decision.is_put])
+    groups = (*small, *Judge(graph, vertices, device, calls, needed, hints).put(gate, until))
     seconds, count = time.monotonic() - started, len(imported.program.statements)
-    return GraphReport(count, (*small, *groups), reasons_of(imported), seconds=seconds, drawing=drawing)
+    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=with_areas(drawing, groups))
 
 
 def put_subprograms(
-    graph: Graph, device: torch.device, card: DeviceSpec, gate: str, until: float
+    graph: Graph, program: TensorProgram, where: tuple[torch.device, DeviceSpec], gate: str, until: float
 ) -> tuple[GroupReport, ...]:
     """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
     if hints_of(graph):
         return ()
-    vertices, calls = subprogram_calls(import_graph(graph).program.live(), card)
-    judge = Judge(graph, vertices, device, calls)
-    found = [*zip(calls, judge.decide(gate, until), strict=True)]
-    reports = judge.reports(found)
-    stitch(graph, [call for call, decision in found if decision.is_put])
-    return reports
+    device, card = where
+    vertices, calls = subprogram_calls(program, card)
+    return Judge(graph, vertices, device, calls).put(gate, until)
 
 
 @final
@@ -123,10 +123,14 @@ class Judge:
         decisions = iter(decide_on_regions(regions, self.device, gate, until))
         return [Decision(is_put=False, reason=reason) if reason else next(decisions) for reason in reasons]
 
-    def reports(self, found: Sequence[tuple[PatternCall, Decision]]) -> tuple[GroupReport, ...]:
-        """The reports of calls that were decided on."""
-        return tuple(GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision)
-                     for call, decision in found)  # fmt: skip
+    def put(self, gate: str, until: float) -> tuple[GroupReport, ...]:
+        """Put the operators that the gate lets pass into the graph, and tell what became of each."""
+        found = [*zip(self.calls, self.decide(gate, until), strict=True)]
+        reports = (GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision)
+                   for call, decision in found)  # fmt: skip
+        told = tuple(reports)
+        stitch(self.graph, [call for call, decision in found if decision.is_put])
+        return told
 
     def reason_against(self, call: PatternCall) -> str:
         """The reason why a group cannot be put, if there is any."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import final
 
@@ -96,15 +96,20 @@ class GraphReport:
         return "\n".join((self.summary, *(f"{number}  {one}" for number, one in enumerate(self.groups)), *left))
 
 
-def graph_drawing(graph: Graph, vertices: Vertices, groups: Sequence[GroupReport]) -> Drawing:
-    """A graph that is not stitched yet, its vertices and groups, as a drawing: views and masks belong to who reads."""
+def graph_drawing(graph: Graph, vertices: Vertices) -> Drawing:
+    """A graph that is not stitched yet, and its vertices, as a drawing: views and masks belong to who reads."""
     makers = {name: node for node in graph.nodes if node.op == "call_function" and is_of_tensors(node)
               for name in result_types(node)}  # fmt: skip
     statements = vertices.analysis.program.statements
     shown = [each for each in statements if not all(is_view(vertices.analysis, name) for name in each.results)]
-    areas = (Area(each.group.members, each.decision.is_put, f"{each.decision}\n{each.group}") for each in groups)
     boxes = tuple(box_of(statement, vertices, makers) for statement in shown)
-    return Drawing(boxes, tuple(areas), len(statements) - len(shown))
+    return Drawing(boxes, (), len(statements) - len(shown))
+
+
+def with_areas(drawing: Drawing, groups: Sequence[GroupReport]) -> Drawing:
+    """A drawing with an area for each group."""
+    areas = (Area(each.group.members, each.decision.is_put, f"{each.decision}\n{each.group}") for each in groups)
+    return replace(drawing, areas=tuple(areas))
 
 
 def box_of(statement: Statement, vertices: Vertices, makers: Mapping[str, Node]) -> Box:

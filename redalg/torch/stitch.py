@@ -20,13 +20,12 @@ from sympy import Expr
 from torch.fx import Graph, Node
 
 from redalg.errors import RedalgError
-from redalg.expression.contents import elements_of
 from redalg.fuse import fuse
 from redalg.fused import Fused
 from redalg.gradient.operators import Call, read_call
 from redalg.gradient.recorded import backward_of
 from redalg.graphs.fusion_plan import FusionPlan, Group
-from redalg.graphs.lay import Laid
+from redalg.graphs.lay import Laid, runs_along_dimensions
 from redalg.graphs.program import TensorType
 from redalg.graphs.verdicts import Verdicts
 from redalg.graphs.vertices import Pattern, Vertices
@@ -177,14 +176,8 @@ def sort_nodes(graph: Graph) -> None:
 
 def is_callable(laid: Laid, types: Mapping[str, TensorType], hints: Hints) -> bool:
     """Tell if a function of a group's outputs takes its tensors: sizes are known, and axes run along dimensions."""
-    for output in laid.outputs:
-        if not all(is_writable(size, hints) for size in (*output.sizes.values(), *chain(*laid.views.values()))):
-            return False
-        for element in elements_of(output.term):
-            shape = laid.views.get(element.name, types[element.name].shape)
-            if any(output.sizes.get(index, size) != size for index, size in zip(element.indices, shape, strict=True)):
-                return False
-    return True
+    sizes = (size for output in laid.outputs for size in (*output.sizes.values(), *chain(*laid.views.values())))
+    return all(is_writable(size, hints) for size in sizes) and runs_along_dimensions(laid, types)
 
 
 def view_as_read(graph: Graph, node: Node, shape: list[int | Node] | None) -> Node:

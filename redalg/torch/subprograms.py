@@ -22,7 +22,7 @@ from redalg.runtime.bind.functions import text_of
 from redalg.runtime.together.steps import FunctionStep, Shape, Steps
 from redalg.strategies.device import DeviceSpec
 from redalg.torch.sizes import WriteSize
-from redalg.torch.stitch import add_call, is_callable, view_as_read
+from redalg.torch.stitch import add_call, view_as_read
 
 
 @final
@@ -54,32 +54,26 @@ class SubprogramCall:
 
 
 def subprogram_calls(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices, list[SubprogramCall]]:
-    """The vertices of a program, and the calls of its subprograms; none where sizes vary."""
+    """The vertices of a program, and the calls of its subprograms."""
     vertices, found = subprograms_of(program, device)
     verdicts = Verdicts(vertices)
-    calls = (subprogram_call(verdicts, each) for each in found)
-    return vertices, [call for call in calls if call is not None]
+    return vertices, [subprogram_call(verdicts, each) for each in found]
 
 
-def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCall | None:
-    """The call of a subprogram; None if a part of it reads no tensor, or reads one at places that no axis gives."""
+def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCall:
+    """The call of a subprogram."""
     vertices, types = verdicts.vertices, verdicts.vertices.analysis.types
     whole = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us)
-    steps = [step_of_part(verdicts, part) for part in subprogram.parts]
-    if None in steps:
-        return None
-    known = tuple(step for step in steps if step is not None)
-    made = {name for step in known for name in step.writes}
-    reads = tuple(dict.fromkeys(name for step in known for name in step.reads if name not in made))
+    steps = tuple(step_of_part(verdicts, part) for part in subprogram.parts)
+    made = {name for step in steps for name in step.writes}
+    reads = tuple(dict.fromkeys(name for step in steps for name in step.reads if name not in made))
     outputs = tuple((name, lengths(types[name].shape), types[name].dtype) for name in whole.writes)
-    return SubprogramCall(whole, Steps(reads, known, outputs).text, reads, whole.writes)
+    return SubprogramCall(whole, Steps(reads, steps, outputs).text, reads, whole.writes)
 
 
-def step_of_part(verdicts: Verdicts, part: Group) -> FunctionStep | None:
+def step_of_part(verdicts: Verdicts, part: Group) -> FunctionStep:
     """A part of a subprogram as a step."""
     laid, types = verdicts.lay(Pattern(part.members)), verdicts.vertices.analysis.types
-    if not is_callable(laid, types, {}) or not all(output.reads for output in laid.outputs):
-        return None
     function: Fused = fuse(verdicts.definition(part.names, laid))
     names, axes = verdicts.numbers(part.names), {axis.name for axis in function.cascade.axes()}
     reads = tuple(dict.fromkeys(name for output in laid.outputs for name in output.reads))

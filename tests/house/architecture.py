@@ -44,8 +44,8 @@ STAGES = (
     ("The definition, as PyTorch and as arrays", ("unfused", "definition")),
     (
         "Source → kernel → call",
-        ("runtime", "runtime.compile", "runtime.bind", "runtime.call", "runtime.known", "runtime.tune",
-         "runtime.unfused"),
+        ("runtime", "runtime.compile", "runtime.bind", "runtime.call", "runtime.known", "runtime.together",
+         "runtime.tune", "runtime.unfused"),
     ),
     ("What all stages know", ("expression", "monoids", "errors", "version")),
 )  # fmt: skip

@@ -36,7 +36,7 @@ from redalg.lower_tile.ir.scalars import Instruction, Load
 from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, TURNED, Used, binding, stage_binding, stage_suffix
 from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
 from redalg.lower_tile.text.launch import launch, shape_text
-from redalg.lower_tile.text.together import indented, lines_together
+from redalg.lower_tile.text.together import indent_lines, lines_together
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
 from redalg.strategies.plan import Plan
 
@@ -213,9 +213,9 @@ class _Emitter:
         lines += [f"    {self.parameter(one)},{comment(one)}" for one in self.program.parameters]
         lines.append("):")
         if self.program.together is not None:
-            return "\n".join((*lines, *indented(lines_together(self.program, self.printer, self.body))))
+            return "\n".join((*lines, *indent_lines(lines_together(self.program, self.printer, self.body))))
         for kernel in self.program.kernels:
-            lines += indented(self.kernel(kernel))
+            lines += indent_lines(self.kernel(kernel))
         return "\n".join(lines)
 
     def parameter(self, parameter: Parameter) -> str:
@@ -242,8 +242,8 @@ class _Emitter:
         if kernel.blocks:
             points = self.printer.integer(Mul(*(extent for _, extent in kernel.grid)))
             turns = f"for turn in T.serial(T.ceildiv({points} - worker, {kernel.blocks})):"
-            inner = [turns, *indented((*unfold, *inner))]
-        return [*lines, *indented((*body, *inner))]
+            inner = [turns, *indent_lines((*unfold, *inner))]
+        return [*lines, *indent_lines((*body, *inner))]
 
     def body(self, kernel: Kernel) -> list[str]:
         """The buffers and the statements of a kernel that shares its launch."""

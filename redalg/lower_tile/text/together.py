@@ -32,15 +32,15 @@ def lines_together(program: TileProgram, printer: Printer, body: Body) -> list[s
     head.append(f"T.annotate_restrict_buffers({', '.join(shared)})  # which other blocks change meanwhile")
     lines = [
         line
-        for number, level in enumerate(levels_of(program))
+        for number, level in enumerate(kernels_by_level(program))
         for line in (*(["T.sync_grid()"] if number else []), *lines_of_level(level, together.blocks, printer, body))
     ]
     names = ", ".join(program.name.split("_over_")[:1])
     first = f"with T.Kernel({together.blocks}, **launch) as worker:  # {names}, {len(together.levels)} levels"
-    return [first, *indented([*head, *lines])]
+    return [first, *indent_lines([*head, *lines])]
 
 
-def levels_of(program: TileProgram) -> Iterator[tuple[Kernel, ...]]:
+def kernels_by_level(program: TileProgram) -> Iterator[tuple[Kernel, ...]]:
     """Yield the kernels of every level of a program in one launch."""
     kernels = iter(program.kernels)
     assert program.together is not None
@@ -60,15 +60,15 @@ def lines_of_level(level: Sequence[Kernel], blocks: int, printer: Printer, body:
         guards = [f"if {name} >= {before}:"] * bool(before)
         guards += [f"if {name} < {before + count}:"] * (before + count < total or (not turns and total < blocks))
         for guard in reversed(guards):
-            own = [guard, *indented(own)]
+            own = [guard, *indent_lines(own)]
         lines += [f"# {kernel.title}", *own]
         before += count
     if not turns:
         return lines
     head = [f"for turn in T.serial(T.ceildiv({total} - worker, {blocks})):", f"    point = turn * {blocks} + worker"]
-    return [*head, *indented(lines)]
+    return [*head, *indent_lines(lines)]
 
 
-def indented(lines: Sequence[str]) -> list[str]:
+def indent_lines(lines: Sequence[str]) -> list[str]:
     """Lines one step to the right."""
     return ["    " + line for line in lines]

@@ -46,7 +46,7 @@ class Launch:
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run all steps on tensors."""
         found = {key: allocate() for key, allocate in self.allocators.items()}
-        inputs = (as_given(tensors[number], shape, dtype) for number, shape, dtype in self.given)
+        inputs = (kernel_input(tensors[number], shape, dtype) for number, shape, dtype in self.given)
         self.entry(*inputs, *(found[key].view(shape) for key, shape in self.made))
         return [found[key].view(shape).to(dtype) for key, shape, dtype in self.returned]
 
@@ -71,7 +71,7 @@ def run_in_turn(steps: Steps, tensors: Sequence[torch.Tensor]) -> list[torch.Ten
     """The outputs of steps, function after function."""
     known = dict(zip(steps.inputs, tensors, strict=True))
     for step in steps.steps:
-        function = step.derived()
+        function = step.function_of_step()
         pairs = zip(step.names, step.reads, step.views, strict=True)
         given = {name: known[read].reshape(shape) for name, read, shape in pairs}
         made = function(**given, sizes=dict(step.sizes))
@@ -88,8 +88,8 @@ def launch_of(steps: Steps, device: torch.device, dtypes: Mapping[str, str]) -> 
     check_residence(lowered, device)
     program = lowered.source.program
     numbers = {name: number for number, name in enumerate(steps.inputs)}
-    given = tuple((numbers[one.key], one.shape, getattr(torch, one.dtype))
-                  for one in program.parameters if one.role == "input")  # fmt: skip
+    taken = [one for one in program.parameters if one.role == "input"]
+    given = tuple((numbers[one.key], one.shape, getattr(torch, one.dtype)) for one in taken)
     made = [one for one in program.parameters if one.role != "input"]
     allocators = {one.key: allocator_of(one, device) for one in reversed(made)}
     returned = tuple((name, shape, getattr(torch, dtype)) for name, shape, dtype in steps.outputs)
@@ -114,7 +114,7 @@ def check_residence(lowered: LoweredSteps, device: torch.device) -> None:
                         "at once. Run the steps one after another.")  # fmt: skip
 
 
-def as_given(tensor: torch.Tensor, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
+def kernel_input(tensor: torch.Tensor, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
     """A tensor as the kernel takes it: contiguous, masks as bytes."""
     tensor = tensor.contiguous()
     tensor = tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor

@@ -79,7 +79,7 @@ def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threa
         levels |= dict.fromkeys(step.writes, level + len(lowered.program.kernels))
         known |= {keys[name]: dtype for name, dtype in lowered.results.items()}
     device = found[0].plan.device
-    outputs = {name: name for name, _, _ in steps.outputs}
+    outputs = [name for name, _, _ in steps.outputs]
     program = join_programs(NAME, found, outputs, BESIDE * device.multiprocessors, BESIDE)
     verify(program)
     made = {name: known[name] for step in steps.steps for name in step.writes}
@@ -88,7 +88,7 @@ def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threa
 
 def lower_step(step: FunctionStep, target: str, dtypes: Mapping[str, str], threads: int) -> Lowered:
     """The kernels of a step, by the first schedule whose blocks have so many threads."""
-    passes = step.derived().passes
+    passes = step.function_of_step().passes
     own = {name: dtypes[read] for name, read in zip(step.names, step.reads, strict=True)}
     shapes = dict(zip(step.names, step.views, strict=True))
     each = partial(lower_form, threads=threads)

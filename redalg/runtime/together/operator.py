@@ -11,7 +11,7 @@ LIBRARY = torch.library.Library("redalg", "FRAGMENT")
 """The registration of the operator, which lasts as long as this object."""
 
 
-def together(steps: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
+def run_together(steps: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
     """The outputs of steps."""
     with torch.no_grad():
         return [one.contiguous() for one in call_steps(steps, tensors)]
@@ -23,5 +23,5 @@ def _fake_together(steps: str, tensors: list[torch.Tensor]) -> list[torch.Tensor
 
 
 LIBRARY.define("together(str steps, Tensor[] tensors) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
-LIBRARY.impl("together", together, "CompositeExplicitAutograd")
+LIBRARY.impl("together", run_together, "CompositeExplicitAutograd")
 torch.library.register_fake("redalg::together", _fake_together, lib=LIBRARY)

@@ -44,7 +44,7 @@ class FunctionStep:
     sizes: tuple[tuple[str, int], ...]
     writes: tuple[str, ...]
 
-    def derived(self) -> Any:
+    def function_of_step(self) -> Any:
         """The function."""
         return function_of_text(self.function)
 
