@@ -18,16 +18,16 @@ from typing import final
 
 from sympy.core.basic import Basic
 
-from redalg.errors import RedalgError
+from redalg.errors import GraphError, RedalgError
 from redalg.expression import Element, Reduce, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind
 from redalg.graphs.analysis import Analysis, Kind, analyze_program
-from redalg.graphs.compose import Composed
+from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.gain import LAUNCH_US, Gain
 from redalg.graphs.lay import runs_along_dimensions
 from redalg.graphs.program import TensorProgram
-from redalg.graphs.verdicts import Verdicts
+from redalg.graphs.verdicts import Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.strategies.device import DeviceSpec
 
@@ -37,10 +37,8 @@ MOST_OPERATIONS_A_BYTE = 8.0
 """The operations of a product for every byte that it moves, at most: those of 16 rows of weights in 32 bits."""
 SYNC_US = 1.3
 """The wait of all blocks for each other (H100)."""
-MOST_PARTS = 40
-"""Parts of a subprogram: each is a text of its own in the kernel."""
-MOST_REDUCTIONS = 100
-"""Reductions of a pattern that is looked at."""
+MOST_PARTS, MOST_REDUCTIONS = 2000, 2000
+"""Parts of a subprogram, and reductions of a pattern that is looked at."""
 FREE_OPERATIONS = 2e4
 """The operations that a block computes again rather than wait for another block: some 1 µs."""
 MORE_OPERATIONS = 1.25
@@ -78,7 +76,7 @@ class Subprogram:
 
 def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices, list[Subprogram]]:
     """The vertices of a program, and its subprograms that one launch makes faster, by counting, on a device."""
-    vertices = vertices_of(choices_with_readers(analyze_program(program)))
+    vertices = vertices_of(constants_with_readers(choices_with_readers(analyze_program(program))))
     found, gain = list[Subprogram](), Gain(vertices, device)
     partition = Partition(gain, Verdicts(vertices))
     for pattern in small_patterns(partition):
@@ -93,6 +91,26 @@ def choices_with_readers(analysis: Analysis) -> Analysis:
     """An analysis in which whoever reads a choice of elements, by their places, makes it anew."""
     choices = {one.name for one in analysis.program.expressions() if is_choice(one.term)} - {*analysis.program.outputs}
     return replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(choices, Kind.EXPANSION)})
+
+
+def constants_with_readers(analysis: Analysis) -> Analysis:
+    """An analysis in which whoever reads a number, whatever the inputs hold, makes it anew: f·0 of a first state."""
+    vertices = vertices_of(analysis)
+    found = [name for name in vertices.names if name not in vertices.outputs and is_number(vertices, name)]
+    if not found:
+        return analysis
+    return constants_with_readers(replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(found, Kind.EXPANSION)}))
+
+
+def is_number(vertices: Vertices, name: str) -> bool:
+    """Tell if a vertex is one number whatever the inputs hold, by the numbers among what it reads."""
+    if all(vertices.sources.get(read, (read,)) for read in vertices.known[name].reads):
+        return False
+    try:
+        [output] = compose_outputs(vertices.analysis.program, vertices.with_views(Pattern({name})), [name])
+    except GraphError:
+        return False
+    return not output.reads
 
 
 def is_nested(term: Basic) -> bool:
@@ -157,12 +175,12 @@ class Partition:
 
     Attributes:
         gain, verdicts: of the program.
-        work: pattern -> the operations of its kernel, where it was asked for; None if it has no kernel.
+        work: structure of a pattern -> the operations of its kernel; None if it has no kernel.
     """
 
     gain: Gain
     verdicts: Verdicts
-    work: dict[Pattern, float | None] = field(default_factory=dict)
+    work: dict[Structure, float | None] = field(default_factory=dict)
 
     def parts(self, pattern: Pattern) -> list[Pattern]:
         """The parts of a pattern whose vertices have kernels, in an order in which they can run.
@@ -201,8 +219,6 @@ class Partition:
 
     def joins(self, parts: Sequence[Pattern], part: Pattern, wider: Pattern) -> bool:
         """Tell if a part and those that it relies on make one, without work to speak of beside theirs."""
-        if len(parts) > 1 and not all(self.feeds_only(other, part) for other in parts):
-            return False
         joint, apart = self.operations(wider), [self.operations(each) for each in (*parts, part)]
         if joint is None or None in apart:
             return False
@@ -210,21 +226,16 @@ class Partition:
         blocks = min(max(1, elements // ELEMENTS_A_BLOCK), self.gain.device.multiprocessors)
         return joint <= MORE_OPERATIONS * sum(each or 0.0 for each in apart) + FREE_OPERATIONS * blocks
 
-    def feeds_only(self, part: Pattern, other: Pattern) -> bool:
-        """Tell if another part alone reads what leaves a part."""
-        vertices = self.gain.vertices
-        return all({*vertices.readers[name]} <= part | other and name not in vertices.outputs
-                   for name in vertices.outputs_of(part))  # fmt: skip
-
     def operations(self, part: Pattern) -> float | None:
         """The operations of a part's kernel; None if the engine does not take it in one pass, or takes it slowly.
 
         Where a pass makes elements that are reductions themselves, the next level does better. A part that reads no
-        tensor, or one along a longer axis, has no kernel either.
+        tensor, or one along a longer axis, has no kernel either, and outputs of other axes have blocks of their own.
         """
-        if part not in self.work:
-            self.work[part] = self.operations_anew(part)
-        return self.work[part]
+        structure = self.verdicts.structure(part)
+        if structure not in self.work:
+            self.work[structure] = self.operations_anew(part)
+        return self.work[structure]
 
     def operations_anew(self, part: Pattern) -> float | None:
         """As `operations`, counted now."""
@@ -236,7 +247,11 @@ class Partition:
         except RedalgError:
             return None
         runs = all(output.reads and not is_nested(output.term) for output in laid.outputs)
-        if not runs or not runs_along_dimensions(laid, self.gain.vertices.analysis.types):
+        if (
+            not runs
+            or len({output.axes for output in laid.outputs}) > 1
+            or not runs_along_dimensions(laid, self.gain.vertices.analysis.types)
+        ):
             return None
         return sum(map(self.operations_of, laid.outputs))
 

@@ -3,26 +3,37 @@
 from __future__ import annotations
 
 import operator
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import takewhile
+from math import prod
 from typing import final
 
 import torch
+from sympy import Expr
+from sympy.core.basic import Basic
 from torch.fx import Graph, Node
 
 import redalg.runtime.together.operator  # noqa: F401 - it registers the operator that graphs call
+from redalg.expression import Element, Tensor
+from redalg.expression.contents import elements_of
 from redalg.fuse import fuse
 from redalg.fused import Fused
 from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.subprograms import Subprogram, subprograms_of
-from redalg.graphs.verdicts import Verdicts
+from redalg.graphs.verdicts import Outputs, Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import text_of
+from redalg.runtime.together.lower import MOST_TEXTS
 from redalg.runtime.together.steps import FunctionStep, Shape, Steps
 from redalg.strategies.device import DeviceSpec
 from redalg.torch.sizes import WriteSize
 from redalg.torch.stitch import add_call, view_as_read
+
+MOST_TENSORS = 200
+"""Tensors that a launch takes and returns."""
 
 
 @final
@@ -57,32 +68,103 @@ def subprogram_calls(program: TensorProgram, device: DeviceSpec) -> tuple[Vertic
     """The vertices of a program, and the calls of its subprograms."""
     vertices, found = subprograms_of(program, device)
     verdicts = Verdicts(vertices)
-    return vertices, [subprogram_call(verdicts, each) for each in found]
+    calls = (subprogram_call(verdicts, each) for each in found)
+    return vertices, [call for call in calls if call is not None]
 
 
-def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCall:
-    """The call of a subprogram."""
+def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCall | None:
+    """The call of a subprogram; None if too many of its parts are unlike, or if it has too many tensors."""
     vertices, types = verdicts.vertices, verdicts.vertices.analysis.types
     whole = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us)
-    steps = tuple(step_of_part(verdicts, part) for part in subprogram.parts)
+    apart, alike = len(subprogram.parts) > MOST_TEXTS, dict[Structure, FunctionStep]()
+    steps = tuple(step_of_part(verdicts, part, alike, apart=apart) for part in subprogram.parts)
     made = {name for step in steps for name in step.writes}
     reads = tuple(dict.fromkeys(name for step in steps for name in step.reads if name not in made))
     outputs = tuple((name, lengths(types[name].shape), types[name].dtype) for name in whole.writes)
+    if len(alike) > MOST_TEXTS or len(reads) + len(outputs) > MOST_TENSORS:
+        return None
     return SubprogramCall(whole, Steps(reads, steps, outputs).text, reads, whole.writes)
 
 
-def step_of_part(verdicts: Verdicts, part: Group) -> FunctionStep:
-    """A part of a subprogram as a step."""
+def step_of_part(
+    verdicts: Verdicts, part: Group, alike: dict[Structure, FunctionStep], *, apart: bool
+) -> FunctionStep:  # fmt: skip
+    """A part of a subprogram as a step; `alike` keeps those of other structures, by numbers for tensors."""
+    structure, numbers = verdicts.structure(Pattern(part.members)), verdicts.numbers(part.names)
+    if structure not in alike:
+        alike[structure] = step_by_numbers(verdicts, part, apart=apart)
+    step, names = alike[structure], {number: name for name, number in numbers.items()}
+    reads, writes = (tuple(names[number] for number in each) for each in (step.reads, step.writes))
+    return replace(step, reads=reads, writes=writes)
+
+
+def step_by_numbers(verdicts: Verdicts, part: Group, *, apart: bool) -> FunctionStep:
+    """A part as a step on numbers for tensors; `apart`: what it reads at numbers of leading dimensions, as tensors.
+
+    Parts that read the rows of one tensor are alike then, each of its own row.
+    """
     laid, types = verdicts.lay(Pattern(part.members)), verdicts.vertices.analysis.types
-    function: Fused = fuse(verdicts.definition(part.names, laid))
-    names, axes = verdicts.numbers(part.names), {axis.name for axis in function.cascade.axes()}
-    reads = tuple(dict.fromkeys(name for output in laid.outputs for name in output.reads))
+    numbers, definition = verdicts.numbers(part.names), verdicts.definition(part.names, laid)
+    shapes = {number: lengths(laid.views.get(name, types[name].shape)) for name, number in numbers.items()}
+    rows = rows_read(definition, shapes) if apart else {}
+    definition = {name: (at_rows_read(term, rows), axes) for name, (term, axes) in definition.items()}
+    function: Fused = fuse(definition)
+    axes = {axis.name for axis in function.cascade.axes()}
+    names = tuple(dict.fromkeys(element.name for term, _ in definition.values() for element in in_order(term)))
     sizes = {
         axis.name: int(size) for output in laid.outputs for axis, size in output.sizes.items() if axis.name in axes
     }
-    views = tuple(lengths(laid.views.get(name, types[name].shape)) for name in reads)
-    return FunctionStep(text_of(function.number), tuple(names[name] for name in reads), reads, views,
-                        tuple(sizes.items()), tuple(output.name for output in laid.outputs))  # fmt: skip
+    known = {row.name: row for row in rows.values()}
+    read = [known.get(name) or Row(name, name, 0, shapes[name]) for name in names]
+    return FunctionStep(text_of(function.number), names, tuple(row.tensor for row in read),
+                        tuple(row.shape for row in read), tuple(row.offset for row in read), tuple(sizes.items()),
+                        tuple(numbers[output.name] for output in laid.outputs))  # fmt: skip
+
+
+@final
+@dataclass(frozen=True)
+class Row:
+    """A part of a tensor, at numbers of its leading dimensions: its name, the tensor, the first element, its shape."""
+
+    name: str
+    tensor: str
+    offset: int
+    shape: Shape
+
+
+Rows = dict[tuple[str, tuple[Expr, ...]], Row]
+"""A tensor, and the numbers of its leading dimensions -> the part of it."""
+
+
+def rows_read(definition: Outputs, shapes: Mapping[str, Shape]) -> Rows:
+    """The parts of tensors that a definition reads at numbers of leading dimensions, named by their order."""
+    found = {(element.name, leading_numbers(element)) for term, _ in definition.values() for element in in_order(term)}
+    rows, counts = Rows(), Counter[str]()
+    for name, leading in sorted(found, key=lambda each: (each[0], [*map(int, each[1])])):
+        if leading:
+            shape = shapes[name]
+            strides = (prod(shape[place + 1 :]) for place in range(len(leading)))
+            offset = sum(int(number) * stride for number, stride in zip(leading, strides, strict=True))
+            rows[name, leading] = Row(f"{name}_{counts[name]}", name, offset, shape[len(leading) :])
+            counts[name] += 1
+    return rows
+
+
+def at_rows_read(term: Basic, rows: Rows) -> Basic:
+    """A term that reads parts of tensors as tensors of their own."""
+    known = {element: rows.get((element.name, leading_numbers(element))) for element in elements_of(term)}
+    return term.xreplace({element: Tensor(row.name)[element.indices[len(leading_numbers(element)) :]]
+                          for element, row in known.items() if row is not None})  # fmt: skip
+
+
+def leading_numbers(element: Element) -> tuple[Expr, ...]:
+    """The numbers among an element's first indices; of the last one there is none."""
+    return tuple(takewhile(lambda index: index.is_Integer, element.indices[:-1]))
+
+
+def in_order(term: Basic) -> list[Element]:
+    """The elements of a term, in order of their text."""
+    return sorted(elements_of(term), key=str)
 
 
 def lengths(shape: Sequence[object]) -> Shape:

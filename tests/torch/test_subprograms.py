@@ -64,22 +64,23 @@ class Scaled(nn.Module):
 
 
 class Cells(nn.Module):
-    """Recurrent cells, one after another."""
+    """Layers of recurrent cells over the rows of x, written out."""
 
-    def __init__(self, width: int = 8, steps: int = 3) -> None:
+    def __init__(self, layers: int, width: int = 8) -> None:
         super().__init__()
-        self.cell, self.steps = nn.LSTMCell(width, width), steps
+        self.cells = nn.ModuleList(nn.LSTMCell(width, width) for _ in range(layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = c = x
-        for _ in range(self.steps):
-            gates = nn.functional.linear(x, self.cell.weight_ih, self.cell.bias_ih) + nn.functional.linear(
-                h, self.cell.weight_hh
-            )
-            i, f, g, o = gates.chunk(4, 1)
-            c = f.sigmoid() * c + i.sigmoid() * g.tanh()
-            h = o.sigmoid() * c.tanh()
-        return h
+        h = [x.new_zeros(x.shape[1:]) for _ in self.cells]
+        c = list(h)
+        for row in x.unbind():
+            for layer, cell in enumerate(self.cells):
+                below = h[layer - 1] if layer else row
+                by_input = nn.functional.linear(below, cell.weight_ih, cell.bias_ih)
+                i, f, g, o = (by_input + nn.functional.linear(h[layer], cell.weight_hh, cell.bias_hh)).chunk(4, 1)
+                c[layer] = f.sigmoid() * c[layer] + i.sigmoid() * g.tanh()
+                h[layer] = o.sigmoid() * c[layer].tanh()
+        return h[-1]
 
 
 def token() -> nn.Module:
@@ -93,7 +94,9 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "scaled channels of two samples": (Scaled, (2, 12, 3, 3)),
     "token": (token, (1, 24)),
     "three tokens": (token, (3, 24)),
-    "cells": (Cells, (1, 8)),
+    "cells": (lambda: Cells(1), (3, 1, 8)),
+    "rounds of cells": (lambda: Cells(2), (23, 1, 8)),
+    "rounds of cells, two samples": (lambda: Cells(3, 5), (15, 2, 5)),
 }
 
 
@@ -130,9 +133,11 @@ def test_one_launch_computes_the_steps(name: str) -> None:
     program = lowered.source.program
     assert program.together is not None
     assert len(program.together.levels) >= 2
+    assert (program.together.rounds is not None) == name.startswith("rounds")
     shuffle = random.Random(0)
-    found = interpret(program, {key: one.numpy() for key, one in zip(call.reads, tensors, strict=True)},
-                      order=lambda blocks: shuffle.sample([*blocks], len([*blocks])))  # fmt: skip
+    given_ = {key: each.numpy() for key, each in zip(call.reads, tensors, strict=True)}
+    given_ |= {key: np.array(rows, np.int32) for key, rows in lowered.tables.items()}
+    found = interpret(program, given_, order=lambda blocks: shuffle.sample([*blocks], len([*blocks])))
     for (key, shape_, _), wanted in zip(steps.outputs, run_in_turn(steps, tensors), strict=True):
         np.testing.assert_allclose(found[key].reshape(shape_), wanted.numpy(), rtol=1e-5, atol=1e-6)
 
@@ -149,6 +154,21 @@ def test_the_text_waits_between_levels() -> None:
     [resources] = compile_only(lowered.source)
     assert resources.spill_bytes == 0
     assert "this_grid().sync()" in resources.cuda
+
+
+def test_steps_that_are_alike_are_one_text() -> None:
+    """Cells of all layers and all steps: the text does not grow with them, and a diagonal of cells is a round."""
+    texts = dict[int, int]()
+    for steps_ in (23, 31):
+        [call], _ = calls_in(Cells(2), drawn(steps_, 1, 8))
+        steps = read_steps(call.text)
+        lowered = lower_steps(steps, TARGET, dict.fromkeys(steps.inputs, "float32"))
+        together = lowered.source.program.together
+        assert together is not None
+        assert together.rounds is not None
+        assert together.rounds.count == steps_ + 1
+        texts[steps_] = len(lowered.source.text.splitlines())
+    assert texts[23] == texts[31]
 
 
 def test_parts_rely_on_earlier_levels_alone() -> None:
@@ -218,7 +238,7 @@ def test_drawn_layers_are_computed(layers: Sequence[tuple[int, str, int]], rows:
 def step(expr: Any, size: int = 4) -> FunctionStep:
     """A step of one tensor of a dimension."""
     function = ra.fuse(expr, passes=2)
-    return FunctionStep(text_of(function.number), ("x",), ("x",), ((size,),), (("n", size),), ("y",))
+    return FunctionStep(text_of(function.number), ("x",), ("x",), ((size,),), (0,), (("n", size),), ("y",))
 
 
 def test_steps_are_read_as_they_were_written() -> None:

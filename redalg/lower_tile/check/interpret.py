@@ -5,9 +5,9 @@ It runs what the generated kernel runs, in the same order and dtypes, without Ti
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from functools import reduce
-from itertools import product
+from math import prod
 from typing import Any, final
 
 import numpy as np
@@ -21,6 +21,7 @@ from redalg.expression import Cast, Where
 from redalg.expression.dtypes import is_emulated
 from redalg.expression.operators import numpy_function, operator_of
 from redalg.incremental.arrays.numpy_ops import NumpyOps
+from redalg.lower_tile.check.turns import Blocks, kernels_in_order, points_of_blocks
 from redalg.lower_tile.ir.powers import above_and_below, factors_of_power, is_negative_power, is_rsqrt
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -83,11 +84,6 @@ PARTS: dict[str, Callable[..., Any]] = {
 COMBINE = {"sum": np.add, "max": np.maximum, "min": np.minimum}
 
 
-Point = tuple[int, ...]
-Blocks = Iterable[Sequence[Point]]
-"""The blocks of a launch: for each block, the points of the grid that it takes."""
-
-
 def interpret(
     program: TileProgram, arguments: Mapping[str, Any], *, order: Callable[[Blocks], Blocks] = iter
 ) -> dict[str, Any]:
@@ -108,24 +104,19 @@ def interpret(
             shape, dtype = shape_at(parameter.shape, sizes), emulation_dtype(parameter.dtype)
             filler = np.nan if parameter.dtype.startswith(("float", "bfloat")) else UNWRITTEN
             array = arrays.setdefault(parameter.key, np.full(shape, filler, dtype))
-            memory[parameter.name] = array.reshape(shape)
+            memory[parameter.name] = array.reshape(-1)[: prod(shape)].reshape(shape)
         if parameter.role == "counter":
             memory[parameter.name] = np.zeros(shape_at(parameter.shape, sizes), parameter.dtype)
     with np.errstate(all="ignore"):
-        for kernel in program.kernels:
-            for points in order(points_of_blocks(kernel, shape_at(tuple(extent for _, extent in kernel.grid), sizes))):
+        for kernel, instances in kernels_in_order(program, memory):
+            extents = shape_at(tuple(extent for _, extent in kernel.grid), sizes)
+            for points in order(points_of_blocks(kernel, extents)):
                 block = _Block(kernel, memory, program.compute)
                 for place in points:
-                    block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
+                    if instances is None or place[-1] in instances:
+                        block.run({**sizes, **dict(zip((name for name, _ in kernel.grid), place, strict=True))})
     counters = {one.key: memory[one.name] for one in program.parameters if one.role == "counter"}
     return {**arrays, **counters}
-
-
-def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:
-    """The points of the grid that each block of a launch takes, in order."""
-    points = [place[::-1] for place in product(*map(range, reversed(extents)))]
-    stride = kernel.blocks or len(points)
-    return [points[block::stride] for block in range(stride)]
 
 
 def emulation_dtype(dtype: str) -> str:

@@ -8,6 +8,27 @@ from typing import final
 
 @final
 @dataclass(frozen=True)
+class Rounds:
+    """Levels that are one text: in every round the same kernels run, on other instances.
+
+    The last variable of a kernel's grid counts its instances. In round r these are first[r] … first[r + 1] − 1.
+
+    Attributes:
+        count: of the rounds.
+        firsts: of every kernel the parameter that has `first`, of count + 1 integers.
+        after: the number of levels before the first round; the rest follows the last one.
+    """
+
+    count: int
+    firsts: tuple[str, ...]
+    after: int
+
+    def __str__(self) -> str:
+        return f"{self.count} rounds of {len(self.firsts)} kernels after level {self.after}"
+
+
+@final
+@dataclass(frozen=True)
 class Together:
     """One launch for all kernels of a program.
 
@@ -16,14 +37,17 @@ class Together:
     must therefore be on the device at once.
 
     Attributes:
-        levels: the number of kernels of each level, in the program's order.
+        levels: the number of kernels of each level, in the program's order; those of rounds stand between them.
         blocks: of the launch.
         beside: the blocks of a multiprocessor.
+        rounds: levels that are one text, if there are any.
     """
 
     levels: tuple[int, ...]
     blocks: int
     beside: int = 1
+    rounds: Rounds | None = None
 
     def __str__(self) -> str:
-        return f"one launch of {self.blocks} blocks: levels of {', '.join(map(str, self.levels))} kernels"
+        rounds = f", {self.rounds}" if self.rounds else ""
+        return f"one launch of {self.blocks} blocks: levels of {', '.join(map(str, self.levels))} kernels{rounds}"

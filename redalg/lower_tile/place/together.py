@@ -7,7 +7,7 @@ that steps index in several shapes is one parameter for each of them, all of one
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import groupby
 from math import prod
 from operator import itemgetter
@@ -56,12 +56,14 @@ class Step:
         program, plan: of its own.
         level: the number of the level at which it begins; each of its kernels but the first is a level later.
         keys: key of its inputs and outputs -> the key of the tensor in the whole.
+        offsets: key of an input -> the place in the tensor of the first element that it reads, if not the first.
     """
 
     program: TileProgram
     plan: Plan
     level: int
     keys: Mapping[str, str]
+    offsets: Mapping[str, int] = field(default_factory=dict)
 
 
 def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str], blocks: int, beside: int) -> TileProgram:

@@ -1,12 +1,14 @@
 """The text of kernels in one launch: of every level each block takes points in turn, then it waits for all others.
 
-for turn in T.serial(T.ceildiv(points - worker, blocks)):
-    point = turn * blocks + worker
-    if point < 12:              the first kernel's points
-        …
-    if point >= 12:             the second's
-        …
-T.sync_grid()
+    for turn in T.serial(T.ceildiv(points - worker, blocks)):
+        point = turn * blocks + worker
+        if point < 12:              the first kernel's points
+            …
+        if point >= 12:             the second's
+            …
+    T.sync_grid()
+
+Levels that are one text are a loop; the kernels in it find in a table which instances they compute in a round.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from itertools import islice
 from math import prod
 
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.ir.together import Rounds
 from redalg.lower_tile.text.expr_printer import Printer
 from redalg.lower_tile.text.launch import unfold_grid
 
 Body = Callable[[Kernel], list[str]]
 """The lines of a kernel: its buffers and its statements."""
+SYNC = "T.sync_grid()"
 
 
 def lines_together(program: TileProgram, printer: Printer, body: Body) -> list[str]:
@@ -30,27 +34,36 @@ def lines_together(program: TileProgram, printer: Printer, body: Body) -> list[s
     shared = [one.name for one in program.parameters if one.role not in ("input", "scalar")]
     head = [f"T.annotate_min_blocks_per_sm({together.beside})"] if together.beside > 1 else []
     head.append(f"T.annotate_restrict_buffers({', '.join(shared)})  # which other blocks change meanwhile")
-    lines = [
-        line
-        for number, level in enumerate(kernels_by_level(program))
-        for line in (*(["T.sync_grid()"] if number else []), *lines_of_level(level, together.blocks, printer, body))
-    ]
-    names = ", ".join(program.name.split("_over_")[:1])
-    first = f"with T.Kernel({together.blocks}, **launch) as worker:  # {names}, {len(together.levels)} levels"
+    levels = [lines_of_level(level, together.blocks, printer, body) for level in kernels_by_level(program)]
+    if together.rounds is not None:
+        kernels = kernels_of_rounds(program)
+        levels.insert(together.rounds.after, lines_of_rounds(together.rounds, kernels, together.blocks, printer, body))
+    lines = [line for number, level in enumerate(levels) for line in (*([SYNC] if number else []), *level)]
+    first = f"with T.Kernel({together.blocks}, **launch) as worker:  # {program.name}: {together}"
     return [first, *indent_lines([*head, *lines])]
 
 
 def kernels_by_level(program: TileProgram) -> Iterator[tuple[Kernel, ...]]:
-    """Yield the kernels of every level of a program in one launch."""
-    kernels = iter(program.kernels)
+    """Yield the kernels of every level of a program in one launch, without those of rounds."""
     assert program.together is not None
+    repeated = kernels_of_rounds(program)
+    kernels = iter(kernel for kernel in program.kernels if kernel not in repeated)
     for count in program.together.levels:
         yield tuple(islice(kernels, count))
 
 
+def kernels_of_rounds(program: TileProgram) -> tuple[Kernel, ...]:
+    """The kernels that run in every round."""
+    together = program.together
+    if together is None or together.rounds is None:
+        return ()
+    before = sum(together.levels[: together.rounds.after])
+    return program.kernels[before : before + len(together.rounds.firsts)]
+
+
 def lines_of_level(level: Sequence[Kernel], blocks: int, printer: Printer, body: Body) -> list[str]:
     """The lines by which a block takes its points of a level."""
-    counts = [prod(int(extent) for _, extent in kernel.grid) for kernel in level]
+    counts = [points_of(kernel) for kernel in level]
     total, lines, before = sum(counts), list[str](), 0
     turns = total > blocks
     name = "point" if turns else "worker"
@@ -67,6 +80,27 @@ def lines_of_level(level: Sequence[Kernel], blocks: int, printer: Printer, body:
         return lines
     head = [f"for turn in T.serial(T.ceildiv({total} - worker, {blocks})):", f"    point = turn * {blocks} + worker"]
     return [*head, *indent_lines(lines)]
+
+
+def lines_of_rounds(
+    rounds: Rounds, kernels: Sequence[Kernel], blocks: int, printer: Printer, body: Body
+) -> list[str]:  # fmt: skip
+    """The lines of a loop over rounds; after each all blocks wait for each other, but after the last."""
+    lines = list[str]()
+    for kernel, first in zip(kernels, rounds.firsts, strict=True):
+        points = points_of(kernel) // int(kernel.grid[-1][1])
+        lines += [
+            f"# {kernel.title}",
+            f"for turn in T.serial(T.ceildiv(({first}[level + 1] - {first}[level]) * {points} - worker, {blocks})):",
+            f"    block = {first}[level] * {points} + turn * {blocks} + worker",
+            *indent_lines([*unfold_grid(kernel.grid, printer), *body(kernel)]),
+        ]
+    return [f"for level in T.serial({rounds.count}):", *indent_lines([*lines, SYNC])]
+
+
+def points_of(kernel: Kernel) -> int:
+    """The number of points of a kernel's grid."""
+    return prod(int(extent) for _, extent in kernel.grid)
 
 
 def indent_lines(lines: Sequence[str]) -> list[str]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from math import prod
 from typing import Any, final
 
 import torch
@@ -31,14 +32,15 @@ class Launch:
 
     Attributes:
         entry: takes a tensor for every parameter of the program, in order.
-        given: of every parameter that is an input, the number of the tensor that is given, its shape and dtype.
+        given: of every parameter that is an input, its table, or the number of the tensor that is given; then its shape
+            and dtype.
         made: of every other, its key and its shape.
         allocators: key -> the function that makes its tensor.
         returned: the outputs' keys, shapes and dtypes.
     """
 
     entry: Callable[..., Any]
-    given: tuple[tuple[int, Shape, torch.dtype], ...]
+    given: tuple[tuple[int | torch.Tensor, Shape, torch.dtype], ...]
     made: tuple[tuple[str, Shape], ...]
     allocators: Mapping[str, Callable[[], torch.Tensor]]
     returned: tuple[tuple[str, Shape, torch.dtype], ...]
@@ -46,8 +48,9 @@ class Launch:
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run all steps on tensors."""
         found = {key: allocate() for key, allocate in self.allocators.items()}
-        inputs = (kernel_input(tensors[number], shape, dtype) for number, shape, dtype in self.given)
-        self.entry(*inputs, *(found[key].view(shape) for key, shape in self.made))
+        inputs = (each if isinstance(each, torch.Tensor) else kernel_input(tensors[each], shape, dtype)
+                  for each, shape, dtype in self.given)  # fmt: skip
+        self.entry(*inputs, *(first_elements(found[key], shape) for key, shape in self.made))
         return [found[key].view(shape).to(dtype) for key, shape, dtype in self.returned]
 
 
@@ -72,8 +75,9 @@ def run_in_turn(steps: Steps, tensors: Sequence[torch.Tensor]) -> list[torch.Ten
     known = dict(zip(steps.inputs, tensors, strict=True))
     for step in steps.steps:
         function = step.function_of_step()
-        pairs = zip(step.names, step.reads, step.views, strict=True)
-        given = {name: known[read].reshape(shape) for name, read, shape in pairs}
+        own = zip(step.names, step.reads, step.views, step.offsets, strict=True)
+        given = {name: known[read].reshape(-1)[offset : offset + prod(shape)].reshape(shape)
+                 for name, read, shape, offset in own}  # fmt: skip
         made = function(**given, sizes=dict(step.sizes))
         known |= dict(zip(step.writes, (made,) if function.single else tuple(made), strict=True))
     return [known[name].reshape(shape).to(getattr(torch, dtype)) for name, shape, dtype in steps.outputs]
@@ -87,9 +91,10 @@ def launch_of(steps: Steps, device: torch.device, dtypes: Mapping[str, str]) -> 
     lowered = lower_steps(steps, target_of(str(device)), dtypes)
     check_residence(lowered, device)
     program = lowered.source.program
-    numbers = {name: number for number, name in enumerate(steps.inputs)}
+    sources: dict[str, int | torch.Tensor] = {name: number for number, name in enumerate(steps.inputs)}
+    sources |= {key: torch.tensor(rows, dtype=torch.int32, device=device) for key, rows in lowered.tables.items()}
     taken = [one for one in program.parameters if one.role == "input"]
-    given = tuple((numbers[one.key], one.shape, getattr(torch, one.dtype)) for one in taken)
+    given = tuple((table_of(sources[one.key], one.shape), one.shape, getattr(torch, one.dtype)) for one in taken)
     made = [one for one in program.parameters if one.role != "input"]
     allocators = {one.key: allocator_of(one, device) for one in reversed(made)}
     returned = tuple((name, shape, getattr(torch, dtype)) for name, shape, dtype in steps.outputs)
@@ -114,8 +119,19 @@ def check_residence(lowered: LoweredSteps, device: torch.device) -> None:
                         "at once. Run the steps one after another.")  # fmt: skip
 
 
+def table_of(source: int | torch.Tensor, shape: Shape) -> int | torch.Tensor:
+    """A table in the shape in which the program reads it."""
+    return source.view(shape) if isinstance(source, torch.Tensor) else source
+
+
+def first_elements(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
+    """The first elements of a tensor, as many as a shape has, in the shape."""
+    count = prod(shape)
+    return tensor.view(shape) if tensor.numel() == count else tensor.view(-1)[:count].view(shape)
+
+
 def kernel_input(tensor: torch.Tensor, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
     """A tensor as the kernel takes it: contiguous, masks as bytes."""
     tensor = tensor.contiguous()
     tensor = tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor
-    return (tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()).to(dtype).view(shape)
+    return first_elements((tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()).to(dtype), shape)

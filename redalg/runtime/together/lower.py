@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, partial
+from math import prod
 from typing import Any, final
 
 from redalg.errors import PlanError
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.place.rolled import Tensor, roll_programs
 from redalg.lower_tile.place.together import Step, join_programs
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.pipeline import write_source
@@ -25,6 +27,9 @@ THREADS = (128, 256)
 BESIDE = 2
 """Blocks of a multiprocessor."""
 NAME = "steps"
+MOST_TEXTS = 40
+"""Steps that have a text each; more are rounds of those that are alike."""
+Table = tuple[tuple[int, ...], ...]
 
 
 @final
@@ -34,11 +39,11 @@ class LoweredSteps:
 
     Attributes:
         source: the text, with its program.
-        dtypes: of what the steps make.
+        tables: key -> the integers of a table that the program takes beside the inputs.
     """
 
     source: Source
-    dtypes: Mapping[str, str]
+    tables: Mapping[str, Table]
 
 
 def lower_steps(steps: Steps, target: str, dtypes: Mapping[str, str]) -> LoweredSteps:
@@ -69,32 +74,54 @@ def _lower_steps(steps: Steps, target: str, dtypes: tuple[str, ...]) -> LoweredS
 
 def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threads: int) -> LoweredSteps:
     """As `lower_steps`, of blocks of so many threads."""
-    known, levels, found = dict(dtypes), dict[str, int](), list[Step]()
+    known, lengths, levels, found = dict(dtypes), dict[str, int](), dict[str, int](), list[Step]()
     for step in steps.steps:
-        lowered = lower_step(step, target, known, threads)
+        lowered = lower_step(step, target, tuple(known[read] for read in step.reads), threads)
         level = max((levels[name] for name in step.reads if name in levels), default=0)
-        keys = dict(zip(step.names, step.reads, strict=True)) | dict(zip(lowered.results, step.writes, strict=True))
-        plan = numbers_of(lowered.plan)
-        found.append(Step(lowered.program, plan, level, keys))
+        results = dict(zip(lowered.results, step.writes, strict=True))
+        offsets = {name: offset for name, offset in zip(step.names, step.offsets, strict=True) if offset}
+        keys = dict(zip(step.names, step.reads, strict=True)) | results
+        found.append(Step(lowered.program, numbers_of(lowered.plan), level, keys, offsets))
         levels |= dict.fromkeys(step.writes, level + len(lowered.program.kernels))
-        known |= {keys[name]: dtype for name, dtype in lowered.results.items()}
-    device = found[0].plan.device
-    outputs = [name for name, _, _ in steps.outputs]
-    program = join_programs(NAME, found, outputs, BESIDE * device.multiprocessors, BESIDE)
+        known |= {results[name]: dtype for name, dtype in lowered.results.items()}
+        lengths |= {results[one.key]: prod(one.shape) for one in lowered.program.parameters if one.key in results}
+    outputs, first = [name for name, _, _ in steps.outputs], found[0].plan
+    blocks = BESIDE * first.device.multiprocessors
+    if len(found) <= MOST_TEXTS and not any(any(step.offsets) for step in steps.steps):
+        program, tables = join_programs(NAME, found, outputs, blocks, BESIDE), dict[str, Table]()
+    else:
+        lengths |= lengths_of_inputs(steps)
+        tensors = [Tensor(name, length, known[name]) for name, length in lengths.items()]
+        rolled = roll_programs(NAME, found, tensors, steps.inputs, outputs)
+        tables, together = dict(rolled.tables), rolled.program.together
+        assert together is not None
+        program = replace(rolled.program, together=replace(together, blocks=blocks, beside=BESIDE))
     verify(program)
-    made = {name: known[name] for step in steps.steps for name in step.writes}
-    return LoweredSteps(emit(program, found[0].plan, str(program.together), ""), made)
+    return LoweredSteps(emit(program, first, str(program.together), ""), tables)
 
 
-def lower_step(step: FunctionStep, target: str, dtypes: Mapping[str, str], threads: int) -> Lowered:
-    """The kernels of a step, by the first schedule whose blocks have so many threads."""
-    passes = step.function_of_step().passes
-    own = {name: dtypes[read] for name, read in zip(step.names, step.reads, strict=True)}
-    shapes = dict(zip(step.names, step.views, strict=True))
+def lengths_of_inputs(steps: Steps) -> dict[str, int]:
+    """The elements of every input that steps read, as far as they read it."""
+    lengths = dict[str, int]()
+    for step in steps.steps:
+        for name, shape, offset in zip(step.reads, step.views, step.offsets, strict=True):
+            if name in steps.inputs:
+                lengths[name] = max(lengths.get(name, 0), offset + prod(shape))
+    return lengths
+
+
+def lower_step(step: FunctionStep, target: str, dtypes: tuple[str, ...], threads: int) -> Lowered:
+    """The kernels of a step, by the first schedule whose blocks have so many threads; of steps that are alike once."""
+    return _lower_alike(replace(step, reads=(), offsets=(), writes=()), target, dtypes, threads)
+
+
+@cache
+def _lower_alike(step: FunctionStep, target: str, dtypes: tuple[str, ...], threads: int) -> Lowered:
+    shapes, own = dict(zip(step.names, step.views, strict=True)), dict(zip(step.names, dtypes, strict=True))
     each = partial(lower_form, threads=threads)
-    lowered = lower_passes(passes, target, dict(step.sizes), own, each, shapes=shapes)
+    lowered = lower_passes(step.function_of_step().passes, target, dict(step.sizes), own, each, shapes=shapes)
     if len(lowered) != 1:
-        raise PlanError(f"a step of one launch takes one pass over its data, and `{step.writes[0]}` takes "
+        raise PlanError("a step of one launch takes one pass over its data, and one here takes "
                         f"{len(lowered)}. Make each pass a step.")  # fmt: skip
     return lowered[0]
 

@@ -2,7 +2,7 @@
 
 {"format": "redalg steps, 1",
  "inputs": [name, …],                                       in the order in which they are given
- "steps": [{"function": {…}, "names": …, "reads": …, "views": …, "sizes": …, "writes": …}, …],
+ "steps": [{"function": {…}, "names": …, "reads": …, "views": …, "offsets": …, "sizes": …, "writes": …}, …],
  "outputs": [[name, shape, dtype], …]}                      in the order in which they are returned
 
 Nothing in the text is evaluated; a process that has only the text derives the functions of it.
@@ -33,6 +33,7 @@ class FunctionStep:
         names: its tensors, as it calls them.
         reads: the tensors that it is given for these.
         views: the shapes in which it reads them.
+        offsets: the places of the first elements that it reads of them.
         sizes: the lengths of its axes.
         writes: the names of what it makes, in the order of its outputs.
     """
@@ -41,6 +42,7 @@ class FunctionStep:
     names: tuple[str, ...]
     reads: tuple[str, ...]
     views: tuple[Shape, ...]
+    offsets: tuple[int, ...]
     sizes: tuple[tuple[str, int], ...]
     writes: tuple[str, ...]
 
@@ -100,5 +102,5 @@ def step_of(fields: Mapping[str, Any]) -> FunctionStep:
     """A function of its fields in the text."""
     names, reads, writes = (tuple(map(str, fields[name])) for name in ("names", "reads", "writes"))
     views = tuple(tuple(map(int, shape)) for shape in fields["views"])
-    sizes = tuple((str(name), int(size)) for name, size in fields["sizes"])
-    return FunctionStep(compact_json(fields["function"]), names, reads, views, sizes, writes)
+    offsets, sizes = tuple(map(int, fields["offsets"])), tuple((str(name), int(size)) for name, size in fields["sizes"])
+    return FunctionStep(compact_json(fields["function"]), names, reads, views, offsets, sizes, writes)
