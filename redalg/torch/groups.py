@@ -21,6 +21,7 @@ from redalg.graphs.analysis import analyze_program
 from redalg.graphs.candidates import explore
 from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
+from redalg.graphs.padding import remove_padding
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
@@ -56,7 +57,7 @@ def put_groups(
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
     products = fixed is not None or not is_part(graph)
     fixed = fixed_inputs_of(graph) if fixed is None else fixed
-    vertices = vertices_of(analyze_program(imported.program.live()), fixed, products=products)
+    vertices = vertices_of(analyze_program(remove_padding(imported.program)), fixed, products=products)
     hints = hints_of(graph)
     candidates = explore(Gain(vertices, card, hints))
     calls = calls_of(candidates.verdicts, plan_fusion(candidates), hints)
