@@ -19,7 +19,7 @@ from functools import cache
 from itertools import count
 from typing import final
 
-from sympy import Eq, Expr, Float, Ne, Not, Pow, S, exp, log
+from sympy import Eq, Expr, Float, Mod, Ne, Not, Pow, S, exp, floor, log
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
@@ -28,7 +28,7 @@ from redalg.expression.contents import elements_of, free_axes, of_kind, operatio
 from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes
 from redalg.expression.tensor import Tensor
-from redalg.graphs.indices import at_split, axis_to_split, index_bounds, lies_below, plain_index
+from redalg.graphs.indices import at_split, axis_to_split, index_bounds, lies_below, plain_index, plain_node
 from redalg.graphs.program import Shape, TensorExpression, TensorProgram, TensorType
 
 MOST_OPERATIONS, MOST_ON_THE_WAY = 1200, 6000
@@ -214,7 +214,7 @@ class Composer:
             return node
         args = [self.rewrite(arg, at, lengths) for arg in node.args]
         if isinstance(node, Where):
-            return Where(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
+            return choice(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
     def with_guard(self, term: Basic, condition: Basic) -> Basic:
@@ -274,6 +274,23 @@ class Composer:
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
 
 
+def choice(condition: Basic, first: Basic, second: Basic) -> Basic:
+    """where(c, a, b), of which neither branch asks for c again: where(c, a, where(¬c, b, d)) → where(c, a, b).
+
+    Of numbers that are computed only if c is an equality: where one is NaN, neither a < b nor a ≥ b holds.
+    """
+    if isinstance(condition, Eq | Ne) or not elements_of(condition):
+        first, second = branch_under(condition, first), branch_under(Not(condition), second)
+    return Where(condition, first, second)
+
+
+def branch_under(condition: Basic, term: Basic) -> Basic:
+    """A term where a condition holds, as the branch that it takes there."""
+    while isinstance(term, Where) and term.condition in (condition, Not(condition)):
+        term = term.args[1] if term.condition == condition else term.args[2]
+    return term
+
+
 def outermost_sums(term: Basic) -> list[Reduce]:
     """The sums of a term that stand within no other reduction."""
     if isinstance(term, Reduce):
@@ -316,6 +333,7 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
         if isinstance(node, Reduce):
             bound = [part for one in node.bound for part in ((outer, last) if one == axis else (one,))]
             return node.rebuilt(rewrite(node.expr), bound)
-        return node.func(*map(rewrite, node.args)) if node.args else node
+        rewritten = node.func(*map(rewrite, node.args)) if node.args else node
+        return plain_node(rewritten, sizes) if isinstance(node, floor | Mod) else rewritten
 
     return Composed(composed.name, axes, sizes, rewrite(composed.term))
