@@ -95,6 +95,9 @@ GROUPS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     ),
     "a sum over what is joined": (lambda a: (a.transpose(1, 2).reshape(2, 12) * 3).sum(1), (drawn(2, 3, 4),)),
     "tables": (lambda a: (a[torch.tensor([2, 0, 0])] * 2).sum(0), (drawn(4, 5),)),
+    "pieces of one length": (
+        lambda a: torch.cat([a[:, ::2] * 2, a[:, 1::2].sin()], 2).square().mean(2), (drawn(3, 6, 5),),
+    ),
     "pieces": (lambda a: torch.cat([a[:, 2:] * 2, a[:, :2]], 1).cos().amax(1), (drawn(3, 5),)),
 }  # fmt: skip
 
