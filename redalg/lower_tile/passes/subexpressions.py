@@ -126,12 +126,14 @@ class _Naming:
         where(I[i] < 0, I[i] + n, I[i]) stands in the text for every bound of the dimension too: twelve reads of I.
         """
         found = dict[Load, int]()
-        for node, overwritten in uses.operands:
-            if isinstance(node, Load) and not overwritten and (node, overwritten) in uses.certain:
-                inner = (one for index in node.indices if isinstance(index, Where) for one in index.atoms(Load))
-                for one in sorted(inner, key=lambda one: (len(one.atoms(Load)), str(one))):
-                    if one.name in self.memory and self.printer.is_integer(one):
-                        found[one] = min(uses.first[node, overwritten], found.get(one, uses.first[node, overwritten]))
+        for (node, overwritten), store in uses.first.items():
+            if not isinstance(node, Load) or overwritten or (node, overwritten) not in uses.certain:
+                continue
+            chosen = (index for index in node.indices if isinstance(index, Where))
+            inner = {read for index in chosen for read in index.atoms(Load) if read.name in self.memory}
+            for entry in sorted(inner, key=lambda read: (len(read.atoms(Load)), str(read))):
+                if self.printer.is_integer(entry):
+                    found[entry] = min(store, found.get(entry, store))
         return found
 
     def serves_again(self, store: Store) -> bool:
