@@ -19,7 +19,7 @@ from functools import cache
 from itertools import count
 from typing import final
 
-from sympy import Eq, Expr, Float, Ne, Not, Pow, S, exp, log
+from sympy import Eq, Expr, Float, Mod, Ne, Not, Pow, S, exp, floor, log
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
@@ -28,7 +28,16 @@ from redalg.expression.contents import elements_of, free_axes, of_kind, operatio
 from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes
 from redalg.expression.tensor import Tensor
-from redalg.graphs.indices import at_split, axis_to_split, index_bounds, lies_below, plain_index
+from redalg.graphs.indices import (
+    at_split,
+    axis_to_split,
+    divide_relation,
+    index_bounds,
+    lies_below,
+    multiple_of,
+    plain_index,
+    plain_node,
+)
 from redalg.graphs.program import Shape, TensorExpression, TensorProgram, TensorType
 
 MOST_OPERATIONS, MOST_ON_THE_WAY = 1200, 6000
@@ -96,14 +105,17 @@ def compose_outputs(program: TensorProgram, group: Collection[str], outputs: Seq
         axes = composer.axes_of(known[output].type.shape)
         term = composer.value(output, axes)
         found.append(Composed(output, axes, composer.lengths(term, axes), term))
-    split = split_axes(found)
+    beyond = {axis for one in found for axis, _ in axes_beyond(one, composer.types)}
+    split = split_axes(with_output_axes(found, beyond), composer.types)
     for composed in split:
         check_size(composed.name, composed.term, MOST_OPERATIONS)
     return with_output_axes(split)
 
 
-def with_output_axes(outputs: Sequence[Composed]) -> tuple[Composed, ...]:
+def with_output_axes(outputs: Sequence[Composed], among: Collection[Axis] | None = None) -> tuple[Composed, ...]:
     """The same outputs, whose reductions bind an axis of an output where both read one tensor along it.
+
+    If some are given, `among` these bound axes alone.
 
     x[i, n]/Σ_r x[i, r] → x[i, n]/Σ_n x[i, n]: one kernel then reads a row once, reduces it and writes it.
     """
@@ -117,7 +129,7 @@ def with_output_axes(outputs: Sequence[Composed]) -> tuple[Composed, ...]:
     of_outputs = list(dict.fromkeys(axis for output in outputs for axis in output.axes))
     renamed = dict[Axis, Axis]()
     for axis, elements in sorted(inside.items(), key=str):
-        for own in of_outputs:
+        for own in of_outputs if among is None or axis in among else ():
             free = axis not in renamed and own not in {*renamed.values(), *inside}
             alike = lengths[own] == lengths[axis] and any(one.xreplace({axis: own}) in outside for one in elements)
             if free and alike and not any(own in free_axes(element) for element in elements):
@@ -214,7 +226,7 @@ class Composer:
             return node
         args = [self.rewrite(arg, at, lengths) for arg in node.args]
         if isinstance(node, Where):
-            return Where(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
+            return choice(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
     def with_guard(self, term: Basic, condition: Basic) -> Basic:
@@ -274,6 +286,23 @@ class Composer:
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
 
 
+def choice(condition: Basic, first: Basic, second: Basic) -> Basic:
+    """where(c, a, b), of which neither branch asks for c again: where(c, a, where(¬c, b, d)) → where(c, a, b).
+
+    Of numbers that are computed only if c is an equality: where one is NaN, neither a < b nor a ≥ b holds.
+    """
+    if isinstance(condition, Eq | Ne) or not elements_of(condition):
+        first, second = branch_under(condition, first), branch_under(Not(condition), second)
+    return Where(condition, first, second)
+
+
+def branch_under(condition: Basic, term: Basic) -> Basic:
+    """A term where a condition holds, as the branch that it takes there."""
+    while isinstance(term, Where) and term.condition in (condition, Not(condition)):
+        term = term.args[1] if term.condition == condition else term.args[2]
+    return term
+
+
 def outermost_sums(term: Basic) -> list[Reduce]:
     """The sums of a term that stand within no other reduction."""
     if isinstance(term, Reduce):
@@ -281,22 +310,40 @@ def outermost_sums(term: Basic) -> list[Reduce]:
     return [one for arg in term.args for one in outermost_sums(arg)]
 
 
-def split_axes(outputs: Sequence[Composed]) -> tuple[Composed, ...]:
+def split_axes(outputs: Sequence[Composed], types: Mapping[str, TensorType]) -> tuple[Composed, ...]:
     """The same outputs with axes split until no index takes a quotient or a remainder that a split can say."""
-    found = next((split for one in outputs for split in splits_needed(one)), None)
+    found = next((split for one in outputs for split in splits_needed(one, types)), None)
     while found is not None:
         outputs = [split_axis(one, *found) if found[0] in one.sizes else one for one in outputs]
-        found = next((split for one in outputs for split in splits_needed(one)), None)
+        found = next((split for one in outputs for split in splits_needed(one, types)), None)
     return tuple(outputs)
 
 
-def splits_needed(composed: Composed) -> Iterator[tuple[Axis, Expr]]:
-    """Yield the axes of which an index takes parts, with the length of the inner part."""
+def splits_needed(composed: Composed, types: Mapping[str, TensorType]) -> Iterator[tuple[Axis, Expr]]:
+    """Yield the axes of which an index takes parts, with the length of the inner part.
+
+    So it is of an axis that runs on beyond a dimension, where tensors of one size stand beside each other.
+    """
     for element in sorted(elements_of(composed.term), key=str):
         for index in element.indices:
             found = axis_to_split(index, composed.sizes)
             if found is not None:
                 yield found
+    yield from axes_beyond(composed, types)
+
+
+def axes_beyond(composed: Composed, types: Mapping[str, TensorType]) -> Iterator[tuple[Axis, Expr]]:
+    """Yield the axes that are several times as long as a dimension along which they run, with its length."""
+    for element in sorted(elements_of(composed.term), key=str):
+        for index, size in zip(element.indices, types[element.name].shape, strict=True):
+            if isinstance(index, Axis) and index in composed.sizes and is_several(composed.sizes[index], size):
+                yield index, size
+
+
+def is_several(length: Expr, size: Expr) -> bool:
+    """Tell if a length is a size several times, for certain."""
+    count = multiple_of(length, size) if size not in (0, 1) else None
+    return count is not None and bool(count.is_Integer) and count > 1
 
 
 def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
@@ -316,6 +363,9 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
         if isinstance(node, Reduce):
             bound = [part for one in node.bound for part in ((outer, last) if one == axis else (one,))]
             return node.rebuilt(rewrite(node.expr), bound)
-        return node.func(*map(rewrite, node.args)) if node.args else node
+        rewritten = node.func(*map(rewrite, node.args)) if node.args else node
+        if isinstance(node, floor | Mod):
+            return plain_node(rewritten, sizes)
+        return rewritten if elements_of(node) else divide_relation(rewritten, inner, sizes)
 
     return Composed(composed.name, axes, sizes, rewrite(composed.term))

@@ -4,6 +4,7 @@
     (c·u + v) mod c → v mod c
     ⌊v/c⌋ → 0, v mod c → v           where 0 ≤ v < c
     ⌊⌊v/a⌋/b⌋ → ⌊v/(a·b)⌋
+    c·u + v < c·w → u < w                 u, w whole, 0 ≤ v < c
     v − c·⌊v/c⌋ → v mod c
     where(v < c, a, b) → a           where v < c wherever the axes stand; b where it is nowhere
 
@@ -59,6 +60,19 @@ def decide(relation: Basic, sizes: Sizes) -> Basic:
     return S.false if is_at_least(least - 1, bounds[1]) else relation
 
 
+def divide_relation(relation: Basic, below: Expr, sizes: Sizes) -> Basic:
+    """A relation of indices as one of their quotients by a length, where these are plain: d < 0 where ⌊d/c⌋ < 0."""
+    if not isinstance(relation, Lt | Le | Gt | Ge):
+        return relation
+    is_strict = isinstance(relation, Lt | Gt)
+    difference = relation.lts - relation.gts if is_strict else relation.gts - relation.lts
+    quotient = quotient_by(expand(difference), below, sizes)
+    if quotient.has(floor, Mod):
+        return relation
+    number, moving = quotient.as_coeff_Add()
+    return moving < -number if is_strict else moving >= -number
+
+
 def with_remainders(index: Expr, sizes: Sizes) -> Expr:
     """A sum with the remainders that it takes by a quotient."""
     for term in Add.make_args(index):
@@ -90,6 +104,10 @@ def whole_and_rest(above: Expr, below: Expr) -> tuple[Expr, Expr]:
     """(u, v) of above = below·u + v, where u has the terms that are multiples of `below`."""
     whole, rest = list[Expr](), list[Expr]()
     for term in Add.make_args(expand(above)):
+        if term.is_Integer and below.is_Integer and 0 < below < term:
+            whole.append(term // below)
+            rest.append(term % below)
+            continue
         factor = multiple_of(term, below)
         (rest if factor is None else whole).append(term if factor is None else factor)
     return Add(*whole), Add(*rest)

@@ -155,7 +155,11 @@ def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
     if isinstance(node, Element):
         place = list[Expr]()
         for index, found in zip(node.indices, strides[node.name], strict=True):
-            place += split_index(index, ranges, found) if found else [with_strides(index, ranges, strides)]
+            place += (
+                split_index(index, ranges, found)
+                if found
+                else [with_strides(at_one_place(index, ranges), ranges, strides)]
+            )
         return Tensor(node.name)[tuple(place)]
     if isinstance(node, Reduce):
         return node.rebuilt(with_strides(node.expr, ranges, strides), node.bound)
@@ -169,8 +173,15 @@ def split_index(index: Expr, ranges: Ranges, strides: Sequence[Expr]) -> list[Ex
         parts = divided_index(index, stride, ranges)
         assert parts is not None
         quotient, index = parts
-        place.append(quotient)
-    return [*place, index]
+        place.append(at_one_place(quotient, ranges))
+    return [*place, at_one_place(index, ranges)]
+
+
+def at_one_place(index: Expr, ranges: Ranges) -> Expr:
+    """An index of several terms where conditions leave one place of some axes: without these."""
+    if not index.is_Add:
+        return index
+    return expand(index.xreplace({axis: low for axis, (low, size) in ranges.items() if size == 1}))
 
 
 def under(condition: Basic, ranges: Ranges) -> Ranges:

@@ -22,6 +22,7 @@ from redalg.graphs.analysis import analyze_program
 from redalg.graphs.candidates import explore
 from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
+from redalg.graphs.padding import remove_padding
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
@@ -60,13 +61,14 @@ def put_groups(
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
     imported, whole = import_graph(graph), fixed is None and not is_part(graph)
     products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
-    vertices = vertices_of(analyze_program(imported.program.live()), fixed, products=products)
+    program = remove_padding(imported.program)
+    vertices = vertices_of(analyze_program(program), fixed, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
     if whole and (device.type == "cuda" if subprograms is None else subprograms):
-        small = put_subprograms(graph, imported.program.live(), (device, card), gate, until)
+        small = put_subprograms(graph, program, (device, card), gate, until)
     if any(each.decision.is_put for each in small):
-        vertices = vertices_of(analyze_program(import_graph(graph).program.live()), fixed, products=products)
+        vertices = vertices_of(analyze_program(remove_padding(import_graph(graph).program)), fixed, products=products)
     hints = hints_of(graph)
     candidates = explore(Gain(vertices, card, hints))
     calls = calls_of(candidates.verdicts, plan_fusion(candidates), hints)

@@ -6,7 +6,7 @@ therefore judged with the memory-intensive statements around it, which are read 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import MappingProxyType
@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from redalg.graphs.vertices import Pattern, Vertices
-from redalg.torch.aten import is_tensor
+from redalg.torch.aten import is_tensor, tensor_name
 from redalg.torch.sizes import Hints, is_size, length_of, with_hints
 from redalg.torch.stitch import PatternCall, stitch
 
@@ -108,14 +108,15 @@ def region_of(
     """
     pattern = with_neighbours(vertices, Pattern(call.group.members), taken)
     graph = nodes[call.group.members[0]].graph
-    members = {nodes[name] for name in vertices.with_views(pattern)}
-    (plain, copies), (fused, own) = cut_out(graph, members, hints), cut_out(graph, members, hints)
+    members = with_sources_between(vertices, {nodes[name] for name in vertices.with_views(pattern)})
+    read = [nodes[name] for name in call.reads]
+    (plain, copies), (fused, own) = (cut_out(graph, members, read, hints) for _ in range(2))
     known = {name: own[node] for name, node in nodes.items() if node in own}
     stitch(fused.graph, [call], known, lambda size: length_of(size, hints))
     fused.recompile()
     differentiable = {copies.get(nodes[name]) for name in needed}
-    read = plain.graph.find_nodes(op="placeholder")
-    inputs, flags = (node.meta["val"] for node in read), (node in differentiable for node in read)
+    taken_in = plain.graph.find_nodes(op="placeholder")
+    inputs, flags = (node.meta["val"] for node in taken_in), (node in differentiable for node in taken_in)
     return Region(plain, fused, tuple(inputs), tuple(flags), call.group.gain_us)
 
 
@@ -139,16 +140,30 @@ def neighbours(vertices: Vertices, pattern: Pattern) -> list[str]:
     return [name for name in found if name in known and name not in pattern]
 
 
-def cut_out(graph: Graph, members: Collection[Node], hints: Hints) -> tuple[GraphModule, dict[Node, Node]]:
+def with_sources_between(vertices: Vertices, members: set[Node]) -> set[Node]:
+    """Nodes with those that they read and the program does not have: its statements read what these are made of."""
+    known, found, waiting = vertices.analysis.types, {*members}, [*members]
+    while waiting:
+        between = [source for source in waiting.pop().all_input_nodes if source.op == "call_function"
+                   and is_tensor(source) and tensor_name(source) not in known and source not in found]  # fmt: skip
+        found |= {*between}
+        waiting += between
+    return found
+
+
+def cut_out(
+    graph: Graph, members: Collection[Node], read: Iterable[Node], hints: Hints
+) -> tuple[GraphModule, dict[Node, Node]]:  # fmt: skip
     """Nodes of a graph as a graph of their own, which takes what they read and returns what others read of them.
 
-    Beside it: the copy of every node, also of those that it takes. Sizes that vary are numbers in it.
+    It takes the tensors `read` too. Beside it: the copy of every node, also of those that it takes. Sizes that vary are
+    numbers in it.
     """
     sources = {source for node in members for source in node.all_input_nodes}
     sizes = {source: with_hints(source.meta["val"], hints) for source in sources if is_size(source)}
     inside = {*members, *(source for source in sources if not is_tensor(source) and source not in sizes)}
     ordered, part, copies = [node for node in graph.nodes if node in inside], Graph(), dict[Node, Node]()
-    for source in dict.fromkeys(source for node in ordered for source in node.all_input_nodes):
+    for source in dict.fromkeys((*(source for node in ordered for source in node.all_input_nodes), *read)):
         if source not in inside and source not in sizes:
             copies[source] = part.placeholder(source.name)
             copies[source].meta["val"] = with_hints(source.meta["val"], hints)

@@ -7,10 +7,13 @@ from typing import Any
 
 import pytest
 import torch
+from sympy import floor
 from torch import nn
 
 import redalg as ra
 from redalg.errors import GraphError
+from redalg.expression import Where
+from redalg.expression.contents import of_kind
 from redalg.graphs import compose as module
 from redalg.graphs.compose import Composed, compose
 from redalg.graphs.interpret import interpret_program
@@ -92,6 +95,9 @@ GROUPS: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     ),
     "a sum over what is joined": (lambda a: (a.transpose(1, 2).reshape(2, 12) * 3).sum(1), (drawn(2, 3, 4),)),
     "tables": (lambda a: (a[torch.tensor([2, 0, 0])] * 2).sum(0), (drawn(4, 5),)),
+    "pieces of one length": (
+        lambda a: torch.cat([a[:, ::2] * 2, a[:, 1::2].sin()], 2).square().mean(2), (drawn(3, 6, 5),),
+    ),
     "pieces": (lambda a: torch.cat([a[:, 2:] * 2, a[:, :2]], 1).cos().amax(1), (drawn(3, 5),)),
 }  # fmt: skip
 
@@ -154,6 +160,39 @@ def test_a_truth_value_that_is_asked_to_be_false() -> None:
     program, arrays = exported(Called(lambda x: torch.where((x > 0).logical_not(), x.exp(), x)), (drawn(4, 3),))
     [output] = program.program.outputs
     check(program.program, arrays, compose(program.program, behind(program.program, output), output))
+
+
+def test_a_branch_asks_for_no_condition_again() -> None:
+    """Of equalities, and of places; where a number is NaN neither of two comparisons holds."""
+
+    def thrice(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        equal = torch.where(x == 0, 1.0, torch.where(x != 0, -x.abs(), x.exp()))
+        place = torch.arange(x.shape[1])
+        places = torch.where(place < 2, torch.where(place < 2, x, x.exp()), torch.where(place >= 2, x.sin(), 2 * x))
+        return equal, places, torch.where(x < 1, 1.0, torch.where(x >= 1, x, 5.0))
+
+    given = torch.tensor([[0.0, 1.0, torch.nan, -2.0], [3.0, 0.0, 0.5, torch.nan]])
+    program, arrays = exported(Called(thrice), (given,))
+    composed = [compose(program.program, behind(program.program, one), one) for one in program.program.outputs]
+    assert [len(of_kind(Where, one.term)) for one in composed] == [1, 1, 2]
+    for one, wanted in zip(composed, thrice(given), strict=True):
+        alone = TensorProgram(program.program.inputs, (one.expression("float32"),), (one.name,))
+        torch.testing.assert_close(interpret_program(alone, arrays)[one.name], wanted, equal_nan=True)
+
+
+def test_places_in_conditions_are_plain_where_an_axis_is_split() -> None:
+    """x[⌊i/3⌋, i mod 3] where ⌊i/3⌋ < 2: the condition asks for the outer axis."""
+
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        flat = x.reshape(12)
+        return torch.where(torch.arange(12) // 3 < 2, flat, -flat).exp()
+
+    imported, arrays = exported(Called(masked), (drawn(4, 3),))
+    program = imported.program
+    [output] = program.outputs
+    composed = compose(program, behind(program, output), output)
+    assert not composed.term.has(floor)
+    check(program, arrays, composed)
 
 
 def test_sums_that_are_shifted_under_a_condition_run() -> None:

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Expr, Integer, Mod, S, Symbol, floor
+from sympy import Expr, Ge, Gt, Integer, Le, Lt, Mod, S, Symbol, floor
 
 from redalg.expression import Axis, Where
-from redalg.graphs.indices import axis_to_split, index_bounds, lies_below, plain_index
+from redalg.graphs.indices import axis_to_split, divide_relation, index_bounds, lies_below, plain_index
 
 I, J, K = (Axis(name) for name in "ijk")
 SIZES: dict[Axis, Expr] = {I: S(3), J: S(4), K: S(6)}
@@ -58,6 +58,8 @@ PLAIN = {
     "a choice that is always the first": (Where(K <= 5, I, K), I),
     "a choice": (Where(K < 5, Mod(J, 4), K), Where(K < 5, J, K)),
     "a part that stays": (floor((6 * J + K) / 3), 2 * J + floor(K / 3)),
+    "beyond a whole": (floor((14 * I + 2 * K + 15) / 14), I + 1),
+    "its rest": (Mod(14 * I + 2 * K + 15, 14), 2 * K + 1),
 }
 
 
@@ -65,6 +67,25 @@ PLAIN = {
 def test_what_is_joined_comes_apart(name: str) -> None:
     index, plain = PLAIN[name]
     assert plain_index(index, SIZES) == plain
+
+
+@given(
+    st.sampled_from([Lt, Le, Gt, Ge]), st.integers(-2, 4), st.integers(-2, 4), st.integers(0, 30), st.integers(1, 12)
+)
+def test_a_divided_relation_holds_where_it_did(kind: Any, a: int, b: int, number: int, below: int) -> None:
+    relation = kind(6 * a * I + b * J + K, number)
+    divided = divide_relation(relation, Integer(below), SIZES)
+    for i, j, k in product(range(3), range(4), range(6)):
+        at: dict[Any, Any] = {I: i, J: j, K: k}
+        assert divided.subs(at) == relation.subs(at)
+
+
+def test_what_is_joined_is_compared_by_its_quotient() -> None:
+    assert divide_relation(6 * J + K < 12, S(6), SIZES) == (J < 2)
+    assert divide_relation(6 * J + K - 6 < 6, S(6), SIZES) == (J < 2)
+    assert divide_relation(6 * J + K >= 12, S(6), SIZES) == (J >= 2)
+    assert divide_relation(6 * J + K <= 11, S(6), SIZES) == (-J >= -1)
+    assert divide_relation(6 * J + K < 13, S(6), SIZES) == (6 * J + K < 13)
 
 
 def test_sizes_may_be_symbols() -> None:

@@ -60,6 +60,14 @@ def test_a_condition_bounds_what_it_guards() -> None:
     assert not laid_of(X[16 * A + B + 8], {A: 2, B: 16}, 48).views
 
 
+def test_a_condition_that_leaves_one_place_is_that_place() -> None:
+    """As tensors side by side: of each the whole is read, at its own place of an axis."""
+    beside = where(A < 1, X[4 * A + B], where(A < 2, X[4 * A + B - 4] * 2, X[4 * A + B - 8] * 3))
+    laid = laid_of(beside, {A: 3, B: 4}, 4)
+    assert not laid.views
+    assert laid.outputs[0].term == where(A < 1, X[B], where(A < 2, X[B] * 2, X[B] * 3))
+
+
 def test_all_reads_of_a_tensor_agree() -> None:
     assert laid_of(X[4 * A + B] + X[8 * C + D], {A: 6, B: 4, C: 3, D: 8}, 24).views == {}
     laid = laid_of(X[4 * A + B] + X[8 * C + 4 * D], {A: 6, B: 4, C: 3, D: 2}, 24)

@@ -44,6 +44,8 @@ FORMS: dict[str, ra.Fused] = {
     "slope": ra.fuse(ra.sum((x - ra.sum(x * w, n) / ra.sum(w * w, n) * w) ** 2, n), axes="c"),
     "slope of some": ra.fuse(some((x - some(x * w) / some(w * w) * w) ** 2), axes="c"),
     "normalised": ra.fuse(ra.softmax(x, n), axes="n c"),
+    "normalised and turned": ra.fuse(ra.softmax(x, n), axes="c n"),
+    "centred and turned": ra.fuse(y - ra.mean(y, n), axes="b c n"),
     "of batches": ra.fuse(ra.var(y, n), axes="b c"),
 }
 
@@ -163,3 +165,17 @@ def test_a_gpu_runs_lanes_along_columns(name: str) -> None:
     tensors = {key: torch.from_numpy(array).cuda() for key, array in drawn(form, 5000, 200, 0, 3.0).items()}
     out = form(**tensors)
     torch.testing.assert_close(out.double(), form.reference(**tensors).double().cuda(), rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(("dtype", "row"), [("float32", 65), ("bfloat16", 66)])
+def test_an_output_that_runs_along_the_rows_is_turned_in_shared_memory(dtype: str, row: int) -> None:
+    """Neighbouring threads read neighbouring columns, and write neighbouring elements; each row has its own banks."""
+    plan = Schedule(Grid("b", 1), Grid("c", 64), Lanes("c", 512), Loop("n", 32))
+    given: dict[str, Any] = {"sizes": {"b": 4, "n": 96, "c": 70}, "dtypes": {"y": dtype}, "plan": plan}
+    turned = FORMS["centred and turned"].source("sm_90a", **given)
+    assert f'out_shared = shared((32, {row}), "{dtype}")' in turned
+    assert (
+        "for i, j in parallel(64, 32):\n                if c_block * 64 + i < 70:\n                    out[b, "
+        in turned
+    )
+    assert "out_shared" not in ra.fuse(y - ra.mean(y, n), axes="b n c").source("sm_90a", **given)

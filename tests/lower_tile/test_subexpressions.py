@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sympy import Abs, Expr, Max, Min, Mod, Rational, S, exp, log, sqrt
@@ -251,3 +252,26 @@ def test_the_kernel_says_it_once() -> None:
     text = ra.fuse(ra.sum(chosen**2 + exp(-(chosen**2)), n)).lower("sm_90a", {"b": 64, "n": 64}, "float32").source.text
     assert text.count("w[j] - x_tile[i, j]") == 1
     assert "choice = " in text
+
+
+def test_an_integer_by_which_an_index_chooses_is_read_once() -> None:
+    """A negative place counts from the end; a bound of the dimension would read it anew each time."""
+    q, k, d = ra.axes("q k d")
+    place = ra.Tensor("I")[q, k]
+    bias = ra.Tensor("T")[ra.where(place < 0, place + 7, place)]
+    scores = ra.sum(ra.tensor("Q[q,d]") * ra.tensor("K[k,d]"), d) + bias
+    fused = ra.fuse(ra.sum(ra.softmax(scores, k) * ra.tensor("V[k,e]"), k), axes="q e")
+    sizes = {"q": 5, "k": 9, "d": 4, "e": 3}
+    dtypes = {"I": "int64"} | dict.fromkeys("TQKV", "float32")
+    source = fused.source("c", sizes=sizes, dtypes=dtypes, shapes={"T": (7,)})
+    body = source[source.index("with T.Kernel") : source.index("def compiled")]
+    code = "\n".join(line for line in body.splitlines() if "#" not in line)
+    assert code.count("I_entry = I[") == 1
+    assert len(re.findall(r"\bI\[", code)) == 1
+    generator = torch.Generator().manual_seed(0)
+    tensors = {"I": torch.randint(-7, 7, (5, 9), generator=generator), "T": torch.randn(7, generator=generator)}
+    shapes = {"Q": (5, 4), "K": (9, 4), "V": (9, 3)}
+    tensors |= {name: torch.randn(shape, generator=generator) for name, shape in shapes.items()}
+    found = fused(**tensors, backend="tilelang")
+    scored = tensors["Q"] @ tensors["K"].T + tensors["T"][tensors["I"]]
+    torch.testing.assert_close(found, scored.softmax(1) @ tensors["V"], rtol=1e-5, atol=1e-5)

@@ -27,6 +27,7 @@ from redalg.torch.backend import GroupPass
 from redalg.torch.decisions import Decision
 from redalg.torch.records import recorded_reports
 from redalg.torch.report import GraphReport
+from tests.graphs.test_padding import weighted
 from tests.torch.test_aten import Called, Decoder, drawn
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
@@ -53,6 +54,17 @@ def test_a_model_has_its_groups_in_it() -> None:
     assert "3 of 3 groups put" in report.summary
     assert any("softmax" in line for line in report.groups[1].lines)
     assert "exp(" in str(report)
+
+
+def test_products_that_are_padded_for_a_library_are_a_group() -> None:
+    """As Inductor pads them for a GPU: the region holds the padded products, and the operator what was padded."""
+    given = drawn(4, 7, 6), drawn(4, 6, 5), drawn(4, 5, 3)
+    with torch.no_grad():
+        found, [report] = compiled(Called(weighted), *given, options=PREDICTED)
+    torch.testing.assert_close(found, weighted(*given), rtol=1e-5, atol=1e-5)
+    [group] = report.groups
+    assert group.decision.is_put
+    assert (len(group.group.reads), len(group.group.reductions)) == (3, 4)
 
 
 @pytest.mark.parametrize(

@@ -60,6 +60,19 @@ def test_results_have_their_shape_and_dtype() -> None:
         torch.testing.assert_close(found.float(), wanted.float(), rtol=1e-2, atol=1e-3)
 
 
+def test_tensors_side_by_side_are_one_row() -> None:
+    """As patches are merged: four neighbours' channels are normed together."""
+
+    def merged(x: torch.Tensor) -> torch.Tensor:
+        beside = torch.cat([x[:, i::2, j::2] for j in (0, 1) for i in (0, 1)], -1)
+        return torch.nn.functional.layer_norm(beside, beside.shape[-1:])
+
+    given = drawn(2, 6, 4, 5)
+    module, count = stitched(Called(merged), given)
+    assert count == 1
+    torch.testing.assert_close(module(given), merged(given), rtol=1e-5, atol=1e-5)
+
+
 def test_what_reads_a_result_may_stand_ahead_of_the_last_input() -> None:
     def two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         weights = x.softmax(1)

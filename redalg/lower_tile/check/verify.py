@@ -178,9 +178,15 @@ def _parallel(loop: Parallel, names: _Names) -> str | None:
         if problem:
             return problem
         target = names.buffers.get(store.target)
-        if target is not None and target.scope != "element" and target.shape != extents:
+        if target is not None and target.scope != "element" and not _is_swept(target, extents):
             return f"sweeps {extents} of `{target.name}`, which is {target.shape}"
     return None
+
+
+def _is_swept(target: Buffer, extents: tuple[int, ...]) -> bool:
+    """Tell if a loop writes a whole buffer; of one in shared memory rows may be longer, for the sake of its banks."""
+    is_longer = target.scope == "shared" and len(extents) > 1 and target.shape[-1] > extents[-1]
+    return target.shape == extents or (is_longer and target.shape[:-1] == extents[:-1])
 
 
 def _unknown(store: Store, names: _Names) -> str | None:

@@ -10,6 +10,8 @@ compared with its own maximum is still equal to it. Of 1/b, b has the name: a/b 
 element that is only read has a name if the read converts it. If a value is first needed as what is stored to registers,
 the element is read again, and there is no other name.
 
+An integer that a tensor holds has a name if an index chooses by it, since the text has the index several times.
+
 A choice computes a subexpression with a name whichever branch it takes. So a subexpression that reads memory has one
 only if some use of it is in no branch of a choice by data. (A choice by indices may hold it: a read outside of a tensor
 is 0.)
@@ -105,8 +107,10 @@ class _Naming:
     def stores(self, stores: tuple[Store, ...], indices: Set[Basic]) -> tuple[Store, ...]:
         """The stores of a loop, each with the names of the common subexpressions that it is the first to compute."""
         uses, out, name_of = self.uses(stores), list(stores), dict[Basic, str]()
-        names = Names(self.other_names)
-        for key in self.common(uses, indices):
+        names, common = Names(self.other_names), self.common(uses, indices)
+        for node, place in self.entries(uses).items():
+            out[place] = replace(out[place], once=(*out[place].once, (names.fresh(f"{node.name}_entry"), node)))
+        for key in common:
             node, place = key[0], uses.first[key]
             if node == stores[place].expr and self.serves_again(stores[place]):
                 name_of[node] = stores[place].target
@@ -115,6 +119,22 @@ class _Naming:
                 name_of[node] = names.fresh(noun(node, name_of))
                 out[place] = replace(out[place], once=(*out[place].once, (name_of[node], node)))
         return tuple(out)
+
+    def entries(self, uses: _Uses) -> dict[Load, int]:
+        """The integers that a parameter holds and an index takes several times, and the first store that needs them.
+
+        where(I[i] < 0, I[i] + n, I[i]) stands in the text for every bound of the dimension too: twelve reads of I.
+        """
+        found = dict[Load, int]()
+        for (node, overwritten), store in uses.first.items():
+            if not isinstance(node, Load) or overwritten or (node, overwritten) not in uses.certain:
+                continue
+            chosen = (index for index in node.indices if isinstance(index, Where))
+            inner = {read for index in chosen for read in index.atoms(Load) if read.name in self.memory}
+            for entry in sorted(inner, key=lambda read: (len(read.atoms(Load)), str(read))):
+                if self.printer.is_integer(entry):
+                    found[entry] = min(store, found.get(entry, store))
+        return found
 
     def serves_again(self, store: Store) -> bool:
         """Tell if an element holds what was stored to it, as it was computed, in a thread's own registers."""

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from types import MappingProxyType
 from typing import final
 
 from sympy import And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
@@ -25,6 +26,7 @@ from sympy import And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
@@ -42,6 +44,8 @@ from redalg.lower_tile.place.sums import Sums, add_parts
 from redalg.lower_tile.place.whole_rows import stage_rows
 from redalg.strategies.plan import Plan
 
+MOST_TURNED_BYTES, BANK_BYTES = 16 << 10, 4
+"""Bytes of an output's tile in shared memory, at most; and of one of that memory's banks."""
 LARGE = Float(2.0**64)
 """The size beyond which a divisor in float32 is scaled before its reciprocal is taken."""
 
@@ -67,9 +71,9 @@ class Carried:
 
     def __init__(
         self, form: FusedForm, assembly: Assembly, space: Space, sums: Mapping[Value, Sums] | None = None,
-        within: Sequence[Within] = (),
+        within: Sequence[Within] = (), *, dtypes: Mapping[str, str] = MappingProxyType({}),
     ) -> None:  # fmt: skip
-        self.within = within
+        self.within, self.dtypes = within, dtypes
         self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
         self.before: list[Statement] = []
         self.factors: dict[Expr, Load] = {}
@@ -122,12 +126,41 @@ class Carried:
             tile = self.assembly.new(f"{output.name}_tile", *indices)
             place = tuple(space.start.get(axis, space.at[axis]) for axis in output.axes)
             return [self.assembly.stores((tile, read)), Copy(tile.name, Region(space.output_name(output.name), place))]
+        if self._is_turned(output, space):
+            return self._turn(output, read, space)
         if space.plan.binding.row is not None and space.plan.binding.row not in output.axes:
             guard = guard & (I < 1)
         place = tuple(space.read(one) for one in output.places or output.axes)
         store = Store(space.output_name(output.name), place, read, guard)
         extents = self.assembly.extents
         return [Parallel(tuple((one, extents[one]) for one in self.assembly.lane), (store,))]
+
+    def _is_turned(self, output: FormOutput, space: Space) -> bool:
+        """Tell if neighbouring threads have neighbouring rows, and an output neighbouring elements of a row."""
+        plan, binding = space.plan, space.plan.binding
+        within = tuple(axis for axis in output.axes if axis in space.start)
+        turned = plan.along_rows and not plan.is_serial and within == (binding.row, binding.streamed)
+        plain = not output.places and output.once is S.true and binding.packing is None and output.name in self.dtypes
+        small = turned and plain and self._tile_bytes(output, plan) <= MOST_TURNED_BYTES
+        return small and output.axes[-1] == binding.streamed
+
+    def _tile_bytes(self, output: FormOutput, plan: Plan) -> int:
+        return plan.block_row * plan.block_streamed * DTYPES[self.dtypes[output.name]].bytes
+
+    def _turn(self, output: FormOutput, read: Expr, space: Space) -> list[Statement]:
+        """Store a tile through shared memory, of which neighbouring threads then write neighbouring elements.
+
+        From registers each thread would write to a row of its own: a sector of 32 bytes for every element. A bank of
+        four bytes more keeps the elements of a row in banks of their own.
+        """
+        extents, dtype = self.assembly.extents, self.dtypes[output.name]
+        shape = (extents[J], extents[I] + max(1, BANK_BYTES // DTYPES[dtype].bytes))
+        shared = self.assembly.buffer(f"{output.name}_shared", "shared", shape, dtype)
+        keep = Store(shared, (J, I), read)
+        place = tuple(space.read(axis) for axis in output.axes)
+        store = Store(space.output_name(output.name), place, Load(shared, J, I), space.inside() & space.rows_inside())
+        loops = (((J, extents[J]), (I, extents[I])), keep), (((I, extents[I]), (J, extents[J])), store)
+        return [Parallel(indices, (each,)) for indices, each in loops]
 
     def _tile_indices(self, output: FormOutput, space: Space) -> tuple[Symbol, ...]:
         """The indices of the tile of an output that is one block of it; none if it is no such."""

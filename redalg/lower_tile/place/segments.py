@@ -368,7 +368,7 @@ def write_kernel(job: Job, names: Names, parts: Parts | None = None) -> Kernel:
     if carries(job.form):
         first = SEGMENT * place.space.tiles if segmented else S.Zero
         space = place.space.at_tile(AGAIN, first).with_values(epilogue.space.values)
-        body += Carried(job.form, assembly, space, job.sums, job.within).build(AGAIN)
+        body += Carried(job.form, assembly, space, job.sums, job.within, dtypes=job.dtypes).build(AGAIN)
     title = f"write a part of {job.form.cascade.axis}"
     return kernel_of(place, assembly, body, f"merge the parts, {title}" if parts and not parts.wholes else title)
 

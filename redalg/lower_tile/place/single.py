@@ -45,7 +45,9 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
     body += epilogue.build()
     if carries_after(job.form, job.plan):
         space = seen if job.plan.level == "row" else place.space.at_tile(AGAIN)
-        body += Carried(job.form, assembly, space.with_values(epilogue.space.values), job.sums, job.within).build(AGAIN)
+        body += Carried(
+            job.form, assembly, space.with_values(epilogue.space.values), job.sums, job.within, dtypes=job.dtypes
+        ).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
     return (*ahead, in_turn(kernel_of(place, assembly, body, title), job.plan)), tuple(lists)
 

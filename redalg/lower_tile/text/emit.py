@@ -360,7 +360,7 @@ class _Emitter:
         once, names = list[str](), {node: self.printer.integer(name) for node, name in symbols.items()}
         printer = Printer(self.printer.dtypes, self.printer.compute, names)
         for name, node in store.once:
-            once.append(f"{name} = {printer.number(node)}")
+            once.append(f"{name} = {printer.integer(node) if printer.is_integer(node) else printer.number(node)}")
             printer = printer.with_name(node, name)
         target = printer.load(Load(store.target, *store.indices))
         dtype = self.printer.dtypes[store.target]

@@ -108,7 +108,7 @@ class Printer:
             above = int(node) - int(NO_ELEMENT) if isinstance(node, Integer) else INT32
             return 'T.min_value("int64")' + f" + {above}" * (above > 0) if above < INT32 else str(node)
         if isinstance(node, Load):
-            return self.load(node)
+            return self.named.get(node) or self.load(node)
         if isinstance(node, Ranked):
             return f"ranked({self.number(node.args[0])}, {self.integer(node.args[1])})"
         if isinstance(node, Ordered):
