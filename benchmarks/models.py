@@ -13,9 +13,10 @@ import argparse
 import gc
 import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,7 @@ from benchmarks import report
 from benchmarks.compete import OWN, Measurement, Result, peak_bytes, said
 from benchmarks.environment import device, environment
 from benchmarks.family import Row
+from benchmarks.small_models import SQUEEZED, WIDTH, Excite, Mixture, Recurrent, WrittenOut, rounds_of_cells
 from benchmarks.timing import measure
 from redalg.runtime.known.tuned import SWITCH
 
@@ -40,13 +42,23 @@ TOLERANCE = 1.1
 EAGER: dict[str, Any] = {"attn_implementation": "eager"}
 
 
+Run = Callable[[Callable[..., torch.Tensor], torch.Tensor], torch.Tensor]
+Prepared = tuple[Callable[[torch.Tensor], torch.Tensor], list[Any]]
+"""The function to call, and the list that its graphs' reports come into."""
+
+
 class Model(NamedTuple):
-    """A model: how it is made, the shape of a sample, the most samples of a batch, and if it is trained."""
+    """A model: how it is made, the shape of a sample, the most samples of a batch, and if it is trained.
+
+    It may have a dtype of its own, and other contestants: redalg's, and a library's.
+    """
 
     make: Callable[[], nn.Module]
     sample: tuple[int, ...]
     batch: int = 32
     trained: bool = False
+    dtype: str = ""
+    contestants: Mapping[str, Callable[..., Prepared]] = MappingProxyType({})
 
 
 class Hidden(nn.Module):
@@ -81,55 +93,6 @@ class Block(nn.Module):
         return out
 
 
-LLAMA: dict[str, Any] = {
-    "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4, "num_attention_heads": 16,
-    "num_key_value_heads": 4, "vocab_size": 1000,
-}  # fmt: skip
-NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-T5: dict[str, Any] = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12, "vocab_size": 1000}
-MODELS = {
-    "BERT-384": Model(partial(Hidden, "Bert", **EAGER), (384, 768)),
-    "BERT-512": Model(partial(Hidden, "Bert", **EAGER), (512, 768)),
-    "GPT-2": Model(partial(Hidden, "GPT2", **EAGER), (512, 768), 16),
-    "Llama-like": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8),
-    "T5": Model(partial(Hidden, "T5Encoder", family="T5", **T5), (512, 768), 16),
-    "ViT-B": Model(partial(Hidden, "ViT", pictures=True, **EAGER), (3, 224, 224)),
-    "BERT-384-trained": Model(partial(Hidden, "Bert", **NO_DROPOUT, **EAGER), (384, 768), trained=True),
-    "Llama-like-trained": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8, trained=True),
-    "Swin-T": Model(partial(Hidden, "Swin", pictures=True, **EAGER), (3, 224, 224)),
-}
-SMALL = {"block": Model(Block, (12, 16), 1), "block-trained": Model(Block, (12, 16), 1, trained=True)}
-
-
-def rows_of(models: dict[str, Model], dtype: str) -> Iterator[tuple[Row, Model]]:
-    """Every model at a batch of 1 and at its largest; one that is trained at its largest."""
-    for name, model in models.items():
-        for batch in dict.fromkeys((model.batch if model.trained else 1, model.batch)):
-            shape = (batch, *model.sample)
-            sizes = {f"d{place}": size for place, size in enumerate(shape)}
-            yield Row(f"{name}-x{batch}", sizes, {"x": shape}, {"x": dtype}), model
-
-
-def measure_model(row: Row, model: Model, where: torch.device) -> tuple[Result, dict[str, dict[str, Any]]]:
-    """The measurements of a row, and what else is told of each contestant."""
-    dtype, generator = getattr(torch, row.dtypes["x"]), torch.Generator(where).manual_seed(0)
-    torch.manual_seed(0)
-    made = model.make().train(model.trained).to(where)
-    x = torch.randn(row.shapes["x"], generator=generator, device=where)
-    with torch.set_grad_enabled(model.trained):
-        run = partial(input_gradient, torch.randn_like(made(x))) if model.trained else output
-        wanted = run(made, x)
-        made, x = made.to(dtype), x.to(dtype)
-        found, told = dict[str, Measurement](), dict[str, dict[str, Any]]()
-        for name, prepare in {OWN: own_graph, PEER: inductors_graph, PLAIN: plain}.items():
-            found[name], told[name] = compete_model(partial(prepare, run), made, x, wanted)
-    allowed = TOLERANCE * max(found[PLAIN].error or 0.0, 1e-6)
-    for name, one in found.items():
-        if one.error is not None and not one.error <= allowed:
-            found[name] = Measurement(one.error, None, f"its error is {one.error:.1e}, allowed {allowed:.1e}")
-    return Result(row, None, found, "a step of training" if model.trained else "a call of the model"), told
-
-
 def output(model: Callable[..., torch.Tensor], x: torch.Tensor) -> torch.Tensor:
     """The output of a model."""
     return model(x)
@@ -143,11 +106,6 @@ def input_gradient(cotangent: torch.Tensor, model: Callable[..., torch.Tensor], 
     model(x).backward(cotangent.to(x.dtype))
     assert x.grad is not None
     return x.grad
-
-
-Run = Callable[[Callable[..., torch.Tensor], torch.Tensor], torch.Tensor]
-Prepared = tuple[Callable[[torch.Tensor], torch.Tensor], list[Any]]
-"""The function to call, and the list that its graphs' reports come into."""
 
 
 def own_graph(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
@@ -174,6 +132,61 @@ def plain(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
     """PyTorch's operators, one after another."""
     run(model, x)
     return partial(run, model), []
+
+
+LLAMA: dict[str, Any] = {
+    "hidden_size": 2048, "intermediate_size": 5632, "num_hidden_layers": 4, "num_attention_heads": 16,
+    "num_key_value_heads": 4, "vocab_size": 1000,
+}  # fmt: skip
+NO_DROPOUT: dict[str, Any] = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+T5: dict[str, Any] = {"d_model": 768, "d_kv": 64, "d_ff": 2048, "num_layers": 12, "num_heads": 12, "vocab_size": 1000}
+MODELS = {
+    "BERT-384": Model(partial(Hidden, "Bert", **EAGER), (384, 768)),
+    "BERT-512": Model(partial(Hidden, "Bert", **EAGER), (512, 768)),
+    "GPT-2": Model(partial(Hidden, "GPT2", **EAGER), (512, 768), 16),
+    "Llama-like": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8),
+    "T5": Model(partial(Hidden, "T5Encoder", family="T5", **T5), (512, 768), 16),
+    "ViT-B": Model(partial(Hidden, "ViT", pictures=True, **EAGER), (3, 224, 224)),
+    "BERT-384-trained": Model(partial(Hidden, "Bert", **NO_DROPOUT, **EAGER), (384, 768), trained=True),
+    "Llama-like-trained": Model(partial(Hidden, "Llama", **LLAMA, **EAGER), (1024, 2048), 8, trained=True),
+    "Swin-T": Model(partial(Hidden, "Swin", pictures=True, **EAGER), (3, 224, 224)),
+    "MMoE": Model(Mixture, (100,), 1, dtype="float32"),
+    **{f"SE-{channels}x{side}": Model(partial(Excite, channels, few), (channels, side, side), 1, dtype="float32")
+       for channels, side, few in SQUEEZED},
+    "LSTM-10x10": Model(WrittenOut, (10, WIDTH), 1, dtype="float16"),
+    "LSTM-10x100": Model(Recurrent, (100, WIDTH), 1, False, "float16", {OWN: rounds_of_cells, "cuDNN": plain}),
+}  # fmt: skip
+SMALL = {"block": Model(Block, (12, 16), 1), "block-trained": Model(Block, (12, 16), 1, trained=True)}
+
+
+def rows_of(models: dict[str, Model], dtype: str) -> Iterator[tuple[Row, Model]]:
+    """Every model at a batch of 1 and at its largest; one that is trained at its largest."""
+    for name, model in models.items():
+        for batch in dict.fromkeys((model.batch if model.trained else 1, model.batch)):
+            shape = (batch, *model.sample)
+            sizes = {f"d{place}": size for place, size in enumerate(shape)}
+            yield Row(f"{name}-x{batch}", sizes, {"x": shape}, {"x": model.dtype or dtype}), model
+
+
+def measure_model(row: Row, model: Model, where: torch.device) -> tuple[Result, dict[str, dict[str, Any]]]:
+    """The measurements of a row, and what else is told of each contestant."""
+    dtype, generator = getattr(torch, row.dtypes["x"]), torch.Generator(where).manual_seed(0)
+    torch.manual_seed(0)
+    made = model.make().train(model.trained).to(where)
+    x = torch.randn(row.shapes["x"], generator=generator, device=where)
+    with torch.set_grad_enabled(model.trained):
+        run = partial(input_gradient, torch.randn_like(made(x))) if model.trained else output
+        wanted = run(made, x)
+        made, x = made.to(dtype), x.to(dtype)
+        found, told = dict[str, Measurement](), dict[str, dict[str, Any]]()
+        contestants = model.contestants or {OWN: own_graph, PEER: inductors_graph, PLAIN: plain}
+        for name, prepare in contestants.items():
+            found[name], told[name] = compete_model(partial(prepare, run), made, x, wanted)
+    allowed = TOLERANCE * max(found[[*contestants][-1]].error or 0.0, 1e-6)
+    for name, one in found.items():
+        if one.error is not None and not one.error <= allowed:
+            found[name] = Measurement(one.error, None, f"its error is {one.error:.1e}, allowed {allowed:.1e}")
+    return Result(row, None, found, "a step of training" if model.trained else "a call of the model"), told
 
 
 def compete_model(

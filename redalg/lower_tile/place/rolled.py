@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 from typing import Any, final
 
@@ -38,7 +39,7 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.together import Rounds, Together
-from redalg.lower_tile.place.together import Step, binding_plan, outermost_loads, rename_kernel
+from redalg.lower_tile.place.together import Step, binding_plan, blocks_together, outermost_loads, rename_kernel
 from redalg.strategies.plan import Plan
 
 ELEMENTS_A_THREAD = 8
@@ -91,7 +92,7 @@ class Pools:
 def roll_programs(
     name: str, steps: Sequence[Step], tensors: Sequence[Tensor], inputs: Sequence[str], outputs: Sequence[str]
 ) -> Rolled:
-    """The program of all steps in rounds of one launch; blocks and their number a multiprocessor are the caller's.
+    """The program of all steps in rounds of one launch.
 
     Args:
         name: of the program.
@@ -110,17 +111,25 @@ def roll_programs(
     whole = Pooled(pools, names, {one.key: one for one in tensors})
     before = [whole.copy(key, first_plan, inwards=True) for key in inputs]
     rounds = 1 + max(step.level for step in steps)
-    repeated, firsts, tables = list[Kernel](), list[str](), dict[str, tuple[tuple[int, ...], ...]]()
+    repeated, firsts, tables, points = (
+        list[Kernel](),
+        list[str](),
+        dict[str, tuple[tuple[int, ...], ...]](),
+        [0] * rounds,
+    )
     for number, ((program, plan), family) in enumerate(families.items()):
         kernel, found = whole.family(program, family, number)
         repeated.append(replace(kernel, plan=binding_plan(plan, first_plan)))
         firsts.append(names.fresh(f"first_{number}"))
         counts = [sum(step.level < level for step in family) for level in range(rounds + 1)]
+        each = prod(int(extent) for _, extent in program.kernels[0].grid)
+        points = [more + each * (last - first) for more, (first, last) in zip(points, pairwise(counts), strict=True)]
         tables |= {f"rows_{number}": found, f"first_{number}": (tuple(counts),)}
         whole.add(Parameter(firsts[-1], (rounds + 1,), "int32", "input", f"first_{number}"))
     after = [whole.copy(key, first_plan, inwards=False) for key in outputs]
     levels = tuple(len(level) for level in (before, after) if level)
-    together = Together(levels, 1, 1, Rounds(rounds, tuple(firsts), int(bool(before))))
+    blocks, beside = blocks_together(max(points), first_plan)
+    together = Together(levels, blocks, beside, Rounds(rounds, tuple(firsts), int(bool(before))))
     order = sorted(whole.parameters.values(), key=lambda each: ("input", "output", "workspace").index(each.role))
     program = TileProgram(name, tuple(order), (*before, *repeated, *after), steps[0].program.compute, together=together)
     return Rolled(program, tables)

@@ -43,6 +43,8 @@ from redalg.strategies.plan import Plan
 
 ROLES = ("input", "scalar", "output", "workspace", "counter")
 """The order of a program's parameters."""
+MOST_BESIDE, WARPGROUP = 4, 128
+"""Blocks of a multiprocessor, of so many threads: each then has 128 registers."""
 Place = tuple[str, tuple[Any, ...]]
 """The key of a tensor, and a shape in which a step indexes it."""
 
@@ -66,15 +68,13 @@ class Step:
     offsets: Mapping[str, int] = field(default_factory=dict)
 
 
-def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str], blocks: int, beside: int) -> TileProgram:
+def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str]) -> TileProgram:
     """The program of all steps in one launch.
 
     Args:
         name: of the program.
         steps: in any order; none reads what a step of its own level, or of a later one, stores.
         outputs: keys of the tensors that the program returns.
-        blocks: the most blocks of the launch.
-        beside: those of a multiprocessor.
 
     Raises:
         PlanError: blocks of the steps have several numbers of threads, or a step has sizes that vary.
@@ -98,9 +98,16 @@ def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str], bl
     kernels.sort(key=itemgetter(0))
     levels = [[kernel for _, kernel in each] for _, each in groupby(kernels, key=itemgetter(0))]
     most = max(sum(prod(int(extent) for _, extent in kernel.grid) for kernel in level) for level in levels)
-    together = Together(tuple(map(len, levels)), min(blocks, most), beside)
+    together = Together(tuple(map(len, levels)), *blocks_together(most, steps[0].plan))
     order = sorted(whole.parameters.values(), key=lambda each: ROLES.index(each.role))
     return TileProgram(name, tuple(order), tuple(kernel for _, kernel in kernels), compute, together=together)
+
+
+def blocks_together(points: int, plan: Plan) -> tuple[int, int]:
+    """The blocks of a launch, and those of a multiprocessor: as many as the largest level has points, if they fit."""
+    count = plan.device.multiprocessors
+    beside = min(MOST_BESIDE * WARPGROUP // plan.threads, -(-points // count)) or 1
+    return min(points, beside * count), beside
 
 
 @final

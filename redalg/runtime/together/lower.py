@@ -24,8 +24,6 @@ from redalg.strategies.search.space import Space
 
 THREADS = (128, 256)
 """The threads of a block, the preferred number first."""
-BESIDE = 2
-"""Blocks of a multiprocessor."""
 NAME = "steps"
 MOST_TEXTS = 40
 """Steps that have a text each; more are rounds of those that are alike."""
@@ -86,16 +84,13 @@ def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threa
         known |= {results[name]: dtype for name, dtype in lowered.results.items()}
         lengths |= {results[one.key]: prod(one.shape) for one in lowered.program.parameters if one.key in results}
     outputs, first = [name for name, _, _ in steps.outputs], found[0].plan
-    blocks = BESIDE * first.device.multiprocessors
     if len(found) <= MOST_TEXTS and not any(any(step.offsets) for step in steps.steps):
-        program, tables = join_programs(NAME, found, outputs, blocks, BESIDE), dict[str, Table]()
+        program, tables = join_programs(NAME, found, outputs), dict[str, Table]()
     else:
         lengths |= lengths_of_inputs(steps)
         tensors = [Tensor(name, length, known[name]) for name, length in lengths.items()]
         rolled = roll_programs(NAME, found, tensors, steps.inputs, outputs)
-        tables, together = dict(rolled.tables), rolled.program.together
-        assert together is not None
-        program = replace(rolled.program, together=replace(together, blocks=blocks, beside=BESIDE))
+        program, tables = rolled.program, dict(rolled.tables)
     verify(program)
     return LoweredSteps(emit(program, first, str(program.together), ""), tables)
 

@@ -2,8 +2,9 @@
 
 {"format": "redalg steps, 1",
  "inputs": [name, …],                                       in the order in which they are given
- "steps": [{"function": {…}, "names": …, "reads": …, "views": …, "offsets": …, "sizes": …, "writes": …}, …],
- "outputs": [[name, shape, dtype], …]}                      in the order in which they are returned
+ "outputs": [[name, shape, dtype], …],                      in the order in which they are returned
+ "kinds": [{"function": {…}, "names": …, "views": …, "sizes": …}, …],
+ "steps": [[number of a kind, reads, offsets, writes], …]}
 
 Nothing in the text is evaluated; a process that has only the text derives the functions of it.
 """
@@ -11,7 +12,7 @@ Nothing in the text is evaluated; a process that has only the text derives the f
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, final
 
@@ -21,6 +22,8 @@ from redalg.runtime.bind.functions import MOST_TEXTS, function_of_text
 
 FORMAT = "redalg steps, 1"
 Shape = tuple[int, ...]
+Kind = tuple[str, tuple[str, ...], tuple[Shape, ...], tuple[tuple[str, int], ...]]
+"""The text of a function, the names of its tensors, the shapes in which it reads them, the lengths of its axes."""
 
 
 @final
@@ -46,6 +49,11 @@ class FunctionStep:
     sizes: tuple[tuple[str, int], ...]
     writes: tuple[str, ...]
 
+    @property
+    def kind(self) -> Kind:
+        """The fields that steps which are alike share."""
+        return self.function, self.names, self.views, self.sizes
+
     def function_of_step(self) -> Any:
         """The function."""
         return function_of_text(self.function)
@@ -68,13 +76,15 @@ class Steps:
 
     @property
     def text(self) -> str:
-        """The functions as JSON, each definition's text as it is."""
-        steps = list[str]()
-        for step in self.steps:
-            others = compact_json({name: each for name, each in asdict(step).items() if name != "function"})
-            steps.append(f'{{"function":{step.function},{others[1:]}')
+        """The functions as JSON, each definition's text once, as it is."""
+        kinds = dict[Kind, int]()
+        rows = [(kinds.setdefault(step.kind, len(kinds)), step.reads, step.offsets, step.writes) for step in self.steps]
+        texts = list[str]()
+        for function, names, views, sizes in kinds:
+            others = compact_json({"names": names, "views": views, "sizes": sizes})
+            texts.append(f'{{"function":{function},{others[1:]}')
         head = compact_json({"format": FORMAT, "inputs": self.inputs, "outputs": self.outputs})
-        return f'{head[:-1]},"steps":[{",".join(steps)}]}}'
+        return f'{head[:-1]},"kinds":[{",".join(texts)}],"steps":{compact_json(rows)}}}'
 
 
 @lru_cache(MOST_TEXTS)
@@ -85,12 +95,15 @@ def read_steps(text: str) -> Steps:
         ExpressionError: it is none of `Steps.text`.
     """
     found = parse_json(text, "redalg::together")
-    if not isinstance(found, dict) or [*found] != ["format", "inputs", "outputs", "steps"] or found["format"] != FORMAT:
+    fields = ["format", "inputs", "outputs", "kinds", "steps"]
+    if not isinstance(found, dict) or [*found] != fields or found["format"] != FORMAT:
         told = ", ".join(found) if isinstance(found, dict) else repr(found)
         raise ExpressionError(f"redalg::together: the text has {told}, and this version of redalg reads {FORMAT!r}. "
                               "Compile the model anew, with this version.")  # fmt: skip
     outputs = tuple((str(name), tuple(map(int, shape)), str(dtype)) for name, shape, dtype in found["outputs"])
-    return Steps(tuple(map(str, found["inputs"])), tuple(map(step_of, found["steps"])), outputs)
+    kinds = [*map(kind_of, found["kinds"])]
+    steps = tuple(step_of(kinds[number], *row) for number, *row in found["steps"])
+    return Steps(tuple(map(str, found["inputs"])), steps, outputs)
 
 
 def is_of_steps(text: str) -> bool:
@@ -98,9 +111,15 @@ def is_of_steps(text: str) -> bool:
     return text.startswith(f'{{"format":{compact_json(FORMAT)},"inputs":')
 
 
-def step_of(fields: Mapping[str, Any]) -> FunctionStep:
-    """A function of its fields in the text."""
-    names, reads, writes = (tuple(map(str, fields[name])) for name in ("names", "reads", "writes"))
+def kind_of(fields: Mapping[str, Any]) -> Kind:
+    """A kind of steps, of its fields in the text."""
     views = tuple(tuple(map(int, shape)) for shape in fields["views"])
-    offsets, sizes = tuple(map(int, fields["offsets"])), tuple((str(name), int(size)) for name, size in fields["sizes"])
-    return FunctionStep(compact_json(fields["function"]), names, reads, views, offsets, sizes, writes)
+    sizes = tuple((str(name), int(size)) for name, size in fields["sizes"])
+    return compact_json(fields["function"]), tuple(map(str, fields["names"])), views, sizes
+
+
+def step_of(kind: Kind, reads: list[str], offsets: list[int], writes: list[str]) -> FunctionStep:
+    """A step of a kind."""
+    function, names, views, sizes = kind
+    return FunctionStep(function, names, tuple(map(str, reads)), views, tuple(map(int, offsets)), sizes,
+                        tuple(map(str, writes)))  # fmt: skip
