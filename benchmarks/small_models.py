@@ -67,19 +67,20 @@ class Recurrent(nn.Module):
         return out
 
 
-class WrittenOut(Recurrent):
-    """The same, every cell of every step written out."""
+class WrittenOut(nn.Module):
+    """As much, of cells, every step of which is written out."""
+
+    def __init__(self, layers: int = 10) -> None:
+        super().__init__()
+        self.cells: Any = nn.ModuleList(nn.LSTMCell(WIDTH, WIDTH) for _ in range(layers))
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
-        h = [x.new_zeros(x.shape[0], WIDTH) for _ in range(self.layers)]
+        h = [x.new_zeros(x.shape[0], WIDTH) for _ in self.cells]
         c, linear = list(h), nn.functional.linear
         for row in x.unbind(1):
-            for layer in range(self.layers):
-                by_input, by_state, at_input, at_state = self.lstm.all_weights[layer]
-                gates = linear(h[layer - 1] if layer else row, by_input, at_input) + linear(
-                    h[layer], by_state, at_state
-                )
-                i, f, g, o = gates.chunk(GATES, 1)
+            for layer, cell in enumerate(self.cells):
+                by_input = linear(h[layer - 1] if layer else row, cell.weight_ih, cell.bias_ih)
+                i, f, g, o = (by_input + linear(h[layer], cell.weight_hh, cell.bias_hh)).chunk(GATES, 1)
                 c[layer] = f.sigmoid() * c[layer] + i.sigmoid() * g.tanh()
                 h[layer] = o.sigmoid() * c[layer].tanh()
         return h[-1]

@@ -37,6 +37,8 @@ MOST_OPERATIONS_A_BYTE = 8.0
 """The operations of a product for every byte that it moves, at most: those of 16 rows of weights in 32 bits."""
 SYNC_US = 1.3
 """The wait of all blocks for each other (H100)."""
+LOSS = 1.0
+"""The share of the work by which it takes longer in few blocks that wait for each other."""
 MOST_PARTS, MOST_REDUCTIONS = 2000, 2000
 """Parts of a subprogram, and reductions of a pattern that is looked at."""
 FREE_OPERATIONS = 2e4
@@ -81,7 +83,8 @@ def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices
     partition = Partition(gain, Verdicts(vertices))
     for pattern in small_patterns(partition):
         groups = tuple(group_of(vertices, part, 0.0) for part in partition.parts(pattern))
-        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * max(Subprogram(groups, 0.0).levels())
+        work = sum(gain.alone_us(name) - LAUNCH_US for name in pattern)
+        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * max(Subprogram(groups, 0.0).levels()) - LOSS * work
         if 1 < len(groups) <= MOST_PARTS and saved > 0:
             found.append(Subprogram(groups, saved))
     return vertices, found

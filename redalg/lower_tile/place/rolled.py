@@ -39,7 +39,14 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.together import Rounds, Together
-from redalg.lower_tile.place.together import Step, binding_plan, blocks_together, outermost_loads, rename_kernel
+from redalg.lower_tile.place.together import (
+    MOST_BESIDE,
+    Step,
+    binding_plan,
+    blocks_together,
+    outermost_loads,
+    rename_kernel,
+)
 from redalg.strategies.plan import Plan
 
 ELEMENTS_A_THREAD = 8
@@ -128,7 +135,7 @@ def roll_programs(
         whole.add(Parameter(firsts[-1], (rounds + 1,), "int32", "input", f"first_{number}"))
     after = [whole.copy(key, first_plan, inwards=False) for key in outputs]
     levels = tuple(len(level) for level in (before, after) if level)
-    blocks, beside = blocks_together(max(points), first_plan)
+    blocks, beside = blocks_together(max(points), first_plan, MOST_BESIDE)
     together = Together(levels, blocks, beside, Rounds(rounds, tuple(firsts), int(bool(before))))
     order = sorted(whole.parameters.values(), key=lambda each: ("input", "output", "workspace").index(each.role))
     program = TileProgram(name, tuple(order), (*before, *repeated, *after), steps[0].program.compute, together=together)

@@ -43,8 +43,9 @@ from redalg.strategies.plan import Plan
 
 ROLES = ("input", "scalar", "output", "workspace", "counter")
 """The order of a program's parameters."""
-MOST_BESIDE, WARPGROUP = 4, 128
-"""Blocks of a multiprocessor, of so many threads: each then has 128 registers."""
+FEW_BESIDE, MOST_BESIDE, WARPGROUP = 2, 4, 128
+"""Blocks of a multiprocessor, of so many threads, for texts of their own and for rounds: threads then have 256 and 128
+registers. The more blocks there are, the longer they wait for each other."""
 Place = tuple[str, tuple[Any, ...]]
 """The key of a tensor, and a shape in which a step indexes it."""
 
@@ -103,10 +104,10 @@ def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str]) ->
     return TileProgram(name, tuple(order), tuple(kernel for _, kernel in kernels), compute, together=together)
 
 
-def blocks_together(points: int, plan: Plan) -> tuple[int, int]:
+def blocks_together(points: int, plan: Plan, most: int = FEW_BESIDE) -> tuple[int, int]:
     """The blocks of a launch, and those of a multiprocessor: as many as the largest level has points, if they fit."""
     count = plan.device.multiprocessors
-    beside = min(MOST_BESIDE * WARPGROUP // plan.threads, -(-points // count)) or 1
+    beside = max(1, min(most * WARPGROUP // plan.threads, -(-points // count)))
     return min(points, beside * count), beside
 
 

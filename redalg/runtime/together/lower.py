@@ -2,22 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
+from itertools import islice
 from math import prod
 from typing import Any, final
 
-from redalg.errors import PlanError
+from redalg.errors import PlanError, RedalgError
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.place.rolled import Tensor, roll_programs
-from redalg.lower_tile.place.together import Step, join_programs
+from redalg.lower_tile.place.together import MOST_BESIDE, Step, join_programs
 from redalg.lower_tile.text.emit import Source, emit
+from redalg.lower_tile.text.together import points_of
 from redalg.pipeline import write_source
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import lower_passes, plannable, problem_of
-from redalg.runtime.together.steps import FunctionStep, Steps
+from redalg.runtime.together.steps import FunctionStep, Kind, Steps
+from redalg.strategies.device import device_for
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.candidates import rank_candidates
 from redalg.strategies.search.space import Space
@@ -27,6 +32,8 @@ THREADS = (128, 256)
 NAME = "steps"
 MOST_TEXTS = 40
 """Steps that have a text each; more are rounds of those that are alike."""
+MOST_TRIED = 16
+"""Schedules of a step that are tried."""
 Table = tuple[tuple[int, ...], ...]
 
 
@@ -61,20 +68,22 @@ def lower_steps(steps: Steps, target: str, dtypes: Mapping[str, str]) -> Lowered
 
 @cache
 def _lower_steps(steps: Steps, target: str, dtypes: tuple[str, ...]) -> LoweredSteps:
-    given, refused = dict(zip(steps.inputs, dtypes, strict=True)), PlanError("no number of threads is tried.")
+    given, refused = dict(zip(steps.inputs, dtypes, strict=True)), list[PlanError]()
     for threads in THREADS:
         try:
             return lower_by_threads(steps, target, given, threads)
         except PlanError as refusal:
-            refused = refusal
-    raise refused
+            refused.append(refusal)
+    raise refused[0]
 
 
 def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threads: int) -> LoweredSteps:
     """As `lower_steps`, of blocks of so many threads."""
     known, lengths, levels, found = dict(dtypes), dict[str, int](), dict[str, int](), list[Step]()
+    is_rolled = len(steps.steps) > MOST_TEXTS or any(any(step.offsets) for step in steps.steps)
+    width = most_alike(steps) if is_rolled else 1
     for step in steps.steps:
-        lowered = lower_step(step, target, tuple(known[read] for read in step.reads), threads)
+        lowered = lower_step(step, target, tuple(known[read] for read in step.reads), (threads, width))
         level = max((levels[name] for name in step.reads if name in levels), default=0)
         results = dict(zip(lowered.results, step.writes, strict=True))
         offsets = {name: offset for name, offset in zip(step.names, step.offsets, strict=True) if offset}
@@ -84,7 +93,7 @@ def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threa
         known |= {results[name]: dtype for name, dtype in lowered.results.items()}
         lengths |= {results[one.key]: prod(one.shape) for one in lowered.program.parameters if one.key in results}
     outputs, first = [name for name, _, _ in steps.outputs], found[0].plan
-    if len(found) <= MOST_TEXTS and not any(any(step.offsets) for step in steps.steps):
+    if not is_rolled:
         program, tables = join_programs(NAME, found, outputs), dict[str, Table]()
     else:
         lengths |= lengths_of_inputs(steps)
@@ -93,6 +102,16 @@ def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threa
         program, tables = rolled.program, dict(rolled.tables)
     verify(program)
     return LoweredSteps(emit(program, first, str(program.together), ""), tables)
+
+
+def most_alike(steps: Steps) -> int:
+    """The most steps of one kind in a level: of what relies on each other, each is a level later."""
+    levels, counts = dict[str, int](), Counter[tuple[Kind, int]]()
+    for step in steps.steps:
+        level = max((levels[name] for name in step.reads if name in levels), default=0)
+        counts[step.kind, level] += 1
+        levels |= dict.fromkeys(step.writes, level + 1)
+    return max(counts.values())
 
 
 def lengths_of_inputs(steps: Steps) -> dict[str, int]:
@@ -105,15 +124,16 @@ def lengths_of_inputs(steps: Steps) -> dict[str, int]:
     return lengths
 
 
-def lower_step(step: FunctionStep, target: str, dtypes: tuple[str, ...], threads: int) -> Lowered:
-    """The kernels of a step, by the first schedule whose blocks have so many threads; of steps that are alike once."""
-    return _lower_alike(replace(step, reads=(), offsets=(), writes=()), target, dtypes, threads)
+def lower_step(step: FunctionStep, target: str, dtypes: tuple[str, ...], room: tuple[int, int]) -> Lowered:
+    """The kernels of a step; of steps that are alike once. `room`: threads of a block, and steps beside each other."""
+    return _lower_alike(replace(step, reads=(), offsets=(), writes=()), target, dtypes, *room)
 
 
 @cache
-def _lower_alike(step: FunctionStep, target: str, dtypes: tuple[str, ...], threads: int) -> Lowered:
+def _lower_alike(step: FunctionStep, target: str, dtypes: tuple[str, ...], threads: int, width: int) -> Lowered:
     shapes, own = dict(zip(step.names, step.views, strict=True)), dict(zip(step.names, dtypes, strict=True))
-    each = partial(lower_form, threads=threads)
+    most = MOST_BESIDE * device_for(target).multiprocessors // width
+    each = partial(lower_form, threads=threads, most_points=most)
     lowered = lower_passes(step.function_of_step().passes, target, dict(step.sizes), own, each, shapes=shapes)
     if len(lowered) != 1:
         raise PlanError("a step of one launch takes one pass over its data, and one here takes "
@@ -122,18 +142,28 @@ def _lower_alike(step: FunctionStep, target: str, dtypes: tuple[str, ...], threa
 
 
 def lower_form(
-    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, threads: int, **options: Any
-) -> Lowered:
-    """The kernels of a form, by the first schedule whose blocks have so many threads."""
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, threads: int,
+    most_points: int, **options: Any,
+) -> Lowered:  # fmt: skip
+    """The kernels of a form, by the first schedule whose blocks have so many threads.
+
+    One whose grid has at most so many points comes before all others, among those that are tried.
+    """
     options.pop("plan", None)
     problem = problem_of(form, target, sizes, dtypes, **options)
     stages, problem = plannable(form, problem)
-    plans = [plan for plan in schedules_of(Space(stages, problem, target)) if suits(plan, threads)]
-    if not plans:
-        raise PlanError(
-            f"`{form.outputs[0].name}` has no schedule of {threads} threads a block that can share a launch."
-        )
-    return write_source(stages, plans[:1], problem)
+    found = list[Lowered]()
+    for plan in islice(
+        (one for one in schedules_of(Space(stages, problem, target)) if suits(one, threads)), MOST_TRIED
+    ):
+        with suppress(RedalgError):  # a schedule without a program
+            found.append(write_source(stages, [plan], problem))
+            if all(points_of(kernel) <= most_points for kernel in found[-1].program.kernels):
+                return found[-1]
+    if not found:
+        raise PlanError(f"`{form.outputs[0].name}` has no schedule of {threads} threads a block that can share a "
+                        "launch. Leave what computes it out.")  # fmt: skip
+    return found[0]
 
 
 def schedules_of(space: Space) -> Iterator[Schedule]:
