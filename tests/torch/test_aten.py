@@ -57,7 +57,7 @@ def check(
         wanted = model(*given)
     for got, each in zip(found, [wanted] if isinstance(wanted, torch.Tensor) else wanted, strict=True):
         assert (got.shape, got.dtype) == (each.shape, each.dtype)
-        torch.testing.assert_close(got, each, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(got, each, rtol=2e-6, atol=2e-6, equal_nan=True)
 
 
 A, B, ROW = drawn(3, 4, 5), drawn(1, 4, 1) + 3, drawn(5)
@@ -73,6 +73,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "activations": (lambda a: nnf.silu(a) + nnf.gelu(a) - nnf.gelu(a, approximate="tanh") * nnf.relu(a), (A,)),
     "straight activations": (lambda a: nnf.hardtanh(a) + nnf.hardswish(a) + nnf.hardsigmoid(a) + nnf.relu6(a), (A,)),
     "bent activations": (lambda a: nnf.elu(a) + nnf.selu(a) + nnf.leaky_relu(a, 0.1) + nnf.softplus(a), (A,)),
+    "positive parts of no number": (lambda a: nnf.relu(a.sqrt()) + nnf.leaky_relu(a.log()), (A,)),
     "bounds": (
         lambda a, b: (a.clamp(-1, 0.5), a.clamp_min(0.25), torch.maximum(a, b - 3), torch.minimum(a, b)),
         (A, B),
