@@ -17,6 +17,7 @@ from torch._guards import TracingContext
 from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
 
+from redalg.graphs.alone import reasons_alone
 from redalg.graphs.analysis import analyze_program
 from redalg.graphs.candidates import explore
 from redalg.graphs.fusion_plan import plan_fusion
@@ -59,16 +60,19 @@ def put_groups(
     vertices = vertices_of(analyze_program(imported.program.live()), fixed, products=products)
     hints = hints_of(graph)
     candidates = explore(Gain(vertices, card, hints))
-    calls = calls_of(candidates.verdicts, plan_fusion(candidates), hints)
+    plan = plan_fusion(candidates)
+    calls = calls_of(candidates.verdicts, plan, hints)
     calls = calls_with_backwards(calls, vertices, needed) if needed else calls
     judge = Judge(graph, vertices, device, calls, needed, hints)
     found = [*zip(calls, judge.decide(gate, started + budget_s), strict=True)]
     groups = tuple(GroupReport(call.group, lines_of(judge.nodes, call.group.members), call.text, decision)
                    for call, decision in found)  # fmt: skip
+    members = {name for call in calls for name in call.group.members}
+    alone = {} if needed else reasons_alone(candidates, plan, members)
     drawing = graph_drawing(graph, vertices, groups)
     stitch(graph, [call for call, decision in found if decision.is_put])
     seconds, count = time.monotonic() - started, len(imported.program.statements)
-    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=drawing)
+    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=drawing, alone=alone)
 
 
 @final
