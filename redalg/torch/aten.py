@@ -126,7 +126,7 @@ def statements_of(node: Node) -> list[Statement]:
             TensorExpression(result, types[number], site.axes(number), term, lengths_in(site, term), origin)
             for number, (result, term) in enumerate(zip(names, each, strict=True))
         ]
-    except (Unwritten, ExpressionError) as said:
+    except (Unwritten, ExpressionError, GraphError) as said:
         reads = dict.fromkeys(tensor_name(one) for one in node.all_input_nodes if is_tensor(one))
         return [External(names, types, tuple(reads), name, str(said), origin)]
 
