@@ -172,9 +172,7 @@ ATTENTION: dict[str, Callable[..., Any]] = {
     "plain": nnf.scaled_dot_product_attention,
     "causal": lambda q, k, v: nnf.scaled_dot_product_attention(q, k[:, :, :6], v[:, :, :6], is_causal=True, scale=0.3),
     "masked": lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, attn_mask=(k[0, :1, :, 0] > -1.0).expand(6, 7)),
-    "whole rows masked": lambda q, k, v: nnf.scaled_dot_product_attention(
-        q, k, v, q[..., :1] > 0 * k[..., 0][:, :, None]
-    ),
+    "no keys": lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, q[..., :1] > 0 * k[..., 0][:, :, None]),
     "biased": lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, attn_mask=(q @ k.transpose(-1, -2))[:1]),
     "grouped": lambda q, k, v: nnf.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
 }
