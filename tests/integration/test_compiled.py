@@ -20,7 +20,7 @@ from tests.integration.coverage import Coverage, Recorded
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 PREDICTED = {"redalg.gate": "predicted"}
-BOUND, NARROW_BOUND, SLACK = 1e-5, 1.1, 1e-3
+BOUND, NARROW_BOUND = 1e-5, 1.1
 ALONE = {"GPT-OSS": 2, "DeepSeek-V3": 1, "Swin": 3, "CRNN": 1}
 """Model -> its reductions that are in no group, where there are any: docs/GRAPHS.md has the reasons."""
 NARROW = ("BERT", "Llama", "Gemma 3", "T5", "ViT", "Swin", "MMoE")
@@ -59,14 +59,25 @@ def test_a_compiled_model_is_the_model(name: str) -> None:
 
 @pytest.mark.parametrize("name", NARROW)
 def test_an_error_of_16_bits_is_eagers(name: str) -> None:
-    _, model, inputs = drawn(name)
+    """The root of the mean square over several inputs: of one input the largest error is a matter of luck."""
+    sample, model, _ = drawn(name)
     narrow = copy.deepcopy(model).bfloat16()
-    given = tuple(each.bfloat16() if each.is_floating_point() else each for each in inputs)
     run = torch.compile(narrow, backend="redalg", options=PREDICTED)
+    several = [sample.draw(sample.sizes[0]) for _ in range(8)]
     with torch.no_grad(), recorded_reports() as reports:
-        wanted = model(*inputs)
-        assert error(run(*given), wanted) <= NARROW_BOUND * error(narrow(*given), wanted) + SLACK
+        mine, eagers = (narrow_error(each, model, several) for each in (run, narrow))
+    assert mine <= NARROW_BOUND * eagers
     assert any(each.decision.is_put for report in reports for each in report.groups)
+
+
+def narrow_error(run: Any, model: nn.Module, several: list[Inputs]) -> float:
+    """The root of the mean square error in 16 bits, beside the model in 32."""
+    errors = list[torch.Tensor]()
+    for inputs in several:
+        given = (each.bfloat16() if each.is_floating_point() else each for each in inputs)
+        pairs = zip(tensors_of(run(*given)), tensors_of(model(*inputs)), strict=True)
+        errors += [(found.double() - wanted.double()).flatten() for found, wanted in pairs]
+    return float(torch.cat(errors).square().mean().sqrt())
 
 
 @pytest.mark.parametrize("name", VARIED)
