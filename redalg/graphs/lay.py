@@ -22,7 +22,6 @@ from sympy import Add, And, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Not, S, cancel,
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Element, Reduce, Tensor
-from redalg.expression.contents import elements_of
 from redalg.expression.nodes import Where
 from redalg.graphs.compose import Composed
 from redalg.graphs.indices import multiple_of, quotient_by, remainder_of, split_factor
@@ -65,16 +64,6 @@ def lay_outputs(outputs: Sequence[Composed], types: Mapping[str, TensorType]) ->
     return Laid(
         tuple(replace(one, term=with_strides(one.term, whole_ranges(one), strides)) for one in outputs), views
     )  # fmt: skip
-
-
-def runs_along_dimensions(laid: Laid, types: Mapping[str, TensorType]) -> bool:
-    """Tell if every axis that is an index has the length of the dimension, wherever a tensor is read."""
-    for output in laid.outputs:
-        for element in elements_of(output.term):
-            shape = laid.views.get(element.name, types[element.name].shape)
-            if any(output.sizes.get(index, size) != size for index, size in zip(element.indices, shape, strict=True)):
-                return False
-    return True
 
 
 def whole_ranges(output: Composed) -> Ranges:

@@ -25,7 +25,7 @@ from redalg.graphs.analysis import Analysis, Kind, analyze_program
 from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.gain import LAUNCH_US, Gain
-from redalg.graphs.lay import runs_along_dimensions
+from redalg.graphs.parts import parts_read
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.verdicts import Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
@@ -83,8 +83,8 @@ def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices
     partition = Partition(gain, Verdicts(vertices))
     for pattern in small_patterns(partition):
         groups = tuple(group_of(vertices, part, 0.0) for part in partition.parts(pattern))
-        work = sum(gain.alone_us(name) - LAUNCH_US for name in pattern)
-        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * max(Subprogram(groups, 0.0).levels()) - LOSS * work
+        levels = max(Subprogram(groups, 0.0).levels())
+        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * levels - LOSS * work_us(gain, pattern)
         if 1 < len(groups) <= MOST_PARTS and saved > 0:
             found.append(Subprogram(groups, saved))
     return vertices, found
@@ -139,12 +139,22 @@ def small_patterns(partition: Partition) -> Iterator[Pattern]:
     free = dict.fromkeys(name for name in vertices.names if is_small_vertex(partition.gain, name))
     while free:
         pattern = grow_pattern(vertices, next(iter(free)), free)
-        counts = 1 < sum(map(vertices.reduces, pattern)) <= MOST_REDUCTIONS
+        counts = 1 < sum(map(vertices.reduces, pattern)) <= MOST_REDUCTIONS and may_gain(partition.gain, pattern)
         alone = [name for name in pattern if counts and partition.operations(frozenset({name})) is None]
         for name in alone or pattern:
             del free[name]
         if counts and not alone:
             yield pattern
+
+
+def work_us(gain: Gain, pattern: Pattern) -> float:
+    """The time of a pattern's members alone, without their launches."""
+    return sum(gain.alone_us(name) - LAUNCH_US for name in pattern)
+
+
+def may_gain(gain: Gain, pattern: Pattern) -> bool:
+    """Tell if one launch may gain anything: if the launches of twice what reduces outweigh its share of work."""
+    return 2 * LAUNCH_US * sum(map(gain.vertices.reduces, pattern)) > LOSS * work_us(gain, pattern)
 
 
 def grow_pattern(vertices: Vertices, first: str, free: Collection[str]) -> Pattern:
@@ -233,7 +243,7 @@ class Partition:
         """The operations of a part's kernel; None if the engine does not take it in one pass, or takes it slowly.
 
         Where a pass makes elements that are reductions themselves, the next level does better. A part that reads no
-        tensor, or one along a longer axis, has no kernel either, and outputs of other axes have blocks of their own.
+        tensor, or a part of one, has no kernel either, and outputs of other axes have blocks of their own.
         """
         structure = self.verdicts.structure(part)
         if structure not in self.work:
@@ -247,14 +257,11 @@ class Partition:
             return None
         try:
             laid = self.verdicts.lay(part)
+            whole = not parts_read(laid, self.gain.vertices.analysis.types)
         except RedalgError:
             return None
         runs = all(output.reads and not is_nested(output.term) for output in laid.outputs)
-        if (
-            not runs
-            or len({output.axes for output in laid.outputs}) > 1
-            or not runs_along_dimensions(laid, self.gain.vertices.analysis.types)
-        ):
+        if not runs or not whole or len({output.axes for output in laid.outputs}) > 1:
             return None
         return sum(map(self.operations_of, laid.outputs))
 

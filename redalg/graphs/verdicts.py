@@ -28,6 +28,7 @@ from redalg.fused import Fused
 from redalg.graphs.analysis import multiplies
 from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.lay import Laid, lay_outputs
+from redalg.graphs.parts import parts_read
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.verdicts import Exact
 
@@ -77,7 +78,9 @@ class Verdicts:
     def judge(self, pattern: Pattern) -> Verdict:
         """The verdict on a pattern, asked anew."""
         try:
-            outputs = self.definition(self.vertices.with_views(pattern), self.lay(pattern))
+            laid = self.lay(pattern)
+            parts_read(laid, self.vertices.analysis.types)
+            outputs = self.definition(self.vertices.with_views(pattern), laid)
             verdict = analyze(outputs) if outputs else None
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))

@@ -34,7 +34,10 @@ REASONS: Mapping[str, str] = {
     "cumsum": "each element reduces a range of its own",
     "sort": "it orders all elements of a row",
     "topk": "it selects several elements of a row",
+    "histc": "it counts at places that the elements decide",
+    "grouped_mm_fallback": "products of the rows of each group, which a library multiplies",
     "max_pool2d_with_indices": "a window around each element, with its places",
+    "_low_memory_max_pool_with_offsets": "a window around each element, with its places",
     "index_put": "it writes to places that a tensor holds",
     "scatter": "it writes to places that a tensor holds",
     "scatter_add": "it writes to places that a tensor holds",
@@ -122,7 +125,7 @@ def statements_of(node: Node) -> list[Statement]:
             TensorExpression(result, types[number], site.axes(number), term, lengths_in(site, term), origin)
             for number, (result, term) in enumerate(zip(names, each, strict=True))
         ]
-    except (Unwritten, ExpressionError) as said:
+    except (Unwritten, ExpressionError, GraphError) as said:
         reads = dict.fromkeys(tensor_name(one) for one in node.all_input_nodes if is_tensor(one))
         return [External(names, types, tuple(reads), name, str(said), origin)]
 

@@ -53,8 +53,8 @@ def sigmoid(x: Expr) -> Expr:
 
 
 def positive_part(x: Expr) -> Expr:
-    """x where it is positive, else 0."""
-    return Where(x > 0, x, S.Zero)
+    """0 where x is at most 0, else x: NaN, of which no comparison holds, stays."""
+    return Where(x <= 0, S.Zero, x)
 
 
 UNARY: Mapping[str, Callable[[Expr], Basic]] = {

@@ -18,6 +18,7 @@ from torch._guards import TracingContext
 from torch._subclasses import FakeTensor
 from torch.fx import Graph, Node
 
+from redalg.graphs.alone import reasons_alone
 from redalg.graphs.analysis import analyze_program
 from redalg.graphs.candidates import explore
 from redalg.graphs.fusion_plan import plan_fusion
@@ -71,11 +72,15 @@ def put_groups(
         vertices = vertices_of(analyze_program(remove_padding(import_graph(graph).program)), fixed, products=products)
     hints = hints_of(graph)
     candidates = explore(Gain(vertices, card, hints))
-    calls = calls_of(candidates.verdicts, plan_fusion(candidates), hints)
+    plan = plan_fusion(candidates)
+    calls = calls_of(candidates.verdicts, plan, hints)
     calls = calls_with_backwards(calls, vertices, needed) if needed else calls
     groups = (*small, *Judge(graph, vertices, device, calls, needed, hints).put(gate, until))
+    members = {name for call in calls for name in call.group.members}
+    alone = {} if needed else reasons_alone(candidates, plan, members)
     seconds, count = time.monotonic() - started, len(imported.program.statements)
-    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=with_areas(drawing, groups))
+    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=with_areas(drawing, groups),
+                       alone=alone)  # fmt: skip
 
 
 def put_subprograms(

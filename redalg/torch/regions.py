@@ -63,9 +63,12 @@ class Region:
     def draw(self) -> list[torch.Tensor]:
         """Tensors to call it with, and the cotangents of its outputs if it is trained.
 
-        Numbers are normal; integers are 0, which is a place of any dimension; truths hold.
+        Numbers are normal; integers are 0, which is a place of any dimension; truths hold. If a result is not finite,
+        no number is negative: a variance is none.
         """
         inputs = [draw_like(fake) for fake in self.inputs]
+        if not all(bool(each.isfinite().all()) for each in self.plain(*inputs)):
+            inputs = [each.abs_() if each.dtype.is_floating_point else each for each in inputs]
         if not self.is_trained:
             return inputs
         outputs = self.plain(*map(torch.Tensor.requires_grad_, inputs, self.needed))

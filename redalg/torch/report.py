@@ -71,6 +71,7 @@ class GraphReport:
         statements: their number.
         groups: that exploration found and a function can compute.
         left: operator -> the reason why it has no expression, and how often it is called.
+        alone: reduction that is in no group -> the reason.
         failure: the reason why the graph stayed as it was; empty if it did not.
         seconds: that exploration, trials and measurements took.
         drawing: its statements and groups, for a picture.
@@ -82,6 +83,7 @@ class GraphReport:
     failure: str = ""
     seconds: float = field(default=0.0, compare=False)
     drawing: Drawing = field(default=Drawing(), compare=False, repr=False)
+    alone: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def summary(self) -> str:
@@ -93,7 +95,8 @@ class GraphReport:
 
     def __str__(self) -> str:
         left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]
-        return "\n".join((self.summary, *(f"{number}  {one}" for number, one in enumerate(self.groups)), *left))
+        alone = [f"in no group: {name}: {reason}" for name, reason in self.alone.items()]
+        return "\n".join((self.summary, *(f"{number}  {one}" for number, one in enumerate(self.groups)), *left, *alone))
 
 
 def graph_drawing(graph: Graph, vertices: Vertices) -> Drawing:

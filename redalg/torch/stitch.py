@@ -25,8 +25,8 @@ from redalg.fused import Fused
 from redalg.gradient.operators import Call, read_call
 from redalg.gradient.recorded import backward_of
 from redalg.graphs.fusion_plan import FusionPlan, Group
-from redalg.graphs.lay import Laid, runs_along_dimensions
-from redalg.graphs.program import TensorType
+from redalg.graphs.lay import Laid
+from redalg.graphs.parts import Parts, parts_read
 from redalg.graphs.verdicts import Verdicts
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import function_of_text, text_of
@@ -66,6 +66,7 @@ class GroupCall:
         text: of the call, as `redalg::run` takes it.
         reads: the tensors that it is given, in order.
         sizes: the lengths of its axes, in order; they may vary.
+        parts: of the tensors of which it reads the first places alone.
     """
 
     group: Group
@@ -73,6 +74,7 @@ class GroupCall:
     text: str
     reads: tuple[str, ...]
     sizes: tuple[Expr, ...]
+    parts: Parts
 
     def put(self, graph: Graph, nodes: dict[str, Node], size: WriteSize) -> None:
         """Put the operator into a graph, in which `size` writes sizes.
@@ -81,10 +83,11 @@ class GroupCall:
         """
         lengths = [*map(size, self.sizes)]
         views = {name: [*map(size, shape)] for name, shape in self.laid.views.items()}
+        parts = {name: [(dim, size(length)) for dim, length in part] for name, part in self.parts.items()}
         shapes = {output.name: [size(sympy_size(one)) for one in nodes[output.name].meta["val"].shape]
                   for output in self.laid.outputs}  # fmt: skip
         with graph.inserting_before(graph.output_node()):
-            tensors = [view_as_read(graph, nodes[name], views.get(name)) for name in self.reads]
+            tensors = [view_as_read(graph, nodes[name], views.get(name), parts.get(name, ())) for name in self.reads]
             made = add_call(graph, torch.ops.redalg.run.default, self.text, tensors, [], lengths)
             results = dict[str, Node]()
             for number, output in enumerate(output for output in self.laid.outputs if output.reads):
@@ -97,10 +100,9 @@ class GroupCall:
 
 
 def calls_of(verdicts: Verdicts, plan: FusionPlan, hints: Hints = MappingProxyType({})) -> list[GroupCall]:
-    """The calls of a plan's groups; none of a group that reads a part of a dimension, or of a size without a hint."""
+    """The calls of a plan's groups; none of a group of sizes without a hint."""
     found = ((group, verdicts.lay(Pattern(group.members))) for group in plan.groups)
-    types = verdicts.vertices.analysis.types
-    return [call_of(verdicts, group, laid) for group, laid in found if is_callable(laid, types, hints)]
+    return [call_of(verdicts, group, laid) for group, laid in found if is_callable(laid, hints)]
 
 
 def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
@@ -112,7 +114,8 @@ def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
     sizes = {axis.name: size for output in written for axis, size in output.sizes.items() if axis.name in known}
     call = Call(text_of(function.number), tuple(names[name] for name in reads), (), tuple(sizes), "nan", "ieee", "",
                 training=False)  # fmt: skip
-    return GroupCall(group, laid, call.text, reads, tuple(sizes.values()))
+    parts = parts_read(laid, verdicts.vertices.analysis.types)
+    return GroupCall(group, laid, call.text, reads, tuple(sizes.values()), parts)
 
 
 def calls_with_backwards(
@@ -174,16 +177,21 @@ def sort_nodes(graph: Graph) -> None:
             output.prepend(node)
 
 
-def is_callable(laid: Laid, types: Mapping[str, TensorType], hints: Hints) -> bool:
-    """Tell if a function of a group's outputs takes its tensors: sizes are known, and axes run along dimensions."""
-    sizes = (size for output in laid.outputs for size in (*output.sizes.values(), *chain(*laid.views.values())))
-    return all(is_writable(size, hints) for size in sizes) and runs_along_dimensions(laid, types)
+def is_callable(laid: Laid, hints: Hints) -> bool:
+    """Tell if the sizes of a group's outputs, and of the views of what they read, are known when it is called."""
+    sizes = chain(*(output.sizes.values() for output in laid.outputs), *laid.views.values())
+    return all(is_writable(size, hints) for size in sizes)
 
 
-def view_as_read(graph: Graph, node: Node, shape: list[int | Node] | None) -> Node:
+def view_as_read(
+    graph: Graph, node: Node, shape: list[int | Node] | None, part: Sequence[tuple[int, int | Node]]
+) -> Node:  # fmt: skip
     """A tensor as a group reads it. Inductor hands no operator a constant of a graph, but a copy of it."""
     node = add_call(graph, ATEN.clone.default, node) if node.op == "get_attr" else node
-    return node if shape is None else add_call(graph, ATEN.reshape.default, node, shape)
+    node = node if shape is None else add_call(graph, ATEN.reshape.default, node, shape)
+    for dim, length in part:
+        node = add_call(graph, ATEN.slice.Tensor, node, dim, 0, length)
+    return node
 
 
 def add_call(graph: Graph, target: Callable[..., Any], *args: Any) -> Node:

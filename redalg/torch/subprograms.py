@@ -56,7 +56,7 @@ class SubprogramCall:
     def put(self, graph: Graph, nodes: dict[str, Node], _: WriteSize) -> None:
         """Put the operator into a graph; `nodes` has the node of every tensor, and then the results'."""
         with graph.inserting_before(graph.output_node()):
-            tensors = [view_as_read(graph, nodes[name], None) for name in self.reads]
+            tensors = [view_as_read(graph, nodes[name], None, ()) for name in self.reads]
             made = add_call(graph, torch.ops.redalg.together.default, self.text, tensors)
             values = {name: add_call(graph, operator.getitem, made, number) for number, name in enumerate(self.writes)}
         for name, value in values.items():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from functools import partial
 
-from sympy import Expr, Integer, Mul, S, exp, floor, log, sqrt
+from sympy import Eq, Expr, Integer, Mul, S, exp, floor, log, sqrt
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Where
@@ -223,7 +223,10 @@ def convolution_rule(at: Site) -> Basic:
 
 
 def sdpa_rule(at: Site) -> Basic | tuple[Basic, ...]:
-    """Σ_k w_k v_k, w the weights of the scores q·k/√d, to which a mask is added; shared heads count over."""
+    """Σ_k w_k v_k, w the weights of the scores q·k/√d, to which a mask is added; shared heads count over.
+
+    A row that a mask leaves nothing of is 0, as PyTorch's.
+    """
     q, k, v = at["query"], at["key"], at["value"]
     if at["dropout_p"]:
         raise Unwritten("it draws random numbers")
@@ -241,6 +244,8 @@ def sdpa_rule(at: Site) -> Basic | tuple[Basic, ...]:
     raised = exp(scores - largest)
     total = sum_of(raised, key)
     out = sum_of(raised / total * at.value(v, [*batch, heads, key, column]), key)
+    if at["attn_mask"] is not None:
+        out = Where(Eq(largest, S.NegativeInfinity), S.Zero, out)
     if len(at.results) == 1:
         return out
     if len(at.results) != len(("out", "log of the sum")):

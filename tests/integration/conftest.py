@@ -6,7 +6,10 @@ from typing import Any
 
 import pytest
 
-collect_ignore_glob = [] if find_spec("transformers") else ["test_graphs.py", "test_transformers.py"]
+from tests.torch.conftest import anew
+
+__all__ = ["anew"]
+collect_ignore_glob = [] if find_spec("transformers") else ["test_*.py"]
 
 
 @pytest.hookimpl(wrapper=True)

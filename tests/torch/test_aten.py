@@ -10,7 +10,9 @@ import torch
 import torch.nn.functional as nnf
 from torch import nn
 
+from redalg.errors import GraphError
 from redalg.graphs.interpret import interpret_program
+from redalg.torch import moves
 from redalg.torch.aten import Imported, import_graph
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -57,7 +59,7 @@ def check(
         wanted = model(*given)
     for got, each in zip(found, [wanted] if isinstance(wanted, torch.Tensor) else wanted, strict=True):
         assert (got.shape, got.dtype) == (each.shape, each.dtype)
-        torch.testing.assert_close(got, each, rtol=2e-6, atol=2e-6)
+        torch.testing.assert_close(got, each, rtol=2e-6, atol=2e-6, equal_nan=True)
 
 
 A, B, ROW = drawn(3, 4, 5), drawn(1, 4, 1) + 3, drawn(5)
@@ -73,6 +75,7 @@ ELEMENTWISE: dict[str, tuple[Callable[..., Any], tuple[torch.Tensor, ...]]] = {
     "activations": (lambda a: nnf.silu(a) + nnf.gelu(a) - nnf.gelu(a, approximate="tanh") * nnf.relu(a), (A,)),
     "straight activations": (lambda a: nnf.hardtanh(a) + nnf.hardswish(a) + nnf.hardsigmoid(a) + nnf.relu6(a), (A,)),
     "bent activations": (lambda a: nnf.elu(a) + nnf.selu(a) + nnf.leaky_relu(a, 0.1) + nnf.softplus(a), (A,)),
+    "positive parts of no number": (lambda a: nnf.relu(a.sqrt()) + nnf.leaky_relu(a.log()), (A,)),
     "bounds": (
         lambda a, b: (a.clamp(-1, 0.5), a.clamp_min(0.25), torch.maximum(a, b - 3), torch.minimum(a, b)),
         (A, B),
@@ -169,6 +172,7 @@ ATTENTION: dict[str, Callable[..., Any]] = {
     "plain": nnf.scaled_dot_product_attention,
     "causal": lambda q, k, v: nnf.scaled_dot_product_attention(q, k[:, :, :6], v[:, :, :6], is_causal=True, scale=0.3),
     "masked": lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, attn_mask=(k[0, :1, :, 0] > -1.0).expand(6, 7)),
+    "no keys": lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, q[..., :1] > 0 * k[..., 0][:, :, None]),
     "biased": lambda q, k, v: nnf.scaled_dot_product_attention(q, k, v, attn_mask=(q @ k.transpose(-1, -2))[:1]),
     "grouped": lambda q, k, v: nnf.scaled_dot_product_attention(q, k[:, :2], v[:, :2], enable_gqa=True),
 }
@@ -188,6 +192,17 @@ def test_an_operator_without_a_rule_stays_with_pytorch_and_says_why() -> None:
     reasons = {one.operator: one.reason for one in imported.program.externals()}
     assert reasons == {"cumsum": "each element reduces a range of its own", "sort": "it orders all elements of a row"}
     check(Called(lambda a: a.cumsum(1).sort(-1)[0] * 2), (A,), external={"cumsum", "sort"})
+
+
+def test_a_view_of_sizes_that_are_not_understood_stays_with_pytorch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of whole quotients of whole quotients, which vary: the graph is not left for it."""
+
+    def refuse(*_: Any) -> Any:
+        raise GraphError("other numbers of elements")
+
+    monkeypatch.setattr(moves, "reshape_place", refuse)
+    imported, _ = exported(Called(lambda a: a.exp().view(-1)), (A,))
+    assert [one.reason for one in imported.program.externals()] == ["other numbers of elements"]
 
 
 def test_bits_of_integers_stay_with_pytorch() -> None:

@@ -234,6 +234,16 @@ def test_a_mean_of_16_bits_is_near_in_32() -> None:
     assert [one.decision.is_put for one in report.groups] == [True]
 
 
+def test_a_trial_draws_variances_that_are_not_negative(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A batch norm's: the root of a negative number is none, and what is none with and without a group says nothing."""
+    near = Mock(wraps=gate.is_near)
+    monkeypatch.setattr(gate, "is_near", near)
+    model = Called(lambda x, mean, variance: ((x - mean) / (variance + 1e-5).sqrt()).relu().mean(-1))
+    _, [report] = compiled(model, drawn(6, 20), drawn(20), drawn(20).abs(), options=PREDICTED)
+    assert [one.decision.is_put for one in report.groups] == [True]
+    assert all(call.args[1].isfinite().all() for call in near.call_args_list)
+
+
 def test_regions_that_are_alike_are_measured_once(monkeypatch: pytest.MonkeyPatch) -> None:
     measure = Mock(side_effect=gate.measure_region)
     monkeypatch.setattr(gate, "measure_region", measure)

@@ -84,3 +84,11 @@ def test_what_reads_a_result_may_stand_ahead_of_the_last_input() -> None:
     assert count == 1
     for found, wanted in zip(module(given), two(given), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
+
+
+def test_a_group_reads_the_first_places_of_a_table() -> None:
+    """As of positions: the operator is given a part of the table."""
+    table = drawn(50, 24)
+    module, count = stitched(Called(lambda x: (x + table[: x.shape[1], :20]).softmax(-1)), given := drawn(2, 9, 20))
+    assert count == 1
+    torch.testing.assert_close(module(given), (given + table[:9, :20]).softmax(-1), rtol=1e-5, atol=1e-6)
