@@ -39,8 +39,10 @@ SYNC_US = 1.3
 """The wait of all blocks for each other (H100)."""
 LOSS = 1.0
 """The share of the work by which it takes longer in few blocks that wait for each other."""
-MOST_PARTS, MOST_REDUCTIONS = 2000, 2000
-"""Parts of a subprogram, and reductions of a pattern that is looked at."""
+MOST_PARTS = 2000
+"""Parts of a subprogram."""
+LEAST_REDUCTIONS, MOST_REDUCTIONS = 3, 2000
+"""Reductions of a pattern that is looked at: a norm has two."""
 FREE_OPERATIONS = 2e4
 """The operations that a block computes again rather than wait for another block: some 1 µs."""
 MORE_OPERATIONS = 1.25
@@ -99,13 +101,13 @@ def choices_with_readers(analysis: Analysis) -> Analysis:
 def constants_with_readers(analysis: Analysis) -> Analysis:
     """An analysis in which whoever reads a number, whatever the inputs hold, makes it anew: f·0 of a first state."""
     vertices = vertices_of(analysis)
-    found = [name for name in vertices.names if name not in vertices.outputs and is_number(vertices, name)]
+    found = [name for name in vertices.names if name not in vertices.outputs and is_one_number(vertices, name)]
     if not found:
         return analysis
     return constants_with_readers(replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(found, Kind.EXPANSION)}))
 
 
-def is_number(vertices: Vertices, name: str) -> bool:
+def is_one_number(vertices: Vertices, name: str) -> bool:
     """Tell if a vertex is one number whatever the inputs hold, by the numbers among what it reads."""
     if all(vertices.sources.get(read, (read,)) for read in vertices.known[name].reads):
         return False
@@ -133,13 +135,14 @@ def is_choice(term: Basic) -> bool:
 def small_patterns(partition: Partition) -> Iterator[Pattern]:
     """Yield disjoint convex patterns of small vertices that have kernels, each as large as it grows.
 
-    Patterns that reduce once, or more often than is looked at, are none.
+    Patterns that reduce too seldom to gain anything, or more often than is looked at, are none.
     """
     vertices = partition.gain.vertices
     free = dict.fromkeys(name for name in vertices.names if is_small_vertex(partition.gain, name))
     while free:
         pattern = grow_pattern(vertices, next(iter(free)), free)
-        counts = 1 < sum(map(vertices.reduces, pattern)) <= MOST_REDUCTIONS and may_gain(partition.gain, pattern)
+        reductions = sum(map(vertices.reduces, pattern))
+        counts = LEAST_REDUCTIONS <= reductions <= MOST_REDUCTIONS and may_gain(partition.gain, pattern)
         alone = [name for name in pattern if counts and partition.operations(frozenset({name})) is None]
         for name in alone or pattern:
             del free[name]

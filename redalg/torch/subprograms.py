@@ -80,7 +80,7 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
     steps = tuple(step_of_part(verdicts, part, alike, apart=apart) for part in subprogram.parts)
     made = {name for step in steps for name in step.writes}
     reads = tuple(dict.fromkeys(name for step in steps for name in step.reads if name not in made))
-    outputs = tuple((name, lengths(types[name].shape), types[name].dtype) for name in whole.writes)
+    outputs = tuple((name, known_sizes(types[name].shape), types[name].dtype) for name in whole.writes)
     if len(alike) > MOST_TEXTS or len(reads) + len(outputs) > MOST_TENSORS:
         return None
     return SubprogramCall(whole, Steps(reads, steps, outputs).text, reads, whole.writes)
@@ -105,12 +105,12 @@ def step_by_numbers(verdicts: Verdicts, part: Group, *, apart: bool) -> Function
     """
     laid, types = verdicts.lay(Pattern(part.members)), verdicts.vertices.analysis.types
     numbers, definition = verdicts.numbers(part.names), verdicts.definition(part.names, laid)
-    shapes = {number: lengths(laid.views.get(name, types[name].shape)) for name, number in numbers.items()}
+    shapes = {number: known_sizes(laid.views.get(name, types[name].shape)) for name, number in numbers.items()}
     rows = rows_read(definition, shapes) if apart else {}
     definition = {name: (at_rows_read(term, rows), axes) for name, (term, axes) in definition.items()}
     function: Fused = fuse(definition)
     axes = {axis.name for axis in function.cascade.axes()}
-    names = tuple(dict.fromkeys(element.name for term, _ in definition.values() for element in in_order(term)))
+    names = tuple(dict.fromkeys(element.name for term, _ in definition.values() for element in elements_by_text(term)))
     sizes = {
         axis.name: int(size) for output in laid.outputs for axis, size in output.sizes.items() if axis.name in axes
     }
@@ -138,7 +138,11 @@ Rows = dict[tuple[str, tuple[Expr, ...]], Row]
 
 def rows_read(definition: Outputs, shapes: Mapping[str, Shape]) -> Rows:
     """The parts of tensors that a definition reads at numbers of leading dimensions, named by their order."""
-    found = {(element.name, leading_numbers(element)) for term, _ in definition.values() for element in in_order(term)}
+    found = {
+        (element.name, leading_numbers(element))
+        for term, _ in definition.values()
+        for element in elements_by_text(term)
+    }
     rows, counts = Rows(), Counter[str]()
     for name, leading in sorted(found, key=lambda each: (each[0], [*map(int, each[1])])):
         if leading:
@@ -162,11 +166,11 @@ def leading_numbers(element: Element) -> tuple[Expr, ...]:
     return tuple(takewhile(lambda index: index.is_Integer, element.indices[:-1]))
 
 
-def in_order(term: Basic) -> list[Element]:
+def elements_by_text(term: Basic) -> list[Element]:
     """The elements of a term, in order of their text."""
     return sorted(elements_of(term), key=str)
 
 
-def lengths(shape: Sequence[object]) -> Shape:
+def known_sizes(shape: Sequence[object]) -> Shape:
     """A shape of known sizes."""
     return tuple(int(str(size)) for size in shape)

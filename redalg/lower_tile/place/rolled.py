@@ -156,9 +156,9 @@ def check_steps(steps: Sequence[Step]) -> None:
 def pools_of(tensors: Sequence[Tensor]) -> Pools:
     """The places of tensors, each at a multiple of its length, the largest first."""
     bases, lengths = dict[str, int](), dict[str, int]()
-    for one in sorted(tensors, key=lambda one: -one.length):
-        base = -(-lengths.get(one.dtype, 0) // one.length) * one.length
-        bases[one.key], lengths[one.dtype] = base, base + one.length
+    for tensor in sorted(tensors, key=lambda tensor: -tensor.length):
+        base = -(-lengths.get(tensor.dtype, 0) // tensor.length) * tensor.length
+        bases[tensor.key], lengths[tensor.dtype] = base, base + tensor.length
     return Pools(bases, lengths)
 
 

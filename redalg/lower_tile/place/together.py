@@ -88,8 +88,7 @@ def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str]) ->
     if others:
         raise PlanError(f"steps of one launch compute in one dtype, and these in {', '.join((compute, *others))}.")
     whole = Whole(outputs)
-    own = [{one.name: whole.parameter_name(one, step.keys.get(one.key, f"{one.key}_{number}"))
-            for one in step.program.parameters} for number, step in enumerate(steps)]  # fmt: skip
+    own = [whole.names_of(step, number) for number, step in enumerate(steps)]
     kernels = list[tuple[int, Kernel]]()
     for number, step in enumerate(steps):
         for later, kernel in enumerate(step.program.kernels):
@@ -117,6 +116,11 @@ class Whole:
 
     def __init__(self, outputs: Collection[str]) -> None:
         self.outputs, self.names, self.parameters = outputs, Names(()), dict[Place, Parameter]()
+
+    def names_of(self, step: Step, number: int) -> dict[str, str]:
+        """The names of a step's parameters in the whole; what only the step has is told by its number."""
+        keys = {one.name: step.keys.get(one.key, f"{one.key}_{number}") for one in step.program.parameters}
+        return {one.name: self.parameter_name(one, keys[one.name]) for one in step.program.parameters}
 
     def parameter_name(self, parameter: Parameter, key: str) -> str:
         """The name in the whole of a step's parameter; a tensor that another step stores is no input of the whole."""

@@ -63,7 +63,7 @@ def kernels_of_rounds(program: TileProgram) -> tuple[Kernel, ...]:
 
 def lines_of_level(level: Sequence[Kernel], blocks: int, printer: Printer, body: Body) -> list[str]:
     """The lines by which a block takes its points of a level."""
-    counts = [points_of(kernel) for kernel in level]
+    counts = [grid_points(kernel) for kernel in level]
     total, lines, before = sum(counts), list[str](), 0
     turns = total > blocks
     name = "point" if turns else "worker"
@@ -88,7 +88,7 @@ def lines_of_rounds(
     """The lines of a loop over rounds; after each all blocks wait for each other, but after the last."""
     lines = list[str]()
     for kernel, first in zip(kernels, rounds.firsts, strict=True):
-        points = points_of(kernel) // int(kernel.grid[-1][1])
+        points = grid_points(kernel) // int(kernel.grid[-1][1])
         lines += [
             f"# {kernel.title}",
             f"for turn in T.serial(T.ceildiv(({first}[level + 1] - {first}[level]) * {points} - worker, {blocks})):",
@@ -98,7 +98,7 @@ def lines_of_rounds(
     return [f"for level in T.serial({rounds.count}):", *indent_lines([*lines, SYNC])]
 
 
-def points_of(kernel: Kernel) -> int:
+def grid_points(kernel: Kernel) -> int:
     """The number of points of a kernel's grid."""
     return prod(int(extent) for _, extent in kernel.grid)
 

@@ -50,7 +50,7 @@ class Launch:
         found = {key: allocate() for key, allocate in self.allocators.items()}
         inputs = (each if isinstance(each, torch.Tensor) else kernel_input(tensors[each], shape, dtype)
                   for each, shape, dtype in self.given)  # fmt: skip
-        self.entry(*inputs, *(first_elements(found[key], shape) for key, shape in self.made))
+        self.entry(*inputs, *(view_of_first(found[key], shape) for key, shape in self.made))
         return [found[key].view(shape).to(dtype) for key, shape, dtype in self.returned]
 
 
@@ -124,7 +124,7 @@ def table_of(source: int | torch.Tensor, shape: Shape) -> int | torch.Tensor:
     return source.view(shape) if isinstance(source, torch.Tensor) else source
 
 
-def first_elements(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
+def view_of_first(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
     """The first elements of a tensor, as many as a shape has, in the shape."""
     count = prod(shape)
     return tensor.view(shape) if tensor.numel() == count else tensor.view(-1)[:count].view(shape)
@@ -134,4 +134,4 @@ def kernel_input(tensor: torch.Tensor, shape: Shape, dtype: torch.dtype) -> torc
     """A tensor as the kernel takes it: contiguous, masks as bytes."""
     tensor = tensor.contiguous()
     tensor = tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor
-    return first_elements((tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()).to(dtype), shape)
+    return view_of_first((tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()).to(dtype), shape)

@@ -17,7 +17,7 @@ from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.place.rolled import Tensor, roll_programs
 from redalg.lower_tile.place.together import MOST_BESIDE, Step, join_programs
 from redalg.lower_tile.text.emit import Source, emit
-from redalg.lower_tile.text.together import points_of
+from redalg.lower_tile.text.together import grid_points
 from redalg.pipeline import write_source
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import lower_passes, plannable, problem_of
@@ -153,12 +153,11 @@ def lower_form(
     problem = problem_of(form, target, sizes, dtypes, **options)
     stages, problem = plannable(form, problem)
     found = list[Lowered]()
-    for plan in islice(
-        (one for one in schedules_of(Space(stages, problem, target)) if suits(one, threads)), MOST_TRIED
-    ):
+    suitable = (plan for plan in schedules_of(Space(stages, problem, target)) if suits(plan, threads))
+    for plan in islice(suitable, MOST_TRIED):
         with suppress(RedalgError):  # a schedule without a program
             found.append(write_source(stages, [plan], problem))
-            if all(points_of(kernel) <= most_points for kernel in found[-1].program.kernels):
+            if all(grid_points(kernel) <= most_points for kernel in found[-1].program.kernels):
                 return found[-1]
     if not found:
         raise PlanError(f"`{form.outputs[0].name}` has no schedule of {threads} threads a block that can share a "

@@ -101,8 +101,8 @@ def read_steps(text: str) -> Steps:
         raise ExpressionError(f"redalg::together: the text has {told}, and this version of redalg reads {FORMAT!r}. "
                               "Compile the model anew, with this version.")  # fmt: skip
     outputs = tuple((str(name), tuple(map(int, shape)), str(dtype)) for name, shape, dtype in found["outputs"])
-    kinds = [*map(kind_of, found["kinds"])]
-    steps = tuple(step_of(kinds[number], *row) for number, *row in found["steps"])
+    kinds = [*map(read_kind, found["kinds"])]
+    steps = tuple(read_step(kinds[number], *row) for number, *row in found["steps"])
     return Steps(tuple(map(str, found["inputs"])), steps, outputs)
 
 
@@ -111,14 +111,14 @@ def is_of_steps(text: str) -> bool:
     return text.startswith(f'{{"format":{compact_json(FORMAT)},"inputs":')
 
 
-def kind_of(fields: Mapping[str, Any]) -> Kind:
+def read_kind(fields: Mapping[str, Any]) -> Kind:
     """A kind of steps, of its fields in the text."""
     views = tuple(tuple(map(int, shape)) for shape in fields["views"])
     sizes = tuple((str(name), int(size)) for name, size in fields["sizes"])
     return compact_json(fields["function"]), tuple(map(str, fields["names"])), views, sizes
 
 
-def step_of(kind: Kind, reads: list[str], offsets: list[int], writes: list[str]) -> FunctionStep:
+def read_step(kind: Kind, reads: list[str], offsets: list[int], writes: list[str]) -> FunctionStep:
     """A step of a kind."""
     function, names, views, sizes = kind
     return FunctionStep(function, names, tuple(map(str, reads)), views, tuple(map(int, offsets)), sizes,
