@@ -99,6 +99,15 @@ def where(content: Document) -> str:
     return "; ".join(dict.fromkeys(map(place, content.get("measured on") or [content["environment"]])))
 
 
+def elsewhere(content: Document) -> str:
+    """The rows that were measured on another device than the document's, by their devices."""
+    own, found = content["environment"]["device"], dict[str, list[str]]()
+    for row in content["rows"]:
+        if row.get("device", own) != own:
+            found.setdefault(row["device"], []).append(row["name"])
+    return "".join(f" On {device}: {', '.join(names)}." for device, names in found.items())
+
+
 def place(told: Document) -> str:
     """Device, versions and commit."""
     versions, commit = told["versions"], str(told["commit"])[:7]
@@ -158,7 +167,8 @@ def sections(results: Results) -> Iterator[str]:
         yield from (f"{line}\n" for line in map(code, report.failures(results.step)))
         yield f"{training_step.first_losses(results.step)}\n"
     if results.models is not None:
-        yield f"## {models.TITLE}\n\n{where(results.models)}.\n\n{full(results.models, frozenset())}\n"
+        told = f"{where(results.models)}.{elsewhere(results.models)}"
+        yield f"## {models.TITLE}\n\n{told}\n\n{full(results.models, frozenset())}\n"
         yield from (f"{line}\n" for line in map(code, report.failures(results.models)))
     for name, content in results.ablations.items():
         ablation = ABLATIONS[name]

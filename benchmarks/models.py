@@ -233,7 +233,8 @@ def main(options: argparse.Namespace) -> int:
     for row, model in rows_of(chosen, dtype):
         if row.name not in known:
             result, told = measure_model(row, model, where)
-            line = report.row(result) | {"commit": environment()["commit"]}  # a file may be made in several sessions
+            own = environment()  # a file may be made in several sessions, and on several cards
+            line = report.row(result) | {"commit": own["commit"], "device": own["device"]}
             for name, each in told.items():
                 line["contestants"][name] |= each
             content["rows"].append(line)
