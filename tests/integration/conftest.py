@@ -9,7 +9,7 @@ import pytest
 from tests.torch.conftest import anew
 
 __all__ = ["anew"]
-collect_ignore_glob = [] if find_spec("transformers") else ["test_*.py"]
+collect_ignore_glob = [] if find_spec("transformers") else ["*.py"]
 
 
 @pytest.hookimpl(wrapper=True)
