@@ -73,17 +73,27 @@ def subprogram_calls(program: TensorProgram, device: DeviceSpec) -> tuple[Vertic
 
 
 def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCall | None:
-    """The call of a subprogram; None if too many of its parts are unlike, or if it has too many tensors."""
+    """The call of a subprogram; None if too many of its parts are unlike, or if it has too many tensors.
+
+    Tensors are named by their order: subprograms that are alike have one text.
+    """
     vertices, types = verdicts.vertices, verdicts.vertices.analysis.types
     whole = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us)
     apart, alike = len(subprogram.parts) > MOST_TEXTS, dict[Structure, FunctionStep]()
     steps = tuple(step_of_part(verdicts, part, alike, apart=apart) for part in subprogram.parts)
     made = {name for step in steps for name in step.writes}
     reads = tuple(dict.fromkeys(name for step in steps for name in step.reads if name not in made))
-    outputs = tuple((name, known_sizes(types[name].shape), types[name].dtype) for name in whole.writes)
+    names = {name: f"x{number}" for number, name in enumerate(reads)}
+    names |= {
+        name: f"y{number}" for number, name in enumerate(dict.fromkeys(one for step in steps for one in step.writes))
+    }
+    outputs = tuple((names[name], known_sizes(types[name].shape), types[name].dtype) for name in whole.writes)
     if len(alike) > MOST_TEXTS or len(reads) + len(outputs) > MOST_TENSORS:
         return None
-    return SubprogramCall(whole, Steps(reads, steps, outputs).text, reads, whole.writes)
+    by_order = (replace(step, reads=tuple(map(names.__getitem__, step.reads)),
+                        writes=tuple(map(names.__getitem__, step.writes))) for step in steps)  # fmt: skip
+    text = Steps(tuple(names[name] for name in reads), tuple(by_order), outputs).text
+    return SubprogramCall(whole, text, reads, whole.writes)
 
 
 def step_of_part(

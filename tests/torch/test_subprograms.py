@@ -136,7 +136,7 @@ def test_one_launch_computes_the_steps(name: str) -> None:
     assert len(program.together.levels) >= 2
     assert (program.together.rounds is not None) == name.startswith("rounds")
     shuffle = random.Random(0)
-    given_ = {key: each.numpy() for key, each in zip(call.reads, tensors, strict=True)}
+    given_ = {key: each.numpy() for key, each in zip(steps.inputs, tensors, strict=True)}
     given_ |= {key: np.array(rows, np.int32) for key, rows in lowered.tables.items()}
     found = interpret(program, given_, order=lambda blocks: shuffle.sample([*blocks], len([*blocks])))
     for (key, shape_, _), wanted in zip(steps.outputs, run_in_turn(steps, tensors), strict=True):
@@ -170,6 +170,16 @@ def test_steps_that_are_alike_are_one_text() -> None:
         assert together.rounds.count == steps_ + 1
         texts[steps_] = len(lowered.source.text.splitlines())
     assert texts[22] == texts[26]
+
+
+def test_subprograms_that_are_alike_have_one_text() -> None:
+    """Wherever they stand: they are compiled and measured once."""
+    torch.manual_seed(0)
+    model = nn.Sequential(Scaled(), nn.Conv2d(12, 12, 3, padding=1), Scaled())
+    calls, _ = calls_in(model, drawn(1, 12, 6, 5))
+    assert len(calls) == 2
+    assert len({call.text for call in calls}) == 1
+    assert {*calls[0].reads}.isdisjoint(calls[1].reads)
 
 
 def test_parts_rely_on_earlier_levels_alone() -> None:
@@ -224,10 +234,12 @@ def test_drawn_layers_are_computed(layers: Sequence[tuple[int, str, int]], rows:
         steps, tensors = read_steps(call.text), [arrays[name] for name in call.reads]
         lowered = lower_steps(steps, TARGET, dict.fromkeys(steps.inputs, "float32"))
         found = interpret(
-            lowered.source.program, {key: one.numpy() for key, one in zip(call.reads, tensors, strict=True)}
+            lowered.source.program, {key: one.numpy() for key, one in zip(steps.inputs, tensors, strict=True)}
         )
         [wanted] = run_in_turn(steps, tensors)
-        np.testing.assert_allclose(found[call.writes[0]].reshape(wanted.shape), wanted.numpy(), rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(
+            found[steps.outputs[0][0]].reshape(wanted.shape), wanted.numpy(), rtol=1e-4, atol=1e-5
+        )
     with torch.no_grad():
         found_, _ = compiled(model, x, options=TOGETHER)
         torch.testing.assert_close(found_, run(x), rtol=1e-4, atol=1e-5)

@@ -51,13 +51,11 @@ from redalg.strategies.plan import Plan
 
 ELEMENTS_A_THREAD = 8
 """Elements that a thread copies between a tensor and a pool."""
-Row = tuple[str, int, int]
-"""A tensor's key, the place of its first element that is read, and how many are read."""
 
 
 @final
 @dataclass(frozen=True)
-class Tensor:
+class PoolTensor:
     """A tensor that steps read or make: its key, its length in elements, its dtype."""
 
     key: str
@@ -97,7 +95,7 @@ class Pools:
 
 
 def roll_programs(
-    name: str, steps: Sequence[Step], tensors: Sequence[Tensor], inputs: Sequence[str], outputs: Sequence[str]
+    name: str, steps: Sequence[Step], tensors: Sequence[PoolTensor], inputs: Sequence[str], outputs: Sequence[str]
 ) -> Rolled:
     """The program of all steps in rounds of one launch.
 
@@ -153,7 +151,7 @@ def check_steps(steps: Sequence[Step]) -> None:
             raise PlanError("steps of one launch have blocks of one number of threads, and compute in one dtype.")
 
 
-def pools_of(tensors: Sequence[Tensor]) -> Pools:
+def pools_of(tensors: Sequence[PoolTensor]) -> Pools:
     """The places of tensors, each at a multiple of its length, the largest first."""
     bases, lengths = dict[str, int](), dict[str, int]()
     for tensor in sorted(tensors, key=lambda tensor: -tensor.length):
@@ -166,7 +164,7 @@ def pools_of(tensors: Sequence[Tensor]) -> Pools:
 class Pooled:
     """The parameters of the whole, as kernels on pools need them."""
 
-    def __init__(self, pools: Pools, names: Names, tensors: Mapping[str, Tensor]) -> None:
+    def __init__(self, pools: Pools, names: Names, tensors: Mapping[str, PoolTensor]) -> None:
         self.pools, self.names, self.tensors = pools, names, tensors
         self.parameters = dict[tuple[str, tuple[Any, ...]], Parameter]()
         for dtype, length in pools.lengths.items():

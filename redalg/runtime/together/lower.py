@@ -14,7 +14,7 @@ from typing import Any, final
 from redalg.errors import PlanError, RedalgError
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.check.verify import verify
-from redalg.lower_tile.place.rolled import Tensor, roll_programs
+from redalg.lower_tile.place.rolled import PoolTensor, roll_programs
 from redalg.lower_tile.place.together import MOST_BESIDE, Step, join_programs
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.together import grid_points
@@ -97,7 +97,7 @@ def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threa
         program, tables = join_programs(NAME, found, outputs), dict[str, Table]()
     else:
         lengths |= lengths_of_inputs(steps)
-        tensors = [Tensor(name, length, known[name]) for name, length in lengths.items()]
+        tensors = [PoolTensor(name, length, known[name]) for name, length in lengths.items()]
         rolled = roll_programs(NAME, found, tensors, steps.inputs, outputs)
         program, tables = rolled.program, dict(rolled.tables)
     verify(program)
