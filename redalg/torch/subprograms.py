@@ -11,16 +11,17 @@ from math import prod
 from typing import final
 
 import torch
-from sympy import Expr
+from sympy import Expr, S
 from sympy.core.basic import Basic
 from torch.fx import Graph, Node
 
 import redalg.runtime.together.operator  # noqa: F401 - it registers the operator that graphs call
-from redalg.expression import Element, Tensor
-from redalg.expression.contents import elements_of
+from redalg.expression import Element, Reduce, Tensor
+from redalg.expression.contents import elements_of, of_kind
 from redalg.fuse import fuse
 from redalg.fused import Fused
 from redalg.graphs.fusion_plan import Group, group_of
+from redalg.graphs.lay import Laid
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.subprograms import Subprogram, subprograms_of
 from redalg.graphs.verdicts import Outputs, Structure, Verdicts
@@ -88,7 +89,7 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
         name: f"y{number}" for number, name in enumerate(dict.fromkeys(one for step in steps for one in step.writes))
     }
     outputs = tuple((names[name], known_sizes(types[name].shape), types[name].dtype) for name in whole.writes)
-    if len(alike) > MOST_TEXTS or len(reads) + len(outputs) > MOST_TENSORS:
+    if len({step.kind for step in steps}) > MOST_TEXTS or len(reads) + len(outputs) > MOST_TENSORS:
         return None
     by_order = (replace(step, reads=tuple(map(names.__getitem__, step.reads)),
                         writes=tuple(map(names.__getitem__, step.writes))) for step in steps)  # fmt: skip
@@ -116,6 +117,7 @@ def step_by_numbers(verdicts: Verdicts, part: Group, *, apart: bool) -> Function
     laid, types = verdicts.lay(Pattern(part.members)), verdicts.vertices.analysis.types
     numbers, definition = verdicts.numbers(part.names), verdicts.definition(part.names, laid)
     shapes = {number: known_sizes(laid.views.get(name, types[name].shape)) for name, number in numbers.items()}
+    definition = at_only_places(definition, laid) if apart else definition
     rows = rows_read(definition, shapes) if apart else {}
     definition = {name: (at_rows_read(term, rows), axes) for name, (term, axes) in definition.items()}
     function: Fused = fuse(definition)
@@ -144,6 +146,18 @@ class Row:
 
 Rows = dict[tuple[str, tuple[Expr, ...]], Row]
 """A tensor, and the numbers of its leading dimensions -> the part of it."""
+
+
+def at_only_places(definition: Outputs, laid: Laid) -> Outputs:
+    """A definition in which tensors are read at 0 along axes of its outputs that have one place."""
+    bound = {axis for term, _ in definition.values() for one in of_kind(Reduce, term) for axis in one.bound}
+    sizes = {axis: output.sizes[axis] for output in laid.outputs for axis in output.axes}
+    only: dict[Basic, Basic] = {axis: S.Zero for axis, size in sizes.items() if size == 1 and axis not in bound}
+
+    def rewrite(term: Basic) -> Basic:
+        return term.xreplace({element: element.xreplace(only) for element in elements_of(term)})
+
+    return {name: (rewrite(term), axes) for name, (term, axes) in definition.items()}
 
 
 def rows_read(definition: Outputs, shapes: Mapping[str, Shape]) -> Rows:
