@@ -78,8 +78,8 @@ class Subprogram:
         return "\n".join([f"one launch, saves {self.gain_us:.1f} µs", *lines])
 
 
-def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices, list[Subprogram]]:
-    """The vertices of a program, and its subprograms that one launch makes faster, by counting, on a device."""
+def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Verdicts, list[Subprogram]]:
+    """The verdicts on a program's patterns, and the subprograms that a launch on a device makes faster, by counting."""
     vertices = vertices_of(constants_with_readers(choices_with_readers(analyze_program(program))))
     found, gain = list[Subprogram](), Gain(vertices, device)
     partition = Partition(gain, Verdicts(vertices))
@@ -89,7 +89,7 @@ def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices
         saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * levels - LOSS * work_us(gain, pattern)
         if 1 < len(groups) <= MOST_PARTS and saved > 0:
             found.append(Subprogram(groups, saved))
-    return vertices, found
+    return partition.verdicts, found
 
 
 def choices_with_readers(analysis: Analysis) -> Analysis:

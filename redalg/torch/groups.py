@@ -133,11 +133,10 @@ class Judge:
     def put(self, gate: str, until: float) -> tuple[GroupReport, ...]:
         """Put the operators that the gate lets pass into the graph, and tell what became of each."""
         found = [*zip(self.calls, self.decide(gate, until), strict=True)]
-        reports = (GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision)
-                   for call, decision in found)  # fmt: skip
-        told = tuple(reports)
+        reports = tuple(GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision)
+                        for call, decision in found)  # fmt: skip
         stitch(self.graph, [call for call, decision in found if decision.is_put])
-        return told
+        return reports
 
     def reason_against(self, call: PatternCall) -> str:
         """The reason why a group cannot be put, if there is any."""

@@ -67,10 +67,9 @@ class SubprogramCall:
 
 def subprogram_calls(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices, list[SubprogramCall]]:
     """The vertices of a program, and the calls of its subprograms."""
-    vertices, found = subprograms_of(program, device)
-    verdicts = Verdicts(vertices)
+    verdicts, found = subprograms_of(program, device)
     calls = (subprogram_call(verdicts, each) for each in found)
-    return vertices, [call for call in calls if call is not None]
+    return verdicts.vertices, [call for call in calls if call is not None]
 
 
 def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCall | None:
@@ -195,6 +194,6 @@ def elements_by_text(term: Basic) -> list[Element]:
     return sorted(elements_of(term), key=str)
 
 
-def known_sizes(shape: Sequence[object]) -> Shape:
+def known_sizes(shape: Sequence[Expr]) -> Shape:
     """A shape of known sizes."""
-    return tuple(int(str(size)) for size in shape)
+    return tuple(map(int, shape))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,10 +20,12 @@ from redalg.errors import ExpressionError, PlanError
 from redalg.graphs.subprograms import subprograms_of
 from redalg.graphs.vertices import Pattern
 from redalg.lower_tile.check.interpret import interpret
+from redalg.lower_tile.ir.program import Parameter
+from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind.functions import text_of
 from redalg.runtime.compile.compile import compile_only
 from redalg.runtime.together import call as launches
-from redalg.runtime.together.call import check_residence, run_in_turn
+from redalg.runtime.together.call import check_residence, kernel_input, run_in_turn
 from redalg.runtime.together.lower import lower_steps
 from redalg.runtime.together.steps import FunctionStep, Steps, is_of_steps, read_steps
 from redalg.strategies.device import device_for
@@ -197,7 +200,8 @@ def test_subprograms_that_are_alike_have_one_text() -> None:
 
 def test_parts_rely_on_earlier_levels_alone() -> None:
     imported, _ = exported(Mixture().eval(), (drawn(1, 20),))
-    vertices, [subprogram] = subprograms_of(imported.program.live(), CARD)
+    verdicts, [subprogram] = subprograms_of(imported.program.live(), CARD)
+    vertices = verdicts.vertices
     levels, known = subprogram.levels(), dict[str, int]()
     for part, level in zip(subprogram.parts, levels, strict=True):
         assert vertices.is_convex(Pattern(part.members))
@@ -295,6 +299,46 @@ def test_more_blocks_than_a_device_holds_are_refused(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=1))
     with pytest.raises(PlanError, match=r"blocks that wait for each other, and cuda holds 1 at once"):
         check_residence(lowered, torch.device("cuda"))
+
+
+@pytest.mark.parametrize("name", ["mixture", "scaled channels", "rounds of cells"])
+def test_a_launch_has_its_arguments_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program in NumPy in the place of its kernel, on what the launch hands it."""
+    torch.manual_seed(0)
+    make, shape = MODELS[name]
+    [call], arrays = calls_in(make(), drawn(*shape))
+    steps, tensors = read_steps(call.text), [arrays[name] for name in call.reads]
+
+    def launched(source: Source) -> Callable[..., None]:
+        def run(*arguments: torch.Tensor) -> None:
+            known = dict(zip(source.program.parameters, arguments, strict=True))
+            assert all(tuple(each.shape) == parameter.shape for parameter, each in known.items())
+            inputs = {one.key: each.numpy() for one, each in known.items() if one.role == "input"}
+            found = interpret(source.program, inputs)
+            for parameter, each in known.items():
+                if parameter.role != "input" and parameter.key in found and each.numel() == found[parameter.key].size:
+                    each.view(-1).copy_(torch.from_numpy(found[parameter.key].reshape(-1)))
+
+        return run
+
+    monkeypatch.setattr(launches, "compile_source", lambda source: source)
+    monkeypatch.setattr(launches, "launch_function", launched)
+    monkeypatch.setattr(launches, "target_of", lambda _: TARGET)
+    monkeypatch.setattr(launches, "check_residence", lambda *_: None)
+    launch = launches.launch_of(steps, torch.device("cpu"), dict.fromkeys(steps.inputs, "float32"))
+    for found, wanted in zip(launch(tensors), run_in_turn(steps, tensors), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_a_kernel_takes_a_tensor_as_its_numbers_are() -> None:
+    """Of a negated view, of truths, and of a tensor that is longer than what is read."""
+    parameter = Parameter("x", (2, 2), "float32", "input", "x")
+    negated = torch.complex(drawn(6), drawn(6)).conj().imag
+    assert negated.is_neg()
+    torch.testing.assert_close(kernel_input(negated, parameter), negated.clone().resolve_neg()[:4].view(2, 2))
+    truths = torch.tensor([True, False, True, True])
+    found = kernel_input(truths, replace(parameter, dtype="uint8"))
+    assert found.tolist() == [[1, 0], [1, 1]]
 
 
 def test_the_option_is_a_truth_value() -> None:

@@ -19,13 +19,12 @@ def kernels_in_order(program: TileProgram, memory: Mapping[str, Any]) -> Iterato
     if together is None or together.rounds is None:
         yield from ((kernel, None) for kernel in program.kernels)
         return
-    rounds, before = together.rounds, sum(together.levels[: together.rounds.after])
-    last = before + len(rounds.firsts)
-    yield from ((kernel, None) for kernel in program.kernels[:before])
+    rounds, repeated = together.rounds, together.place_of_rounds
+    yield from ((kernel, None) for kernel in program.kernels[: repeated.start])
     for number in range(rounds.count):
-        for kernel, first in zip(program.kernels[before:last], rounds.firsts, strict=True):
+        for kernel, first in zip(program.kernels[repeated], rounds.firsts, strict=True):
             yield kernel, range(*map(int, memory[first][number : number + 2]))
-    yield from ((kernel, None) for kernel in program.kernels[last:])
+    yield from ((kernel, None) for kernel in program.kernels[repeated.stop :])
 
 
 def points_of_blocks(kernel: Kernel, extents: tuple[int, ...]) -> Blocks:

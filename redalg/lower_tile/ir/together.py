@@ -48,6 +48,14 @@ class Together:
     beside: int = 1
     rounds: Rounds | None = None
 
+    @property
+    def place_of_rounds(self) -> slice:
+        """The places of the kernels that run in every round, among all kernels."""
+        if self.rounds is None:
+            return slice(0, 0)
+        before = sum(self.levels[: self.rounds.after])
+        return slice(before, before + len(self.rounds.firsts))
+
     def __str__(self) -> str:
         rounds = f", {self.rounds}" if self.rounds else ""
         return f"one launch of {self.blocks} blocks: levels of {', '.join(map(str, self.levels))} kernels{rounds}"

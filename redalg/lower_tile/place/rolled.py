@@ -47,6 +47,7 @@ from redalg.lower_tile.place.together import (
     outermost_loads,
     rename_kernel,
 )
+from redalg.lower_tile.text.together import grid_points
 from redalg.strategies.plan import Plan
 
 ELEMENTS_A_THREAD = 8
@@ -127,7 +128,7 @@ def roll_programs(
         repeated.append(replace(kernel, plan=binding_plan(plan, first_plan)))
         firsts.append(names.fresh(f"first_{number}"))
         counts = [sum(step.level < level for step in family) for level in range(rounds + 1)]
-        each = prod(int(extent) for _, extent in program.kernels[0].grid)
+        each = grid_points(program.kernels[0])
         points = [more + each * (last - first) for more, (first, last) in zip(points, pairwise(counts), strict=True)]
         tables |= {f"rows_{number}": found, f"first_{number}": (tuple(counts),)}
         whole.add(Parameter(firsts[-1], (rounds + 1,), "int32", "input", f"first_{number}"))

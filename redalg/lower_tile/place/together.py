@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
-from math import prod
 from operator import itemgetter
 from typing import Any, final
 
@@ -39,6 +38,7 @@ from redalg.lower_tile.ir.program import (
 )
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.together import Together
+from redalg.lower_tile.text.together import grid_points
 from redalg.strategies.plan import Plan
 
 ROLES = ("input", "scalar", "output", "workspace", "counter")
@@ -97,7 +97,7 @@ def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str]) ->
             kernels.append((step.level + later, replace(named, plan=plan)))
     kernels.sort(key=itemgetter(0))
     levels = [[kernel for _, kernel in each] for _, each in groupby(kernels, key=itemgetter(0))]
-    most = max(sum(prod(int(extent) for _, extent in kernel.grid) for kernel in level) for level in levels)
+    most = max(sum(map(grid_points, level)) for level in levels)
     together = Together(tuple(map(len, levels)), *blocks_together(most, steps[0].plan))
     order = sorted(whole.parameters.values(), key=lambda each: ROLES.index(each.role))
     return TileProgram(name, tuple(order), tuple(kernel for _, kernel in kernels), compute, together=together)
@@ -145,10 +145,10 @@ def binding_plan(plan: Plan, first: Plan) -> Plan | None:
 # ---- other names -----------------------------------------------------------------------------------------------------
 
 
-def rename_kernel(kernel: Kernel, parameters: Mapping[str, str], fresh: Names, number: int) -> Kernel:
+def rename_kernel(kernel: Kernel, parameters: Mapping[str, str], unique: Names, number: int) -> Kernel:
     """A kernel with other names of parameters, and with a number behind its own names."""
     own = dict.fromkeys((*(one.name for one in kernel.buffers), *variables_of(kernel)))
-    names = dict(parameters) | {name: fresh.fresh(f"{name}_{number}") for name in own}
+    names = dict(parameters) | {name: unique.fresh(f"{name}_{number}") for name in own}
     variables: dict[Basic, Basic] = {variable: index(names[str(variable)]) for variable, _ in kernel.grid}
 
     def change(node: Any) -> Any:

@@ -36,7 +36,7 @@ def lines_together(program: TileProgram, printer: Printer, body: Body) -> list[s
     head.append(f"T.annotate_restrict_buffers({', '.join(shared)})  # which other blocks change meanwhile")
     levels = [lines_of_level(level, together.blocks, printer, body) for level in kernels_by_level(program)]
     if together.rounds is not None:
-        kernels = kernels_of_rounds(program)
+        kernels = program.kernels[together.place_of_rounds]
         levels.insert(together.rounds.after, lines_of_rounds(together.rounds, kernels, together.blocks, printer, body))
     lines = [line for number, level in enumerate(levels) for line in (*([SYNC] if number else []), *level)]
     first = f"with T.Kernel({together.blocks}, **launch) as worker:  # {program.name}: {together}"
@@ -46,19 +46,10 @@ def lines_together(program: TileProgram, printer: Printer, body: Body) -> list[s
 def kernels_by_level(program: TileProgram) -> Iterator[tuple[Kernel, ...]]:
     """Yield the kernels of every level of a program in one launch, without those of rounds."""
     assert program.together is not None
-    repeated = kernels_of_rounds(program)
-    kernels = iter(kernel for kernel in program.kernels if kernel not in repeated)
+    repeated = program.together.place_of_rounds
+    kernels = iter((*program.kernels[: repeated.start], *program.kernels[repeated.stop :]))
     for count in program.together.levels:
         yield tuple(islice(kernels, count))
-
-
-def kernels_of_rounds(program: TileProgram) -> tuple[Kernel, ...]:
-    """The kernels that run in every round."""
-    together = program.together
-    if together is None or together.rounds is None:
-        return ()
-    before = sum(together.levels[: together.rounds.after])
-    return program.kernels[before : before + len(together.rounds.firsts)]
 
 
 def lines_of_level(level: Sequence[Kernel], blocks: int, printer: Printer, body: Body) -> list[str]:

@@ -121,10 +121,15 @@ class Recipe:
         arguments = []
         for name, make in self.inputs:
             array = inputs[name] if make is None else make(inputs[name])
-            arguments.append(array.clone() if array.data_ptr() % ALIGNMENT_BYTES else array)
+            arguments.append(with_alignment(array))
         results = [one() for one in self.allocators]
         self.entry(*arguments, *scalars, *results)
         return {name: results[place] if make is None else make(results[place]) for name, place, make in self.finish}
+
+
+def with_alignment(array: Any) -> Any:
+    """A tensor whose address kernels take: itself, or a copy."""
+    return array.clone() if array.data_ptr() % ALIGNMENT_BYTES else array
 
 
 def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[str, Any]) -> Recipe:

@@ -4,17 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import partial
 from math import prod
-from typing import Any, final
+from typing import Any, cast, final
 
 import torch
 
 from redalg.errors import PlanError
 from redalg.lower_tile.ir.program import Parameter
 from redalg.runtime.bind.inputs import array_dtype
-from redalg.runtime.call.counters import Counters
-from redalg.runtime.call.kernels import ALIGNMENT_BYTES
+from redalg.runtime.call.kernels import allocator, to_parameter, with_alignment
 from redalg.runtime.compile.compile import compile_source, launch_function
 from redalg.runtime.lowering import target_of
 from redalg.runtime.together.lower import LoweredSteps, lower_steps
@@ -32,15 +30,14 @@ class Launch:
 
     Attributes:
         entry: takes a tensor for every parameter of the program, in order.
-        given: of every parameter that is an input, its table, or the number of the tensor that is given; then its shape
-            and dtype.
+        given: every parameter that is an input, and its table, or the number of the tensor that is given.
         made: of every other, its key and its shape.
         allocators: key -> the function that makes its tensor.
         returned: the outputs' keys, shapes and dtypes.
     """
 
     entry: Callable[..., Any]
-    given: tuple[tuple[int | torch.Tensor, Shape, torch.dtype], ...]
+    given: tuple[tuple[Parameter, int | torch.Tensor], ...]
     made: tuple[tuple[str, Shape], ...]
     allocators: Mapping[str, Callable[[], torch.Tensor]]
     returned: tuple[tuple[str, Shape, torch.dtype], ...]
@@ -48,8 +45,8 @@ class Launch:
     def __call__(self, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
         """Run all steps on tensors."""
         found = {key: allocate() for key, allocate in self.allocators.items()}
-        inputs = (each if isinstance(each, torch.Tensor) else kernel_input(tensors[each], shape, dtype)
-                  for each, shape, dtype in self.given)  # fmt: skip
+        inputs = (each if isinstance(each, torch.Tensor) else kernel_input(tensors[each], parameter)
+                  for parameter, each in self.given)  # fmt: skip
         self.entry(*inputs, *(view_of_first(found[key], shape) for key, shape in self.made))
         return [found[key].view(shape).to(dtype) for key, shape, dtype in self.returned]
 
@@ -91,22 +88,19 @@ def launch_of(steps: Steps, device: torch.device, dtypes: Mapping[str, str]) -> 
     lowered = lower_steps(steps, target_of(str(device)), dtypes)
     check_residence(lowered, device)
     program = lowered.source.program
-    sources: dict[str, int | torch.Tensor] = {name: number for number, name in enumerate(steps.inputs)}
-    sources |= {key: torch.tensor(rows, dtype=torch.int32, device=device) for key, rows in lowered.tables.items()}
-    taken = [one for one in program.parameters if one.role == "input"]
-    given = tuple((table_of(sources[one.key], one.shape), one.shape, getattr(torch, one.dtype)) for one in taken)
+    numbers, tables = {name: number for number, name in enumerate(steps.inputs)}, lowered.tables
+    given = list[tuple[Parameter, int | torch.Tensor]]()
+    for parameter in program.parameters:
+        if parameter.key in tables:
+            table = torch.tensor(tables[parameter.key], dtype=torch.int32, device=device).view(parameter.shape)
+            given.append((parameter, table))
+        elif parameter.role == "input":
+            given.append((parameter, numbers[parameter.key]))
     made = [one for one in program.parameters if one.role != "input"]
-    allocators = {one.key: allocator_of(one, device) for one in reversed(made)}
+    allocators = {one.key: allocator(one, device) for one in reversed(made)}
     returned = tuple((name, shape, getattr(torch, dtype)) for name, shape, dtype in steps.outputs)
     entry = launch_function(compile_source(lowered.source))
-    return Launch(entry, given, tuple((one.key, one.shape) for one in made), allocators, returned)
-
-
-def allocator_of(parameter: Parameter, device: torch.device) -> Callable[[], torch.Tensor]:
-    """The function that makes the tensor of an output or a workspace, or finds a counter."""
-    if parameter.role == "counter":
-        return Counters(parameter.shape, device)
-    return partial(torch.empty, parameter.shape, dtype=getattr(torch, parameter.dtype), device=device)
+    return Launch(entry, tuple(given), tuple((one.key, one.shape) for one in made), allocators, returned)
 
 
 def check_residence(lowered: LoweredSteps, device: torch.device) -> None:
@@ -119,19 +113,13 @@ def check_residence(lowered: LoweredSteps, device: torch.device) -> None:
                         "at once. Run the steps one after another.")  # fmt: skip
 
 
-def table_of(source: int | torch.Tensor, shape: Shape) -> int | torch.Tensor:
-    """A table in the shape in which the program reads it."""
-    return source.view(shape) if isinstance(source, torch.Tensor) else source
-
-
 def view_of_first(tensor: torch.Tensor, shape: Shape) -> torch.Tensor:
     """The first elements of a tensor, as many as a shape has, in the shape."""
     count = prod(shape)
     return tensor.view(shape) if tensor.numel() == count else tensor.view(-1)[:count].view(shape)
 
 
-def kernel_input(tensor: torch.Tensor, shape: Shape, dtype: torch.dtype) -> torch.Tensor:
-    """A tensor as the kernel takes it: contiguous, masks as bytes."""
-    tensor = tensor.contiguous()
-    tensor = tensor.view(torch.uint8) if tensor.dtype is torch.bool else tensor
-    return view_of_first((tensor if tensor.data_ptr() % ALIGNMENT_BYTES == 0 else tensor.clone()).to(dtype), shape)
+def kernel_input(tensor: torch.Tensor, parameter: Parameter) -> torch.Tensor:
+    """The first elements of a tensor, as many as the kernel takes, as it takes them."""
+    array = tensor if tensor.numel() == prod(parameter.shape) else tensor.reshape(-1)[: prod(parameter.shape)]
+    return cast(torch.Tensor, with_alignment(to_parameter(array, parameter)))
