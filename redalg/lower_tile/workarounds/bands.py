@@ -25,7 +25,9 @@ BOUNDS = (Le, Lt, Ge, Gt)
 
 def bands_by_difference(kernel: Kernel, plan: Plan) -> Kernel:
     """The kernel whose branches compare differences of a tile's places where two bounds and more mask them."""
-    return replace(kernel, body=tuple(innermost(one, _in_branch) for one in kernel.body)) if plan.multiplies else kernel
+    if not plan.warp_specialized:
+        return kernel
+    return replace(kernel, body=tuple(innermost(one, _in_branch) for one in kernel.body))
 
 
 def _in_branch(statement: Statement) -> Statement:
