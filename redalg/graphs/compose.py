@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 from typing import final
 
@@ -24,11 +24,20 @@ from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
 from redalg.expression import Axis, Element, Reduce, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of
+from redalg.expression.contents import (
+    REMEMBERED,
+    bound_axes,
+    elements_of,
+    free_axes,
+    of_kind,
+    operations_of,
+    sympy_text,
+)
 from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes
 from redalg.expression.tensor import Tensor
 from redalg.graphs.indices import (
+    about_axes,
     at_split,
     axis_to_split,
     divide_relation,
@@ -97,8 +106,8 @@ def compose_outputs(program: TensorProgram, group: Collection[str], outputs: Seq
     Raises:
         GraphError: as of `compose`.
     """
-    known = {one.name: one for one in program.expressions() if one.name in group}
-    composer, found = Composer(known, program.types()), list[Composed]()
+    known = {name: program.definitions[name] for name in group if name in program.definitions}
+    composer, found = Composer(known, program.types), list[Composed]()
     for output in outputs:
         if output not in known:
             raise GraphError(f"`{output}` is no tensor expression of the group {', '.join(sorted(group))}.")
@@ -128,7 +137,7 @@ def with_output_axes(outputs: Sequence[Composed], among: Collection[Axis] | None
     outside = {element for output in outputs for element in elements_outside(output.term)}
     of_outputs = list(dict.fromkeys(axis for output in outputs for axis in output.axes))
     renamed = dict[Axis, Axis]()
-    for axis, elements in sorted(inside.items(), key=str):
+    for axis, elements in sorted(inside.items(), key=lambda each: f"{each[0]},"):
         for own in of_outputs if among is None or axis in among else ():
             free = axis not in renamed and own not in {*renamed.values(), *inside}
             alike = lengths[own] == lengths[axis] and any(one.xreplace({axis: own}) in outside for one in elements)
@@ -215,7 +224,7 @@ class Composer:
         if isinstance(node, Axis):
             return at[node]
         if isinstance(node, Element):
-            return self.value(node.name, [self.number(index, at, lengths) for index in node.indices])
+            return self.value(node.name, [self.index_at(index, at, lengths) for index in node.indices])
         if isinstance(node, Ne | Eq) and isinstance(node.args[0], Element) and node.args[1] == 0:
             read = self.rewrite(node.args[0], at, lengths)
             is_true = Ne(read, 0) if isinstance(read, Expr) else read
@@ -246,6 +255,14 @@ class Composer:
         pairs = zip(element.indices, self.types[element.name].shape, strict=True)
         return any(index_bounds(index, self.sizes) is not None and not lies_below(index, size, self.sizes)
                    for index, size in pairs)  # fmt: skip
+
+    def index_at(self, index: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
+        """An index at a place."""
+        if isinstance(index, Axis):
+            return at[index]
+        if elements_of(index):
+            return self.number(index, at, lengths)
+        return index_at_places(index, about_axes(at, index))
 
     def number(self, node: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
         """As `rewrite`, of a number."""
@@ -286,6 +303,14 @@ class Composer:
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
 
 
+@lru_cache(REMEMBERED)
+def index_at_places(index: Expr, places: tuple[tuple[Axis, Expr], ...]) -> Expr:
+    """An index that reads no tensor, with places for its axes."""
+    found = Composer({}, {}).rewrite(index, dict(places), {})
+    assert isinstance(found, Expr)
+    return found
+
+
 def choice(condition: Basic, first: Basic, second: Basic) -> Basic:
     """where(c, a, b), of which neither branch asks for c again: where(c, a, where(¬c, b, d)) → where(c, a, b).
 
@@ -324,7 +349,7 @@ def splits_needed(composed: Composed, types: Mapping[str, TensorType]) -> Iterat
 
     So it is of an axis that runs on beyond a dimension, where tensors of one size stand beside each other.
     """
-    for element in sorted(elements_of(composed.term), key=str):
+    for element in sorted(elements_of(composed.term), key=sympy_text):
         for index in element.indices:
             found = axis_to_split(index, composed.sizes)
             if found is not None:
@@ -334,7 +359,7 @@ def splits_needed(composed: Composed, types: Mapping[str, TensorType]) -> Iterat
 
 def axes_beyond(composed: Composed, types: Mapping[str, TensorType]) -> Iterator[tuple[Axis, Expr]]:
     """Yield the axes that are several times as long as a dimension along which they run, with its length."""
-    for element in sorted(elements_of(composed.term), key=str):
+    for element in sorted(elements_of(composed.term), key=sympy_text):
         for index, size in zip(element.indices, types[element.name].shape, strict=True):
             if isinstance(index, Axis) and index in composed.sizes and is_several(composed.sizes[index], size):
                 yield index, size
@@ -354,7 +379,7 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
 
     @cache
     def rewrite(node: Basic) -> Basic:
-        if not node.has(axis):
+        if axis not in free_axes(node) and axis not in bound_axes(node):
             return node
         if isinstance(node, Axis):
             return inner * outer + last
