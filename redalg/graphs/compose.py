@@ -13,7 +13,7 @@ Tensors within a group are not rounded to their dtypes; a cast to integers is cu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, lru_cache
 from itertools import count
@@ -236,7 +236,7 @@ class Composer:
         args = [self.rewrite(arg, at, lengths) for arg in node.args]
         if isinstance(node, Where):
             return choice(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else evaluate(node.func, tuple(args))
 
     def with_guard(self, term: Basic, condition: Basic) -> Basic:
         """A term under a condition, with the condition in its sums that read outside of their tensors without it.
@@ -301,6 +301,12 @@ class Composer:
         """The lengths of the axes that a term has, or its output."""
         bound = {axis for one in of_kind(Reduce, term) for axis in one.bound}
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
+
+
+@lru_cache(REMEMBERED)
+def evaluate(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
+    """A function of arguments, as SymPy writes it: patterns of a program hold the same terms, as one object each."""
+    return function(*args)
 
 
 @lru_cache(REMEMBERED)

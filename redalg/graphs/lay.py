@@ -17,7 +17,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from itertools import pairwise
-from typing import final
+from typing import cast, final
 
 from sympy import Add, And, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Not, S, cancel, expand, floor
 from sympy.core.basic import Basic
@@ -25,6 +25,7 @@ from sympy.core.basic import Basic
 from redalg.expression import Axis, Element, Reduce, Tensor
 from redalg.expression.contents import REMEMBERED
 from redalg.expression.nodes import Where
+from redalg.expression.rebuild import with_args
 from redalg.graphs.compose import Composed
 from redalg.graphs.indices import about_axes, multiple_of, quotient_by, remainder_of, split_factor
 from redalg.graphs.program import Shape, TensorType
@@ -157,11 +158,12 @@ def reads_in(node: Basic, ranges: Ranges) -> Iterator[tuple[Element, Ranges]]:
 
 
 def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
-    """A term whose tensors are split at strides."""
+    """A term whose tensors are split at strides; the term itself if it reads none of these."""
     if isinstance(node, Where):
         condition, first, second = node.args
-        return Where(with_strides(condition, ranges, strides), with_strides(first, under(condition, ranges), strides),
-                     with_strides(second, under(Not(condition), ranges), strides))  # fmt: skip
+        branches = (first, under(condition, ranges)), (second, under(Not(condition), ranges))
+        parts = [with_strides(condition, ranges, strides), *(with_strides(*each, strides) for each in branches)]
+        return cast(Basic, with_args(node, parts))
     if isinstance(node, Element):
         place = list[Expr]()
         for index, found in zip(node.indices, strides[node.name], strict=True):
@@ -170,10 +172,11 @@ def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
                 if found
                 else [with_strides(at_one_place(index, ranges), ranges, strides)]
             )
-        return Tensor(node.name)[tuple(place)]
+        return node if tuple(place) == node.indices else Tensor(node.name)[tuple(place)]
     if isinstance(node, Reduce):
-        return node.rebuilt(with_strides(node.expr, ranges, strides), node.bound)
-    return node.func(*(with_strides(arg, ranges, strides) for arg in node.args)) if node.args else node
+        term = with_strides(node.expr, ranges, strides)
+        return node if term is node.expr else node.rebuilt(term, node.bound)
+    return cast(Basic, with_args(node, [with_strides(arg, ranges, strides) for arg in node.args]))
 
 
 def split_index(index: Expr, ranges: Ranges, strides: Sequence[Expr]) -> list[Expr]:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
-from typing import final
+from typing import cast, final
 
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
@@ -22,6 +22,7 @@ from redalg.errors import RedalgError
 from redalg.expression import Cast, Element, Reduce, Tensor, where
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import is_float
+from redalg.expression.rebuild import replace_nodes
 from redalg.fuse import analyze
 from redalg.fused import Fused
 from redalg.graphs.analysis import multiplies
@@ -207,10 +208,11 @@ def with_extents(output: Composed) -> Basic:
 
 def with_names(term: Basic, names: Mapping[str, str]) -> Basic:
     """A term whose tensors have other names."""
-    return term.xreplace({
+    others = {
         element: Tensor(names[element.name])[tuple(with_names(index, names) for index in element.indices)]
         for element in elements_of(term)
-    })  # fmt: skip
+    }
+    return cast(Basic, replace_nodes(term, others))
 
 
 def as_zero_or_one(term: Basic) -> Basic:
