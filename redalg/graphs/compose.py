@@ -34,13 +34,14 @@ from redalg.expression.contents import (
     sympy_text,
 )
 from redalg.expression.dtypes import is_float
-from redalg.expression.rebuild import replace_nodes
+from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.expression.tensor import Tensor
 from redalg.graphs.indices import (
     about_axes,
     at_split,
     axis_to_split,
     divide_relation,
+    index_at,
     index_bounds,
     lies_below,
     multiple_of,
@@ -135,12 +136,14 @@ def with_output_axes(outputs: Sequence[Composed], among: Collection[Axis] | None
             for axis in reduction.bound:
                 inside[axis] = inside.get(axis, set()) | elements_of(reduction.expr)
     outside = {element for output in outputs for element in elements_outside(output.term)}
+    names = {element.label for element in outside}
     of_outputs = list(dict.fromkeys(axis for output in outputs for axis in output.axes))
     renamed = dict[Axis, Axis]()
     for axis, elements in sorted(inside.items(), key=lambda each: f"{each[0]},"):
         for own in of_outputs if among is None or axis in among else ():
             free = axis not in renamed and own not in {*renamed.values(), *inside}
-            alike = lengths[own] == lengths[axis] and any(one.xreplace({axis: own}) in outside for one in elements)
+            read = [one.xreplace({axis: own}) for one in elements if one.label in names]
+            alike = lengths[own] == lengths[axis] and not outside.isdisjoint(read)
             if free and alike and not any(own in free_axes(element) for element in elements):
                 renamed[axis] = own
     return tuple(with_bound_axes(output, renamed) for output in outputs)
@@ -190,8 +193,8 @@ class Composer:
         return tuple(axes)
 
     def value(self, name: str, place: Sequence[Expr]) -> Basic:
-        """A tensor's element at a place: of the group's its definition, of others a read."""
-        place = tuple(map(self.index, place))
+        """A tensor's element at a place of plain indices: of the group's its definition, of others a read."""
+        place = tuple(place)
         if name not in self.known:
             self.check_place(name, place)
             return Tensor(name)[place]
@@ -257,12 +260,15 @@ class Composer:
                    for index, size in pairs)  # fmt: skip
 
     def index_at(self, index: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
-        """An index at a place."""
+        """An index at a place, made plain."""
         if isinstance(index, Axis):
             return at[index]
-        if elements_of(index):
-            return self.number(index, at, lengths)
-        return index_at_places(index, about_axes(at, index))
+        if elements_of(index) or of_kind(Where, index):
+            return self.index(self.number(index, at, lengths))
+        places = about_axes(at, index)
+        found = index_at(index, places, about_axes(self.sizes, *(place for _, place in places)))
+        assert isinstance(found, Expr)
+        return found
 
     def number(self, node: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
         """As `rewrite`, of a number."""
@@ -307,14 +313,6 @@ class Composer:
 def evaluate(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
     """A function of arguments, as SymPy writes it: patterns of a program hold the same terms, as one object each."""
     return function(*args)
-
-
-@lru_cache(REMEMBERED)
-def index_at_places(index: Expr, places: tuple[tuple[Axis, Expr], ...]) -> Expr:
-    """An index that reads no tensor, with places for its axes."""
-    found = Composer({}, {}).rewrite(index, dict(places), {})
-    assert isinstance(found, Expr)
-    return found
 
 
 def choice(condition: Basic, first: Basic, second: Basic) -> Basic:
@@ -382,21 +380,53 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
     outer, last, lengths = at_split(axis, inner, composed.sizes)
     sizes = {one: size for one, size in composed.sizes.items() if one != axis} | lengths
     axes = tuple(part for one in composed.axes for part in ((outer, last) if one == axis else (one,)))
+    split = AxisSplit(axis, outer, last, inner)
 
     @cache
     def rewrite(node: Basic) -> Basic:
         if axis not in free_axes(node) and axis not in bound_axes(node):
             return node
-        if isinstance(node, Axis):
-            return inner * outer + last
         if isinstance(node, Element):
-            return Element(node.args[0], *(plain_index(rewrite(index), sizes) for index in node.indices))
+            return Element(node.args[0], *map(rewrite_index, node.indices))
         if isinstance(node, Reduce):
             bound = [part for one in node.bound for part in ((outer, last) if one == axis else (one,))]
             return node.rebuilt(rewrite(node.expr), bound)
-        rewritten = node.func(*map(rewrite, node.args)) if node.args else node
-        if isinstance(node, floor | Mod):
-            return plain_node(rewritten, sizes)
-        return rewritten if elements_of(node) else divide_relation(rewritten, inner, sizes)
+        if not elements_of(node):
+            return split_index_of(node, split, (*about_axes(lengths, outer, last), *about_axes(sizes, node)))
+        rewritten = with_args(node, [rewrite(arg) for arg in node.args])
+        return plain_node(rewritten, sizes) if isinstance(node, floor | Mod) else rewritten
+
+    def rewrite_index(index: Expr) -> Expr:
+        if elements_of(index) or of_kind(Where, index):
+            return plain_index(rewrite(index), sizes)
+        known = (*about_axes(lengths, outer, last), *about_axes(sizes, index))
+        return index_at(index, ((axis, inner * outer + last),), known)
 
     return Composed(composed.name, axes, sizes, rewrite(composed.term))
+
+
+@final
+@dataclass(frozen=True)
+class AxisSplit:
+    """An axis as two: `axis` = `inner` · `outer` + `last`."""
+
+    axis: Axis
+    outer: Axis
+    last: Axis
+    inner: Expr
+
+
+@lru_cache(REMEMBERED)
+def split_index_of(node: Basic, split: AxisSplit, sizes: tuple[tuple[Axis, Expr], ...]) -> Basic:
+    """An index, or a condition on axes, with two axes in the place of one; `sizes` are those after it."""
+    if split.axis not in free_axes(node):
+        return node
+    if isinstance(node, Axis):
+        return split.inner * split.outer + split.last
+    rewritten = node.func(*(split_index_of(arg, split, sizes) for arg in node.args))
+    known = dict(sizes)
+    return (
+        plain_node(rewritten, known)
+        if isinstance(node, floor | Mod)
+        else divide_relation(rewritten, split.inner, known)
+    )

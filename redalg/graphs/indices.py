@@ -14,7 +14,7 @@ and the sizes of its axes: patterns of a program ask of the same indices many ti
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from typing import TypeVar
 
@@ -59,7 +59,14 @@ def plain_node(node: Basic, sizes: Sizes) -> Basic:
     """An index or a condition within it, made plain."""
     if not node.args or not node.has(floor, Mod, Where, Rel):
         return node
-    args = [plain_node(arg, sizes) for arg in node.args]
+    return plain_with_args(node, [plain_node(arg, sizes) for arg in node.args], sizes)
+
+
+def plain_with_args(node: Basic, args: Sequence[Basic], sizes: Sizes) -> Basic:
+    """A node of an index, or of a condition, made plain; of other arguments, which are plain.
+
+    SymPy evaluates no remainder and no quotient on the way: it would ask for the signs of all that they hold.
+    """
     if isinstance(node, Mod):
         return remainder_of(args[0], args[1], sizes)
     if isinstance(node, floor):
@@ -68,6 +75,21 @@ def plain_node(node: Basic, sizes: Sizes) -> Basic:
     if isinstance(node, Lt | Le | Gt | Ge):
         return decide(node.func(*args), sizes)
     return with_remainders(node.func(*args), sizes) if isinstance(node, Add) else node.func(*args)
+
+
+@lru_cache(REMEMBERED)
+def index_at(
+    index: Basic, places: tuple[tuple[Axis, Expr], ...], sizes: tuple[tuple[Axis, Expr], ...]
+) -> Basic:  # fmt: skip
+    """An index of axes alone with places for some of them, made plain."""
+    return _index_at(index, dict(places), dict(sizes))
+
+
+def _index_at(node: Basic, at: Mapping[Basic, Expr], sizes: Sizes) -> Basic:
+    """As `index_at`, of a part of the index."""
+    if not node.args:
+        return at.get(node, node)
+    return plain_with_args(node, [_index_at(arg, at, sizes) for arg in node.args], sizes)
 
 
 def decide(relation: Basic, sizes: Sizes) -> Basic:

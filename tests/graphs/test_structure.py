@@ -82,7 +82,5 @@ def test_other_names_make_no_other_structures(steps: Sequence[tuple[str, int, in
     plain = program.types.keys() - {one.name for one in program.expressions() if len(one.reads) > 1}
     other = renamed_program(program, names)
     for name in plain & program.definitions.keys():  # of sums SymPy orders the terms by names
-        texts = (
-            line_of(each.definitions[own], each.types)[0] for each, own in ((program, name), (other, names[name]))
-        )
+        texts = (line_of(each.definitions[own], each.types)[0] for each, own in ((program, name), (other, names[name])))
         assert len({*texts}) == 1
