@@ -12,10 +12,11 @@ from sympy.core.basic import Basic
 from redalg.errors import GraphError
 from redalg.expression import Axis
 from redalg.expression.tensor import Tensor
+from redalg.graphs.analysis import analyze_program
 from redalg.graphs.program import TensorExpression
 from redalg.graphs.structure import line_of
 from redalg.graphs.verdicts import Numbered, Verdicts
-from redalg.graphs.vertices import Pattern
+from redalg.graphs.vertices import Pattern, vertices_of
 from tests.graphs.test_exploration import STEPS, found_in, program_of, renamed_program
 from tests.graphs.test_program import typed
 from tests.sweeps import draws
@@ -46,6 +47,14 @@ def test_names_are_no_part_of_a_line() -> None:
 
 def test_numbers_count_to_their_last_digit() -> None:
     assert text_of_term(X * Float(0.1)) != text_of_term(X * Float(0.1 + 1e-16))
+
+
+def test_tensors_that_leave_are_part_of_a_structure() -> None:
+    steps = [("exp", 0, 0), ("sum", 2, 2), ("exp", 1, 1), ("sum", 4, 4)]
+    verdicts = Verdicts(vertices_of(analyze_program(program_of(steps, [1, 3]))))
+    assert verdicts.structure(Pattern({"s0", "s1"})) == verdicts.structure(Pattern({"s2", "s3"}))
+    verdicts = Verdicts(vertices_of(analyze_program(program_of(steps, [1, 3, 2]))))
+    assert verdicts.structure(Pattern({"s0", "s1"})) != verdicts.structure(Pattern({"s2", "s3"}))
 
 
 def lay_anew(verdicts: Verdicts, pattern: Pattern) -> Numbered | str:
