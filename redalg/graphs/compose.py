@@ -41,11 +41,11 @@ from redalg.graphs.indices import (
     at_split,
     axis_to_split,
     divide_relation,
-    index_at,
     index_bounds,
     lies_below,
     multiple_of,
     plain_index,
+    plain_index_at,
     plain_node,
 )
 from redalg.graphs.program import Shape, TensorExpression, TensorProgram, TensorType
@@ -239,7 +239,9 @@ class Composer:
         args = [self.rewrite(arg, at, lengths) for arg in node.args]
         if isinstance(node, Where):
             return choice(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else evaluate(node.func, tuple(args))
+        return (
+            node if all(a is b for a, b in zip(args, node.args, strict=True)) else evaluate_once(node.func, tuple(args))
+        )
 
     def with_guard(self, term: Basic, condition: Basic) -> Basic:
         """A term under a condition, with the condition in its sums that read outside of their tensors without it.
@@ -266,7 +268,7 @@ class Composer:
         if elements_of(index) or of_kind(Where, index):
             return self.index(self.number(index, at, lengths))
         places = about_axes(at, index)
-        found = index_at(index, places, about_axes(self.sizes, *(place for _, place in places)))
+        found = plain_index_at(index, places, about_axes(self.sizes, *(place for _, place in places)))
         assert isinstance(found, Expr)
         return found
 
@@ -310,7 +312,7 @@ class Composer:
 
 
 @lru_cache(REMEMBERED)
-def evaluate(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
+def evaluate_once(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
     """A function of arguments, as SymPy writes it: patterns of a program hold the same terms, as one object each."""
     return function(*args)
 
@@ -400,7 +402,7 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
         if elements_of(index) or of_kind(Where, index):
             return plain_index(rewrite(index), sizes)
         known = (*about_axes(lengths, outer, last), *about_axes(sizes, index))
-        return index_at(index, ((axis, inner * outer + last),), known)
+        return plain_index_at(index, ((axis, inner * outer + last),), known)
 
     return Composed(composed.name, axes, sizes, rewrite(composed.term))
 

@@ -78,18 +78,18 @@ def plain_with_args(node: Basic, args: Sequence[Basic], sizes: Sizes) -> Basic:
 
 
 @lru_cache(REMEMBERED)
-def index_at(
+def plain_index_at(
     index: Basic, places: tuple[tuple[Axis, Expr], ...], sizes: tuple[tuple[Axis, Expr], ...]
 ) -> Basic:  # fmt: skip
     """An index of axes alone with places for some of them, made plain."""
-    return _index_at(index, dict(places), dict(sizes))
+    return _plain_index_at(index, dict(places), dict(sizes))
 
 
-def _index_at(node: Basic, at: Mapping[Basic, Expr], sizes: Sizes) -> Basic:
-    """As `index_at`, of a part of the index."""
+def _plain_index_at(node: Basic, at: Mapping[Basic, Expr], sizes: Sizes) -> Basic:
+    """As `plain_index_at`, of a part of the index."""
     if not node.args:
         return at.get(node, node)
-    return plain_with_args(node, [_index_at(arg, at, sizes) for arg in node.args], sizes)
+    return plain_with_args(node, [_plain_index_at(arg, at, sizes) for arg in node.args], sizes)
 
 
 def decide(relation: Basic, sizes: Sizes) -> Basic:
