@@ -239,9 +239,8 @@ class Composer:
         args = [self.rewrite(arg, at, lengths) for arg in node.args]
         if isinstance(node, Where):
             return choice(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
-        return (
-            node if all(a is b for a, b in zip(args, node.args, strict=True)) else evaluate_once(node.func, tuple(args))
-        )
+        is_own = all(a is b for a, b in zip(args, node.args, strict=True))
+        return node if is_own else evaluate_once(node.func, tuple(args))
 
     def with_guard(self, term: Basic, condition: Basic) -> Basic:
         """A term under a condition, with the condition in its sums that read outside of their tensors without it.

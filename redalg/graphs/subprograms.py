@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from math import prod
+from math import fsum, prod
 from typing import final
 
 from sympy.core.basic import Basic
@@ -151,7 +151,7 @@ def small_patterns(partition: Partition) -> Iterator[Pattern]:
 
 def work_us(gain: Gain, pattern: Pattern) -> float:
     """The time of a pattern's members alone, without their launches."""
-    return sum(gain.alone_us(name) - LAUNCH_US for name in pattern)
+    return fsum(gain.alone_us(name) - LAUNCH_US for name in pattern)
 
 
 def may_gain(gain: Gain, pattern: Pattern) -> bool:

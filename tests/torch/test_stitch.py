@@ -24,7 +24,8 @@ def stitched(model: nn.Module, *given: torch.Tensor) -> tuple[GraphModule, int]:
     """A module of a model's graph with its groups as operators, and how many these are."""
     exported = torch.export.export(model.eval(), given).run_decompositions()
     imported = import_graph(exported.graph)
-    vertices = vertices_of(analyze_program(imported.program.live()))
+    weights = [name for name in imported.program.inputs if name.startswith("p_")]
+    vertices = vertices_of(analyze_program(imported.program.live()), weights)
     candidates = explore(Gain(vertices, device_for("sm_90a")))
     calls = calls_of(candidates.verdicts, plan_fusion(candidates))
     stitch(exported.graph, calls)
