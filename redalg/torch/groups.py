@@ -60,38 +60,56 @@ def put_groups(
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
-    imported, whole = import_graph(graph), fixed is None and not is_part(graph)
+    imported, whole, explored = import_graph(graph), fixed is None and not is_part(graph), Stopwatch()
     products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
-    program = remove_padding(imported.program)
-    vertices = vertices_of(analyze_program(program), fixed, products=products)
+    with explored:
+        program = remove_padding(imported.program)
+        vertices = vertices_of(analyze_program(program), fixed, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
     if whole and (device.type == "cuda" if subprograms is None else subprograms):
-        small = put_subprograms(graph, program, (device, card), gate, until)
-    if any(each.decision.is_put for each in small):
-        vertices = vertices_of(analyze_program(remove_padding(import_graph(graph).program)), fixed, products=products)
-    hints = hints_of(graph)
-    candidates = explore(Gain(vertices, card, hints))
-    plan = plan_fusion(candidates)
-    calls = calls_of(candidates.verdicts, plan, hints)
-    calls = calls_with_backwards(calls, vertices, needed) if needed else calls
+        small = put_subprograms(graph, program, (device, card), (gate, until), explored)
+    rest, hints = import_graph(graph) if any(each.decision.is_put for each in small) else None, hints_of(graph)
+    with explored:
+        if rest is not None:
+            vertices = vertices_of(analyze_program(remove_padding(rest.program)), fixed, products=products)
+        candidates = explore(Gain(vertices, card, hints))
+        plan = plan_fusion(candidates)
+        calls = calls_of(candidates.verdicts, plan, hints)
+        calls = calls_with_backwards(calls, vertices, needed) if needed else calls
     groups = (*small, *Judge(graph, vertices, device, calls, needed, hints).put(gate, until))
     members = {name for call in calls for name in call.group.members}
     alone = {} if needed else reasons_alone(candidates, plan, members)
     seconds, count = time.monotonic() - started, len(imported.program.statements)
-    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=with_areas(drawing, groups),
-                       alone=alone)  # fmt: skip
+    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, explored_s=explored.seconds,
+                       drawing=with_areas(drawing, groups), alone=alone)  # fmt: skip
 
 
 def put_subprograms(
-    graph: Graph, program: TensorProgram, where: tuple[torch.device, DeviceSpec], gate: str, until: float
-) -> tuple[GroupReport, ...]:
+    graph: Graph, program: TensorProgram, where: tuple[torch.device, DeviceSpec], gate: tuple[str, float],
+    explored: Stopwatch,
+) -> tuple[GroupReport, ...]:  # fmt: skip
     """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
     if hints_of(graph):
         return ()
     device, card = where
-    vertices, calls = subprogram_calls(program, card)
-    return Judge(graph, vertices, device, calls).put(gate, until)
+    with explored:
+        vertices, calls = subprogram_calls(program, card)
+    return Judge(graph, vertices, device, calls).put(*gate)
+
+
+@final
+class Stopwatch:
+    """The seconds that have passed within it, of all times together."""
+
+    def __init__(self) -> None:
+        self.seconds, self.started = 0.0, 0.0
+
+    def __enter__(self) -> None:
+        self.started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.monotonic() - self.started
 
 
 @final
