@@ -21,6 +21,8 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
 BOUNDS = (Le, Lt, Ge, Gt)
+OF_BAND = 2
+"""Bounds of a band."""
 
 
 def bands_by_difference(kernel: Kernel, plan: Plan) -> Kernel:
@@ -47,7 +49,7 @@ def _in_branch(statement: Statement) -> Statement:
 def _by_difference(condition: Basic, tile: set[Basic]) -> Basic:
     """A condition of several bounds on places, each with the places in the tile on its left."""
     bounds = [one for one in And.make_args(condition) if isinstance(one, BOUNDS) and _is_of_places(one)]
-    if len(bounds) < 2:  # noqa: PLR2004 - a band has two
+    if len(bounds) < OF_BAND:
         return condition
     return And(*(_apart(one, tile) if one in bounds else one for one in And.make_args(condition)))
 

@@ -166,8 +166,8 @@ def gradient_tile(
 
 LARGE_EDGES = 1 / 16
 """The share of elements that tiles of 128 x 128 take beyond those of 64 x 64, from which these are faster (H200, a band
-of 512 keys among 4096: 0.11 of them; dQ at d 128 and 64 in 0.85 and 0.73 of the time; causal, 1024 keys: 0.06, 0.98; 2048
-keys: 0.03, 1.01; two products, dK and dV, in 0.99 and, causal, 512 keys, 1.02)."""
+of 512 keys among 4096: 0.11 of them; dQ at d 128 and 64 in 0.85 and 0.73 of the time; causal, 1024 keys: 0.06, 0.98;
+2048 keys: 0.03, 1.01; two products, dK and dV, in 0.99 and, causal, 512 keys, 1.02)."""
 
 
 def loses_to_edges(form: FusedForm, problem: Problem, binding: Binding) -> bool:
