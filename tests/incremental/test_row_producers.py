@@ -10,7 +10,7 @@ import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 
 b, q, k, d, e = ra.axes("b q k d e")
-G, O, K, V, z = ra.tensors("G[b,q,e] O[b,q,e] K[b,k,d] V[b,k,e] z[b,q]")  # noqa: E741
+G, O, K, V, z = ra.tensors("G[b,q,e] O[b,q,e] K[b,k,d] V[b,k,e] z[b,q]")
 UNDER = ra.sum((ra.sum(V * G, e) - ra.sum(G * O, e)) * exp(-(z**2)) * K, k)
 FUSED = ra.fuse(UNDER, "b q d")
 
@@ -41,6 +41,6 @@ def test_both_ways_are_the_definition(keys: int) -> None:
     made = interpret(lowered.program, {name: one.numpy() for name, one in given.items()})
     wide = {name: one.double() for name, one in given.items()}
     inner = torch.einsum("bke,bqe->bqk", wide["V"], wide["G"]) - (wide["G"] * wide["O"]).sum(-1, keepdim=True)
-    wanted = torch.einsum("bqk,bkd->bqd", inner, wide["K"]) * torch.exp(-wide["z"] ** 2)[..., None]
+    wanted = torch.einsum("bqk,bkd->bqd", inner, wide["K"]) * torch.exp(-(wide["z"] ** 2))[..., None]
     [out] = [one for name, one in made.items() if name == "out"]
     torch.testing.assert_close(torch.from_numpy(out).double(), wanted, rtol=1e-4, atol=1e-4)
