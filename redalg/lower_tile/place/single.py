@@ -63,9 +63,9 @@ LANES_OF_WHOLE_ROWS, MANY_SUMS, MOST_LOADED = 1024, 3, 64
 registers, all run at once where that takes no more lanes: else the last of them run when all others are done (layer
 norms of 2048 x 2048: 0.90 of the time; softmaxes, of two sums, 1.01). A thread then has 64 registers, and room for so
 many bytes of rows."""
-WIDE_BLOCK, MOST_BESIDE, OTHER_REGISTERS = 128, 4, 24
-"""The threads of a block of one row from which it has a multiprocessor beside others; these at most; and the registers
-of a thread beside those of its elements. Left alone, the compiler takes registers for twice the elements, and a block
+WIDE_BLOCK, MOST_BESIDE, OTHER_REGISTERS, ELEMENTS_OF_REGISTER = 128, 4, 22, 8
+"""The threads of a block of one row from which it has a multiprocessor beside others; these at most; the registers of a
+thread beside those of its elements, and the elements for which it has one more. Left alone, the compiler takes registers for twice the elements, and a block
 runs alone (H200, bfloat16: layer norms of 8192 x 8192 in 0.92 of the time, of 4096 x 16384 in 0.92, softmaxes of
 8192 x 8192 in 0.93)."""
 
@@ -89,7 +89,8 @@ def blocks_beside(kernel: Kernel, plan: Plan) -> int:
     extents = [extent for _, extent in kernel.grid if isinstance(extent, int)]
     wave = -(-prod(extents) // plan.device.multiprocessors) if len(extents) == len(kernel.grid) else MOST_BESIDE
     if plan.block_row == 1 and plan.threads >= WIDE_BLOCK and plan.device.target != "c":
-        registers = loaded_elements(kernel) // plan.threads + OTHER_REGISTERS
+        elements = loaded_elements(kernel) // plan.threads
+        registers = elements + elements // ELEMENTS_OF_REGISTER + OTHER_REGISTERS
         return max(1, min(wave, MOST_BESIDE, REGISTERS // (registers * plan.threads)))
     if 2 * plan.threads >= LANES_OF_WHOLE_ROWS:
         return max(1, LANES_OF_WHOLE_ROWS // plan.threads)
