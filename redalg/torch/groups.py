@@ -25,9 +25,10 @@ from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
 from redalg.graphs.padding import remove_padding
 from redalg.graphs.program import TensorProgram
+from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
-from redalg.strategies.device import DeviceSpec, device_for
+from redalg.strategies.device import device_for
 from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
 from redalg.torch.decisions import Decision
 from redalg.torch.gate import decide_on_regions
@@ -43,7 +44,7 @@ PRIMAL, TANGENT = "primals_", "tangents_"
 
 def put_groups(
     graph: Graph, gate: str, budget_s: float, *, fixed: Sequence[str] | None = None,
-    needed: Collection[str] = (), subprograms: bool | None = None,
+    needed: Collection[str] = (), subprograms: bool | None = None, transformations: Transformations = ALL,
 ) -> GraphReport:  # fmt: skip
     """Put the groups of a graph that the gate lets pass, in place.
 
@@ -53,6 +54,7 @@ def put_groups(
         fixed: the inputs that stay where they are from call to call; as PyTorch says of the graph that it compiles.
         subprograms: true if small statements are put together in one launch; None: on GPUs.
         needed: tensors that have gradients. If there are any, groups that hold products are put, with their backward.
+        transformations: those that groups and subprograms may make.
     """
     started = time.monotonic()
     complete_values(graph)
@@ -62,14 +64,16 @@ def put_groups(
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
     imported, whole = import_graph(graph), fixed is None and not is_part(graph)
     products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
-    program = remove_padding(imported.program)
-    vertices = vertices_of(analyze_program(program), fixed, products=products)
+    program = program_to_fuse(imported.program, transformations)
+    vertices = vertices_of(analyze_program(program), fixed, products=products, transformations=transformations)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
     if whole and (device.type == "cuda" if subprograms is None else subprograms):
-        small = put_subprograms(graph, program, (device, card), gate, until)
+        around, launches = subprogram_calls(program, card, transformations) if not hints_of(graph) else (vertices, [])
+        small = Judge(graph, around, device, launches).put(gate, until)
     if any(each.decision.is_put for each in small):
-        vertices = vertices_of(analyze_program(remove_padding(import_graph(graph).program)), fixed, products=products)
+        program = program_to_fuse(import_graph(graph).program, transformations)
+        vertices = vertices_of(analyze_program(program), fixed, products=products, transformations=transformations)
     hints = hints_of(graph)
     candidates = explore(Gain(vertices, card, hints))
     plan = plan_fusion(candidates)
@@ -83,15 +87,9 @@ def put_groups(
                        alone=alone)  # fmt: skip
 
 
-def put_subprograms(
-    graph: Graph, program: TensorProgram, where: tuple[torch.device, DeviceSpec], gate: str, until: float
-) -> tuple[GroupReport, ...]:
-    """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
-    if hints_of(graph):
-        return ()
-    device, card = where
-    vertices, calls = subprogram_calls(program, card)
-    return Judge(graph, vertices, device, calls).put(gate, until)
+def program_to_fuse(program: TensorProgram, transformations: Transformations) -> TensorProgram:
+    """A program as its groups are looked for: products are without padding, if a view may be computed with them."""
+    return remove_padding(program) if transformations.vertical_fusion else program.live()
 
 
 @final
