@@ -283,7 +283,7 @@ class Partition:
     def operations_anew(self, part: Pattern) -> float | None:
         """As `operations`, counted now."""
         verdict = self.verdicts.of(part)
-        if not verdict.is_one_pass or verdict.is_slow:
+        if not verdict.is_one_pass or verdict.is_slow or verdict.computes_with_integers:
             return None
         try:
             laid = self.verdicts.lay(part)
@@ -291,10 +291,16 @@ class Partition:
         except RedalgError:
             return None
         runs = all(output.reads and not is_nested(output.term) for output in laid.outputs)
+        runs = runs and not any(map(self.counts_integers, laid.outputs))
         shares = len(laid.outputs) == 1 or self.gain.vertices.transformations.data_reuse
         if not runs or not whole or not shares or len({output.axes for output in laid.outputs}) > 1:
             return None
         return sum(map(self.operations_of, laid.outputs))
+
+    def counts_integers(self, output: Composed) -> bool:
+        """Tell if an output is a sum of integers: a floating-point number in a launch, by which no part may index."""
+        is_integer = "int" in self.gain.vertices.analysis.types[output.name].dtype
+        return is_integer and any(one.kind == "sum" for one in of_kind(Reduce, output.term))
 
     def operations_of(self, output: Composed) -> float:
         """The operations of an output: a block makes what depends on none of its axes for all its elements."""

@@ -46,11 +46,15 @@ NAME = re.compile(r"[A-Za-z_]\w*")
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not."""
+    """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not.
+
+    No kernel takes integers of a tensor in arithmetic: they are indices, or compared.
+    """
 
     is_one_pass: bool
     reason: str = ""
     is_slow: bool = False
+    computes_with_integers: bool = False
 
 
 @final
@@ -86,7 +90,8 @@ class Verdicts:
             return Verdict(is_one_pass=False, reason=str(refused))
         if verdict is None or isinstance(verdict, Exact):
             reason = self.reason_to_be_slow(pattern, outputs, verdict)
-            return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason))
+            integers = verdict is not None and self.computes_with_integers(pattern, verdict.fused)
+            return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason), computes_with_integers=integers)
         return Verdict(is_one_pass=False, reason=verdict.explain())
 
     def reason_to_be_slow(self, pattern: Pattern, outputs: Outputs, verdict: Exact[Fused] | None) -> str:
@@ -97,6 +102,12 @@ class Verdicts:
             return COMPUTED
         number = 0 if verdict is None else numbers_of_state(verdict.fused)
         return f"a row has a state of {number} numbers, more than {MOST_NUMBERS}" if number > MOST_NUMBERS else ""
+
+    def computes_with_integers(self, pattern: Pattern, fused: Fused) -> bool:
+        """Tell if a tensor of integers, or of truths, stands in arithmetic of a pattern."""
+        names, types = self.numbers(self.vertices.with_views(pattern)), self.vertices.analysis.types
+        in_arithmetic = fused.cascade.value_tensors()
+        return any(number in in_arithmetic and not is_float(types[name].dtype) for name, number in names.items())
 
     def lay(self, pattern: Pattern) -> Laid:
         """The outputs of a pattern, and the views of what they read."""
