@@ -126,11 +126,11 @@ def full(content: Document, stale: frozenset[str]) -> Table:
     rows = []
     for line in content["rows"]:
         name, *others = report.cells(line, names)
-        peaks = report.memory_cells(content, line, names)
-        rows.append((name + (" †" if name in stale else ""), *others[:-1], *peaks))
+        told = (*report.memory_cells(content, line, names), *report.exploration_cells(content, line, names))
+        rows.append((name + (" †" if name in stale else ""), *others[:-1], *told))
     peers = [f"{name}, ms (ratio)" for name in names[1:]]
-    memory = report.memory_header(content)
-    return Table(("row", "sizes", f"{OWN}, ms", "TFLOP/s", "TB/s", *peers, "errors", *memory), rows)
+    told = (*report.memory_header(content), *report.exploration_header(content))
+    return Table(("row", "sizes", f"{OWN}, ms", "TFLOP/s", "TB/s", *peers, "errors", *told), rows)
 
 
 # ---- documents -------------------------------------------------------------------------------------------------------

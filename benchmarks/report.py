@@ -78,13 +78,22 @@ def table(content: Document, stale: Collection[str] = ()) -> Table:
     view.add_column("row")
     view.add_column("sizes")
     beside = [f"{name} (ratio)" for name in names[1:]]
-    for column in [*names[:1], "TFLOP/s", "TB/s", *beside, "max error", *memory_header(content)]:
+    for column in [
+        *names[:1],
+        "TFLOP/s",
+        "TB/s",
+        *beside,
+        "max error",
+        *memory_header(content),
+        *exploration_header(content),
+    ]:
         view.add_column(column, justify="right")
     view.add_column("method")
     for line in content["rows"]:
         *figures, method = cells(line, names)
         style = "dim" if line["name"] in stale else None
-        view.add_row(*figures, *memory_cells(content, line, names), method, style=style)
+        found = (*memory_cells(content, line, names), *exploration_cells(content, line, names))
+        view.add_row(*figures, *found, method, style=style)
     if stale:
         view.caption = "dim: the emitted source has changed since"
     return view
@@ -112,6 +121,19 @@ def memory_cells(content: Document, line: dict[str, Any], names: Sequence[str]) 
     """The peaks of a row's contestants, in their order."""
     known = [line["contestants"].get(name, ABSENT).get("peak_bytes") for name in names]
     return [" ".join("-" if one is None else f"{one / 2**20:.0f}" for one in known) for _ in memory_header(content)]
+
+
+def exploration_header(content: Document) -> list[str]:
+    """The column of the seconds in which groups were found, where a document has them of some contestant."""
+    known = any("explored_s" in one for line in content["rows"] for one in line["contestants"].values())
+    return ["groups found in, s"] if known else []
+
+
+def exploration_cells(content: Document, line: dict[str, Any], names: Sequence[str]) -> list[str]:
+    """The seconds in which the groups of a row's graphs were found, all together."""
+    found = [line["contestants"].get(name, ABSENT).get("explored_s") for name in names]
+    known = [sum(one) for one in found if one]
+    return ["-" if not known else f"{sum(known):.1f}" for _ in exploration_header(content)]
 
 
 def rate(amount: float | None, entry: dict[str, Any]) -> str:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
-from functools import cached_property
 from itertools import combinations
 from typing import final
 
@@ -98,10 +97,10 @@ class Analysis:
     lives: Mapping[str, tuple[int, int]]
     regions: tuple[Region, ...]
 
-    @cached_property
-    def types(self) -> dict[str, TensorType]:
+    @property
+    def types(self) -> Mapping[str, TensorType]:
         """The type of every tensor, by its name."""
-        return self.program.types()
+        return self.program.types
 
     def __str__(self) -> str:
         counts = {kind: sum(1 for one in self.kinds.values() if one is kind) for kind in Kind}
@@ -116,7 +115,7 @@ class Analysis:
 
 def analyze_program(program: TensorProgram) -> Analysis:
     """The kinds, depths, lives and regions of a program's statements."""
-    types = program.types()
+    types = program.types
     kinds = {name: statement_kind(one, types) for one in program.statements for name in one.results}
     kinds |= dict.fromkeys(expansions(program, kinds, types), Kind.EXPANSION)
     depths = depths_of(program, kinds)

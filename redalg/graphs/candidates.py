@@ -119,13 +119,13 @@ def with_single_uses(vertices: Vertices, pattern: Pattern) -> Pattern:
     """
     if not vertices.transformations.vertical_fusion:
         return pattern
-    inside, members, waiting = {*vertices.names}, {*pattern}, [(name, False) for name in pattern]
+    members, waiting = {*pattern}, [(name, False) for name in pattern]
     while waiting:
         name, in_factor = waiting.pop()
         in_factor |= vertices.multiplies_narrow(name)
         for source in vertices.sources[name]:
             alone = source not in vertices.outputs and members.issuperset(vertices.readers[source])
-            may_join = source in inside and source not in members and not vertices.reduces(source)
+            may_join = source in vertices.inside and source not in members and not vertices.reduces(source)
             if alone and may_join and not (in_factor and not vertices.is_multiple(source)):
                 members.add(source)
                 waiting.append((source, in_factor))

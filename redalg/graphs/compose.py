@@ -13,9 +13,9 @@ Tensors within a group are not rounded to their dtypes; a cast to integers is cu
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cache, lru_cache
 from itertools import count
 from typing import final
 
@@ -24,19 +24,30 @@ from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
 from redalg.expression import Axis, Element, Reduce, Where
-from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of
+from redalg.expression.contents import (
+    REMEMBERED,
+    bound_axes,
+    elements_of,
+    free_axes,
+    of_kind,
+    operations_of,
+    sympy_text,
+)
 from redalg.expression.dtypes import is_float
-from redalg.expression.rebuild import replace_nodes
+from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.expression.tensor import Tensor
 from redalg.graphs.indices import (
+    AxisSplit,
+    about_axes,
     at_split,
     axis_to_split,
-    divide_relation,
     index_bounds,
     lies_below,
     multiple_of,
     plain_index,
+    plain_index_at,
     plain_node,
+    split_index_of,
 )
 from redalg.graphs.program import Shape, TensorExpression, TensorProgram, TensorType
 
@@ -97,8 +108,8 @@ def compose_outputs(program: TensorProgram, group: Collection[str], outputs: Seq
     Raises:
         GraphError: as of `compose`.
     """
-    known = {one.name: one for one in program.expressions() if one.name in group}
-    composer, found = Composer(known, program.types()), list[Composed]()
+    known = {name: program.definitions[name] for name in group if name in program.definitions}
+    composer, found = Composer(known, program.types), list[Composed]()
     for output in outputs:
         if output not in known:
             raise GraphError(f"`{output}` is no tensor expression of the group {', '.join(sorted(group))}.")
@@ -126,12 +137,14 @@ def with_output_axes(outputs: Sequence[Composed], among: Collection[Axis] | None
             for axis in reduction.bound:
                 inside[axis] = inside.get(axis, set()) | elements_of(reduction.expr)
     outside = {element for output in outputs for element in elements_outside(output.term)}
+    names = {element.label for element in outside}
     of_outputs = list(dict.fromkeys(axis for output in outputs for axis in output.axes))
     renamed = dict[Axis, Axis]()
-    for axis, elements in sorted(inside.items(), key=str):
+    for axis, elements in sorted(inside.items(), key=lambda each: f"{each[0]},"):
         for own in of_outputs if among is None or axis in among else ():
             free = axis not in renamed and own not in {*renamed.values(), *inside}
-            alike = lengths[own] == lengths[axis] and any(one.xreplace({axis: own}) in outside for one in elements)
+            read = [one.xreplace({axis: own}) for one in elements if one.label in names]
+            alike = lengths[own] == lengths[axis] and not outside.isdisjoint(read)
             if free and alike and not any(own in free_axes(element) for element in elements):
                 renamed[axis] = own
     return tuple(with_bound_axes(output, renamed) for output in outputs)
@@ -193,8 +206,8 @@ class Composer:
         return tuple(axes)
 
     def value(self, name: str, place: Sequence[Expr]) -> Basic:
-        """A tensor's element at a place: of the group's its definition, of others a read."""
-        place = tuple(map(self.index, place))
+        """A tensor's element at a place of plain indices: of the group's its definition, of others a read."""
+        place = tuple(place)
         if name not in self.known:
             self.check_place(name, place)
             return Tensor(name)[place]
@@ -227,7 +240,7 @@ class Composer:
         if isinstance(node, Axis):
             return at[node]
         if isinstance(node, Element):
-            return self.value(node.name, [self.number(index, at, lengths) for index in node.indices])
+            return self.value(node.name, [self.index_at(index, at, lengths) for index in node.indices])
         if isinstance(node, Ne | Eq) and isinstance(node.args[0], Element) and node.args[1] == 0:
             read = self.rewrite(node.args[0], at, lengths)
             is_true = Ne(read, 0) if isinstance(read, Expr) else read
@@ -239,7 +252,8 @@ class Composer:
         args = [self.rewrite(arg, at, lengths) for arg in node.args]
         if isinstance(node, Where):
             return choice(args[0], self.with_guard(args[1], args[0]), self.with_guard(args[2], Not(args[0])))
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+        is_own = all(a is b for a, b in zip(args, node.args, strict=True))
+        return node if is_own else evaluate_once(node.func, tuple(args))
 
     def with_guard(self, term: Basic, condition: Basic) -> Basic:
         """A term under a condition, with the condition in its sums that read outside of their tensors without it.
@@ -258,6 +272,17 @@ class Composer:
         pairs = zip(element.indices, self.types[element.name].shape, strict=True)
         return any(index_bounds(index, self.sizes) is not None and not lies_below(index, size, self.sizes)
                    for index, size in pairs)  # fmt: skip
+
+    def index_at(self, index: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
+        """An index at a place, made plain."""
+        if isinstance(index, Axis):
+            return at[index]
+        if elements_of(index) or of_kind(Where, index):
+            return self.index(self.number(index, at, lengths))
+        places = about_axes(at, index)
+        found = plain_index_at(index, places, about_axes(self.sizes, *(place for _, place in places)))
+        assert isinstance(found, Expr)
+        return found
 
     def number(self, node: Expr, at: Mapping[Axis, Expr], lengths: Mapping[Axis, Expr]) -> Expr:
         """As `rewrite`, of a number."""
@@ -308,6 +333,12 @@ class Composer:
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
 
 
+@lru_cache(REMEMBERED)
+def evaluate_once(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
+    """A function of arguments, as SymPy writes it: patterns of a program hold the same terms, as one object each."""
+    return function(*args)
+
+
 def choice(condition: Basic, first: Basic, second: Basic) -> Basic:
     """where(c, a, b), of which neither branch asks for c again: where(c, a, where(¬c, b, d)) → where(c, a, b).
 
@@ -346,7 +377,7 @@ def splits_needed(composed: Composed, types: Mapping[str, TensorType]) -> Iterat
 
     So it is of an axis that runs on beyond a dimension, where tensors of one size stand beside each other.
     """
-    for element in sorted(elements_of(composed.term), key=str):
+    for element in sorted(elements_of(composed.term), key=sympy_text):
         for index in element.indices:
             found = axis_to_split(index, composed.sizes)
             if found is not None:
@@ -356,7 +387,7 @@ def splits_needed(composed: Composed, types: Mapping[str, TensorType]) -> Iterat
 
 def axes_beyond(composed: Composed, types: Mapping[str, TensorType]) -> Iterator[tuple[Axis, Expr]]:
     """Yield the axes that are several times as long as a dimension along which they run, with its length."""
-    for element in sorted(elements_of(composed.term), key=str):
+    for element in sorted(elements_of(composed.term), key=sympy_text):
         for index, size in zip(element.indices, types[element.name].shape, strict=True):
             if isinstance(index, Axis) and index in composed.sizes and is_several(composed.sizes[index], size):
                 yield index, size
@@ -375,21 +406,26 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
     outer, last, lengths = at_split(axis, inner, composed.sizes)
     sizes = {one: size for one, size in composed.sizes.items() if one != axis} | lengths
     axes = tuple(part for one in composed.axes for part in ((outer, last) if one == axis else (one,)))
+    split = AxisSplit(axis, outer, last, inner)
 
     @cache
     def rewrite(node: Basic) -> Basic:
-        if not node.has(axis):
+        if axis not in free_axes(node) and axis not in bound_axes(node):
             return node
-        if isinstance(node, Axis):
-            return inner * outer + last
         if isinstance(node, Element):
-            return Element(node.args[0], *(plain_index(rewrite(index), sizes) for index in node.indices))
+            return Element(node.args[0], *map(rewrite_index, node.indices))
         if isinstance(node, Reduce):
             bound = [part for one in node.bound for part in ((outer, last) if one == axis else (one,))]
             return node.rebuilt(rewrite(node.expr), bound)
-        rewritten = node.func(*map(rewrite, node.args)) if node.args else node
-        if isinstance(node, floor | Mod):
-            return plain_node(rewritten, sizes)
-        return rewritten if elements_of(node) else divide_relation(rewritten, inner, sizes)
+        if not elements_of(node):
+            return split_index_of(node, split, (*about_axes(lengths, outer, last), *about_axes(sizes, node)))
+        rewritten = with_args(node, [rewrite(arg) for arg in node.args])
+        return plain_node(rewritten, sizes) if isinstance(node, floor | Mod) else rewritten
+
+    def rewrite_index(index: Expr) -> Expr:
+        if elements_of(index) or of_kind(Where, index):
+            return plain_index(rewrite(index), sizes)
+        known = (*about_axes(lengths, outer, last), *about_axes(sizes, index))
+        return plain_index_at(index, ((axis, inner * outer + last),), known)
 
     return Composed(composed.name, axes, sizes, rewrite(composed.term))

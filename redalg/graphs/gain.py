@@ -11,14 +11,16 @@ judges: the cost model of the chosen schedule and the measurement come after it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from math import fsum, prod
 from typing import final
 
 from sympy import Expr, Mul, Symbol
 
 from redalg.errors import GraphError
-from redalg.graphs.analysis import Kind, bytes_of_type
+from redalg.expression.dtypes import DTYPES
+from redalg.graphs.analysis import Kind
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.strategies.device import DeviceSpec
 
@@ -39,20 +41,25 @@ class Gain:
         vertices: of the program.
         device: the card.
         hints: symbol of a size -> the length for which the gain is asked.
+        counted: the times of vertices alone that were asked for before.
     """
 
     vertices: Vertices
     device: DeviceSpec
     hints: Mapping[Symbol, int] = field(default_factory=dict)
+    counted: dict[str, float] = field(default_factory=dict)
 
     def of(self, pattern: Pattern) -> float:
-        """The gain of a pattern over its members alone."""
-        return sum(map(self.alone_us, pattern)) - self.fused_us(pattern)
+        """The gain of a pattern over its members alone; the order of members does not round it."""
+        return fsum(map(self.alone_us, pattern)) - self.fused_us(pattern)
 
     def alone_us(self, name: str) -> float:
         """The time of a vertex as a kernel of its own."""
+        if name in self.counted:
+            return self.counted[name]
         moved = self.bytes_of(name) + sum(map(self.bytes_of, self.vertices.sources[name]))
-        return LAUNCH_US + max(moved / self.bytes_a_us, self.operations(name) / self.operations_a_us)
+        self.counted[name] = LAUNCH_US + max(moved / self.bytes_a_us, self.operations(name) / self.operations_a_us)
+        return self.counted[name]
 
     def fused_us(self, pattern: Pattern) -> float:
         """The time of a pattern as one kernel."""
@@ -74,19 +81,24 @@ class Gain:
 
     def row_length(self, name: str) -> int:
         """The elements that one element of a tensor expression relies on."""
-        return self.number(Mul(*(size for _, size in self.vertices.known[name].lengths)))
+        return self.product(size for _, size in self.vertices.known[name].lengths)
 
     def elements(self, name: str) -> int:
         """The elements of a tensor."""
-        return self.number(Mul(*self.vertices.analysis.types[name].shape))
+        return self.product(self.vertices.analysis.types[name].shape)
 
     def bytes_of(self, name: str) -> int:
         """The bytes of a tensor."""
-        return self.number(bytes_of_type(self.vertices.analysis.types[name]))
+        return DTYPES[self.vertices.analysis.types[name].dtype].bytes * self.elements(name)
+
+    def product(self, sizes: Iterable[Expr]) -> int:
+        """The product of sizes as a number."""
+        factors = [*sizes]
+        return prod(map(int, factors)) if all(one.is_Integer for one in factors) else self.number(Mul(*factors))
 
     def number(self, size: Expr) -> int:
         """A size as a number."""
-        known = size.subs(dict(self.hints))
+        known = size if size.is_Integer else size.subs(dict(self.hints))
         if not known.is_Integer:
             raise GraphError(
                 f"no length is given for {', '.join(sorted(map(str, known.free_symbols)))}, on which sizes of the "

@@ -8,26 +8,50 @@
     v − c·⌊v/c⌋ → v mod c
     where(v < c, a, b) → a           where v < c wherever the axes stand; b where it is nowhere
 
-All are exact. Sizes may be symbols, which stand for whole numbers of at least 1.
+All are exact. Sizes may be symbols, which stand for whole numbers of at least 1. Answers are remembered by the index
+and the sizes of its axes: patterns of a program ask of the same indices many times.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import TypeVar, final
 
 from sympy import Add, Expr, Ge, Gt, Le, Lt, Mod, Mul, Rel, S, cancel, expand, floor
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Where
+from redalg.expression.contents import REMEMBERED, axes_by_name, by_identity, free_axes
 
 Sizes = Mapping[Axis, Expr]
+T = TypeVar("T")
+
+
+@by_identity
+@lru_cache(REMEMBERED)
+def axes_in(node: Basic) -> tuple[Axis, ...]:
+    """The free axes of an expression, in order of their names."""
+    return axes_by_name(free_axes(node))
+
+
+def about_axes(known: Mapping[Axis, T], *nodes: Basic) -> tuple[tuple[Axis, T], ...]:
+    """The part of what is known of axes on which an answer about expressions depends, to remember the answer by."""
+    return tuple((axis, known[axis]) for node in nodes for axis in axes_in(node) if axis in known)
 
 
 def plain_index(index: Expr, sizes: Sizes) -> Expr:
     """The same index with as few floors and remainders as its axes' ranges allow."""
+    return index if index.is_Atom else _plain_index(index, about_axes(sizes, index))
+
+
+@lru_cache(REMEMBERED)
+def _plain_index(index: Expr, sizes: tuple[tuple[Axis, Expr], ...]) -> Expr:
+    """As `plain_index`, of sizes as pairs."""
     if not index.has(floor, Mod, Where):
         return index
-    found = plain_node(index, sizes)
+    found = plain_node(index, dict(sizes))
     assert isinstance(found, Expr)
     return found
 
@@ -36,7 +60,14 @@ def plain_node(node: Basic, sizes: Sizes) -> Basic:
     """An index or a condition within it, made plain."""
     if not node.args or not node.has(floor, Mod, Where, Rel):
         return node
-    args = [plain_node(arg, sizes) for arg in node.args]
+    return plain_with_args(node, [plain_node(arg, sizes) for arg in node.args], sizes)
+
+
+def plain_with_args(node: Basic, args: Sequence[Basic], sizes: Sizes) -> Basic:
+    """A node of an index, or of a condition, made plain; of other arguments, which are plain.
+
+    SymPy evaluates no remainder and no quotient on the way: it would ask for the signs of all that they hold.
+    """
     if isinstance(node, Mod):
         return remainder_of(args[0], args[1], sizes)
     if isinstance(node, floor):
@@ -45,6 +76,21 @@ def plain_node(node: Basic, sizes: Sizes) -> Basic:
     if isinstance(node, Lt | Le | Gt | Ge):
         return decide(node.func(*args), sizes)
     return with_remainders(node.func(*args), sizes) if isinstance(node, Add) else node.func(*args)
+
+
+@lru_cache(REMEMBERED)
+def plain_index_at(
+    index: Basic, places: tuple[tuple[Axis, Expr], ...], sizes: tuple[tuple[Axis, Expr], ...]
+) -> Basic:  # fmt: skip
+    """An index of axes alone with places for some of them, made plain."""
+    return _plain_index_at(index, dict(places), dict(sizes))
+
+
+def _plain_index_at(node: Basic, at: Mapping[Basic, Expr], sizes: Sizes) -> Basic:
+    """As `plain_index_at`, of a part of the index."""
+    if not node.args:
+        return at.get(node, node)
+    return plain_with_args(node, [_plain_index_at(arg, at, sizes) for arg in node.args], sizes)
 
 
 def decide(relation: Basic, sizes: Sizes) -> Basic:
@@ -113,6 +159,7 @@ def whole_and_rest(above: Expr, below: Expr) -> tuple[Expr, Expr]:
     return Add(*whole), Add(*rest)
 
 
+@lru_cache(REMEMBERED)
 def multiple_of(term: Expr, below: Expr) -> Expr | None:
     """The whole number that a term is of `below`; None if it is none for certain."""
     factor = term / below
@@ -167,6 +214,13 @@ def split_factor(index: Expr, sizes: Sizes) -> tuple[Expr, Expr | None]:
 
 def axis_to_split(index: Expr, sizes: Sizes) -> tuple[Axis, Expr] | None:
     """An axis of which an index takes the quotient or the remainder by a divisor of its length, and the divisor."""
+    return None if index.is_Atom else _axis_to_split(index, about_axes(sizes, index))
+
+
+@lru_cache(REMEMBERED)
+def _axis_to_split(index: Expr, pairs: tuple[tuple[Axis, Expr], ...]) -> tuple[Axis, Expr] | None:
+    """As `axis_to_split`, of sizes as pairs."""
+    sizes = dict(pairs)
     for node in sorted(index.atoms(floor, Mod), key=str):
         above, below = node.args if isinstance(node, Mod) else node.args[0].as_numer_denom()
         if not isinstance(above, Axis) or above not in sizes or below in (1, sizes[above]):
@@ -180,3 +234,30 @@ def at_split(axis: Axis, inner: Expr, sizes: Sizes) -> tuple[Axis, Axis, dict[Ax
     """The two axes of an axis that is split by the length of the inner one, and the lengths of both."""
     outer, last = axis.renamed(f"{axis.name}o"), axis.renamed(f"{axis.name}i")
     return outer, last, {outer: cancel(sizes[axis] / inner), last: inner}
+
+
+@final
+@dataclass(frozen=True)
+class AxisSplit:
+    """An axis as two: `axis` = `inner` · `outer` + `last`."""
+
+    axis: Axis
+    outer: Axis
+    last: Axis
+    inner: Expr
+
+
+@lru_cache(REMEMBERED)
+def split_index_of(node: Basic, split: AxisSplit, sizes: tuple[tuple[Axis, Expr], ...]) -> Basic:
+    """An index, or a condition on axes, with two axes in the place of one; `sizes` are those after it."""
+    if split.axis not in free_axes(node):
+        return node
+    if isinstance(node, Axis):
+        return split.inner * split.outer + split.last
+    rewritten = node.func(*(split_index_of(arg, split, sizes) for arg in node.args))
+    known = dict(sizes)
+    return (
+        plain_node(rewritten, known)
+        if isinstance(node, floor | Mod)
+        else divide_relation(rewritten, split.inner, known)
+    )

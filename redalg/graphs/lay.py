@@ -15,20 +15,24 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import lru_cache
 from itertools import pairwise
-from typing import final
+from typing import cast, final
 
 from sympy import Add, And, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Not, S, cancel, expand, floor
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Element, Reduce, Tensor
+from redalg.expression.contents import REMEMBERED
 from redalg.expression.nodes import Where
+from redalg.expression.rebuild import with_args
 from redalg.graphs.compose import Composed
-from redalg.graphs.indices import multiple_of, quotient_by, remainder_of, split_factor
+from redalg.graphs.indices import about_axes, multiple_of, quotient_by, remainder_of, split_factor
 from redalg.graphs.program import Shape, TensorType
 
-Ranges = Mapping[Axis, tuple[Expr, Expr]]
-"""Axis -> (the first of its places, how many they are)."""
+Range = tuple[Expr, Expr]
+"""The first of an axis' places, and how many they are."""
+Ranges = Mapping[Axis, Range]
 Strides = Mapping[str, tuple[tuple[Expr, ...], ...]]
 """Tensor -> for every dimension the strides at which it is split, in descending order."""
 
@@ -84,7 +88,16 @@ def strides_of(
     size: Expr, lengths: Mapping[Axis, Expr], indices: Sequence[tuple[Expr, Ranges]]
 ) -> tuple[Expr, ...]:  # fmt: skip
     """The strides at which a dimension can be split for all of its indices, in descending order."""
-    found, rest = list[Expr](), list(indices)
+    known = about_axes(lengths, *(index for index, _ in indices))
+    return _strides_of(size, known, tuple((index, about_axes(ranges, index)) for index, ranges in indices))
+
+
+@lru_cache(REMEMBERED)
+def _strides_of(
+    size: Expr, known: Sequence[tuple[Axis, Expr]], indices: Sequence[tuple[Expr, Sequence[tuple[Axis, Range]]]]
+) -> tuple[Expr, ...]:
+    """As `strides_of`, of lengths and ranges as pairs."""
+    lengths, found, rest = dict(known), list[Expr](), [(index, dict(ranges)) for index, ranges in indices]
     for stride in candidate_strides([index for index, _ in indices], lengths):
         parts = [divided_index(index, stride, ranges) for index, ranges in rest]
         whole = multiple_of(found[-1] if found else size, stride)
@@ -107,6 +120,15 @@ def candidate_strides(indices: Sequence[Expr], lengths: Mapping[Axis, Expr]) -> 
 
 def divided_index(index: Expr, stride: Expr, ranges: Ranges) -> tuple[Expr, Expr] | None:
     """(q, r) of an index s·q + r with 0 ≤ r < s; None if it is not known to be one."""
+    return _divided_index(index, stride, about_axes(ranges, index))
+
+
+@lru_cache(REMEMBERED)
+def _divided_index(
+    index: Expr, stride: Expr, known: Sequence[tuple[Axis, Range]]
+) -> tuple[Expr, Expr] | None:  # fmt: skip
+    """As `divided_index`, of ranges as pairs."""
+    ranges = dict(known)
     sizes = {axis: size for axis, (_, size) in ranges.items()}
     from_zero = {axis: axis + low for axis, (low, _) in ranges.items() if low != 0}
     back = {axis: axis - low for axis, (low, _) in ranges.items() if low != 0}
@@ -136,11 +158,12 @@ def reads_in(node: Basic, ranges: Ranges) -> Iterator[tuple[Element, Ranges]]:
 
 
 def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
-    """A term whose tensors are split at strides."""
+    """A term whose tensors are split at strides; the term itself if it reads none of these."""
     if isinstance(node, Where):
         condition, first, second = node.args
-        return Where(with_strides(condition, ranges, strides), with_strides(first, under(condition, ranges), strides),
-                     with_strides(second, under(Not(condition), ranges), strides))  # fmt: skip
+        branches = (first, under(condition, ranges)), (second, under(Not(condition), ranges))
+        parts = [with_strides(condition, ranges, strides), *(with_strides(*each, strides) for each in branches)]
+        return cast(Basic, with_args(node, parts))
     if isinstance(node, Element):
         place = list[Expr]()
         for index, found in zip(node.indices, strides[node.name], strict=True):
@@ -149,10 +172,11 @@ def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
                 if found
                 else [with_strides(at_one_place(index, ranges), ranges, strides)]
             )
-        return Tensor(node.name)[tuple(place)]
+        return node if tuple(place) == node.indices else Tensor(node.name)[tuple(place)]
     if isinstance(node, Reduce):
-        return node.rebuilt(with_strides(node.expr, ranges, strides), node.bound)
-    return node.func(*(with_strides(arg, ranges, strides) for arg in node.args)) if node.args else node
+        term = with_strides(node.expr, ranges, strides)
+        return node if term is node.expr else node.rebuilt(term, node.bound)
+    return cast(Basic, with_args(node, [with_strides(arg, ranges, strides) for arg in node.args]))
 
 
 def split_index(index: Expr, ranges: Ranges, strides: Sequence[Expr]) -> list[Expr]:
@@ -175,6 +199,13 @@ def at_one_place(index: Expr, ranges: Ranges) -> Expr:
 
 def under(condition: Basic, ranges: Ranges) -> Ranges:
     """The ranges of axes where a condition holds: those that one comparison with a number bounds."""
+    return {**ranges, **_ranges_under(condition, about_axes(ranges, condition))}
+
+
+@lru_cache(REMEMBERED)
+def _ranges_under(condition: Basic, known: Sequence[tuple[Axis, Range]]) -> Ranges:
+    """The ranges of a condition's axes where it holds."""
+    ranges = dict(known)
     found = dict(ranges)
     for comparison in And.make_args(condition):
         if not isinstance(comparison, Lt | Le | Gt | Ge):

@@ -27,7 +27,7 @@ Known = Mapping[str, TensorExpression]
 
 def remove_padding(program: TensorProgram) -> TensorProgram:
     """The same program, in which whatever reads a part of a padded product multiplies what was padded."""
-    known, statements, types = dict[str, TensorExpression](), list[Statement](), program.types()
+    known, statements, types = dict[str, TensorExpression](), list[Statement](), program.types
     for statement in program.statements:
         if isinstance(statement, TensorExpression):
             known[statement.name] = without_zeros(statement, known, types)

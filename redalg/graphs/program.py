@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from typing import final
 
 from sympy import Expr
@@ -57,13 +58,13 @@ class TensorExpression:
     lengths: tuple[tuple[Axis, Expr], ...] = ()
     origin: str = ""
 
-    @property
+    @cached_property
     def reads(self) -> tuple[str, ...]:
         """The tensors that the term reads, in order of their names."""
         return tuple(sorted({one.name for one in elements_of(self.term)}))
 
-    @property
-    def results(self) -> dict[str, TensorType]:
+    @cached_property
+    def results(self) -> Mapping[str, TensorType]:
         """The tensor, by its name."""
         return {self.name: self.type}
 
@@ -103,8 +104,8 @@ class External:
     reason: str
     origin: str = ""
 
-    @property
-    def results(self) -> dict[str, TensorType]:
+    @cached_property
+    def results(self) -> Mapping[str, TensorType]:
         """The results, by their names."""
         return dict(zip(self.names, self.types, strict=True))
 
@@ -131,13 +132,19 @@ class TensorProgram:
     def __post_init__(self) -> None:
         self.verify()
 
-    def types(self) -> dict[str, TensorType]:
+    @cached_property
+    def types(self) -> Mapping[str, TensorType]:
         """The type of every tensor, by its name."""
         return dict(self.inputs) | {name: each for one in self.statements for name, each in one.results.items()}
 
+    @cached_property
+    def definitions(self) -> Mapping[str, TensorExpression]:
+        """The tensor expressions, by their names."""
+        return {one.name: one for one in self.expressions()}
+
     def readers(self) -> dict[str, list[Statement]]:
         """The statements that read each tensor, in order."""
-        found = dict[str, list[Statement]]({name: [] for name in self.types()})
+        found = dict[str, list[Statement]]({name: [] for name in self.types})
         for statement in self.statements:
             for name in statement.reads:
                 found[name].append(statement)

@@ -10,10 +10,9 @@ rows: libraries have no advantage there. What is larger stays outside: a device 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from graphlib import TopologicalSorter
-from math import prod
+from math import fsum, prod
 from typing import final
 
 from sympy.core.basic import Basic
@@ -25,8 +24,8 @@ from redalg.graphs.analysis import Analysis, Kind, analyze_program
 from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.gain import LAUNCH_US, Gain
-from redalg.graphs.parts import parts_read
-from redalg.graphs.program import TensorProgram
+from redalg.graphs.levels import Levels
+from redalg.graphs.program import TensorProgram, TensorType
 from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.verdicts import Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
@@ -150,6 +149,11 @@ def is_nested(term: Basic) -> bool:
     )
 
 
+def counts_integers(output: Composed, types: Mapping[str, TensorType]) -> bool:
+    """Tell if an output is a sum of integers: a floating-point number in a launch, by which no part may index."""
+    return "int" in types[output.name].dtype and any(one.kind == "sum" for one in of_kind(Reduce, output.term))
+
+
 def is_choice(term: Basic) -> bool:
     """Tell if a term is one element or another, as its place says."""
     if isinstance(term, Where):
@@ -177,7 +181,7 @@ def small_patterns(partition: Partition) -> Iterator[Pattern]:
 
 def work_us(gain: Gain, pattern: Pattern) -> float:
     """The time of a pattern's members alone, without their launches."""
-    return sum(gain.alone_us(name) - LAUNCH_US for name in pattern)
+    return fsum(gain.alone_us(name) - LAUNCH_US for name in pattern)
 
 
 def may_gain(gain: Gain, pattern: Pattern) -> bool:
@@ -229,34 +233,22 @@ class Partition:
         A vertex joins the part on which it relies, if that is one of a level above all others: it then waits for
         nothing. Parts become one likewise, where that makes one pass and a vertex alone did not.
         """
-        parts = list[Pattern]()
-        for name in self.gain.vertices.in_order(pattern):
-            parts = self.with_part(parts, frozenset({name}))
-        for part in [*parts]:
-            if part in parts:
-                parts = self.with_part([other for other in parts if other != part], part)
-        levels = self.levels_of(parts)
-        return sorted(parts, key=lambda part: (levels[part], self.gain.vertices.numbers[min(part)]))
+        vertices = self.gain.vertices
+        parts = Levels(vertices)
+        for name in vertices.in_order(pattern):
+            parts.put(frozenset({name}))
+            self.join(parts, frozenset({name}))
+        for part in [*parts.levels]:
+            if part in parts.levels:
+                self.join(parts, part)
+        return sorted(parts.levels, key=lambda part: (parts.levels[part], vertices.numbers[min(part)]))
 
-    def with_part(self, parts: list[Pattern], part: Pattern) -> list[Pattern]:
-        """Parts with one more, which joins those that it relies on if that adds no work to speak of."""
-        levels, read = self.levels_of(parts), {*self.gain.vertices.inputs_of(part)}
-        sources = [other for other in parts if read & other]
-        top = max((levels[other] for other in sources), default=-1)
-        last = [other for other in sources if levels[other] == top]
+    def join(self, parts: Levels, part: Pattern) -> None:
+        """Make one of a part and those that it relies on, if that adds no work to speak of."""
+        last = parts.last_sources(part)
         wider = part.union(*last)
-        if not last or not self.joins(last, part, wider):
-            return [*parts, part]
-        return [*(other for other in parts if other not in last), wider]
-
-    def levels_of(self, parts: Sequence[Pattern]) -> dict[Pattern, int]:
-        """The level of every part: one more than that of the last part that it reads."""
-        places = {name: part for part in parts for name in part}
-        read = {part: {places[name] for name in self.gain.vertices.inputs_of(part) if name in places} for part in parts}
-        levels = dict[Pattern, int]()
-        for part in TopologicalSorter(read).static_order():
-            levels[part] = 1 + max((levels[other] for other in read[part]), default=-1)
-        return levels
+        if last and self.joins(last, part, wider):
+            parts.put(wider, [*last, part])
 
     def joins(self, parts: Sequence[Pattern], part: Pattern, wider: Pattern) -> bool:
         """Tell if a part and those that it relies on make one, without work to speak of beside theirs."""
@@ -286,21 +278,16 @@ class Partition:
         if not verdict.is_one_pass or verdict.is_slow or verdict.computes_with_integers:
             return None
         try:
-            laid = self.verdicts.lay(part)
-            whole = not parts_read(laid, self.gain.vertices.analysis.types)
+            numbered = self.verdicts.lay(part)
         except RedalgError:
             return None
+        laid = numbered.laid
         runs = all(output.reads and not is_nested(output.term) for output in laid.outputs)
-        runs = runs and not any(map(self.counts_integers, laid.outputs))
+        runs = runs and not any(counts_integers(output, numbered.types) for output in laid.outputs)
         shares = len(laid.outputs) == 1 or self.gain.vertices.transformations.data_reuse
-        if not runs or not whole or not shares or len({output.axes for output in laid.outputs}) > 1:
+        if not runs or numbered.parts or not shares or len({output.axes for output in laid.outputs}) > 1:
             return None
         return sum(map(self.operations_of, laid.outputs))
-
-    def counts_integers(self, output: Composed) -> bool:
-        """Tell if an output is a sum of integers: a floating-point number in a launch, by which no part may index."""
-        is_integer = "int" in self.gain.vertices.analysis.types[output.name].dtype
-        return is_integer and any(one.kind == "sum" for one in of_kind(Reduce, output.term))
 
     def operations_of(self, output: Composed) -> float:
         """The operations of an output: a block makes what depends on none of its axes for all its elements."""

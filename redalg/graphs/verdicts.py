@@ -11,10 +11,9 @@ output that is one number whatever the tensors hold is nothing to the engine.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import final
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from typing import cast, final
 
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
@@ -23,24 +22,25 @@ from redalg.errors import RedalgError
 from redalg.expression import Cast, Element, Reduce, Tensor, where
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import is_float
+from redalg.expression.rebuild import replace_nodes
 from redalg.fuse import analyze
 from redalg.fused import Fused
 from redalg.graphs.analysis import multiplies
 from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.lay import Laid, lay_outputs
-from redalg.graphs.parts import parts_read
+from redalg.graphs.parts import Parts, parts_read
+from redalg.graphs.program import TensorType
+from redalg.graphs.structure import Line, line_of
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.verdicts import Exact
 
 Structure = tuple[tuple[str, bool, tuple[str, ...]], ...]
 """Of every statement its line, true if it leaves the pattern, and the numbers of its tensors."""
-Line = tuple[str, tuple[str, ...]]
 Outputs = dict[str, tuple[Basic, str]]
 """Name -> the expression of an output, and its axes."""
 COMPUTED = "a factor of its product of matrices is computed from elements, so that no tensor core multiplies"
 MOST_NUMBERS = 8
 """Numbers of a row's state, at most: a norm of a norm has 17, and a kernel that compiles for minutes."""
-NAME = re.compile(r"[A-Za-z_]\w*")
 
 
 @final
@@ -59,18 +59,35 @@ class Verdict:
 
 @final
 @dataclass(frozen=True)
+class Numbered:
+    """The outputs of a pattern, with numbers in the place of names: all patterns that are alike have these.
+
+    Attributes:
+        laid: the outputs, and the views of what they read.
+        parts: of the tensors of which only the first places are read.
+        types: number of a tensor -> its type.
+    """
+
+    laid: Laid
+    parts: Parts
+    types: Mapping[str, TensorType]
+
+
+@final
+@dataclass(frozen=True)
 class Verdicts:
     """The verdicts on patterns of a program, each asked for once for patterns that are alike.
 
     Attributes:
         vertices: of the program.
-        found, lines, laid: what was asked for before.
+        found, lines, laid, structures: what was asked for before; of patterns that are alike once, but for structures.
     """
 
     vertices: Vertices
     found: dict[Structure, Verdict] = field(default_factory=dict)
     lines: dict[str, Line] = field(default_factory=dict)
-    laid: dict[Pattern, Laid] = field(default_factory=dict)
+    laid: dict[Structure, Numbered] = field(default_factory=dict)
+    structures: dict[Pattern, tuple[Structure, Mapping[str, str]]] = field(default_factory=dict)
 
     def of(self, pattern: Pattern) -> Verdict:
         """The verdict on a pattern."""
@@ -82,15 +99,14 @@ class Verdicts:
     def judge(self, pattern: Pattern) -> Verdict:
         """The verdict on a pattern, asked anew."""
         try:
-            laid = self.lay(pattern)
-            parts_read(laid, self.vertices.analysis.types)
-            outputs = self.definition(self.vertices.with_views(pattern), laid)
+            numbered = self.lay(pattern)
+            outputs = numbered_outputs(numbered)
             verdict = analyze(outputs) if outputs else None
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))
         if verdict is None or isinstance(verdict, Exact):
             reason = self.reason_to_be_slow(pattern, outputs, verdict)
-            integers = verdict is not None and self.computes_with_integers(pattern, verdict.fused)
+            integers = verdict is not None and computes_with_integers(numbered, verdict.fused)
             return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason), computes_with_integers=integers)
         return Verdict(is_one_pass=False, reason=verdict.explain())
 
@@ -103,60 +119,76 @@ class Verdicts:
         number = 0 if verdict is None else numbers_of_state(verdict.fused)
         return f"a row has a state of {number} numbers, more than {MOST_NUMBERS}" if number > MOST_NUMBERS else ""
 
-    def computes_with_integers(self, pattern: Pattern, fused: Fused) -> bool:
-        """Tell if a tensor of integers, or of truths, stands in arithmetic of a pattern."""
-        names, types = self.numbers(self.vertices.with_views(pattern)), self.vertices.analysis.types
-        in_arithmetic = fused.cascade.value_tensors()
-        return any(number in in_arithmetic and not is_float(types[name].dtype) for name, number in names.items())
+    def lay(self, pattern: Pattern) -> Numbered:
+        """The outputs of a pattern by numbers, and the views of what they read.
 
-    def lay(self, pattern: Pattern) -> Laid:
-        """The outputs of a pattern, and the views of what they read."""
-        if pattern not in self.laid:
+        Raises:
+            GraphError: as of `compose_outputs` and `parts_read`.
+        """
+        structure = self.structure(pattern)
+        if structure not in self.laid:
             group, analysis = self.vertices.with_views(pattern), self.vertices.analysis
             outputs = compose_outputs(analysis.program, group, self.vertices.outputs_of(pattern))
-            self.laid[pattern] = lay_outputs(outputs, analysis.types)
-        return self.laid[pattern]
-
-    def definition(self, group: Sequence[str], laid: Laid) -> Outputs:
-        """The outputs of a group that read anything, with their axes, under names that depend on the order alone."""
-        names, outputs = self.numbers(group), (output for output in laid.outputs if output.reads)
-        return {
-            f"out_{number}": (self.with_dtype(output, with_names(with_extents(output), names)),
-                              " ".join(map(str, output.axes)))
-            for number, output in enumerate(outputs)
-        }  # fmt: skip
-
-    def with_dtype(self, output: Composed, term: Basic) -> Basic:
-        """A term of an output's dtype; one of truth values is 1 or 0."""
-        types = self.vertices.analysis.types
-        dtype, found = types[output.name].dtype, {types[name].dtype for name in output.reads}
-        floats = {name for name in found if is_float(name)}
-        return Cast(as_zero_or_one(term), dtype) if is_float(dtype) and floats - {dtype} else as_zero_or_one(term)
+            self.laid[structure] = by_numbers(
+                lay_outputs(outputs, analysis.types), self.numbers(pattern), analysis.types
+            )
+        return self.laid[structure]
 
     def structure(self, pattern: Pattern) -> Structure:
         """The text on which the verdict on a pattern depends, and the tensors of every line by their numbers."""
-        group, leaving = self.vertices.with_views(pattern), {*self.vertices.outputs_of(pattern)}
-        numbers, found = self.numbers(group), list[tuple[str, bool, tuple[str, ...]]]()
-        for name in group:
-            text, tensors = self.line(name)
-            found.append((text, name in leaving, tuple(numbers[tensor] for tensor in tensors)))
-        return tuple(found)
+        return self.structure_and_numbers(pattern)[0]
+
+    def numbers(self, pattern: Pattern) -> Mapping[str, str]:
+        """Names for the tensors of a pattern, behind its views, that depend on their order alone."""
+        return self.structure_and_numbers(pattern)[1]
+
+    def structure_and_numbers(self, pattern: Pattern) -> tuple[Structure, Mapping[str, str]]:
+        """The structure of a pattern, and the numbers of its tensors, in order."""
+        if pattern not in self.structures:
+            group, leaving = self.vertices.with_views(pattern), {*self.vertices.outputs_of(pattern)}
+            lines = [(name, *self.line(name)) for name in group]
+            tensors = dict.fromkeys(tensor for _, _, each in lines for tensor in each)
+            numbers = {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
+            structure = tuple((text, name in leaving, tuple(map(numbers.__getitem__, each)))
+                              for name, text, each in lines)  # fmt: skip
+            self.structures[pattern] = structure, numbers
+        return self.structures[pattern]
 
     def line(self, name: str) -> Line:
-        """The text of a statement with its own numbers in the place of names, and the tensors that these stand for."""
+        """The line of a statement."""
         if name not in self.lines:
-            expression = self.vertices.known[name]
-            tensors = (*expression.reads, name)
-            own = {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
-            text = NAME.sub(lambda word: own.get(word[0], word[0]), str(expression))
-            types = ", ".join(str(self.vertices.analysis.types[read]) for read in expression.reads)
-            self.lines[name] = f"{text} of {types}", tensors
+            self.lines[name] = line_of(self.vertices.known[name], self.vertices.analysis.types)
         return self.lines[name]
 
-    def numbers(self, group: Sequence[str]) -> dict[str, str]:
-        """Names for the tensors of a group that depend on their order alone."""
-        tensors = dict.fromkeys(tensor for name in group for tensor in (*self.vertices.known[name].reads, name))
-        return {tensor: f"t{number}" for number, tensor in enumerate(tensors)}
+
+def by_numbers(laid: Laid, numbers: Mapping[str, str], types: Mapping[str, TensorType]) -> Numbered:
+    """The outputs of a pattern with numbers in the place of names."""
+    outputs = (replace(one, name=numbers[one.name], term=with_names(one.term, numbers)) for one in laid.outputs)
+    views = {numbers[name]: shape for name, shape in laid.views.items()}
+    parts = {numbers[name]: part for name, part in parts_read(laid, types).items()}
+    return Numbered(Laid(tuple(outputs), views), parts, {number: types[name] for name, number in numbers.items()})
+
+
+def numbered_outputs(numbered: Numbered) -> Outputs:
+    """The outputs of a pattern that read anything, with their axes."""
+    outputs = (output for output in numbered.laid.outputs if output.reads)
+    return {
+        f"out_{number}": (with_dtype(output, with_extents(output), numbered.types), " ".join(map(str, output.axes)))
+        for number, output in enumerate(outputs)
+    }
+
+
+def with_dtype(output: Composed, term: Basic, types: Mapping[str, TensorType]) -> Basic:
+    """A term of an output's dtype; one of truth values is 1 or 0."""
+    dtype, found = types[output.name].dtype, {types[name].dtype for name in output.reads}
+    floats = {name for name in found if is_float(name)}
+    return Cast(as_zero_or_one(term), dtype) if is_float(dtype) and floats - {dtype} else as_zero_or_one(term)
+
+
+def computes_with_integers(numbered: Numbered, fused: Fused) -> bool:
+    """Tell if a tensor of integers, or of truths, stands in arithmetic of a pattern."""
+    in_arithmetic = fused.cascade.value_tensors()
+    return any(name in in_arithmetic and not is_float(each.dtype) for name, each in numbered.types.items())
 
 
 def numbers_of_state(fused: Fused) -> int:
@@ -188,10 +220,11 @@ def with_extents(output: Composed) -> Basic:
 
 def with_names(term: Basic, names: Mapping[str, str]) -> Basic:
     """A term whose tensors have other names."""
-    return term.xreplace({
+    others = {
         element: Tensor(names[element.name])[tuple(with_names(index, names) for index in element.indices)]
         for element in elements_of(term)
-    })  # fmt: skip
+    }
+    return cast(Basic, replace_nodes(term, others))
 
 
 def as_zero_or_one(term: Basic) -> Basic:

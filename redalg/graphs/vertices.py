@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
-from functools import reduce
+from functools import cached_property, reduce
 from operator import or_
 from typing import final
 
@@ -59,6 +59,11 @@ class Vertices:
     after: tuple[int, ...]
     views: int
     transformations: Transformations = ALL
+
+    @cached_property
+    def inside(self) -> frozenset[str]:
+        """The vertices, to look them up."""
+        return frozenset(self.names)
 
     def is_convex(self, pattern: Pattern) -> bool:
         """Tell if no path leaves a pattern and comes back, but through views."""
@@ -113,11 +118,11 @@ def vertices_of(
     analysis = analysis if transformations.vertical_fusion else with_stored_views(analysis)
     program = analysis.program
     behind, sources = sources_of(analysis)
-    readers = dict[str, list[str]]({name: [] for name in program.types()})
+    readers = dict[str, list[str]]({name: [] for name in program.types})
     for name, read in sources.items():
         for source in () if name in behind else read:
             readers[source].append(name)
-    known = {one.name: one for one in program.expressions()}
+    known = program.definitions
     constant = constants_of(sources, weights)
     names = (name for name in known if is_vertex(analysis.kinds[name], sources[name], constant)
              and (products or analysis.kinds[name] is not Kind.CONTRACTION))  # fmt: skip

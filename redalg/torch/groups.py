@@ -28,7 +28,7 @@ from redalg.graphs.program import TensorProgram
 from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
-from redalg.strategies.device import device_for
+from redalg.strategies.device import DeviceSpec, device_for
 from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
 from redalg.torch.decisions import Decision
 from redalg.torch.gate import decide_on_regions
@@ -62,34 +62,68 @@ def put_groups(
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
-    imported, whole = import_graph(graph), fixed is None and not is_part(graph)
+    imported, whole, explored = import_graph(graph), fixed is None and not is_part(graph), Stopwatch()
     products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
-    program = program_to_fuse(imported.program, transformations)
-    vertices = vertices_of(analyze_program(program), fixed, products=products, transformations=transformations)
+    with explored:
+        vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
     if whole and (device.type == "cuda" if subprograms is None else subprograms):
-        around, launches = subprogram_calls(program, card, transformations) if not hints_of(graph) else (vertices, [])
-        small = Judge(graph, around, device, launches).put(gate, until)
-    if any(each.decision.is_put for each in small):
-        program = program_to_fuse(import_graph(graph).program, transformations)
-        vertices = vertices_of(analyze_program(program), fixed, products=products, transformations=transformations)
-    hints = hints_of(graph)
-    candidates = explore(Gain(vertices, card, hints))
-    plan = plan_fusion(candidates)
-    calls = calls_of(candidates.verdicts, plan, hints)
-    calls = calls_with_backwards(calls, vertices, needed) if needed else calls
+        small = put_subprograms(graph, vertices, (device, card), (gate, until), explored)
+    rest, hints = import_graph(graph) if any(each.decision.is_put for each in small) else None, hints_of(graph)
+    with explored:
+        if rest is not None:
+            vertices = vertices_to_fuse(rest.program, fixed, transformations, products=products)
+        candidates = explore(Gain(vertices, card, hints))
+        plan = plan_fusion(candidates)
+        calls = calls_of(candidates.verdicts, plan, hints)
+        calls = calls_with_backwards(calls, vertices, needed) if needed else calls
     groups = (*small, *Judge(graph, vertices, device, calls, needed, hints).put(gate, until))
     members = {name for call in calls for name in call.group.members}
     alone = {} if needed else reasons_alone(candidates, plan, members)
     seconds, count = time.monotonic() - started, len(imported.program.statements)
-    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, drawing=with_areas(drawing, groups),
-                       alone=alone)  # fmt: skip
+    return GraphReport(count, groups, reasons_of(imported), seconds=seconds, explored_s=explored.seconds,
+                       drawing=with_areas(drawing, groups), alone=alone)  # fmt: skip
 
 
 def program_to_fuse(program: TensorProgram, transformations: Transformations) -> TensorProgram:
     """A program as its groups are looked for: products are without padding, if a view may be computed with them."""
     return remove_padding(program) if transformations.vertical_fusion else program.live()
+
+
+def vertices_to_fuse(
+    program: TensorProgram, fixed: Sequence[str], transformations: Transformations, *, products: bool
+) -> Vertices:
+    """The vertices of a program as its groups are looked for."""
+    analysis = analyze_program(program_to_fuse(program, transformations))
+    return vertices_of(analysis, fixed, products=products, transformations=transformations)
+
+
+def put_subprograms(
+    graph: Graph, around: Vertices, where: tuple[torch.device, DeviceSpec], gate: tuple[str, float],
+    explored: Stopwatch,
+) -> tuple[GroupReport, ...]:  # fmt: skip
+    """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
+    if hints_of(graph):
+        return ()
+    device, card = where
+    with explored:
+        vertices, calls = subprogram_calls(around.analysis.program, card, around.transformations)
+    return Judge(graph, vertices, device, calls).put(*gate)
+
+
+@final
+class Stopwatch:
+    """The seconds that have passed within it, of all times together."""
+
+    def __init__(self) -> None:
+        self.seconds, self.started = 0.0, 0.0
+
+    def __enter__(self) -> None:
+        self.started = time.monotonic()
+
+    def __exit__(self, *_: object) -> None:
+        self.seconds += time.monotonic() - self.started
 
 
 @final

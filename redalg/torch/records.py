@@ -31,7 +31,7 @@ def keep_report(report: GraphReport) -> None:
     reports = REPORTS.get()
     if reports is not None:
         reports.append(report)
-    LOG.info("%s, in %.1f s", report.summary, report.seconds)
+    LOG.info("%s, in %.1f s, of these %.1f s to find groups", report.summary, report.seconds, report.explored_s)
 
 
 def failure_report(outcome: str, failure: Exception) -> GraphReport:

@@ -74,6 +74,7 @@ class GraphReport:
         alone: reduction that is in no group -> the reason.
         failure: the reason why the graph stayed as it was; empty if it did not.
         seconds: that exploration, trials and measurements took.
+        explored_s: those of exploration: from the program to the calls of its groups.
         drawing: its statements and groups, for a picture.
     """
 
@@ -82,6 +83,7 @@ class GraphReport:
     left: Mapping[str, tuple[str, int]] = field(default_factory=dict)
     failure: str = ""
     seconds: float = field(default=0.0, compare=False)
+    explored_s: float = field(default=0.0, compare=False)
     drawing: Drawing = field(default=Drawing(), compare=False, repr=False)
     alone: Mapping[str, str] = field(default_factory=dict)
 

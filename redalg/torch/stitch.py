@@ -26,8 +26,9 @@ from redalg.gradient.operators import Call, read_call
 from redalg.gradient.recorded import backward_of
 from redalg.graphs.fusion_plan import FusionPlan, Group
 from redalg.graphs.lay import Laid
-from redalg.graphs.parts import Parts, parts_read
-from redalg.graphs.verdicts import Verdicts
+from redalg.graphs.parts import Parts
+from redalg.graphs.program import Shape
+from redalg.graphs.verdicts import Numbered, Structure, Verdicts, numbered_outputs
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import function_of_text, text_of
 from redalg.torch.aten import nodes_by_tensor
@@ -62,7 +63,8 @@ class GroupCall:
 
     Attributes:
         group: the group.
-        laid: its outputs, and the shapes in which they read tensors.
+        writes: the tensors that it returns, in order.
+        views: tensor that it reads as another shape -> that shape.
         text: of the call, as `redalg::run` takes it.
         reads: the tensors that it is given, in order.
         sizes: the lengths of its axes, in order; they may vary.
@@ -70,9 +72,10 @@ class GroupCall:
     """
 
     group: Group
-    laid: Laid
     text: str
     reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    views: Mapping[str, Shape]
     sizes: tuple[Expr, ...]
     parts: Parts
 
@@ -82,40 +85,67 @@ class GroupCall:
         `nodes` has the node of every tensor of the program, and then the results'.
         """
         lengths = [*map(size, self.sizes)]
-        views = {name: [*map(size, shape)] for name, shape in self.laid.views.items()}
+        views = {name: [*map(size, shape)] for name, shape in self.views.items()}
         parts = {name: [(dim, size(length)) for dim, length in part] for name, part in self.parts.items()}
-        shapes = {output.name: [size(sympy_size(one)) for one in nodes[output.name].meta["val"].shape]
-                  for output in self.laid.outputs}  # fmt: skip
+        shapes = {name: [size(sympy_size(one)) for one in nodes[name].meta["val"].shape] for name in self.writes}
         with graph.inserting_before(graph.output_node()):
             tensors = [view_as_read(graph, nodes[name], views.get(name), parts.get(name, ())) for name in self.reads]
             made = add_call(graph, torch.ops.redalg.run.default, self.text, tensors, [], lengths)
             results = dict[str, Node]()
-            for number, output in enumerate(output for output in self.laid.outputs if output.reads):
+            for number, name in enumerate(self.writes):
                 value = add_call(graph, operator.getitem, made, number)
-                value = add_call(graph, ATEN.reshape.default, value, shapes[output.name])
-                results[output.name] = add_call(graph, ATEN.to.dtype, value, nodes[output.name].meta["val"].dtype)
+                value = add_call(graph, ATEN.reshape.default, value, shapes[name])
+                results[name] = add_call(graph, ATEN.to.dtype, value, nodes[name].meta["val"].dtype)
         for name, value in results.items():
             nodes[name].replace_all_uses_with(value)
             nodes[name] = value
 
 
 def calls_of(verdicts: Verdicts, plan: FusionPlan, hints: Hints = MappingProxyType({})) -> list[GroupCall]:
-    """The calls of a plan's groups; none of a group of sizes without a hint."""
-    found = ((group, verdicts.lay(Pattern(group.members))) for group in plan.groups)
-    return [call_of(verdicts, group, laid) for group, laid in found if is_callable(laid, hints)]
+    """The calls of a plan's groups; none of a group of sizes without a hint. Groups that are alike have one text."""
+    alike, calls = dict[Structure, NumberedCall](), list[GroupCall]()
+    for group in plan.groups:
+        structure, numbers = verdicts.structure_and_numbers(Pattern(group.members))
+        numbered = verdicts.lay(Pattern(group.members))
+        if is_callable(numbered.laid, hints):
+            if structure not in alike:
+                alike[structure] = call_by_numbers(numbered)
+            calls.append(alike[structure].of(group, numbers))
+    return calls
 
 
-def call_of(verdicts: Verdicts, group: Group, laid: Laid) -> GroupCall:
-    """The call of a group."""
-    function: Fused = fuse(verdicts.definition(group.names, laid))
-    names, known = verdicts.numbers(group.names), {axis.name for axis in function.cascade.axes()}
-    written = [output for output in laid.outputs if output.reads]
-    reads = tuple(dict.fromkeys(name for output in written for name in output.reads))
+@final
+@dataclass(frozen=True)
+class NumberedCall:
+    """The call of a group's function, with numbers in the place of names: see `GroupCall`."""
+
+    text: str
+    reads: tuple[str, ...]
+    writes: tuple[str, ...]
+    views: Mapping[str, Shape]
+    sizes: tuple[Expr, ...]
+    parts: Parts
+
+    def of(self, group: Group, numbers: Mapping[str, str]) -> GroupCall:
+        """The call of a group, whose tensors have these numbers."""
+        names = {number: name for name, number in numbers.items()}
+        reads, writes = (tuple(map(names.__getitem__, each)) for each in (self.reads, self.writes))
+        views = {names[number]: shape for number, shape in self.views.items()}
+        parts = {names[number]: part for number, part in self.parts.items()}
+        return GroupCall(group, self.text, reads, writes, views, self.sizes, parts)
+
+
+def call_by_numbers(numbered: Numbered) -> NumberedCall:
+    """The call of a group's function."""
+    function: Fused = fuse(numbered_outputs(numbered))
+    known = {axis.name for axis in function.cascade.axes()}
+    written = [output for output in numbered.laid.outputs if output.reads]
+    read = {name for output in written for name in output.reads}
+    reads = tuple(name for name in numbered.types if name in read)
     sizes = {axis.name: size for output in written for axis, size in output.sizes.items() if axis.name in known}
-    call = Call(text_of(function.number), tuple(names[name] for name in reads), (), tuple(sizes), "nan", "ieee", "",
-                training=False)  # fmt: skip
-    parts = parts_read(laid, verdicts.vertices.analysis.types)
-    return GroupCall(group, laid, call.text, reads, tuple(sizes.values()), parts)
+    call = Call(text_of(function.number), reads, (), tuple(sizes), "nan", "ieee", "", training=False)
+    return NumberedCall(call.text, reads, tuple(output.name for output in written), numbered.laid.views,
+                        tuple(sizes.values()), numbered.parts)  # fmt: skip
 
 
 def calls_with_backwards(

@@ -25,7 +25,7 @@ from redalg.graphs.lay import Laid
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.subprograms import Subprogram, subprograms_of
 from redalg.graphs.transformations import ALL, Transformations
-from redalg.graphs.verdicts import Outputs, Structure, Verdicts
+from redalg.graphs.verdicts import Numbered, Outputs, Structure, Verdicts, numbered_outputs
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import text_of
 from redalg.runtime.together.lower import MOST_TEXTS
@@ -105,22 +105,21 @@ def step_of_part(
     verdicts: Verdicts, part: Group, alike: dict[Structure, FunctionStep], *, apart: bool
 ) -> FunctionStep:  # fmt: skip
     """A part of a subprogram as a step; `alike` keeps those of other structures, by numbers for tensors."""
-    structure, numbers = verdicts.structure(Pattern(part.members)), verdicts.numbers(part.names)
+    structure, numbers = verdicts.structure_and_numbers(Pattern(part.members))
     if structure not in alike:
-        alike[structure] = step_by_numbers(verdicts, part, apart=apart)
+        alike[structure] = step_by_numbers(verdicts.lay(Pattern(part.members)), apart=apart)
     step, names = alike[structure], {number: name for name, number in numbers.items()}
     reads, writes = (tuple(names[number] for number in each) for each in (step.reads, step.writes))
     return replace(step, reads=reads, writes=writes)
 
 
-def step_by_numbers(verdicts: Verdicts, part: Group, *, apart: bool) -> FunctionStep:
+def step_by_numbers(numbered: Numbered, *, apart: bool) -> FunctionStep:
     """A part as a step on numbers for tensors; `apart`: what it reads at numbers of leading dimensions, as tensors.
 
     Parts that read the rows of one tensor are alike then, each of its own row.
     """
-    laid, types = verdicts.lay(Pattern(part.members)), verdicts.vertices.analysis.types
-    numbers, definition = verdicts.numbers(part.names), verdicts.definition(part.names, laid)
-    shapes = {number: known_sizes(laid.views.get(name, types[name].shape)) for name, number in numbers.items()}
+    laid, definition = numbered.laid, numbered_outputs(numbered)
+    shapes = {name: known_sizes(laid.views.get(name, each.shape)) for name, each in numbered.types.items()}
     definition = at_only_places(definition, laid) if apart else definition
     rows = rows_read(definition, shapes) if apart else {}
     definition = {name: (at_rows_read(term, rows), axes) for name, (term, axes) in definition.items()}
@@ -134,7 +133,7 @@ def step_by_numbers(verdicts: Verdicts, part: Group, *, apart: bool) -> Function
     read = [known.get(name) or Row(name, name, 0, shapes[name]) for name in names]
     return FunctionStep(text_of(function.number), names, tuple(row.tensor for row in read),
                         tuple(row.shape for row in read), tuple(row.offset for row in read), tuple(sizes.items()),
-                        tuple(numbers[output.name] for output in laid.outputs))  # fmt: skip
+                        tuple(output.name for output in laid.outputs))  # fmt: skip
 
 
 @final

@@ -199,3 +199,11 @@ def test_peaks_are_shown_where_they_are_known() -> None:
     assert report.memory_header(content) == ["peak memory, MiB"]
     assert report.memory_cells(content, line, ["a", "b", "c"]) == ["3 - -"]
     assert report.memory_header({"rows": [{"contestants": {"a": {}}}]}) == []
+
+
+def test_the_time_to_find_groups_is_shown_where_it_is_known() -> None:
+    line: dict[str, Any] = {"contestants": {"a": {"explored_s": [0.5, 1.25]}, "b": {"explored_s": []}}}
+    content = {"rows": [line, {"contestants": {"a": {}}}]}
+    assert report.exploration_header(content) == ["groups found in, s"]
+    assert [report.exploration_cells(content, each, ["a", "b"]) for each in content["rows"]] == [["1.8"], ["-"]]
+    assert report.exploration_cells({"rows": []}, line, ["a"]) == []

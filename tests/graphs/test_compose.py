@@ -40,13 +40,13 @@ def behind(program: TensorProgram, name: str) -> set[str]:
 
 def values_of(program: TensorProgram, arrays: dict[str, Any]) -> dict[str, Any]:
     """Every tensor of a program."""
-    every = TensorProgram(program.inputs, program.statements, tuple(program.types()))
+    every = TensorProgram(program.inputs, program.statements, tuple(program.types))
     return interpret_program(every, arrays)
 
 
 def check(program: TensorProgram, arrays: dict[str, Any], composed: Composed) -> tuple[dict[str, Any], Any]:
     """A composed output is the program's tensor; the arrays that it reads, and its own."""
-    every, types = values_of(program, arrays), program.types()
+    every, types = values_of(program, arrays), program.types
     given = {name: every[name] for name in composed.reads}
     alone = TensorProgram({name: types[name] for name in given}, (composed.expression("float32"),), (composed.name,))
     found = interpret_program(alone, given)[composed.name]

@@ -61,7 +61,7 @@ def decoder() -> tuple[Imported, dict[str, Any], Candidates, FusionPlan]:
 
 def run_plan(program: TensorProgram, plan: FusionPlan, arrays: Mapping[str, Any], compute: Any) -> dict[str, Any]:
     """The outputs, by units of a group each, or a statement: each as soon as what it reads is there."""
-    types, known = program.types(), dict(arrays)
+    types, known = program.types, dict(arrays)
     grouped = {name for group in plan.groups for name in group.names}
     units = list[tuple[tuple[str, ...], Sequence[Statement], Mapping[str, Shape]]]()
     for group in plan.groups:
@@ -153,7 +153,7 @@ def test_two_products_are_found_through_all_that_lies_between() -> None:
 def test_names_do_not_matter() -> None:
     imported, _, _, plan = decoder()
     program = imported.program
-    names = {name: f"q{number}" for number, name in enumerate(program.types()) if not name.startswith("p_")}
+    names = {name: f"q{number}" for number, name in enumerate(program.types) if not name.startswith("p_")}
     other = renamed_program(program, names)
     assert [[names.get(name, name) for name in group.names] for group in plan.groups] == [
         [*group.names] for group in found_in(other)[1].groups

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from sympy import Expr, Ge, Gt, Integer, Le, Lt, Mod, S, Symbol, floor
 
 from redalg.expression import Axis, Where
-from redalg.graphs.indices import axis_to_split, divide_relation, index_bounds, lies_below, plain_index
+from redalg.graphs.indices import axis_to_split, divide_relation, index_bounds, lies_below, plain_index, plain_node
 
 I, J, K = (Axis(name) for name in "ijk")
 SIZES: dict[Axis, Expr] = {I: S(3), J: S(4), K: S(6)}
@@ -45,6 +45,13 @@ def test_it_is_the_same_number_everywhere_and_no_longer(index: Expr) -> None:
         assert value == index.subs(at)
         assert found is None or found[0] <= value <= found[1]
     assert len(plain.atoms(floor, Mod)) <= len(index.atoms(floor, Mod)) + 1
+
+
+@given(INDICES, st.lists(st.integers(1, 8), min_size=3, max_size=3))
+def test_sizes_tell_answers_apart(index: Expr, lengths: list[int]) -> None:
+    """An answer for other sizes is none; sizes of other axes do not matter."""
+    sizes = dict(zip((I, J, K), map(Integer, lengths), strict=True))
+    assert plain_index(index, sizes) == plain_index(index, {**sizes, Axis("l"): S.One}) == plain_node(index, sizes)
 
 
 PLAIN = {

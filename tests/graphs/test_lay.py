@@ -60,6 +60,12 @@ def test_a_condition_bounds_what_it_guards() -> None:
     assert not laid_of(X[16 * A + B + 8], {A: 2, B: 16}, 48).views
 
 
+def test_a_condition_leaves_the_ranges_of_other_axes() -> None:
+    laid = laid_of(where(B < 2, X[16 * A + 4 * C + B], 0), {A: 3, B: 4, C: 4}, 48)
+    assert laid.views == {"x": (3, 4, 4)}
+    assert laid.outputs[0].term == where(B < 2, X[A, C, B], 0)
+
+
 def test_a_condition_that_leaves_one_place_is_that_place() -> None:
     """As tensors side by side: of each the whole is read, at its own place of an axis."""
     beside = where(A < 1, X[4 * A + B], where(A < 2, X[4 * A + B - 4] * 2, X[4 * A + B - 8] * 3))

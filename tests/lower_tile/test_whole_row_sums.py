@@ -64,21 +64,21 @@ def test_turns_mean_the_definition(name: str, rows: int, together: int, threads:
 
 
 def test_turns_are_taken_where_a_thread_has_many_elements() -> None:
-    assert turns_of(lowered("variance", 4096, 1024, threads=32)) == [8, 8, 8]
+    assert turns_of(lowered("variance", 4096, 1024, threads=32)) == [8, 8]  # the mean; two sums about it, in one loop
     assert turns_of(lowered("softmax", 4096, 1024, threads=32, dtype="bfloat16")) == [4, 4]
     assert turns_of(lowered("softmax", 4096, 1024, threads=128)) == []  # eight elements: two loads
     assert turns_of(lowered("softmax", 4096, 1280, threads=64, dtype="bfloat16")) == []  # a rest beside whole turns
     assert turns_of(lowered("layer norm", 4096, 1024, threads=64, dtype="bfloat16", together=2)) == []
 
 
-@pytest.mark.parametrize(("rows", "among_warps"), [(1, True), (132, True), (133, False)])
-def test_warps_meet_in_shared_memory_where_blocks_are_few(rows: int, among_warps: bool) -> None:
-    kernel = lowered("variance", rows, 8192, threads=128).program.kernels[0]
+@pytest.mark.parametrize(("together", "by_warps"), [(1, True), (2, False)])
+def test_warps_meet_in_shared_memory_where_they_share_one_row(together: int, by_warps: bool) -> None:
+    kernel = lowered("variance", 4096, 4096, threads=128, together=together).program.kernels[0]
     shared = [one.shape for one in kernel.buffers if one.scope == "shared"]
-    assert shared == ([(4,)] * 3 if among_warps else [])
+    assert shared == ([(4,)] * 3 if by_warps else [])
     shapes = {buffer.name: buffer.shape for buffer in kernel.buffers}
     widths = [shapes[one.source] for one in nested_statements(kernel.body) if isinstance(one, ReduceTile)]
-    assert widths == [(4, 128) if among_warps else (1, 512)] * 3
+    assert widths == [(4, 128) if by_warps else (2, 512)] * 3
 
 
 def reads_sums(loop: Parallel) -> bool:
@@ -92,6 +92,23 @@ def test_sums_that_need_each_other_less_share_a_barrier() -> None:
     reads = [place for place, statement in enumerate(body) if isinstance(statement, Parallel) and reads_sums(statement)]
     first, *others = reads
     assert last[0] < first < last[1] < last[2] < min(others)
+
+
+def test_terms_are_computed_where_they_are_added() -> None:
+    """Of the mean and of two sums about it no tile of terms is left."""
+    kernel = lowered("variance", 4096, 4096, threads=128).program.kernels[0]
+    assert [one.name for one in kernel.buffers if one.scope == "fragment" and one.shape == (1, 4096)] == ["x_tile"]
+    sums = [one for one in nested_statements(kernel.body) if isinstance(one, Parallel) and len(one.body) > 1]
+    assert any({store.target for store in one.body} == {"sum_0_acc_turns", "sum_1_acc_turns"} for one in sums)
+
+
+def test_terms_keep_their_rounding() -> None:
+    """(x − c) is rounded before it is added: x + (f − c) would lose it beside a large x."""
+    program = lowered("variance", 1, 4096, threads=128)
+    values = torch.full((1, 4096), 1e6)
+    values[0, ::2] += 1
+    [out] = interpret(program.program, {"x": values.numpy()}).values()
+    assert float(out.reshape(-1)[0]) == pytest.approx(0.25, rel=1e-5)
 
 
 def test_only_turns_in_order_stay_within_threads() -> None:
@@ -118,12 +135,18 @@ BESIDE = {
     "few rows": (512, 1024, "float16", 1),
     "more rows than run at once": (32768, 1024, "float16", 1),
     "rows of 32 bits": (2048, 2048, "float32", 1),
+    "a row a block, 64 elements a thread": (8192, 8192, "bfloat16", 4),
+    "a row a block, of 512 threads": (4096, 16384, "bfloat16", 2),
+    "a block a multiprocessor": (132, 8192, "bfloat16", 1),
 }
 
 
 @pytest.mark.parametrize("name", BESIDE)
 def test_blocks_of_many_sums_all_run_at_once_where_they_can(name: str) -> None:
-    """A multiprocessor has room for every block that it gets: ⌈blocks / 132⌉, of 1024 lanes at most."""
+    """A multiprocessor has room for every block that it gets: ⌈blocks / 132⌉, of 1024 lanes at most.
+
+    Of wide blocks of one row, as many as registers hold, four at most.
+    """
     rows, length, dtype, wanted = BESIDE[name]
     program = FORMS["layer norm"].lower("H100", sizes={"b": rows, "n": length}, dtypes=dtype).program
     [kernel] = program.kernels

@@ -301,7 +301,7 @@ def test_sizes_may_be_symbols() -> None:
     )
     found = torch.export.export(model, (drawn(3, 9, 24),), dynamic_shapes=dims).run_decompositions()
     imported, kept = import_graph(found.graph), found.state_dict
-    assert any(size.free_symbols for each in imported.program.types().values() for size in each.shape)
+    assert any(size.free_symbols for each in imported.program.types.values() for size in each.shape)
     for shape in ((3, 9, 24), (2, 5, 24), (1, 16, 24)):
         given = drawn(*shape)
         arrays = {spec.arg.name: given if spec.target is None else kept[spec.target].detach()

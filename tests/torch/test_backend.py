@@ -325,6 +325,13 @@ def test_whatever_fails_inductors_code_runs(
         "a graph is left to Inductor as it is: RuntimeError: planted") == 1  # fmt: skip
 
 
+def test_the_time_to_find_groups_is_told(caplog: pytest.LogCaptureFixture) -> None:
+    with caplog.at_level(logging.INFO, "redalg.torch"):
+        _, [report] = compiled(Called(normed), drawn(6, 20), options=PREDICTED)
+    assert 0 < report.explored_s < report.seconds
+    assert f"in {report.seconds:.1f} s, of these {report.explored_s:.1f} s to find groups" in caplog.text
+
+
 def test_a_version_that_was_not_tested_is_inductors(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -92,3 +92,31 @@ def test_a_group_reads_the_first_places_of_a_table() -> None:
     module, count = stitched(Called(lambda x: (x + table[: x.shape[1], :20]).softmax(-1)), given := drawn(2, 9, 20))
     assert count == 1
     torch.testing.assert_close(module(given), (given + table[:9, :20]).softmax(-1), rtol=1e-5, atol=1e-6)
+
+
+class Alike(nn.Module):
+    """A number of norms, each of its own tensors, with a product between them."""
+
+    def __init__(self, count: int) -> None:
+        super().__init__()
+        self.norms = nn.ModuleList(nn.LayerNorm(24) for _ in range(count))
+        self.products = nn.ModuleList(nn.Linear(24, 24) for _ in range(count))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        for norm, product in zip(self.norms, self.products, strict=True):
+            x = norm(product(x))
+        return x
+
+
+def test_groups_that_are_alike_have_one_text_and_tensors_of_their_own() -> None:
+    module, inputs = Alike(12).eval(), (drawn(6, 24),)
+    imported = import_graph(torch.export.export(module, inputs).run_decompositions().graph)
+    vertices = vertices_of(analyze_program(imported.program.live()))
+    candidates = explore(Gain(vertices, device_for("sm_90a")))
+    calls = calls_of(candidates.verdicts, plan_fusion(candidates))
+    assert len(calls) == 6, "two layers each"
+    assert len({call.text for call in calls}) == 2, "the first, and all others"
+    assert len({(call.reads, call.writes) for call in calls}) == 6
+    for call in calls:
+        assert {*call.reads} == {*call.group.reads}
+        assert {*call.writes} == {*call.group.writes}

@@ -4,6 +4,7 @@
     Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …  →   t, then s = Σ_u g(t, u)        the fewer of t's and of s's numbers
     Σ_k s·r, s and r computed             →   r, then Σ_k s·r                one computed factor a product
     Σ_i f(x[i,k], s), s[i] = Σ_j g        →   s, then Σ_i f                  where k is long: every k would repeat s
+    Σ_k f(x[i,k], s), s[i] = Σ_j g        →   s, then Σ_k f                  where k is long: every k would repeat s
     Σ_k f(s)·r, f rounded to 16 bits      →   f(s), then Σ_k f·r             where a block holds not all columns of r
     out = Σ_j f(d[j]), d reduced          →   d, then out                    where j is not written out
     out[k] = f(x[k], Σ_j d[j])            →   d, Σ_j d[j], then out          elementwise, where out carries k streamed
@@ -40,7 +41,7 @@ PRODUCED = ("sum", "max", "min", "prod")
 MOST_COLUMNS = 512
 """The most columns that a block holds: more are shared out among blocks, each of which would make a value again."""
 REPEATED = 32
-"""The largest count of the form's numbers that may each repeat a reduction: more pay for a launch of its own."""
+"""The largest count of elements or of the form's numbers that may each repeat a reduction: more pay for a launch."""
 
 
 @final
@@ -87,12 +88,14 @@ class Division:
         self.hoist(*(one for one in self.form.cascade.producers if one.value in read))
 
     def again(self, producer: Producer, rows: Collection[Axis], column: Axis | None) -> bool:
-        """Tell if a producer is the same for all rows of a tile, or for many of the form's own numbers.
+        """Tell if a producer is the same for all rows of a tile, for many elements, or many of the form's own numbers.
 
         Each of them would reduce it again. The numbers of a row share a value that is made for its columns, unless it
         is made of all columns.
         """
         cascade = self.form.cascade
+        if producer in cascade.parameters and self.sizes[cascade.axis.name] > REPEATED:
+            return True
         free = {axis for part in cascade.reductions for axis in part.axes}
         free |= {axis for part in self.form.outputs for axis in part.axes}
         free -= {*cascade.reduced_axes}

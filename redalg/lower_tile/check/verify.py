@@ -184,9 +184,13 @@ def _parallel(loop: Parallel, names: _Names) -> str | None:
 
 
 def _is_swept(target: Buffer, extents: tuple[int, ...]) -> bool:
-    """Tell if a loop writes a whole buffer; of one in shared memory rows may be longer, for the sake of its banks."""
+    """Tell if a loop writes a whole buffer; of one in shared memory rows may be longer, for the sake of its banks.
+
+    The loop may be over the one row of others, ahead of the buffer's dimensions.
+    """
     is_longer = target.scope == "shared" and len(extents) > 1 and target.shape[-1] > extents[-1]
-    return target.shape == extents or (is_longer and target.shape[:-1] == extents[:-1])
+    of_row = (1, *target.shape) == extents
+    return of_row or target.shape == extents or (is_longer and target.shape[:-1] == extents[:-1])
 
 
 def _unknown(store: Store, names: _Names) -> str | None:

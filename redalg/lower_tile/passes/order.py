@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
 from redalg.lower_tile.passes.choices import choose_after
 from redalg.lower_tile.passes.elements import name_elements
@@ -22,9 +23,11 @@ from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
+from redalg.lower_tile.passes.turn_terms import terms_in_turns
 from redalg.lower_tile.passes.turns import longest_first
 from redalg.lower_tile.passes.whole_row_sums import reduce_in_turns
 from redalg.lower_tile.passes.whole_tiles import mask_where_needed
+from redalg.lower_tile.workarounds.bands import bands_by_difference
 from redalg.lower_tile.workarounds.layouts import lay_as_product
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
 from redalg.strategies.plan import Plan
@@ -50,6 +53,10 @@ def _of_kernels(change: Callable[[Kernel, Plan], Kernel]) -> Callable[[TileProgr
 
 def _without_single_steps(kernel: Kernel, _: Plan) -> Kernel:
     return replace(kernel, body=without_single_steps(kernel.body))
+
+
+def _terms_in_turns(kernel: Kernel, _: Plan) -> Kernel:
+    return terms_in_turns(kernel)
 
 
 def _fuse_row_loops(kernel: Kernel, plan: Plan) -> Kernel:
@@ -81,8 +88,12 @@ PASSES: tuple[Pass, ...] = (
          add_exponents_once),
     Pass("binary exponents", "exp(a·s + r)", "2^(a·log₂e·s + log₂e·r)", "where s is a product on tensor cores",
          _of_kernels(with_powers_of_two)),
+    Pass("before sums", "a[j] = f; v = Σ_j a[j]; b[j] = g", "a[j] = f; b[j] = g; v = Σ_j a[j]", "where g reads no v",
+         _of_kernels(tiles_before_sums)),
     Pass("whole rows", "v = Σ_j x[j]", "f[j] = Σ_turn x[W·turn + j]; v = Σ_j f[j]",
          "where a thread holds many elements of a row from end to end", reduce_in_turns),
+    Pass("terms in turns", "t[j] = g; for turn: f += t[…]", "for turn: f += g", "where nothing else reads t",
+         _of_kernels(_terms_in_turns)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("reciprocals", "s += a/b³ - c/b⁶", "r = 1/b; s += a·r³ - c·r⁶", "where a loop divides by several powers of b",
@@ -93,6 +104,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(_share_factors)),
     Pass("whole tiles", "u = where(c, s, z)", "if not (c for the whole tile): s = where(c, s, z)",
          "where c compares what is linear in a tile's indices", mask_where_needed),
+    Pass("bands", "if g: u = where(a + i ≤ b + j ∧ …, u, z)", "if g: u = where(i − j ≤ b − a ∧ …, u, z)",
+         "where two bounds mask a tile in a branch", _of_kernels(bands_by_difference)),
     Pass("choices", "u = a·where(c, z, exp(s))", "u = exp(s); u = where(c, z, u); u = a·u",
          "where c asks s, a product on tensor cores", _of_kernels(choose_after)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",

@@ -77,6 +77,10 @@ WORKAROUNDS = (
         "refuses a barrier in a loop whose stop is a sum with its start, a minimum, where warps are specialised",
         ("lower_tile.place.frames:span",),
     ),
+    Workaround(
+        "refuses a barrier after a loop whose branch masks a tile by two bounds, where warps are specialised",
+        ("lower_tile.workarounds.bands:bands_by_difference",),
+    ),
     Workaround("fills shared memory wrongly where warps are specialised", (f"{RULES}:shared_fills",)),
     Workaround("reduces widths of no power of two by some numbers of threads alone", (f"{RULES}:reduced_width",)),
     Workaround(

@@ -233,7 +233,8 @@ def whole_row(form: FusedForm, binding: Binding, few: bool) -> int:
 
     Sums about the mean of one input need it again, for the mean is found first (H100, variances in float32: of 1 x 4096
     in 0.93 of the time of lanes, of 128 x 6000 0.77, of 1024 x 16384 0.96; kurtoses of 4096 x 10240
-    in float16 0.60 of the time of tiles, of 4096 x 16384 0.90).
+    in float16 0.60 of the time of tiles, of 4096 x 16384 0.90). So do outputs as long as the row (H200, softmaxes of
+    4096 x 16384 in bfloat16: 0.95 of the time of two tiles).
     """
     again = any(one.carries for one in form.outputs)
     of_rows = [one for one in streamed_elements(form, binding) if free_axes(one) != {binding.streamed}]
@@ -242,7 +243,7 @@ def whole_row(form: FusedForm, binding: Binding, few: bool) -> int:
         return LONGEST_ROW
     if few or not (again or any(one.weight for one in form.accumulators)):
         return SHORT_ROW
-    return LONGEST_ROW if centred or not form.pivots else LONG_ROW
+    return LONGEST_ROW if centred or again or not form.pivots else LONG_ROW
 
 
 def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> Schedule:
@@ -251,7 +252,8 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     Two centred rows of 1024 elements, unless all warps that hold one each in 16 bits, and write it, run at once (H100,
     layer norms of 4096 x 1024 in bfloat16: 0.95 of the time of one row, of 1000 x 1024 1.03).
     Longer ones take fewer threads, which meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of
-    256), also if they are not read again (variances of 1 x 8192 in 128 threads 0.97, of 1024 x 8192 0.98). Two warps
+    256; H200, of 4096 x 16384 in 16 bits 0.96 of 512), also if they are not read again (variances of 1 x 8192 in 128
+    threads 0.97, of 1024 x 8192 0.98). Two warps
     take a row of 1024 elements that is not written again (cross entropies of 4096 x 1024 in bfloat16: 0.94 of the time
     of one). One warp takes two rows of 512 (32768 x 512: variances in float32 0.89 of the time of four warps, softmaxes
     in bfloat16 0.96, layer norms 0.98).
@@ -259,7 +261,7 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
     centred = any(one.value not in form.scaling for one in form.slot_pivots)
     again = any(one.carries for one in form.outputs)
-    few_lanes = centred and (length <= LONG_ROW_OF_STATES or not again)
+    few_lanes = centred and (length <= LONG_ROW_OF_STATES or not again or vector(problem) > WIDE_LOAD)
     streamed = power_of_two(max(length, SHORTEST_ROW))
     if few_lanes and again and length < streamed and vector(problem) > WIDE_LOAD:
         return ragged_rows(device, binding, (rows, length), vector(problem))
