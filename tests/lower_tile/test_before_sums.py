@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sympy import symbols
+from sympy import Integer, Symbol
 
 import redalg as ra
 from redalg.gradient.stage import for_dtypes, own_sizes
@@ -24,7 +24,7 @@ from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.strategies.plan import Plan
 from redalg.strategies.schedule import numbers_of
 
-I, J, A, B = symbols("i j a b")
+I, J, A, B = (Symbol(name, integer=True) for name in "ijab")
 n = ra.axis("n")
 
 
@@ -35,7 +35,7 @@ def thread_plan() -> Plan:
     return numbers_of(fused.lower("sm_90a", sizes={"b": 64, "n": 4096}, dtypes="float32", plan=schedule).plan)
 
 
-def tile(target: str, read: str, *, row: str = "", names: tuple[object, object] = (I, J)) -> Parallel:
+def tile(target: str, read: str, *, row: str = "", names: tuple[Symbol, Symbol] = (I, J)) -> Parallel:
     """target[i, j] := read[i, j] (+ row[i])."""
     first, second = names
     expr = Load(read, first, second) + (Load(row, first) if row else 0)
@@ -46,17 +46,18 @@ def order(*statements: Statement, outputs: tuple[str, ...] = ()) -> list[str]:
     """What a loop of statements stores, in order, after the pass."""
     names = {"x": (1, 64), "a": (1, 64), "b": (1, 64), "v": (1,), "w": (1,)}
     buffers = tuple(Buffer(name, "fragment", shape, "float32") for name, shape in names.items() if name not in outputs)
-    kernel = Kernel((), buffers, (Loop(symbols("t"), symbols("s"), 0, statements),), "loop")
+    kernel = Kernel((), buffers, (Loop(Symbol("t", integer=True), Integer(4), 0, statements),), "loop")
     [loop] = tiles_before_sums(kernel, thread_plan()).body
     assert isinstance(loop, Loop)
-    return list(map(stored, loop.body))
+    return [stored(statement) for statement in loop.body]
 
 
 def stored(statement: Statement) -> str:
-    """The buffer that a sum or a tile stores."""
-    inner = statement.body[0] if isinstance(statement, Parallel) else statement
-    assert isinstance(inner, ReduceTile | Store)
-    return inner.target
+    """What a sum, or a loop over a tile, stores."""
+    if isinstance(statement, ReduceTile):
+        return statement.target
+    assert isinstance(statement, Parallel)
+    return statement.body[0].target
 
 
 SUM = ReduceTile("sum", "a", "v", clear=True)

@@ -17,9 +17,9 @@ from benchmarks.families import FAMILIES
 from benchmarks.spaces import space_of
 from redalg.runtime.lowering import lower_passes, space_for
 from redalg.strategies.binding import bind_axes
+from redalg.strategies.live import Live
 from redalg.strategies.model.cost import predict
 from redalg.strategies.model.instructions import counts_of
-from redalg.strategies.model.live import Live
 from redalg.strategies.model.selection import joins_of, joins_of_parts
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.schedule import numbers_of, with_choices

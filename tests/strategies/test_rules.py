@@ -88,13 +88,13 @@ def test_rows_of_several_states_are_whole_up_to_a_length(length: int, whole: boo
 
 @pytest.mark.parametrize(("length", "whole"), [(16384, True), (16385, False)])
 def test_rows_about_their_mean_are_whole_up_to_a_length(length: int, whole: bool) -> None:
-    """Two blocks of them are beside each other on a multiprocessor, one of which loads while the other waits."""
+    """Three blocks of them are beside each other on a multiprocessor, one of which loads while another waits."""
     x = ra.Tensor("x")[b, n]
     norm = ra.fuse((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1e-5), axes="b n")
     schedule = by_rules(norm, {"b": 4096, "n": length}, "bfloat16")
     assert (level(schedule, Whole) is not None) == whole
     text = norm.source("sm_90a", sizes={"b": 4096, "n": length}, dtypes="bfloat16")
-    assert ("T.annotate_min_blocks_per_sm(2)" in str(text)) == whole
+    assert ("T.annotate_min_blocks_per_sm(3)" in str(text)) == whole
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(512, 1), (128, 16)])
@@ -179,6 +179,31 @@ def test_gradients_of_few_columns_and_a_short_loop_take_small_tiles(keys: int, w
     plan = of_queries.function.plan(of_queries.sizes, of_queries.dtypes, "H100", shapes=of_queries.shapes)
     assert level(plan, Grid) == Grid("b")
     assert next(one.tile for one in plan.levels if isinstance(one, Grid) and one.axis == "q") == rows
+
+
+@pytest.mark.parametrize(("width", "first", "rows"), [(512, "q", 64), (2048, "q", 128), (512, "k", 128)])
+def test_gradients_in_a_narrow_band_take_small_tiles(width: int, first: str, rows: int) -> None:
+    """Of a band of 512 keys, large tiles lie half outside; not of one four times as wide, nor of two products."""
+    q, k = ra.axes("q k")
+    form = library.attention(mask=(k <= q) & (k > q - width))
+    shapes = dict.fromkeys("QKV", (4, 16, 4096, 128))
+    sizes = {"b": 4, "h": 16, "q": 4096, "k": 4096, "d": 128, "e": 128}
+    problem = Problem(form, sizes, dict.fromkeys("QKV", "bfloat16"), shapes)
+    streamed = {"q": "k", "k": "q"}[first]
+    forms = ((one, one.function.passes.last.cascade) for one in recorded_problems(problem, "QKV"))
+    one = next(one for one, cascade in forms if (str(cascade.axis), len(cascade.producers)) == (streamed, 2)
+               and str(cascade.outputs[0].axes[2]) == first)  # fmt: skip
+    plan = one.function.plan(one.sizes, one.dtypes, "H200", shapes=one.shapes)
+    assert next(grid.tile for grid in plan.levels if isinstance(grid, Grid) and grid.axis == first) == rows
+
+
+@pytest.mark.parametrize(("operation", "dtype", "lanes"), [
+    ("layer_norm", "bfloat16", 128), ("layer_norm", "float32", 512), ("softmax", "float32", 512),
+])  # fmt: skip
+def test_rows_of_16384_elements_are_one_tile(operation: str, dtype: str, lanes: int) -> None:
+    schedule = by_rules(getattr(library, operation)(), {"b": 4096, "n": 16384}, dtype)
+    assert level(schedule, Whole) == Whole("n", 16384)
+    assert level(schedule, Lanes) == Lanes("n", lanes)
 
 
 def test_centred_rows_of_1024_elements_go_two_by_two() -> None:

@@ -48,13 +48,13 @@ def _place_of(tile: Parallel, body: Sequence[Statement], buffers: frozenset[str]
         if isinstance(before, Parallel) and _extents(before) == _extents(tile):
             is_apart = place < len(body) - 1 and {store.target for store in before.body} <= buffers
             return place if is_apart else None
-        stored = _stored(before)
+        stored = _names_stored_by(before)
         if stored is None or stored & names or names_in(before) & targets:
             return None
     return None
 
 
-def _stored(statement: Statement) -> set[str] | None:
+def _names_stored_by(statement: Statement) -> set[str] | None:
     """The names that a sum, or a loop over rows, stores; None for any other statement."""
     if isinstance(statement, ReduceTile):
         return {statement.target}

@@ -66,7 +66,7 @@ def _place_of_terms(
                 own = store.guard == S.true and before.guard == S.true
                 alone = used[store.target] == STORED_AND_READ and store.target not in reads
                 return place if own and alone and reads <= registers and not reads & stored else None
-        stored |= _stored(before)
+        stored |= _names_stored_by(before)
     return None
 
 
@@ -80,11 +80,12 @@ def _with_terms(turns: Loop, terms: Statement) -> Loop:
         found: Expr = store.expr.xreplace(dict(zip(store.indices, read.indices, strict=True)))
         return Kept(found) if isinstance(found, Add) else found
 
-    stores = tuple(
-        replace(one, expr=one.expr.xreplace({
-            read: term(read) for read in one.expr.atoms(Load) if read.name == store.target
-        })) for one in each.body
-    )  # fmt: skip
+    def with_terms(expr: Expr) -> Expr:
+        reads = (read for read in expr.atoms(Load) if read.name == store.target)
+        found: Expr = expr.xreplace({read: term(read) for read in reads})
+        return found
+
+    stores = tuple(replace(added, expr=with_terms(added.expr)) for added in each.body)
     return replace(turns, body=(replace(each, body=stores),))
 
 
@@ -98,17 +99,17 @@ def _join_last(body: list[Statement]) -> None:
         before = body[place]
         first = loop_in_turns(before)
         if first is not None:
-            joined = _joined(first, last) if not stored & names_in(last) else None
+            joined = _in_one_loop(first, last) if not stored & names_in(last) else None
             if joined is not None:
                 body[place : place + 1] = [empty, joined]
                 del body[-2:]
             return
         if not isinstance(before, ReduceTile | Copy | Fill):
             return
-        stored |= _stored(before)
+        stored |= _names_stored_by(before)
 
 
-def _joined(first: Loop, second: Loop) -> Loop | None:
+def _in_one_loop(first: Loop, second: Loop) -> Loop | None:
     """One loop for two over the same turns of the same tile."""
     each, other = first.body[0], second.body[0]
     alike = (first.variable, first.start, first.stop) == (second.variable, second.start, second.stop)
@@ -117,7 +118,7 @@ def _joined(first: Loop, second: Loop) -> Loop | None:
     return replace(first, body=(replace(each, body=(*each.body, *other.body)),))
 
 
-def _stored(statement: Statement) -> set[str]:
+def _names_stored_by(statement: Statement) -> set[str]:
     """The names that a statement may store."""
     if isinstance(statement, Parallel):
         return {store.target for store in statement.body}

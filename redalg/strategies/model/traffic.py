@@ -14,9 +14,9 @@ from redalg.expression.dtypes import DTYPES, is_eight_bits
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
+from redalg.strategies.live import Live
 from redalg.strategies.model.chain import Block, Tensor, chain_of
 from redalg.strategies.model.dag import COMPUTE, LOAD, Placed, place
-from redalg.strategies.model.live import Live
 from redalg.strategies.model.tiling import Nest
 from redalg.strategies.model.work import work_of
 from redalg.strategies.plan import Plan, Problem

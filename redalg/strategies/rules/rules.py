@@ -22,7 +22,7 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
-from redalg.strategies.model.live import Live
+from redalg.strategies.live import Live
 from redalg.strategies.plan import Problem, grid_levels, inner_levels
 from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
