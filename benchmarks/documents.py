@@ -111,7 +111,8 @@ def elsewhere(content: Document) -> str:
 def place(told: Document) -> str:
     """Device, versions and commit."""
     versions, commit = told["versions"], str(told["commit"])[:7]
-    return f"{told['device']}, torch {versions['torch']}, TileLang {versions['tilelang']}, commit {commit}"
+    tilelang = f", TileLang {versions['tilelang']}" if versions["tilelang"] else ""
+    return f"{told['device']}, torch {versions['torch']}{tilelang}, commit {commit}"
 
 
 def everywhere(results: Results) -> str:

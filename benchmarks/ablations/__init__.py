@@ -1,4 +1,7 @@
-"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental exhaustive`."""
+"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental exhaustive`.
+
+`transformations` is of graphs.
+"""
 
 from benchmarks.ablations.ablation import Ablation
 from benchmarks.ablations.exhaustive import Exhaustive
@@ -7,9 +10,10 @@ from benchmarks.ablations.incremental import Incremental
 from benchmarks.ablations.levels import Levels
 from benchmarks.ablations.model import Model
 from benchmarks.ablations.smem import SharedMemory
+from benchmarks.ablations.transformations import Worth
 from benchmarks.ablations.tuning import Tuning
 
 ABLATIONS: dict[str, Ablation] = {
     ablation.name: ablation
-    for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning(), Exhaustive())
+    for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning(), Exhaustive(), Worth())
 }

@@ -114,8 +114,11 @@ class Explorer:
 def with_single_uses(vertices: Vertices, pattern: Pattern) -> Pattern:
     """A pattern with what is computed for it alone, element by element.
 
-    A factor of a product in 16 bits stays outside, unless it is a number times an element: see `verdicts`.
+    A factor of a product in 16 bits stays outside, unless it is a number times an element: see `verdicts`. Without
+    vertical fusion nothing joins.
     """
+    if not vertices.transformations.vertical_fusion:
+        return pattern
     members, waiting = {*pattern}, [(name, False) for name in pattern]
     while waiting:
         name, in_factor = waiting.pop()
@@ -130,10 +133,19 @@ def with_single_uses(vertices: Vertices, pattern: Pattern) -> Pattern:
 
 
 def may_fuse(vertices: Vertices, pattern: Pattern) -> bool:
-    """Tell if a pattern has few enough members, and is convex."""
+    """Tell if a pattern has few enough members, makes no transformation that is switched off, and is convex."""
     kinds = vertices.analysis.kinds
     contractions = sum(kinds[name] is Kind.CONTRACTION for name in pattern)
-    return len(pattern) <= MOST_MEMBERS and contractions <= MOST_CONTRACTIONS and vertices.is_convex(pattern)
+    few = len(pattern) <= MOST_MEMBERS and contractions <= MOST_CONTRACTIONS
+    return few and makes_allowed(vertices, pattern) and vertices.is_convex(pattern)
+
+
+def makes_allowed(vertices: Vertices, pattern: Pattern) -> bool:
+    """Tell if a pattern as one kernel makes only transformations that are switched on."""
+    allowed = vertices.transformations
+    if not allowed.vertical_fusion and len(pattern) > 1 and not all(map(vertices.reduces, pattern)):
+        return False
+    return allowed.data_reuse or len(vertices.outputs_of(pattern)) <= 1
 
 
 def is_legal(verdicts: Verdicts, pattern: Pattern) -> bool:

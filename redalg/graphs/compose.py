@@ -14,7 +14,7 @@ Tensors within a group are not rounded to their dtypes; a cast to integers is cu
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import count
 from typing import final
@@ -37,16 +37,17 @@ from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.expression.tensor import Tensor
 from redalg.graphs.indices import (
+    AxisSplit,
     about_axes,
     at_split,
     axis_to_split,
-    divide_relation,
     index_bounds,
     lies_below,
     multiple_of,
     plain_index,
     plain_index_at,
     plain_node,
+    split_index_of,
 )
 from redalg.graphs.program import Shape, TensorExpression, TensorProgram, TensorType
 
@@ -114,7 +115,7 @@ def compose_outputs(program: TensorProgram, group: Collection[str], outputs: Seq
             raise GraphError(f"`{output}` is no tensor expression of the group {', '.join(sorted(group))}.")
         axes = composer.axes_of(known[output].type.shape)
         term = composer.value(output, axes)
-        found.append(Composed(output, axes, composer.lengths(term, axes), term))
+        found.append(with_sized_axes(Composed(output, axes, composer.lengths(term, axes), term)))
     beyond = {axis for one in found for axis, _ in axes_beyond(one, composer.types)}
     split = split_axes(with_output_axes(found, beyond), composer.types)
     for composed in split:
@@ -149,10 +150,22 @@ def with_output_axes(outputs: Sequence[Composed], among: Collection[Axis] | None
     return tuple(with_bound_axes(output, renamed) for output in outputs)
 
 
+def with_sized_axes(composed: Composed) -> Composed:
+    """The same output, in which an axis that numbers what a reduction selects is of its size wherever it stands."""
+    places = {one.place for one in of_kind(Reduce, composed.term) if one.place is not None}
+    return with_other_axes(composed, {Axis(place.name): place for place in places}) if places else composed
+
+
 def with_bound_axes(composed: Composed, renamed: Mapping[Axis, Axis]) -> Composed:
     """The same output, whose reductions bind other axes."""
+    return replace(with_other_axes(composed, renamed), axes=composed.axes)
+
+
+def with_other_axes(composed: Composed, renamed: Mapping[Axis, Axis]) -> Composed:
+    """The same output, with other axes in the place of some."""
     sizes = {renamed.get(axis, axis): size for axis, size in composed.sizes.items()}
-    return Composed(composed.name, composed.axes, sizes, composed.term.xreplace(renamed))
+    axes = tuple(renamed.get(axis, axis) for axis in composed.axes)
+    return Composed(composed.name, axes, sizes, composed.term.xreplace(renamed))
 
 
 def elements_outside(term: Basic) -> set[Element]:
@@ -293,7 +306,17 @@ class Composer:
             and all(self.sizes[one].is_positive for one in bound)
         ):
             return term
-        return node.rebuilt(term, bound)
+        return node.rebuilt(term, bound) if node.place is None else self.selection(node, at[node.place], term, bound)
+
+    def selection(self, node: Reduce, place: Expr, term: Expr, bound: Sequence[Axis]) -> Reduce:
+        """A reduction of several elements, which the axis at `place` numbers: that of an output, or of a sum."""
+        count = 0 if node.place is None else node.place.size
+        if not isinstance(place, Axis) or self.sizes.get(place) != count or place in free_axes(term) | {*bound}:
+            raise GraphError(
+                f"of the {count} elements that `{node.kind}` selects one is read at `{place}`, and a kernel makes all "
+                "along an axis of their own. Leave what reads it out of the group."
+            )
+        return Reduce(node.kind, term, bound, node.result, Axis(place.name, count))
 
     def names(self, size: Expr) -> Iterator[Axis]:
         """Yield the axes that terms bind, in order: those of the length, and new ones."""
@@ -378,6 +401,8 @@ def is_several(length: Expr, size: Expr) -> bool:
 
 def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
     """The same output with i = inner·a + b in the place of an axis i."""
+    if axis.size is not None:
+        raise GraphError(f"`{composed.name}`: a part of the {axis.size} elements that a reduction selects is read")
     outer, last, lengths = at_split(axis, inner, composed.sizes)
     sizes = {one: size for one, size in composed.sizes.items() if one != axis} | lengths
     axes = tuple(part for one in composed.axes for part in ((outer, last) if one == axis else (one,)))
@@ -404,30 +429,3 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
         return plain_index_at(index, ((axis, inner * outer + last),), known)
 
     return Composed(composed.name, axes, sizes, rewrite(composed.term))
-
-
-@final
-@dataclass(frozen=True)
-class AxisSplit:
-    """An axis as two: `axis` = `inner` · `outer` + `last`."""
-
-    axis: Axis
-    outer: Axis
-    last: Axis
-    inner: Expr
-
-
-@lru_cache(REMEMBERED)
-def split_index_of(node: Basic, split: AxisSplit, sizes: tuple[tuple[Axis, Expr], ...]) -> Basic:
-    """An index, or a condition on axes, with two axes in the place of one; `sizes` are those after it."""
-    if split.axis not in free_axes(node):
-        return node
-    if isinstance(node, Axis):
-        return split.inner * split.outer + split.last
-    rewritten = node.func(*(split_index_of(arg, split, sizes) for arg in node.args))
-    known = dict(sizes)
-    return (
-        plain_node(rewritten, known)
-        if isinstance(node, floor | Mod)
-        else divide_relation(rewritten, split.inner, known)
-    )

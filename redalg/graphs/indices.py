@@ -15,8 +15,9 @@ and the sizes of its axes: patterns of a program ask of the same indices many ti
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from functools import lru_cache
-from typing import TypeVar
+from typing import TypeVar, final
 
 from sympy import Add, Expr, Ge, Gt, Le, Lt, Mod, Mul, Rel, S, cancel, expand, floor
 from sympy.core.basic import Basic
@@ -233,3 +234,30 @@ def at_split(axis: Axis, inner: Expr, sizes: Sizes) -> tuple[Axis, Axis, dict[Ax
     """The two axes of an axis that is split by the length of the inner one, and the lengths of both."""
     outer, last = axis.renamed(f"{axis.name}o"), axis.renamed(f"{axis.name}i")
     return outer, last, {outer: cancel(sizes[axis] / inner), last: inner}
+
+
+@final
+@dataclass(frozen=True)
+class AxisSplit:
+    """An axis as two: `axis` = `inner` · `outer` + `last`."""
+
+    axis: Axis
+    outer: Axis
+    last: Axis
+    inner: Expr
+
+
+@lru_cache(REMEMBERED)
+def split_index_of(node: Basic, split: AxisSplit, sizes: tuple[tuple[Axis, Expr], ...]) -> Basic:
+    """An index, or a condition on axes, with two axes in the place of one; `sizes` are those after it."""
+    if split.axis not in free_axes(node):
+        return node
+    if isinstance(node, Axis):
+        return split.inner * split.outer + split.last
+    rewritten = node.func(*(split_index_of(arg, split, sizes) for arg in node.args))
+    known = dict(sizes)
+    return (
+        plain_node(rewritten, known)
+        if isinstance(node, floor | Mod)
+        else divide_relation(rewritten, split.inner, known)
+    )

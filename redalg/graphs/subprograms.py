@@ -10,7 +10,7 @@ rows: libraries have no advantage there. What is larger stays outside: a device 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, prod
 from typing import final
@@ -25,7 +25,8 @@ from redalg.graphs.compose import Composed, compose_outputs
 from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.gain import LAUNCH_US, Gain
 from redalg.graphs.levels import Levels
-from redalg.graphs.program import TensorProgram
+from redalg.graphs.program import TensorProgram, TensorType
+from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.verdicts import Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.strategies.device import DeviceSpec
@@ -53,10 +54,14 @@ ELEMENTS_A_BLOCK = 8
 @final
 @dataclass(frozen=True)
 class Subprogram:
-    """Parts in an order in which they can run, and the microseconds that one launch of them saves, by counting."""
+    """Parts in an order in which they can run, and the microseconds that one launch of them saves, by counting.
+
+    If they run in turn, each is a level of its own.
+    """
 
     parts: tuple[Group, ...]
     gain_us: float
+    in_turn: bool = False
 
     @property
     def members(self) -> tuple[str, ...]:
@@ -66,8 +71,8 @@ class Subprogram:
     def levels(self) -> list[int]:
         """The level of every part: one more than that of the last part that it reads."""
         found = dict[str, int]()
-        levels = list[int]()
-        for part in self.parts:
+        levels = [*range(len(self.parts))] if self.in_turn else list[int]()
+        for part in self.parts[len(levels) :]:
             levels.append(1 + max((found[name] for name in part.reads if name in found), default=-1))
             found |= dict.fromkeys(part.writes, levels[-1])
         return levels
@@ -77,18 +82,38 @@ class Subprogram:
         return "\n".join([f"one launch, saves {self.gain_us:.1f} µs", *lines])
 
 
-def subprograms_of(program: TensorProgram, device: DeviceSpec) -> tuple[Verdicts, list[Subprogram]]:
+def subprograms_of(
+    program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL
+) -> tuple[Verdicts, list[Subprogram]]:
     """The verdicts on a program's patterns, and the subprograms that a launch on a device makes faster, by counting."""
-    vertices = vertices_of(constants_with_readers(choices_with_readers(analyze_program(program))))
-    found, gain = list[Subprogram](), Gain(vertices, device)
+    analysis = analyze_program(program)
+    if transformations.vertical_fusion:
+        analysis = constants_with_readers(choices_with_readers(analysis))
+    vertices = vertices_of(analysis, transformations=transformations)
+    gain = Gain(vertices, device)
     partition = Partition(gain, Verdicts(vertices))
-    for pattern in small_patterns(partition):
-        groups = tuple(group_of(vertices, part, 0.0) for part in partition.parts(pattern))
-        levels = max(Subprogram(groups, 0.0).levels())
-        saved = LAUNCH_US * (len(groups) - 1) - SYNC_US * levels - LOSS * work_us(gain, pattern)
-        if 1 < len(groups) <= MOST_PARTS and saved > 0:
-            found.append(Subprogram(groups, saved))
-    return partition.verdicts, found
+    if not (transformations.horizontal_fusion or transformations.grid_sync):
+        return partition.verdicts, []
+    found = (launch for pattern in small_patterns(partition) for launch in launches_of(partition, pattern))
+    return partition.verdicts, [launch for launch in found if launch.gain_us > 0]
+
+
+def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
+    """Yield the launches of a pattern that hold several parts: one, or without grid synchronisation its levels."""
+    vertices, allowed = partition.gain.vertices, partition.gain.vertices.transformations
+    groups = tuple(group_of(vertices, part, 0.0) for part in partition.parts(pattern))
+    whole = Subprogram(groups, 0.0, in_turn=not allowed.horizontal_fusion)
+    levels = whole.levels()
+    launches = [groups]
+    if not allowed.grid_sync:
+        launches = [tuple(part for part, own in zip(groups, levels, strict=True) if own == level)
+                    for level in sorted({*levels})]  # fmt: skip
+    for parts in launches:
+        launch = replace(whole, parts=parts)
+        members = Pattern(launch.members)
+        saved = LAUNCH_US * (len(parts) - 1) - SYNC_US * max(launch.levels()) - LOSS * work_us(partition.gain, members)
+        if 1 < len(parts) <= MOST_PARTS:
+            yield replace(launch, gain_us=saved)
 
 
 def choices_with_readers(analysis: Analysis) -> Analysis:
@@ -122,6 +147,11 @@ def is_nested(term: Basic) -> bool:
     return any(
         free_axes(inner) & {*outer.bound} for outer in of_kind(Reduce, term) for inner in of_kind(Reduce, outer.expr)
     )
+
+
+def counts_integers(output: Composed, types: Mapping[str, TensorType]) -> bool:
+    """Tell if an output is a sum of integers: a floating-point number in a launch, by which no part may index."""
+    return "int" in types[output.name].dtype and any(one.kind == "sum" for one in of_kind(Reduce, output.term))
 
 
 def is_choice(term: Basic) -> bool:
@@ -222,6 +252,8 @@ class Partition:
 
     def joins(self, parts: Sequence[Pattern], part: Pattern, wider: Pattern) -> bool:
         """Tell if a part and those that it relies on make one, without work to speak of beside theirs."""
+        if not self.gain.vertices.transformations.vertical_fusion:
+            return False
         joint, apart = self.operations(wider), [self.operations(each) for each in (*parts, part)]
         if joint is None or None in apart:
             return False
@@ -243,7 +275,7 @@ class Partition:
     def operations_anew(self, part: Pattern) -> float | None:
         """As `operations`, counted now."""
         verdict = self.verdicts.of(part)
-        if not verdict.is_one_pass or verdict.is_slow:
+        if not verdict.is_one_pass or verdict.is_slow or verdict.computes_with_integers:
             return None
         try:
             numbered = self.verdicts.lay(part)
@@ -251,7 +283,9 @@ class Partition:
             return None
         laid = numbered.laid
         runs = all(output.reads and not is_nested(output.term) for output in laid.outputs)
-        if not runs or numbered.parts or len({output.axes for output in laid.outputs}) > 1:
+        runs = runs and not any(counts_integers(output, numbered.types) for output in laid.outputs)
+        shares = len(laid.outputs) == 1 or self.gain.vertices.transformations.data_reuse
+        if not runs or numbered.parts or not shares or len({output.axes for output in laid.outputs}) > 1:
             return None
         return sum(map(self.operations_of, laid.outputs))
 

@@ -46,11 +46,15 @@ MOST_NUMBERS = 8
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not."""
+    """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not.
+
+    No kernel takes integers of a tensor in arithmetic: they are indices, or compared.
+    """
 
     is_one_pass: bool
     reason: str = ""
     is_slow: bool = False
+    computes_with_integers: bool = False
 
 
 @final
@@ -95,13 +99,15 @@ class Verdicts:
     def judge(self, pattern: Pattern) -> Verdict:
         """The verdict on a pattern, asked anew."""
         try:
-            outputs = numbered_outputs(self.lay(pattern))
+            numbered = self.lay(pattern)
+            outputs = numbered_outputs(numbered)
             verdict = analyze(outputs) if outputs else None
         except RedalgError as refused:
             return Verdict(is_one_pass=False, reason=str(refused))
         if verdict is None or isinstance(verdict, Exact):
             reason = self.reason_to_be_slow(pattern, outputs, verdict)
-            return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason))
+            integers = verdict is not None and computes_with_integers(numbered, verdict.fused)
+            return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason), computes_with_integers=integers)
         return Verdict(is_one_pass=False, reason=verdict.explain())
 
     def reason_to_be_slow(self, pattern: Pattern, outputs: Outputs, verdict: Exact[Fused] | None) -> str:
@@ -177,6 +183,12 @@ def with_dtype(output: Composed, term: Basic, types: Mapping[str, TensorType]) -
     dtype, found = types[output.name].dtype, {types[name].dtype for name in output.reads}
     floats = {name for name in found if is_float(name)}
     return Cast(as_zero_or_one(term), dtype) if is_float(dtype) and floats - {dtype} else as_zero_or_one(term)
+
+
+def computes_with_integers(numbered: Numbered, fused: Fused) -> bool:
+    """Tell if a tensor of integers, or of truths, stands in arithmetic of a pattern."""
+    in_arithmetic = fused.cascade.value_tensors()
+    return any(name in in_arithmetic and not is_float(each.dtype) for name, each in numbered.types.items())
 
 
 def numbers_of_state(fused: Fused) -> int:

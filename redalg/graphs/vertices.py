@@ -13,7 +13,7 @@ comes back (FusionStitching, section 5.1): with B of what lies before its member
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 from typing import final
@@ -24,6 +24,7 @@ from redalg.expression import Element
 from redalg.expression.dtypes import DTYPES
 from redalg.graphs.analysis import Analysis, Kind
 from redalg.graphs.program import TensorExpression, TensorProgram
+from redalg.graphs.transformations import ALL, Transformations
 
 Pattern = frozenset[str]
 """Vertices, by the names of their results."""
@@ -44,6 +45,7 @@ class Vertices:
         numbers: tensor -> the number of its statement.
         before, after: the statements on any path to a statement, and from it, as bits.
         views: those of views.
+        transformations: those that patterns may make.
     """
 
     analysis: Analysis
@@ -56,6 +58,7 @@ class Vertices:
     before: tuple[int, ...]
     after: tuple[int, ...]
     views: int
+    transformations: Transformations = ALL
 
     @cached_property
     def inside(self) -> frozenset[str]:
@@ -108,8 +111,11 @@ class Vertices:
         return isinstance(term.as_coeff_Mul()[1] if isinstance(term, Expr) else term, Element)
 
 
-def vertices_of(analysis: Analysis, weights: Collection[str] = (), *, products: bool = True) -> Vertices:
+def vertices_of(
+    analysis: Analysis, weights: Collection[str] = (), *, products: bool = True, transformations: Transformations = ALL
+) -> Vertices:
     """The vertices of an analysed program: some inputs are weights, and contractions are left out if not `products`."""
+    analysis = analysis if transformations.vertical_fusion else with_stored_views(analysis)
     program = analysis.program
     behind, sources = sources_of(analysis)
     readers = dict[str, list[str]]({name: [] for name in program.types})
@@ -125,8 +131,14 @@ def vertices_of(analysis: Analysis, weights: Collection[str] = (), *, products: 
     return Vertices(
         analysis, known, tuple(names), sources, {name: tuple(each) for name, each in readers.items()},
         frozenset(one for name in program.outputs for one in behind.get(name, (name,))), numbers, before, after,
-        sum(1 << numbers[name] for name in behind),
+        sum(1 << numbers[name] for name in behind), transformations,
     )  # fmt: skip
+
+
+def with_stored_views(analysis: Analysis) -> Analysis:
+    """An analysis in which views are tensors that the framework makes, and expansions are statements as others."""
+    stored = {Kind.VIEW: Kind.EXTERNAL, Kind.EXPANSION: Kind.ELEMENTWISE}
+    return replace(analysis, kinds={name: stored.get(kind, kind) for name, kind in analysis.kinds.items()})
 
 
 def sources_of(analysis: Analysis) -> tuple[dict[str, tuple[str, ...]], dict[str, tuple[str, ...]]]:
@@ -156,7 +168,8 @@ def constants_of(sources: Mapping[str, tuple[str, ...]], weights: Collection[str
 def is_vertex(kind: Kind, sources: Collection[str], constant: Collection[str]) -> bool:
     """Tell if a tensor expression may be in a pattern."""
     of_data = not any(source in constant for source in sources)
-    return not kind.is_of_readers and (kind.is_memory_intensive or of_data)
+    of_framework = kind.is_of_readers or kind is Kind.EXTERNAL
+    return not of_framework and (kind.is_memory_intensive or of_data)
 
 
 def paths_of(program: TensorProgram, numbers: Mapping[str, int]) -> tuple[tuple[int, ...], tuple[int, ...]]:

@@ -24,25 +24,22 @@ from redalg.expression.contents import bound_axes
 from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
 from redalg.torch.elementwise import ELEMENTWISE
 from redalg.torch.moves import MOVES
+from redalg.torch.places import PLACES
 from redalg.torch.site import Operand, Rule, Site, Unwritten
 from redalg.torch.sizes import sympy_size
 from redalg.torch.sums import SUMS
 
-RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVES, **SUMS}
+RULES: Mapping[str, Rule] = {**ELEMENTWISE, **MOVES, **SUMS, **PLACES}
 """Operator of ATen, without its overload -> its rule."""
 REASONS: Mapping[str, str] = {
-    "cumsum": "each element reduces a range of its own",
-    "sort": "it orders all elements of a row",
-    "topk": "it selects several elements of a row",
-    "histc": "it counts at places that the elements decide",
     "grouped_mm_fallback": "products of the rows of each group, which a library multiplies",
     "max_pool2d_with_indices": "a window around each element, with its places",
     "_low_memory_max_pool_with_offsets": "a window around each element, with its places",
-    "index_put": "it writes to places that a tensor holds",
-    "scatter": "it writes to places that a tensor holds",
-    "scatter_add": "it writes to places that a tensor holds",
 }
 """Operators that no rule is meant for, and why."""
+CASTS, SELECTIONS = ("_to_copy", "convert_element_type", "to"), ("topk", "sort")
+"""Operators whose results have the numbers of what they read, and those whose second result are places of a row, once
+each."""
 
 
 @final
@@ -116,7 +113,7 @@ def statements_of(node: Node) -> list[Statement]:
     name, results, origin = operator_name(node), result_types(node), origin_of(node)
     names, types = tuple(results), tuple(results.values())
     try:
-        site = Site(name, schema_arguments(node), types, names)
+        site = Site(name, schema_arguments(node), types, names, readers_of(node))
         terms = rule_of(name)(site)
         each = terms if isinstance(terms, tuple) else (terms,)
         if len(each) != len(names):
@@ -163,10 +160,30 @@ def argument(given: Any) -> Any:
     """An argument as a rule takes it: an operand, an expression of sizes, a list, or as it is."""
     if isinstance(given, Node):
         value = given.meta["val"]
-        return Operand(tensor_name(given), type_of(value)) if isinstance(value, torch.Tensor) else argument(value)
+        return tensor_operand(given) if isinstance(value, torch.Tensor) else argument(value)
     if isinstance(given, tuple | list):
         return [argument(one) for one in given]
     return sympy_size(given) if isinstance(given, torch.SymInt) else given
+
+
+def tensor_operand(node: Node) -> Operand:
+    """A tensor as a rule takes it, with what its node says of its numbers."""
+    each, source = type_of(node.meta["val"]), node.all_input_nodes[0] if node.all_input_nodes else node
+    is_cast = getattr(node.target, "_schema", None) is not None and operator_name(node) in CASTS
+    is_whole = "int" in each.dtype or (is_cast and "int" in type_of(source.meta["val"]).dtype)
+    selected = node.target is operator.getitem and node.args[1] == 1 and operator_name(source) in SELECTIONS
+    dim = schema_arguments(source)["dim"] % max(len(each.shape), 1) if selected else None
+    return Operand(tensor_name(node), each, is_whole, dim)
+
+
+def readers_of(node: Node) -> dict[int, frozenset[str]]:
+    """Number of one of several results of a node -> the operators that read it, "output" for the caller."""
+    found = dict[int, frozenset[str]]()
+    for part in (user for user in node.users if user.target is operator.getitem):
+        number, has_schema = int(str(part.args[1])), [hasattr(user.target, "_schema") for user in part.users]
+        names = (operator_name(user) if known else user.op for user, known in zip(part.users, has_schema, strict=True))
+        found[number] = found.get(number, frozenset()) | {*names}
+    return found
 
 
 def tensor_name(node: Node) -> str:

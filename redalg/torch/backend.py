@@ -16,11 +16,16 @@ here, the graph stays as it was, and one line of log says why. Options, beside I
     redalg.subprograms
                       True, False, or None (by default: on GPUs): small statements around one another in one launch,
                       level after level, products with weights too
+
+Transformations are made unless they are switched off, each by False (`redalg.graphs.transformations`):
+
+    redalg.horizontal_fusion, redalg.vertical_fusion, redalg.grid_sync, redalg.data_reuse
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import astuple, fields
 from functools import cache
 from hashlib import sha256
 from pathlib import Path
@@ -32,6 +37,7 @@ from torch.fx import Graph, GraphModule
 
 import redalg.gradient.operators  # noqa: F401 - it registers the operators that graphs call
 from redalg.errors import PlanError
+from redalg.graphs.transformations import ALL, Transformations
 from redalg.torch.decisions import environment_of
 from redalg.torch.gate import GATES, MEASURED, REPLAYED
 from redalg.torch.groups import put_groups
@@ -42,17 +48,20 @@ from redalg.torch.training import put_trained_groups
 FIRST, LAST = (2, 11), (2, 13)
 """The versions of PyTorch that this was tested with, from the first to the last."""
 GATE, BUDGET, PASS = "redalg.gate", "redalg.budget_s", "post_grad_custom_post_pass"
-SUBPROGRAMS = "redalg.subprograms"
+OWN, SUBPROGRAMS = "redalg.", "redalg.subprograms"
+SWITCHES = {f"{OWN}{one.name}": one.name for one in fields(Transformations)}
+"""The options that switch transformations off, and the transformations."""
 GRAPHS = "triton.cudagraphs"
 BUDGET_S = 120.0
 
 
 class GraphOptions(NamedTuple):
-    """The options of a compilation: redalg's three, as the module has them, and Inductor's."""
+    """The options of a compilation: redalg's, as the module has them, and Inductor's."""
 
     gate: str
     budget_s: float
     subprograms: bool | None
+    transformations: Transformations
     others: dict[str, Any]
 
 
@@ -64,19 +73,20 @@ def compile_graph(
     Args:
         module, inputs: Dynamo's graph, and examples of what it takes.
         mode: as of Inductor: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs".
-        options: Inductor's, `redalg.gate`, `redalg.budget_s` (seconds) and `redalg.subprograms`.
+        options: Inductor's, and redalg's: see the module.
 
     Raises:
-        PlanError: `redalg.gate` is none of its words, `redalg.budget_s` no number of seconds, or `redalg.subprograms`
-            no truth value.
+        PlanError: `redalg.gate` is none of its words, `redalg.budget_s` no number of seconds, `redalg.subprograms` or
+            the switch of a transformation no truth value, or there is no option of the name.
     """
     from torch._inductor import config as inductor
     from torch._inductor.compile_fx import compile_fx
 
-    gate, budget_s, subprograms, patches = read_options(mode, options)
+    gate, budget_s, subprograms, transformations, patches = read_options(mode, options)
     if is_tested(torch.__version__):
-        module = put_trained_groups(module, inputs, gate, budget_s)
-        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)), subprograms=subprograms)
+        module = put_trained_groups(module, inputs, gate, budget_s, transformations)
+        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)), subprograms=subprograms,
+                                  transformations=transformations)  # fmt: skip
     else:
         say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
                  "compiles the model alone.")  # fmt: skip
@@ -100,9 +110,29 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None) -> GraphOp
     subprograms = patches.pop(SUBPROGRAMS, None)
     if subprograms not in (True, False, None):
         raise PlanError(f"options={{{SUBPROGRAMS!r}: {subprograms!r}}}: it should be True, False, or None (on GPUs).")
+    transformations = read_transformations(patches)
+    if unknown := sorted(name for name in patches if name.startswith(OWN)):
+        known = ", ".join(map(repr, (GATE, BUDGET, SUBPROGRAMS, *SWITCHES)))
+        raise PlanError(f"options={{{unknown[0]!r}: …}}: redalg has no such option. It has {known}; write one of them.")
     if gate == MEASURED and patches.get(GRAPHS, config.triton.cudagraphs):
         gate = REPLAYED
-    return GraphOptions(gate, budget_s, subprograms, patches)
+    return GraphOptions(gate, budget_s, subprograms, transformations, patches)
+
+
+def read_transformations(patches: dict[str, Any]) -> Transformations:
+    """The transformations that options leave switched on; these options are taken out of `patches`.
+
+    Raises:
+        PlanError: an option is no truth value.
+    """
+    switches = {field: patches.pop(name) for name, field in SWITCHES.items() if name in patches}
+    for field, given in switches.items():
+        if not isinstance(given, bool):
+            raise PlanError(
+                f"options={{{OWN + field!r}: {given!r}}}: the switch of a transformation should be True or False, and "
+                f"{given!r} is a {type(given).__name__}. Write False to switch it off, or leave the option out."
+            )
+    return Transformations(**switches)
 
 
 @final
@@ -110,9 +140,11 @@ class GroupPass(CustomGraphPass):
     """Inductor's pass that puts groups into a post-grad graph, after the passes that the user has there."""
 
     def __init__(
-        self, gate: str, budget_s: float = BUDGET_S, others: Any = None, *, subprograms: bool | None = None
-    ) -> None:
+        self, gate: str, budget_s: float = BUDGET_S, others: Any = None, *, subprograms: bool | None = None,
+        transformations: Transformations = ALL,
+    ) -> None:  # fmt: skip
         self.gate, self.budget_s, self.subprograms = gate, budget_s, subprograms
+        self.transformations = transformations
         self.others = tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
 
     def __call__(self, graph: Graph) -> None:
@@ -120,7 +152,8 @@ class GroupPass(CustomGraphPass):
         for other in self.others:
             other(graph)
         try:
-            report = put_groups(graph, self.gate, self.budget_s, subprograms=self.subprograms)
+            report = put_groups(graph, self.gate, self.budget_s, subprograms=self.subprograms,
+                                transformations=self.transformations)  # fmt: skip
         except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
             report = failure_report(LEFT, failure)
         leave_autograd(graph)
@@ -134,6 +167,7 @@ class GroupPass(CustomGraphPass):
         others = [one.uuid() if isinstance(one, CustomGraphPass) else None for one in self.others]
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         own = sources_digest(), *environment_of(device), self.gate, self.budget_s, self.subprograms
+        own = (*own, *astuple(self.transformations))
         return None if None in others else (*own, *others)
 
 

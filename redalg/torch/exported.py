@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from redalg.errors import GraphError, PlanError
+from redalg.graphs.transformations import ALL
 from redalg.torch.backend import BUDGET, FIRST, GATE, LAST, is_tested, read_options
 from redalg.torch.groups import put_groups
 from redalg.torch.records import failure_report, keep_report, say_once
@@ -53,8 +54,8 @@ def optimize(program: ExportedProgram, *, options: Mapping[str, Any] | None = No
             f"optimize takes an exported program, and was given a {type(program).__name__}. "
             "Write `ra.optimize(torch.export.export(model, args))`."
         )
-    gate, budget_s, subprograms, others = read_options(None, options)
-    if others or subprograms is not None:
+    gate, budget_s, subprograms, transformations, others = read_options(None, options)
+    if others or subprograms is not None or transformations != ALL:
         raise PlanError(
             f"options={options!r}: optimize takes {GATE!r} and {BUDGET!r} alone, as exported programs are not "
             "Inductor's. Give its options to `torch.compile(optimized.module(), options=…)`."

@@ -25,6 +25,7 @@ from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
 from redalg.graphs.padding import remove_padding
 from redalg.graphs.program import TensorProgram
+from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import DeviceSpec, device_for
@@ -43,7 +44,7 @@ PRIMAL, TANGENT = "primals_", "tangents_"
 
 def put_groups(
     graph: Graph, gate: str, budget_s: float, *, fixed: Sequence[str] | None = None,
-    needed: Collection[str] = (), subprograms: bool | None = None,
+    needed: Collection[str] = (), subprograms: bool | None = None, transformations: Transformations = ALL,
 ) -> GraphReport:  # fmt: skip
     """Put the groups of a graph that the gate lets pass, in place.
 
@@ -53,6 +54,7 @@ def put_groups(
         fixed: the inputs that stay where they are from call to call; as PyTorch says of the graph that it compiles.
         subprograms: true if small statements are put together in one launch; None: on GPUs.
         needed: tensors that have gradients. If there are any, groups that hold products are put, with their backward.
+        transformations: those that groups and subprograms may make.
     """
     started = time.monotonic()
     complete_values(graph)
@@ -63,16 +65,15 @@ def put_groups(
     imported, whole, explored = import_graph(graph), fixed is None and not is_part(graph), Stopwatch()
     products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
     with explored:
-        program = remove_padding(imported.program)
-        vertices = vertices_of(analyze_program(program), fixed, products=products)
+        vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
     if whole and (device.type == "cuda" if subprograms is None else subprograms):
-        small = put_subprograms(graph, program, (device, card), (gate, until), explored)
+        small = put_subprograms(graph, vertices, (device, card), (gate, until), explored)
     rest, hints = import_graph(graph) if any(each.decision.is_put for each in small) else None, hints_of(graph)
     with explored:
         if rest is not None:
-            vertices = vertices_of(analyze_program(remove_padding(rest.program)), fixed, products=products)
+            vertices = vertices_to_fuse(rest.program, fixed, transformations, products=products)
         candidates = explore(Gain(vertices, card, hints))
         plan = plan_fusion(candidates)
         calls = calls_of(candidates.verdicts, plan, hints)
@@ -85,8 +86,21 @@ def put_groups(
                        drawing=with_areas(drawing, groups), alone=alone)  # fmt: skip
 
 
+def program_to_fuse(program: TensorProgram, transformations: Transformations) -> TensorProgram:
+    """A program as its groups are looked for: products are without padding, if a view may be computed with them."""
+    return remove_padding(program) if transformations.vertical_fusion else program.live()
+
+
+def vertices_to_fuse(
+    program: TensorProgram, fixed: Sequence[str], transformations: Transformations, *, products: bool
+) -> Vertices:
+    """The vertices of a program as its groups are looked for."""
+    analysis = analyze_program(program_to_fuse(program, transformations))
+    return vertices_of(analysis, fixed, products=products, transformations=transformations)
+
+
 def put_subprograms(
-    graph: Graph, program: TensorProgram, where: tuple[torch.device, DeviceSpec], gate: tuple[str, float],
+    graph: Graph, around: Vertices, where: tuple[torch.device, DeviceSpec], gate: tuple[str, float],
     explored: Stopwatch,
 ) -> tuple[GroupReport, ...]:  # fmt: skip
     """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
@@ -94,7 +108,7 @@ def put_subprograms(
         return ()
     device, card = where
     with explored:
-        vertices, calls = subprogram_calls(program, card)
+        vertices, calls = subprogram_calls(around.analysis.program, card, around.transformations)
     return Judge(graph, vertices, device, calls).put(*gate)
 
 

@@ -178,7 +178,7 @@ def embedding_rule(at: Site) -> Basic:
 
 def integer_index(at: Site, indices: Operand, place: Sequence[Expr]) -> Expr:
     """An index that a tensor of integers holds."""
-    if "int" not in indices.type.dtype:
+    if "int" not in indices.type.dtype or indices.type.dtype == "uint8":  # by which PyTorch understands a mask
         raise Unwritten("an index is no integer: how many elements a mask takes is not known")
     return at.value(indices, place)
 
@@ -222,13 +222,13 @@ def index_select_rule(at: Site) -> Basic:
 
 
 def constant_rule(at: Site) -> Basic:
-    """One number everywhere."""
+    """One number everywhere; 0 where numbers are not set, as any would do: but integers, which may be places."""
     for name in ("fill_value", "s", "value"):
         if at[name] is not None:
             return at.read(at[name])
     word = at.operator.removesuffix("_like").removeprefix("new_")
-    if word not in ("zeros", "ones"):
-        raise Unwritten("its elements are not set")
+    if word == "empty" and not at.results[0].dtype.startswith(("float", "bfloat")):
+        raise Unwritten("its elements are not set, and a trial may read at them")
     truth = S.true if word == "ones" else S.false
     return truth if at.results[0].dtype == "bool" else S(int(word == "ones"))
 

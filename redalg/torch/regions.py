@@ -18,7 +18,7 @@ from torch.fx import Graph, GraphModule, Node
 from torch.fx.experimental.proxy_tensor import make_fx
 
 from redalg.graphs.vertices import Pattern, Vertices
-from redalg.torch.aten import is_tensor, tensor_name
+from redalg.torch.aten import is_tensor, tensor_name, tensor_operand
 from redalg.torch.sizes import Hints, is_size, length_of, with_hints
 from redalg.torch.stitch import PatternCall, stitch
 
@@ -36,6 +36,7 @@ class Region:
         inputs: the fake tensors that they take.
         needed: of every input, true if it has a gradient.
         gain_us: what exploration expects of the group.
+        distinct: of every input, the dimension along which it holds places that stand there once each, if any.
     """
 
     plain: GraphModule
@@ -43,6 +44,7 @@ class Region:
     inputs: tuple[torch.Tensor, ...]
     needed: tuple[bool, ...]
     gain_us: float = 0.0
+    distinct: tuple[int | None, ...] = ()
 
     @property
     def text(self) -> str:
@@ -53,6 +55,7 @@ class Region:
             args = torch.fx.node.map_arg((node.args, node.kwargs), lambda read: numbers[read])
             lines.append(f"{numbers[node]} = {node.op} {node.target if node.op == 'call_function' else ''} {args}")
         gradients = [f"gradient of {number}" for number, needed in enumerate(self.needed) if needed]
+        gradients += [f"places along {dim} of {number}" for number, dim in enumerate(self.distinct) if dim is not None]
         return "\n".join((*lines, *map(layout, self.inputs), *gradients))
 
     @property
@@ -63,10 +66,13 @@ class Region:
     def draw(self) -> list[torch.Tensor]:
         """Tensors to call it with, and the cotangents of its outputs if it is trained.
 
-        Numbers are normal; integers are 0, which is a place of any dimension; truths hold. If a result is not finite,
-        no number is negative: a variance is none.
+        Numbers are normal; integers are 0, which is a place of any dimension, or count up if none may stand twice;
+        truths hold. If a result is not finite, no number is negative: a variance is none.
         """
         inputs = [draw_like(fake) for fake in self.inputs]
+        for each, dim in zip(inputs, self.distinct, strict=False):
+            if dim is not None and each.dim():
+                each.movedim(dim, -1).copy_(torch.arange(each.shape[dim], device=each.device))
         if not all(bool(each.isfinite().all()) for each in self.plain(*inputs)):
             inputs = [each.abs_() if each.dtype.is_floating_point else each for each in inputs]
         if not self.is_trained:
@@ -120,7 +126,9 @@ def region_of(
     differentiable = {copies.get(nodes[name]) for name in needed}
     taken_in = plain.graph.find_nodes(op="placeholder")
     inputs, flags = (node.meta["val"] for node in taken_in), (node in differentiable for node in taken_in)
-    return Region(plain, fused, tuple(inputs), tuple(flags), call.group.gain_us)
+    originals = {copy: node for node, copy in copies.items()}
+    distinct = (tensor_operand(originals[node]).distinct for node in taken_in)
+    return Region(plain, fused, tuple(inputs), tuple(flags), call.group.gain_us, tuple(distinct))
 
 
 def with_neighbours(vertices: Vertices, pattern: Pattern, taken: Collection[str]) -> Pattern:

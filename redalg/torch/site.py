@@ -31,10 +31,18 @@ class Unwritten(Exception):  # noqa: N818 - no error: the operator stays with th
 @final
 @dataclass(frozen=True)
 class Operand:
-    """A tensor that a call reads."""
+    """A tensor that a call reads.
+
+    Attributes:
+        name, type: its own.
+        is_whole: true if its numbers are known to be whole.
+        distinct: the dimension along which no number of its stands twice, if one is known.
+    """
 
     name: str
     type: TensorType
+    is_whole: bool = False
+    distinct: int | None = None
 
     @property
     def rank(self) -> int:
@@ -52,14 +60,19 @@ class Site:
         arguments: the schema's names -> operands, numbers, lists of them, None.
         results: the types of the tensors that it makes.
         names: those of the tensors.
+        readers: number of one of several results -> the operators that read it, "output" for the caller.
         lengths: axes that terms reduce over, with their extents; `bound` adds to them.
+        counts: dimension of the results that numbers what a reduction selects -> its size; `numbering_axis` adds to
+            them.
     """
 
     operator: str
     arguments: Mapping[str, Any]
     results: tuple[TensorType, ...]
     names: tuple[str, ...]
+    readers: Mapping[int, frozenset[str]] = field(default_factory=dict)
     lengths: dict[Axis, Expr] = field(default_factory=dict)
+    counts: dict[int, int] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
         """An argument by its name; None if the call has none of that name."""
@@ -67,7 +80,7 @@ class Site:
 
     def axes(self, result: int = 0) -> tuple[Axis, ...]:
         """The axes of a result: i0, i1, …"""
-        return tuple(Axis(f"i{one}") for one in range(len(self.results[result].shape)))
+        return tuple(Axis(f"i{one}", self.counts.get(one)) for one in range(len(self.results[result].shape)))
 
     def result(self, number: int) -> Expr:
         """The element of a result at its axes: a later one of the same call may be computed from it."""
@@ -79,6 +92,11 @@ class Site:
         axis = Axis(f"r{len(self.lengths)}")
         self.lengths[axis] = size
         return axis
+
+    def numbering_axis(self, dim: int) -> Axis:
+        """The axis of a dimension of the results, which numbers the elements that a reduction selects."""
+        self.counts[dim] = int(self.results[0].shape[dim])
+        return self.axes()[dim]
 
     # ---- elements ----------------------------------------------------------------------------------------------------
 

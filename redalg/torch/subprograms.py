@@ -24,6 +24,7 @@ from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.lay import Laid
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.subprograms import Subprogram, subprograms_of
+from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.verdicts import Numbered, Outputs, Structure, Verdicts, numbered_outputs
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import text_of
@@ -65,9 +66,11 @@ class SubprogramCall:
             nodes[name] = value
 
 
-def subprogram_calls(program: TensorProgram, device: DeviceSpec) -> tuple[Vertices, list[SubprogramCall]]:
+def subprogram_calls(
+    program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL
+) -> tuple[Vertices, list[SubprogramCall]]:
     """The vertices of a program, and the calls of its subprograms."""
-    verdicts, found = subprograms_of(program, device)
+    verdicts, found = subprograms_of(program, device, transformations)
     calls = (subprogram_call(verdicts, each) for each in found)
     return verdicts.vertices, [call for call in calls if call is not None]
 
@@ -79,7 +82,8 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
     """
     vertices, types = verdicts.vertices, verdicts.vertices.analysis.types
     whole = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us)
-    apart, alike = len(subprogram.parts) > MOST_TEXTS, dict[Structure, FunctionStep]()
+    is_long = len(subprogram.parts) > MOST_TEXTS
+    apart, alike = is_long and not subprogram.in_turn, dict[Structure, FunctionStep]()
     steps = tuple(step_of_part(verdicts, part, alike, apart=apart) for part in subprogram.parts)
     made = {name for step in steps for name in step.writes}
     reads = tuple(dict.fromkeys(name for step in steps for name in step.reads if name not in made))
@@ -88,11 +92,12 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
         name: f"y{number}" for number, name in enumerate(dict.fromkeys(one for step in steps for one in step.writes))
     }
     outputs = tuple((names[name], known_sizes(types[name].shape), types[name].dtype) for name in whole.writes)
-    if len({step.kind for step in steps}) > MOST_TEXTS or len(reads) + len(outputs) > MOST_TENSORS:
+    texts = len(steps) if subprogram.in_turn else len({step.kind for step in steps})
+    if texts > MOST_TEXTS or len(reads) + len(outputs) > MOST_TENSORS:
         return None
     by_order = (replace(step, reads=tuple(map(names.__getitem__, step.reads)),
                         writes=tuple(map(names.__getitem__, step.writes))) for step in steps)  # fmt: skip
-    text = Steps(tuple(names[name] for name in reads), tuple(by_order), outputs).text
+    text = Steps(tuple(names[name] for name in reads), tuple(by_order), outputs, subprogram.in_turn).text
     return SubprogramCall(whole, text, reads, whole.writes)
 
 

@@ -29,6 +29,7 @@ from torch.fx.experimental.proxy_tensor import make_fx
 from torch.fx.traceback import preserve_node_meta
 
 from redalg.errors import GraphError
+from redalg.graphs.transformations import ALL, Transformations
 from redalg.torch.aten import is_tensor, tensor_name
 from redalg.torch.groups import put_groups
 from redalg.torch.records import LEFT, failure_report, keep_report
@@ -40,12 +41,14 @@ WITHOUT_GRADIENTS = ("detach", "detach_", "data")
 """Calls of Dynamo's graphs that begin or end a part without gradients, or make one: a trace does not keep them."""
 
 
-def put_trained_groups(module: GraphModule, inputs: Inputs, gate: str, budget_s: float) -> GraphModule:
+def put_trained_groups(
+    module: GraphModule, inputs: Inputs, gate: str, budget_s: float, transformations: Transformations = ALL
+) -> GraphModule:  # fmt: skip
     """A graph with groups whose backward the engine derives; as it is if there is none, or if it is not trained."""
     if not is_trained(inputs):
         return module
     try:
-        traced, report = with_trained_groups(module, inputs, gate, budget_s)
+        traced, report = with_trained_groups(module, inputs, gate, budget_s, transformations)
     except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
         traced, report = module, failure_report(LEFT, failure)
     keep_report(report)
@@ -53,7 +56,7 @@ def put_trained_groups(module: GraphModule, inputs: Inputs, gate: str, budget_s:
 
 
 def with_trained_groups(
-    module: GraphModule, inputs: Inputs, gate: str, budget_s: float
+    module: GraphModule, inputs: Inputs, gate: str, budget_s: float, transformations: Transformations = ALL
 ) -> tuple[GraphModule, GraphReport]:  # fmt: skip
     """A trace of a graph with its groups put, and the report; the graph and the reason if it cannot be traced."""
     reason = reason_against_trace(module, inputs)
@@ -61,7 +64,7 @@ def with_trained_groups(
         return module, GraphReport(0, (), {}, reason)
     traced = trace_forward(module, inputs)
     fixed, needed = names_of_parameters(traced.graph, inputs), names_with_gradients(traced.graph, inputs)
-    report = put_groups(traced.graph, gate, budget_s, fixed=fixed, needed=needed)
+    report = put_groups(traced.graph, gate, budget_s, fixed=fixed, needed=needed, transformations=transformations)
     traced.recompile()
     check_gradients(module, traced, inputs)
     return traced, report

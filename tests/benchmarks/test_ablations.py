@@ -6,21 +6,24 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 from benchmarks import calibrate, report, training
 from benchmarks.__main__ import main
-from benchmarks.ablations import incremental, levels
+from benchmarks.ablations import incremental, levels, transformations
 from benchmarks.ablations.exhaustive import Exhaustive
 from benchmarks.ablations.model import Model
 from benchmarks.ablations.smem import actual, right, share_of
+from benchmarks.ablations.transformations import Worth
 from benchmarks.ablations.tuning import Tuning
 from benchmarks.agreement import agreement
 from benchmarks.drawn import Drawn, by_row, drawn
 from benchmarks.families.rows import TOLERANCE
 from benchmarks.stale import as_shipped
 from redalg.strategies.model.cost import H200
+from tests.torch.test_aten import Called
 
-MODEL, TUNING, EXHAUSTIVE = Model(), Tuning(), Exhaustive()
+MODEL, TUNING, EXHAUSTIVE, WORTH = Model(), Tuning(), Exhaustive(), Worth()
 
 
 def run(name: str, folder: Path, *options: str) -> dict[str, Any]:
@@ -75,6 +78,42 @@ def test_incremental_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert {(one["segments"], one["way"]) for one in row["cuts"]} == {(a, b) for a in (1, 2) for b in incremental.WAYS}
     assert [one["blocks"] for one in row["cuts"]] == [one["segments"] for one in row["cuts"]]  # 4 rows are one tile
     assert all(one["best"]["median_us"] > 0 for one in row["cuts"])
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_kernels_become_fewer_with_each_transformation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    few = {name: transformations.SMALL[name] for name in ("MMoE", "SE-240x14")}
+    monkeypatch.setattr(transformations, "SMALL", few)
+    rows = run("transformations", tmp_path)["rows"]
+    kernels = {row["name"]: [each["kernels"] for each in row["levels"].values()] for row in rows}
+    assert kernels["MMoE"] == sorted(kernels["MMoE"], reverse=True)
+    assert kernels["MMoE"][0] > kernels["MMoE"][1] > kernels["MMoE"][2] > kernels["MMoE"][-1] == 2  # the last one joins
+    assert kernels["SE-240x14"][0] > kernels["SE-240x14"][-1] == 1
+    for row in rows:
+        moved = [each["bytes"] for each in row["levels"].values()]
+        assert moved == sorted(moved, reverse=True)
+        assert moved[0] > moved[-1] > 0
+        assert [each["time_us"] for each in row["levels"].values()] == [None] * 5
+    text = str(WORTH.table({"rows": rows}))
+    assert "| MMoE, float32 | µs | - | - | - | - | - |" in text
+    assert "Times need a GPU" in WORTH.said({"card": "H100", "rows": rows})
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize(
+    ("function", "kernels", "moved"),
+    [
+        (lambda x: (x.reshape(6, 2), x[1:], *x.split(2)), 0, 0),
+        (lambda x: x.t().contiguous(), 1, 2 * 48),
+        (lambda x: torch.bmm(x[None], x.t()[None]), 1, 48 + 64),
+        (lambda x: x.sum() * 2, 2, 48 + 4 + 4 + 4),
+    ],
+    ids=["views", "copy", "library", "statements"],
+)
+def test_statements_alone_are_kernels(function: Any, kernels: int, moved: int) -> None:
+    """Views are none, unless PyTorch copies; a tensor is moved once by each."""
+    found = transformations.count_model(Called(function), torch.ones(4, 3), transformations.LEVELS["V0"])
+    assert (found.kernels, found.bytes, found.groups) == (kernels, moved, 0)
 
 
 def test_tuning_reads_what_searches_wrote() -> None:

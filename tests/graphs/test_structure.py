@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from sympy import Float, cos, exp, sin
@@ -13,11 +14,15 @@ from redalg.errors import GraphError
 from redalg.expression import Axis
 from redalg.expression.tensor import Tensor
 from redalg.graphs.analysis import analyze_program
-from redalg.graphs.program import TensorExpression
+from redalg.graphs.candidates import explore
+from redalg.graphs.gain import Gain
+from redalg.graphs.program import TensorExpression, TensorProgram
 from redalg.graphs.structure import line_of
-from redalg.graphs.verdicts import Numbered, Verdicts
+from redalg.graphs.subprograms import Partition
+from redalg.graphs.transformations import Transformations
+from redalg.graphs.verdicts import Numbered, Verdict, Verdicts
 from redalg.graphs.vertices import Pattern, vertices_of
-from tests.graphs.test_exploration import STEPS, found_in, program_of, renamed_program
+from tests.graphs.test_exploration import CARD, STEPS, program_of, renamed_program
 from tests.graphs.test_program import typed
 from tests.sweeps import draws
 
@@ -65,22 +70,44 @@ def lay_anew(verdicts: Verdicts, pattern: Pattern) -> Numbered | str:
         return str(refused)
 
 
-@given(st.lists(STEPS, min_size=2, max_size=9), st.lists(st.integers(0, 30), min_size=1, max_size=2))
+def word(verdict: Verdict) -> tuple[bool, bool, bool]:
+    """A verdict without its reason, which names tensors."""
+    return verdict.is_one_pass, verdict.is_slow, verdict.computes_with_integers
+
+
+@given(
+    st.lists(STEPS, min_size=2, max_size=9),
+    st.lists(st.integers(0, 30), min_size=1, max_size=2),
+    st.builds(Transformations, *(4 * [st.booleans()])),
+)
 @settings(max_examples=draws(60), suppress_health_check=[HealthCheck.too_slow])
 def test_what_is_found_for_a_structure_is_found_for_each_of_its_patterns(
-    steps: Sequence[tuple[str, int, int]], outputs: Sequence[int]
+    steps: Sequence[tuple[str, int, int]], outputs: Sequence[int], made: Transformations
 ) -> None:
-    candidates, _ = found_in(program_of([*steps, *steps], outputs).live())
+    program = program_of([*steps, *steps], outputs).live()
+    gain = Gain(vertices_of(analyze_program(program), transformations=made), CARD)
+    candidates = explore(gain)
+    partition = Partition(gain, candidates.verdicts)
     for pattern in candidates.gains:
         try:
             found: Numbered | str = candidates.verdicts.lay(pattern)
         except GraphError as refused:
             found = str(refused)
+        anew = Verdicts(gain.vertices)
         assert found == lay_anew(candidates.verdicts, pattern)
-    again = {pattern: Verdicts(candidates.vertices).of(pattern) for pattern in candidates.gains}
-    assert {pattern: candidates.verdicts.of(pattern).is_one_pass for pattern in again} == {
-        pattern: verdict.is_one_pass for pattern, verdict in again.items()
-    }
+        assert word(candidates.verdicts.of(pattern)) == word(anew.of(pattern))
+        assert partition.operations(pattern) == Partition(gain, anew).operations_anew(pattern)
+
+
+@pytest.mark.parametrize("order", ["xn", "nx"])
+def test_dtypes_are_part_of_a_structure(order: str) -> None:
+    """Statements that are alike but for what they read: no kernel computes with integers of a tensor."""
+    types = {"x": typed(3, 4), "n": typed(3, 4, dtype="int32")}
+    made = [TensorExpression(f"of_{name}", typed(3, 4), (I0, I1), 2 * Tensor(name)[I0, I1]) for name in order]
+    verdicts = Verdicts(vertices_of(analyze_program(TensorProgram(types, tuple(made), ("of_x", "of_n")))))
+    words = {name: verdicts.of(Pattern({f"of_{name}"})) for name in order}
+    assert all(each.is_one_pass for each in words.values())
+    assert {name: each.computes_with_integers for name, each in words.items()} == {"x": False, "n": True}
 
 
 @given(st.lists(STEPS, min_size=1, max_size=9), st.permutations(range(12)))

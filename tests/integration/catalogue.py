@@ -135,10 +135,10 @@ MODELS: dict[str, Sample] = {
     "Gemma 2": Sample(of("Gemma2", **GROUPED, head_dim=16, sliding_window=4), states, 0.98),
     "Gemma 3": Sample(of("Gemma3Text", **GROUPED, head_dim=16, sliding_window=4), states, 0.98),
     "GPT-OSS": Sample(of("GptOss", **GROUPED, head_dim=16, sliding_window=4, num_local_experts=4,
-                         num_experts_per_tok=2), lambda length: states(length, 1), 0.95, (12,)),
-    "Mixtral": Sample(of("Mixtral", **GROUPED, num_local_experts=4), lambda length: states(length, 1), 0.95, (12,)),
+                         num_experts_per_tok=2), lambda length: states(length, 1), 0.97, (12,)),
+    "Mixtral": Sample(of("Mixtral", **GROUPED, num_local_experts=4), lambda length: states(length, 1), 0.97, (12,)),
     "DeepSeek-V3": Sample(of("DeepseekV3", **{**GROUPED, "num_key_value_heads": 4}, **LATENT),
-                          lambda length: states(length, 1), 0.96, (12,)),
+                          lambda length: states(length, 1), 0.98, (12,)),
     "T5": Sample(t5, tokens),
     "CLIP, text": Sample(of("CLIPText", OnTokens, **ROWS, **EAGER, intermediate_size=128), tokens),
     "Whisper, encoder": Sample(whisper, lambda count: (torch.randn(count, 16, 32),), sizes=FEW),
@@ -153,7 +153,7 @@ MODELS: dict[str, Sample] = {
     "MMoE": Sample(MMoE, lambda count: (torch.randn(count, 100),), sizes=FEW),
     "DIEN": Sample(DIEN, clicks, sizes=FEW),
     "CRNN": Sample(CRNN, lambda count: (torch.randn(count, 1, 16, 32),), 0.97, FEW),
-    "mixture, dense": Sample(DenseMixture, lambda length: (torch.randn(2, length, 32),), 0.95),
+    "mixture, dense": Sample(DenseMixture, lambda length: (torch.randn(2, length, 32),), 0.97),
 }  # fmt: skip
 """Name -> the model's sample."""
 

@@ -41,10 +41,10 @@ def test_inputs_are_a_sequence_or_a_mapping(inputs: object) -> None:
 
 def test_what_is_left_has_its_reason() -> None:
     given = drawn(6, 20)
-    [graph] = redalg.torch.explain(Called(lambda x: centred(x.cumsum(0))), given, options=PREDICTED).graphs
-    assert "cumsum" in graph.left
-    assert "left to PyTorch: cumsum" in str(graph)
-    assert "<li>cumsum" in Explanation((graph,))._repr_html_()
+    [graph] = redalg.torch.explain(Called(lambda x: centred(x.cumprod(0))), given, options=PREDICTED).graphs
+    assert "cumprod" in graph.left
+    assert "left to PyTorch: cumprod" in str(graph)
+    assert "<li>cumprod" in Explanation((graph,))._repr_html_()
 
 
 def test_a_model_without_a_graph_says_so() -> None:

@@ -146,18 +146,18 @@ def test_a_picture_depends_on_the_drawing_alone() -> None:
 
 def test_an_explanation_has_pictures() -> None:
     def function(x: torch.Tensor) -> torch.Tensor:
-        return centred(x.cumsum(0)) @ x.T
+        return centred(x.cumprod(0)) @ x.T
 
     found = [redalg.torch.explain(Called(function), drawn(6, 20), options=PREDICTED) for _ in range(2)]
     picture = found[0].picture()
     assert picture == found[1].picture()
     [graph] = found[0].graphs
     titles = {title(box).split(" = ")[0]: title(box) for box in marks(picture, "box")}
-    assert {*titles} >= {"cumsum", *graph.groups[0].group.members}
-    assert "left to PyTorch: each element reduces a range of its own" in titles["cumsum"]
+    assert {*titles} >= {"cumprod", *graph.groups[0].group.members}
+    assert "left to PyTorch: it has no rule" in titles["cumprod"]
     assert any("product of matrices" in each and "an output" in each for each in titles.values())
     assert all("test_picture.py" in each or "test_explanation.py" in each for each in titles.values())
-    assert any(title(edge).startswith("cumsum → ") for edge in marks(picture, "edge"))
+    assert any(title(edge).startswith("cumprod → ") for edge in marks(picture, "edge"))
     [group] = marks(picture, "group")
     assert title(group).startswith("group 0: put")
     assert f"{picture}</div></details>" in found[0]._repr_html_()

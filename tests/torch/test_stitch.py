@@ -76,8 +76,8 @@ def test_tensors_side_by_side_are_one_row() -> None:
 def test_what_reads_a_result_may_stand_ahead_of_the_last_input() -> None:
     def two(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
         weights = x.softmax(1)
-        read = weights.cumsum(1)
-        return read, (weights * x.cumsum(1)).sum(1)
+        read = weights.cumprod(1)
+        return read, (weights * x.cumprod(1)).sum(1)
 
     given = drawn(6, 20)
     module, count = stitched(Called(two), given)

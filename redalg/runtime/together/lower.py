@@ -80,16 +80,18 @@ def _lower_steps(steps: Steps, target: str, dtypes: tuple[str, ...]) -> LoweredS
 def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threads: int) -> LoweredSteps:
     """As `lower_steps`, of blocks of so many threads."""
     known, lengths, levels, found = dict(dtypes), dict[str, int](), dict[str, int](), list[Step]()
-    is_rolled = len(steps.steps) > MOST_TEXTS or any(any(step.offsets) for step in steps.steps)
+    is_long = len(steps.steps) > MOST_TEXTS or any(any(step.offsets) for step in steps.steps)
+    is_rolled, last = is_long and not steps.in_turn, 0
     width = most_alike(steps) if is_rolled else 1
     for step in steps.steps:
         lowered = lower_step(step, target, tuple(known[read] for read in step.reads), (threads, width))
-        level = max((levels[name] for name in step.reads if name in levels), default=0)
+        level = last if steps.in_turn else max((levels[name] for name in step.reads if name in levels), default=0)
+        last = level + len(lowered.program.kernels)
         results = dict(zip(lowered.results, step.writes, strict=True))
         offsets = {name: offset for name, offset in zip(step.names, step.offsets, strict=True) if offset}
         keys = dict(zip(step.names, step.reads, strict=True)) | results
         found.append(Step(lowered.program, numbers_of(lowered.plan), level, keys, offsets))
-        levels |= dict.fromkeys(step.writes, level + len(lowered.program.kernels))
+        levels |= dict.fromkeys(step.writes, last)
         known |= {results[name]: dtype for name, dtype in lowered.results.items()}
         lengths |= {results[one.key]: prod(one.shape) for one in lowered.program.parameters if one.key in results}
     outputs, first = [name for name, _, _ in steps.outputs], found[0].plan

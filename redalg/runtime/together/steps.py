@@ -3,6 +3,7 @@
 {"format": "redalg steps, 1",
  "inputs": [name, …],                                       in the order in which they are given
  "outputs": [[name, shape, dtype], …],                      in the order in which they are returned
+ "in_turn": true,                                           if each waits for the one before; else left out
  "kinds": [{"function": {…}, "names": …, "views": …, "sizes": …}, …],
  "steps": [[number of a kind, reads, offsets, writes], …]}
 
@@ -68,11 +69,13 @@ class Steps:
         inputs: the tensors that are given, in order.
         steps: the functions.
         outputs: name, shape and dtype of what is returned, in order.
+        in_turn: true if each begins after the one before it, also if it does not read what that one makes.
     """
 
     inputs: tuple[str, ...]
     steps: tuple[FunctionStep, ...]
     outputs: tuple[tuple[str, Shape, str], ...]
+    in_turn: bool = False
 
     @property
     def text(self) -> str:
@@ -83,7 +86,8 @@ class Steps:
         for function, names, views, sizes in kinds:
             others = compact_json({"names": names, "views": views, "sizes": sizes})
             texts.append(f'{{"function":{function},{others[1:]}')
-        head = compact_json({"format": FORMAT, "inputs": self.inputs, "outputs": self.outputs})
+        turn = {"in_turn": True} if self.in_turn else {}
+        head = compact_json({"format": FORMAT, "inputs": self.inputs, "outputs": self.outputs, **turn})
         return f'{head[:-1]},"kinds":[{",".join(texts)}],"steps":{compact_json(rows)}}}'
 
 
@@ -95,6 +99,7 @@ def read_steps(text: str) -> Steps:
         ExpressionError: it is none of `Steps.text`.
     """
     found = parse_json(text, "redalg::together")
+    in_turn = isinstance(found, dict) and found.pop("in_turn", False)
     fields = ["format", "inputs", "outputs", "kinds", "steps"]
     if not isinstance(found, dict) or [*found] != fields or found["format"] != FORMAT:
         told = ", ".join(found) if isinstance(found, dict) else repr(found)
@@ -103,7 +108,7 @@ def read_steps(text: str) -> Steps:
     outputs = tuple((str(name), tuple(map(int, shape)), str(dtype)) for name, shape, dtype in found["outputs"])
     kinds = [*map(read_kind, found["kinds"])]
     steps = tuple(read_step(kinds[number], *row) for number, *row in found["steps"])
-    return Steps(tuple(map(str, found["inputs"])), steps, outputs)
+    return Steps(tuple(map(str, found["inputs"])), steps, outputs, in_turn=bool(in_turn))
 
 
 def is_of_steps(text: str) -> bool:
