@@ -252,10 +252,10 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     Two centred rows of 1024 elements, unless all warps that hold one each in 16 bits, and write it, run at once (H100,
     layer norms of 4096 x 1024 in bfloat16: 0.95 of the time of one row, of 1000 x 1024 1.03).
     Longer ones take fewer threads, which meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of
-    256; H200, of 4096 x 16384 in 16 bits 0.96 of 512; softmaxes of 8192 x 8192 1.00 of 256, without a spill), also if they are not read again (variances of 1 x 8192 in 128
-    threads 0.97, of 1024 x 8192 0.98). Two warps
-    take a row of 1024 elements that is not written again (cross entropies of 4096 x 1024 in bfloat16: 0.94 of the time
-    of one). One warp takes two rows of 512 (32768 x 512: variances in float32 0.89 of the time of four warps, softmaxes
+    256; H200, of 4096 x 16384 in 16 bits 0.96 of 512), also if they are not read again (variances of 1 x 8192 in 128
+    threads 0.97, of 1024 x 8192 0.98); softmaxes of 8192 x 8192 as long as in 256, which spill. Two warps take a row of
+    1024 elements that is not written again (cross entropies of 4096 x 1024 in bfloat16: 0.94 of the time of one). One
+    warp takes two rows of 512 (32768 x 512: variances in float32 0.89 of the time of four warps, softmaxes
     in bfloat16 0.96, layer norms 0.98).
     """
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
