@@ -136,7 +136,8 @@ BESIDE = {
     "more rows than run at once": (32768, 1024, "float16", 1),
     "rows of 32 bits": (2048, 2048, "float32", 1),
     "a row a block, 64 elements a thread": (8192, 8192, "bfloat16", 4),
-    "a row a block, of 512 threads": (4096, 16384, "bfloat16", 2),
+    "a row a block, 128 elements a thread": (4096, 16384, "bfloat16", 3),
+    "a row a block, of 512 threads": (4096, 16384, "float32", 2),
     "a block a multiprocessor": (132, 8192, "bfloat16", 1),
 }
 

@@ -265,8 +265,9 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     streamed = power_of_two(max(length, SHORTEST_ROW))
     if few_lanes and again and length < streamed and vector(problem) > WIDE_LOAD:
         return ragged_rows(device, binding, (rows, length), vector(problem))
-    narrow = vector(problem) > WIDE_LOAD and length <= LONG_ROW_OF_STATES
-    most = LANES_OF_TILE if few_lanes or narrow else 256 if length <= LONG_ROW else 512
+    weighs = again and any(one.weight for one in form.accumulators)
+    weighs = weighs and vector(problem) > WIDE_LOAD and length <= LONG_ROW_OF_STATES
+    most = LANES_OF_TILE if few_lanes or weighs else 256 if length <= LONG_ROW else 512
     threads = min(most, max(32, streamed // IN_REGISTERS))
     if streamed == 1024 and not centred and not again:
         threads = 64
