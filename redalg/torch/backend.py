@@ -16,12 +16,15 @@ here, the graph stays as it was, and one line of log says why. Options, beside I
     redalg.subprograms
                       True, False, or None (by default: on GPUs): small statements around one another in one launch,
                       level after level, products with weights too
+    redalg.asynchronous
+                      true: calls run Inductor's code until a thread has found the groups and compiled their kernels
+                      (`asynchronous`); false by default
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast, final
@@ -32,8 +35,9 @@ from torch.fx import Graph, GraphModule
 
 import redalg.gradient.operators  # noqa: F401 - it registers the operators that graphs call
 from redalg.errors import PlanError
+from redalg.torch.asynchronous import compile_and_swap, reason_against_swap
 from redalg.torch.decisions import environment_of
-from redalg.torch.gate import GATES, MEASURED, REPLAYED
+from redalg.torch.gate import GATES, KEPT, MEASURED, REPLAYED
 from redalg.torch.groups import put_groups
 from redalg.torch.records import LEFT, failure_report, keep_report, say_once
 from redalg.torch.stitch import leave_autograd
@@ -43,16 +47,18 @@ FIRST, LAST = (2, 11), (2, 13)
 """The versions of PyTorch that this was tested with, from the first to the last."""
 GATE, BUDGET, PASS = "redalg.gate", "redalg.budget_s", "post_grad_custom_post_pass"
 SUBPROGRAMS = "redalg.subprograms"
+ASYNCHRONOUS = "redalg.asynchronous"
 GRAPHS = "triton.cudagraphs"
 BUDGET_S = 120.0
 
 
 class GraphOptions(NamedTuple):
-    """The options of a compilation: redalg's three, as the module has them, and Inductor's."""
+    """The options of a compilation: redalg's own, as the module has them, and Inductor's."""
 
     gate: str
     budget_s: float
     subprograms: bool | None
+    asynchronous: bool
     others: dict[str, Any]
 
 
@@ -64,23 +70,45 @@ def compile_graph(
     Args:
         module, inputs: Dynamo's graph, and examples of what it takes.
         mode: as of Inductor: "default", "reduce-overhead", "max-autotune", "max-autotune-no-cudagraphs".
-        options: Inductor's, `redalg.gate`, `redalg.budget_s` (seconds) and `redalg.subprograms`.
+        options: Inductor's, `redalg.gate`, `redalg.budget_s` (seconds), `redalg.subprograms`, `redalg.asynchronous`.
 
     Raises:
         PlanError: `redalg.gate` is none of its words, `redalg.budget_s` no number of seconds, or `redalg.subprograms`
-            no truth value.
+            or `redalg.asynchronous` no truth value.
     """
     from torch._inductor import config as inductor
     from torch._inductor.compile_fx import compile_fx
 
-    gate, budget_s, subprograms, patches = read_options(mode, options)
+    gate, budget_s, subprograms, asynchronous, patches = read_options(mode, options)
     if is_tested(torch.__version__):
+        others = patches.get(PASS, getattr(inductor, PASS))
+        if asynchronous and swaps(module, inputs, gate, patches):
+            word = KEPT if gate == MEASURED else gate
+            put = partial(put_groups, gate=word, budget_s=budget_s, subprograms=subprograms)
+
+            def compile_with(graph: GraphModule, given: Sequence[Any], act: Callable[[Graph], None]) -> Any:
+                return compile_fx(graph, list(given), config_patches={**patches, PASS: OtherPass(act, others)})
+
+            return compile_and_swap(module, inputs, compile_with, put)
         module = put_trained_groups(module, inputs, gate, budget_s)
-        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)), subprograms=subprograms)
+        patches[PASS] = GroupPass(gate, budget_s, others, subprograms=subprograms)
     else:
         say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
                  "compiles the model alone.")  # fmt: skip
     return cast(Callable[..., Any], compile_fx(module, list(inputs), config_patches=patches))
+
+
+def swaps(module: GraphModule, inputs: Sequence[Any], gate: str, patches: Mapping[str, Any]) -> bool:
+    """Tell if a graph may run Inductor's code first, and its groups later; if not, the log says why, once."""
+    from torch._inductor import config
+
+    settings = {**config.get_config_copy(), **patches}
+    reason = reason_against_swap(module, inputs, settings)
+    if gate == REPLAYED and not reason:
+        reason = "its calls are captured in CUDA graphs (`redalg.gate`), which keep the code that they captured"
+    if reason:
+        say_once(f"a graph is compiled at once, and not in the background: {reason}")
+    return not reason
 
 
 def read_options(mode: str | None, options: Mapping[str, Any] | None) -> GraphOptions:
@@ -100,9 +128,12 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None) -> GraphOp
     subprograms = patches.pop(SUBPROGRAMS, None)
     if subprograms not in (True, False, None):
         raise PlanError(f"options={{{SUBPROGRAMS!r}: {subprograms!r}}}: it should be True, False, or None (on GPUs).")
+    asynchronous = patches.pop(ASYNCHRONOUS, False)
+    if not isinstance(asynchronous, bool):
+        raise PlanError(f"options={{{ASYNCHRONOUS!r}: {asynchronous!r}}}: it should be True or False.")
     if gate == MEASURED and patches.get(GRAPHS, config.triton.cudagraphs):
         gate = REPLAYED
-    return GraphOptions(gate, budget_s, subprograms, patches)
+    return GraphOptions(gate, budget_s, subprograms, asynchronous, patches)
 
 
 @final
@@ -113,7 +144,7 @@ class GroupPass(CustomGraphPass):
         self, gate: str, budget_s: float = BUDGET_S, others: Any = None, *, subprograms: bool | None = None
     ) -> None:
         self.gate, self.budget_s, self.subprograms = gate, budget_s, subprograms
-        self.others = tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
+        self.others = passes_of(others)
 
     def __call__(self, graph: Graph) -> None:
         """Put the groups of a graph, in place."""
@@ -135,6 +166,27 @@ class GroupPass(CustomGraphPass):
         device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
         own = sources_digest(), *environment_of(device), self.gate, self.budget_s, self.subprograms
         return None if None in others else (*own, *others)
+
+
+@final
+class OtherPass(CustomGraphPass):
+    """Inductor's pass that does something with a post-grad graph, after the passes that the user has there."""
+
+    def __init__(self, act: Callable[[Graph], None], others: Any) -> None:
+        self.act, self.others = act, passes_of(others)
+
+    def __call__(self, graph: Graph) -> None:
+        for other in self.others:
+            other(graph)
+        self.act(graph)
+
+    def uuid(self) -> None:
+        """None, so that nothing is cached, and every graph is seen."""
+
+
+def passes_of(others: Any) -> tuple[Any, ...]:
+    """The user's passes: a list of them, one, or none."""
+    return tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
 
 
 # ---- the surroundings ------------------------------------------------------------------------------------------------
