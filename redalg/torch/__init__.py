@@ -8,17 +8,18 @@
     a graph that Inductor compiles     →  the same, stitched `backend`; `report` says what became of each group
     a model, and what it is called on  →  `Explanation`      `explanation`: the reports of its graphs
     a program of `torch.export`        →  the same, stitched `exported`
+    a graph that Inductor compiled     →  the same, later    `asynchronous`: found in a thread, put by a later call
 
 A rule says what an element of the result is. An operator without one stays with PyTorch, and the program says why.
 """
 
 from typing import Any
 
-__all__ = ["explain", "optimize"]
+__all__ = ["explain", "optimize", "wait_for_swaps"]
 
 
 def __getattr__(name: str) -> Any:
-    """`explain` and `optimize`, on their first use: they import PyTorch's compiler."""
+    """`explain`, `optimize` and `wait_for_swaps`, on their first use: they import PyTorch's compiler."""
     if name == "explain":
         from redalg.torch.explanation import explain
 
@@ -27,4 +28,8 @@ def __getattr__(name: str) -> Any:
         from redalg.torch.exported import optimize
 
         return optimize
+    if name == "wait_for_swaps":
+        from redalg.torch.asynchronous import wait_for_swaps
+
+        return wait_for_swaps
     raise AttributeError(f"module 'redalg.torch' has no attribute {name!r}. It has: {', '.join(__all__)}.")

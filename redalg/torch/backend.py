@@ -16,6 +16,9 @@ here, the graph stays as it was, and one line of log says why. Options, beside I
     redalg.subprograms
                       True, False, or None (by default: on GPUs): small statements around one another in one launch,
                       level after level, products with weights too
+    redalg.asynchronous
+                      true: calls run Inductor's code until a thread has found the groups and compiled their kernels
+                      (`asynchronous`); false by default
 
 Transformations are made unless they are switched off, each by False (`redalg.graphs.transformations`):
 
@@ -26,7 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, fields
-from functools import cache
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any, NamedTuple, cast, final
@@ -38,8 +41,9 @@ from torch.fx import Graph, GraphModule
 import redalg.gradient.operators  # noqa: F401 - it registers the operators that graphs call
 from redalg.errors import PlanError
 from redalg.graphs.transformations import ALL, Transformations
+from redalg.torch.asynchronous import compile_and_swap, reason_against_swap
 from redalg.torch.decisions import environment_of
-from redalg.torch.gate import GATES, MEASURED, REPLAYED
+from redalg.torch.gate import GATES, KEPT, MEASURED, REPLAYED
 from redalg.torch.groups import put_groups
 from redalg.torch.records import LEFT, failure_report, keep_report, say_once
 from redalg.torch.stitch import leave_autograd
@@ -51,6 +55,7 @@ GATE, BUDGET, PASS = "redalg.gate", "redalg.budget_s", "post_grad_custom_post_pa
 OWN, SUBPROGRAMS = "redalg.", "redalg.subprograms"
 SWITCHES = {f"{OWN}{one.name}": one.name for one in fields(Transformations)}
 """The options that switch transformations off, and the transformations."""
+ASYNCHRONOUS = "redalg.asynchronous"
 GRAPHS = "triton.cudagraphs"
 BUDGET_S = 120.0
 
@@ -62,6 +67,7 @@ class GraphOptions(NamedTuple):
     budget_s: float
     subprograms: bool | None
     transformations: Transformations
+    asynchronous: bool
     others: dict[str, Any]
 
 
@@ -76,21 +82,43 @@ def compile_graph(
         options: Inductor's, and redalg's: see the module.
 
     Raises:
-        PlanError: `redalg.gate` is none of its words, `redalg.budget_s` no number of seconds, `redalg.subprograms` or
-            the switch of a transformation no truth value, or there is no option of the name.
+        PlanError: `redalg.gate` is none of its words, `redalg.budget_s` no number of seconds, `redalg.subprograms`,
+            `redalg.asynchronous` or the switch of a transformation no truth value, or there is no option of the name.
     """
     from torch._inductor import config as inductor
     from torch._inductor.compile_fx import compile_fx
 
-    gate, budget_s, subprograms, transformations, patches = read_options(mode, options)
+    gate, budget_s, subprograms, transformations, asynchronous, patches = read_options(mode, options)
     if is_tested(torch.__version__):
+        others = patches.get(PASS, getattr(inductor, PASS))
+        if asynchronous and swaps(module, inputs, gate, patches):
+            word = KEPT if gate == MEASURED else gate
+            put = partial(put_groups, gate=word, budget_s=budget_s, subprograms=subprograms,
+                          transformations=transformations)  # fmt: skip
+
+            def compile_with(graph: GraphModule, given: Sequence[Any], act: Callable[[Graph], None]) -> Any:
+                return compile_fx(graph, list(given), config_patches={**patches, PASS: OtherPass(act, others)})
+
+            return compile_and_swap(module, inputs, compile_with, put)
         module = put_trained_groups(module, inputs, gate, budget_s, transformations)
-        patches[PASS] = GroupPass(gate, budget_s, patches.get(PASS, getattr(inductor, PASS)), subprograms=subprograms,
-                                  transformations=transformations)  # fmt: skip
+        patches[PASS] = GroupPass(gate, budget_s, others, subprograms=subprograms, transformations=transformations)
     else:
         say_once(f"PyTorch {torch.__version__} is not one that redalg was tested with ({FIRST} to {LAST}): Inductor "
                  "compiles the model alone.")  # fmt: skip
     return cast(Callable[..., Any], compile_fx(module, list(inputs), config_patches=patches))
+
+
+def swaps(module: GraphModule, inputs: Sequence[Any], gate: str, patches: Mapping[str, Any]) -> bool:
+    """Tell if a graph may run Inductor's code first, and its groups later; if not, the log says why, once."""
+    from torch._inductor import config
+
+    settings = {**config.get_config_copy(), **patches}
+    reason = reason_against_swap(module, inputs, settings)
+    if gate == REPLAYED and not reason:
+        reason = "its calls are captured in CUDA graphs (`redalg.gate`), which keep the code that they captured"
+    if reason:
+        say_once(f"a graph is compiled at once, and not in the background: {reason}")
+    return not reason
 
 
 def read_options(mode: str | None, options: Mapping[str, Any] | None) -> GraphOptions:
@@ -111,12 +139,15 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None) -> GraphOp
     if subprograms not in (True, False, None):
         raise PlanError(f"options={{{SUBPROGRAMS!r}: {subprograms!r}}}: it should be True, False, or None (on GPUs).")
     transformations = read_transformations(patches)
+    asynchronous = patches.pop(ASYNCHRONOUS, False)
+    if not isinstance(asynchronous, bool):
+        raise PlanError(f"options={{{ASYNCHRONOUS!r}: {asynchronous!r}}}: it should be True or False.")
     if unknown := sorted(name for name in patches if name.startswith(OWN)):
-        known = ", ".join(map(repr, (GATE, BUDGET, SUBPROGRAMS, *SWITCHES)))
+        known = ", ".join(map(repr, (GATE, BUDGET, SUBPROGRAMS, ASYNCHRONOUS, *SWITCHES)))
         raise PlanError(f"options={{{unknown[0]!r}: …}}: redalg has no such option. It has {known}; write one of them.")
     if gate == MEASURED and patches.get(GRAPHS, config.triton.cudagraphs):
         gate = REPLAYED
-    return GraphOptions(gate, budget_s, subprograms, transformations, patches)
+    return GraphOptions(gate, budget_s, subprograms, transformations, asynchronous, patches)
 
 
 def read_transformations(patches: dict[str, Any]) -> Transformations:
@@ -145,7 +176,7 @@ class GroupPass(CustomGraphPass):
     ) -> None:  # fmt: skip
         self.gate, self.budget_s, self.subprograms = gate, budget_s, subprograms
         self.transformations = transformations
-        self.others = tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
+        self.others = passes_of(others)
 
     def __call__(self, graph: Graph) -> None:
         """Put the groups of a graph, in place."""
@@ -169,6 +200,27 @@ class GroupPass(CustomGraphPass):
         own = sources_digest(), *environment_of(device), self.gate, self.budget_s, self.subprograms
         own = (*own, *astuple(self.transformations))
         return None if None in others else (*own, *others)
+
+
+@final
+class OtherPass(CustomGraphPass):
+    """Inductor's pass that does something with a post-grad graph, after the passes that the user has there."""
+
+    def __init__(self, act: Callable[[Graph], None], others: Any) -> None:
+        self.act, self.others = act, passes_of(others)
+
+    def __call__(self, graph: Graph) -> None:
+        for other in self.others:
+            other(graph)
+        self.act(graph)
+
+    def uuid(self) -> None:
+        """None, so that nothing is cached, and every graph is seen."""
+
+
+def passes_of(others: Any) -> tuple[Any, ...]:
+    """The user's passes: a list of them, one, or none."""
+    return tuple(others) if isinstance(others, list | tuple) else () if others is None else (others,)
 
 
 # ---- the surroundings ------------------------------------------------------------------------------------------------

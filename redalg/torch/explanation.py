@@ -13,6 +13,7 @@ from torch._inductor import config as inductor
 from torch.fx import GraphModule
 
 from redalg.errors import PlanError
+from redalg.torch.asynchronous import wait_for_swaps
 from redalg.torch.backend import compile_graph, read_options
 from redalg.torch.picture import draw_graph
 from redalg.torch.records import recorded_reports
@@ -77,12 +78,13 @@ def explain(
     Args:
         model: a module or a function. Its backward is not compiled; call within `torch.no_grad()` for inference.
         inputs: a tensor, a sequence of arguments, or a mapping of keyword arguments.
-        mode, options: as of `torch.compile(model, backend="redalg")`.
+        mode, options: as of `torch.compile(model, backend="redalg")`. With `redalg.asynchronous` the model is called
+            again once its groups are found; what takes longer than `redalg.budget_s` is told as pending.
 
     Raises:
         PlanError: an option is none of redalg's words.
     """
-    read_options(mode, options)  # before Dynamo, which wraps what a backend raises
+    told = read_options(mode, options)  # before Dynamo, which wraps what a backend raises
 
     def fresh(module: GraphModule, given: Sequence[Any]) -> Callable[..., Any]:
         return compile_graph(module, given, mode=mode, options=options)
@@ -93,6 +95,8 @@ def explain(
     no_graphs, no_pairs = inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False)
     with no_graphs, no_pairs, recorded_reports() as reports:
         compiled(*arguments, **keywords)
+        if told.asynchronous and wait_for_swaps(told.budget_s):
+            compiled(*arguments, **keywords)
     return Explanation(tuple(reports))
 
 

@@ -54,8 +54,8 @@ def optimize(program: ExportedProgram, *, options: Mapping[str, Any] | None = No
             f"optimize takes an exported program, and was given a {type(program).__name__}. "
             "Write `ra.optimize(torch.export.export(model, args))`."
         )
-    gate, budget_s, subprograms, transformations, others = read_options(None, options)
-    if others or subprograms is not None or transformations != ALL:
+    gate, budget_s, subprograms, transformations, asynchronous, others = read_options(None, options)
+    if others or subprograms is not None or transformations != ALL or asynchronous:
         raise PlanError(
             f"options={options!r}: optimize takes {GATE!r} and {BUDGET!r} alone, as exported programs are not "
             "Inductor's. Give its options to `torch.compile(optimized.module(), options=…)`."

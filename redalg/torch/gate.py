@@ -16,9 +16,10 @@ of these: `graphs/<digest>.json` in the cache folder. Another process measures n
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future
 from functools import partial
 from pathlib import Path
+from threading import Thread
 from time import monotonic
 from typing import Any, TypeVar, cast
 
@@ -36,9 +37,13 @@ from redalg.torch.regions import Region
 from redalg.torch.stitch import leave_autograd
 
 SAMPLES = 7
+GATE_THREAD = "redalg gate"
 SHARE_AHEAD = 0.4
 """Of the budget: for regions as they are, while kernels compile; each other is compiled when it is measured."""
 MEASURED, REPLAYED, PREDICTED = "measured", "replayed", "predicted"
+KEPT = "kept"
+"""No word for `redalg.gate`, but for work beside a program's own calls, which would disturb measurements: decisions
+that were measured before hold, and for other groups a trial alone."""
 GATES = (MEASURED, REPLAYED, PREDICTED)
 """The words for `redalg.gate`: groups that were measured to be faster, by the device's time alone if calls are
 replayed; or all that exploration finds and a trial lets pass."""
@@ -60,10 +65,12 @@ def decide_on_regions(regions: Sequence[Region], device: torch.device, gate: str
     model side by side the first measures for all. A region for which memory lacks is left to Inductor, and is tried
     another time.
     """
-    digests = [digest_of(region, device, gate) for region in regions]
+    digests = [digest_of(region, device, MEASURED if gate == KEPT else gate) for region in regions]
     distinct = by_gain(digests, regions)
-    if gate == PREDICTED:
-        known = in_thread(partial(try_regions, distinct, device, until))
+    if gate in (PREDICTED, KEPT):
+        known = known_decisions(distinct) if gate == KEPT else {}
+        new = {digest: region for digest, region in distinct.items() if digest not in known}
+        known |= in_thread(partial(try_regions, new, device, until)) if new else {}
     elif has_ranks() and not is_first_rank():
         read = known_decisions(distinct)
         known = {digest: read.get(digest) or wait_for_decision(digest, until) for digest in distinct}
@@ -232,6 +239,17 @@ def attempt(make: Callable[[], Found], until: float) -> Found | Decision:
 
 
 def in_thread(make: Callable[[], Found]) -> Found:
-    """Call a function in a thread of its own, where no compilation is under way and no mode is active."""
-    with ThreadPoolExecutor(1, "redalg gate") as thread:
-        return thread.submit(make).result()
+    """Call a function in a thread of its own, where no compilation is under way and no mode is active.
+
+    A process that ends does not wait for it.
+    """
+    future = Future[Found]()
+
+    def run() -> None:
+        try:
+            future.set_result(make())
+        except BaseException as failure:  # noqa: BLE001 - the caller raises it
+            future.set_exception(failure)
+
+    Thread(target=run, name=GATE_THREAD, daemon=True).start()
+    return future.result()

@@ -34,6 +34,13 @@ def keep_report(report: GraphReport) -> None:
     LOG.info("%s, in %.1f s, of these %.1f s to find groups", report.summary, report.seconds, report.explored_s)
 
 
+def replace_report(report: GraphReport, other: GraphReport) -> None:
+    """Put a report in the place of one that was kept, for whoever records reports."""
+    reports = REPORTS.get() or []
+    for place in [number for number, each in enumerate(reports) if each is report]:
+        reports[place] = other
+
+
 def failure_report(outcome: str, failure: Exception) -> GraphReport:
     """The report of a graph that stays as it was, for a reason that is logged once."""
     reason = first_line(failure)

@@ -69,7 +69,8 @@ class Region:
         Numbers are normal; integers are 0, which is a place of any dimension, or count up if none may stand twice;
         truths hold. If a result is not finite, no number is negative: a variance is none.
         """
-        inputs = [draw_like(fake) for fake in self.inputs]
+        seeded = {each: torch.Generator(each).manual_seed(0) for each in {fake.device for fake in self.inputs}}
+        inputs = [draw_like(fake, seeded[fake.device]) for fake in self.inputs]
         for each, dim in zip(inputs, self.distinct, strict=False):
             if dim is not None and each.dim():
                 each.movedim(dim, -1).copy_(torch.arange(each.shape[dim], device=each.device))
@@ -190,7 +191,9 @@ def layout(tensor: torch.Tensor) -> str:
     return f"{tensor.dtype} {[*tensor.shape]} {[*tensor.stride()]} {tensor.device.type}"
 
 
-def draw_like(fake: torch.Tensor) -> torch.Tensor:
-    """A tensor like a fake one."""
+def draw_like(fake: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """A tensor like a fake one; the program's own random numbers go on as if nothing was drawn."""
     tensor = torch.empty_strided(fake.shape, fake.stride(), dtype=fake.dtype, device=fake.device)
-    return tensor.normal_() if fake.dtype.is_floating_point else tensor.fill_(fake.dtype is torch.bool)
+    if fake.dtype.is_floating_point:
+        return tensor.normal_(generator=generator)
+    return tensor.fill_(fake.dtype is torch.bool)

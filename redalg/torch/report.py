@@ -25,6 +25,8 @@ from redalg.torch.drawing import Area, Box, Drawing
 PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)\n\s*(.*)')
 MOST_LINES, MOST_LETTERS = 6, 240
 """Lines of the user's source that a report shows of a group, and letters of an expression."""
+PENDING = "pending"
+"""The state of a graph that runs Inductor's code until it is compiled with its groups."""
 FRAMEWORK = f"{Path(torch.__file__).parent}/"
 
 
@@ -76,6 +78,7 @@ class GraphReport:
         seconds: that exploration, trials and measurements took.
         explored_s: those of exploration: from the program to the calls of its groups.
         drawing: its statements and groups, for a picture.
+        swap: of a graph that is compiled in the background: `PENDING`, or the outcome.
     """
 
     statements: int
@@ -86,14 +89,17 @@ class GraphReport:
     explored_s: float = field(default=0.0, compare=False)
     drawing: Drawing = field(default=Drawing(), compare=False, repr=False)
     alone: Mapping[str, str] = field(default_factory=dict)
+    swap: str = field(default="", compare=False)
 
     @property
     def summary(self) -> str:
         """One line."""
         if self.failure:
             return f"a graph left to Inductor: {self.failure}"
-        count = sum(one.decision.is_put for one in self.groups)
-        return f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put"
+        if self.swap and not self.statements:
+            return f"a graph whose groups are looked for in the background: {self.swap}"
+        count, swap = sum(one.decision.is_put for one in self.groups), f", {self.swap}" if self.swap else ""
+        return f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put{swap}"
 
     def __str__(self) -> str:
         left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]

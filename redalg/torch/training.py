@@ -120,7 +120,7 @@ def keep_origins(module: GraphModule, traced: GraphModule) -> None:
     if sources is None:  # no graph of Dynamo
         return
     own = {name: ConstantSource(name) for name, _ in traced.named_buffers()}
-    vars(traced)["_param_name_to_source"] = {**sources, **own}
+    vars(traced)["_param_name_to_source"] = {**own, **sources}
     traced.meta.update(module.meta)
     for node, told in zip(*(each.graph.find_nodes(op="placeholder") for each in (traced, module)), strict=True):
         node.meta = {**told.meta, **node.meta}
