@@ -76,7 +76,12 @@ def compile_and_swap(
         compile_with: Inductor, with a function that is called on the graph after all passes; it owns what it is given.
         put: put the groups of a graph, in place.
     """
-    copied, snapshots, started = copy_of(module), list[Snapshot](), monotonic()
+    snapshots, started = list[Snapshot](), monotonic()
+    try:
+        copied = copy_of(module)
+    except Exception as failure:  # noqa: BLE001 - whatever fails here, Inductor's code runs
+        keep_report(failure_report(GOES_ON, failure))
+        return compile_with(module, inputs, lambda _: None)
 
     def see(graph: Graph) -> None:
         try:

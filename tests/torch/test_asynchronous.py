@@ -197,11 +197,11 @@ def failing(*_: Any, **__: Any) -> Any:
     raise RuntimeError("planted")
 
 
-@pytest.mark.parametrize("fails", ["look", "compile"])
+@pytest.mark.parametrize("fails", ["copy_of", "Work.look", "Work.compile"])
 def test_a_failure_keeps_inductors_code(
     fails: str, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:  # fmt: skip
-    monkeypatch.setattr(asynchronous.Work, fails, failing)
+    monkeypatch.setattr(f"redalg.torch.asynchronous.{fails}", failing)
     given = drawn(6, 20)
     with torch.no_grad(), recorded_reports() as reports, caplog.at_level(logging.WARNING, "redalg.torch"):
         compiled = compiled_later(Called(normed))
