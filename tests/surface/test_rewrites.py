@@ -393,6 +393,7 @@ ELSEWHERE = {
     **dict.fromkeys(("out = Σ_j f(d[j]), d reduced", "out[k] = f(x[k], Σ_j d[j])"), WIDER),
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/runtime/test_scaled.py::test_it_is_the_product",
     "Σ_i f(x[i,k], s), s[i] = Σ_j g": f"{FORMS}::test_what_every_row_would_reduce_again_is_made_ahead",
+    "Σ_k f(x[i,k], s), s[i] = Σ_j g": "tests/incremental/test_row_producers.py::test_both_ways_are_the_definition",
     "Σ_k f(s)·r, f rounded to 16 bits": f"{FORMS}::test_an_operand_of_more_columns_than_a_block_holds_is_made_ahead",
     "x[i, j] = f(g); y[i, j] = h(g)": "tests/lower_tile/test_subexpressions.py::test_a_name_in_a_loop_changes_nothing",
     **dict.fromkeys(("x^(2n)", "x^(2n + 1)", "x^(n + 1/2)", "x^(-1/2)", "x^(-3/2)", "x^(-n - 1/2)"), POWERS),

@@ -223,6 +223,7 @@ def test_another_graph_the_second_time_is_left(monkeypatch: pytest.MonkeyPatch) 
     assert told.graphs[0].failure.endswith("GraphError: Inductor made another graph the second time")
 
 
+@pytest.mark.slow
 def test_a_process_that_ends_while_a_graph_is_pending_does_not_hang(tmp_path: Path) -> None:
     program = """
 import time, torch

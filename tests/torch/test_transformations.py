@@ -203,6 +203,7 @@ def test_models_are_computed_without_each(name: str, option: str | None) -> None
         assert any(is_of_steps(group.call) for group in report.groups) == (option is not None)
 
 
+@pytest.mark.slow
 def test_gradients_without_each() -> None:
     """Groups that are put before the backward is derived know the switches too."""
     torch.manual_seed(0)
