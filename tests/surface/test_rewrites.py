@@ -444,8 +444,7 @@ def test_facts_hold_for_every_prefix() -> None:
     wanted = (values.max(1, keepdims=True) - values).sum(1)
     for first, second in product((0, 3, 11), (0, 5, 11)):
         cuts = sorted({0, first, second, 11})
-        parts = [made.leaf({"x": values[:, i:k]}) for i, k in pairwise(cuts) if k > i]
-        state = parts[0]
-        for part in parts[1:]:
+        state, *parts = (made.leaf({"x": values[:, i:k]}) for i, k in pairwise(cuts) if k > i)
+        for part in parts:
             state = made.merge(part, state)
         np.testing.assert_allclose(made.finish(state), wanted)
