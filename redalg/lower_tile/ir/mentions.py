@@ -10,6 +10,7 @@ from redalg.lower_tile.ir.program import (
     Last,
     Loop,
     Parallel,
+    ReduceTile,
     Statement,
     expressions,
     nested_statements,
@@ -27,6 +28,13 @@ def names_in(statement: Statement) -> set[str]:
     return {str(getattr(side, "name", side)) for side in vars(statement).values()}
 
 
+def names_stored_by(statement: Statement) -> set[str]:
+    """The names that a loop over a tile, or a reduction, stores; of any other statement those that it may store."""
+    if isinstance(statement, Parallel):
+        return {store.target for store in statement.body}
+    return {statement.target} if isinstance(statement, ReduceTile) else names_in(statement)
+
+
 def product_names(kernel: Kernel) -> frozenset[str]:
     """The buffers that matrix products write."""
     return frozenset(one.c for one in nested_statements(kernel.body) if isinstance(one, Contract))
@@ -37,7 +45,7 @@ def stored_names(kernel: Kernel) -> frozenset[str]:
     names = set[str]()
     for statement in nested_statements(kernel.body):
         if isinstance(statement, Parallel):
-            names |= {store.target for store in statement.body}
+            names |= names_stored_by(statement)
         elif isinstance(statement, Copy):
             names.add(statement.target if isinstance(statement.target, str) else statement.target.name)
         elif isinstance(statement, Last):

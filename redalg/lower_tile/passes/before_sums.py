@@ -2,7 +2,7 @@
 
 a[i, j] = f;  v[i] = Σ_j a[i, j];  b[i, j] = g   →   a[i, j] = f;  b[i, j] = g;  v[i] = Σ_j a[i, j]
 
-Exact where g reads no v, and b is neither a nor what lies between reads. `join` then makes one loop of both: a thread
+Exact where g reads no v, and nothing ahead of b's loop reads or stores b. `join` then makes one loop of both: a thread
 reads and converts once what they share. Within loops whose tiles hold a state for every lane, where each tile waits
 for the sums of its rows (H200, gradients of layer norms).
 """
@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from redalg.lower_tile.ir.mentions import names_in
+from redalg.lower_tile.ir.mentions import names_in, names_stored_by
 from redalg.lower_tile.ir.program import Kernel, Loop, Parallel, ReduceTile, Statement, map_statement
 from redalg.strategies.plan import Plan
 
@@ -40,27 +40,22 @@ def _in_loop(loop: Loop, buffers: frozenset[str]) -> Loop:
 
 def _place_of(tile: Parallel, body: Sequence[Statement], buffers: frozenset[str]) -> int | None:
     """The place of the last loop over such a tile, if sums lie between and the tile reads and stores nothing there."""
-    targets, names = {store.target for store in tile.body}, names_in(tile)
+    targets, names = names_stored_by(tile), names_in(tile)
     if len(tile.indices) == 1 or not targets <= buffers:
         return None
     for place in range(len(body) - 1, -1, -1):
         before = body[place]
         if isinstance(before, Parallel) and _extents(before) == _extents(tile):
-            is_apart = place < len(body) - 1 and {store.target for store in before.body} <= buffers
+            is_apart = place < len(body) - 1 and names_stored_by(before) <= buffers
             return place if is_apart else None
-        stored = _names_stored_by(before)
-        if stored is None or stored & names or names_in(before) & targets:
+        if not _is_of_rows(before) or names_stored_by(before) & names or names_in(before) & targets:
             return None
     return None
 
 
-def _names_stored_by(statement: Statement) -> set[str] | None:
-    """The names that a sum, or a loop over rows, stores; None for any other statement."""
-    if isinstance(statement, ReduceTile):
-        return {statement.target}
-    if isinstance(statement, Parallel) and len(statement.indices) == 1:
-        return {store.target for store in statement.body}
-    return None
+def _is_of_rows(statement: Statement) -> bool:
+    """Tell if a statement is a sum, or a loop over rows."""
+    return isinstance(statement, ReduceTile) or (isinstance(statement, Parallel) and len(statement.indices) == 1)
 
 
 def _extents(loop: Parallel) -> tuple[int, ...]:

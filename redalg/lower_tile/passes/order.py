@@ -55,10 +55,6 @@ def _without_single_steps(kernel: Kernel, _: Plan) -> Kernel:
     return replace(kernel, body=without_single_steps(kernel.body))
 
 
-def _terms_in_turns(kernel: Kernel, _: Plan) -> Kernel:
-    return terms_in_turns(kernel)
-
-
 def _fuse_row_loops(kernel: Kernel, plan: Plan) -> Kernel:
     buffers = frozenset(one.name for one in kernel.buffers)
     return replace(kernel, body=fuse_row_loops(kernel.body, buffers, tiles=plan.level == "thread"))
@@ -93,7 +89,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("whole rows", "v = Σ_j x[j]", "f[j] = Σ_turn x[W·turn + j]; v = Σ_j f[j]",
          "where a thread holds many elements of a row from end to end", reduce_in_turns),
     Pass("terms in turns", "t[j] = g; for turn: f += t[…]", "for turn: f += g", "where nothing else reads t",
-         _of_kernels(_terms_in_turns)),
+         _of_kernels(terms_in_turns)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("reciprocals", "s += a/b³ - c/b⁶", "r = 1/b; s += a·r³ - c·r⁶", "where a loop divides by several powers of b",

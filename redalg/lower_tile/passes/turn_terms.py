@@ -16,25 +16,25 @@ from dataclasses import replace
 
 from sympy import Add, Expr, S
 
-from redalg.lower_tile.ir.mentions import names_in
+from redalg.lower_tile.ir.mentions import names_in, names_stored_by
 from redalg.lower_tile.ir.program import Copy, Fill, Kernel, Loop, Parallel, ReduceTile, Statement
 from redalg.lower_tile.ir.scalars import Kept, Load
+from redalg.strategies.plan import Plan
 
 STORED_AND_READ = 2
 """The statements that name a tile which one of them alone reads."""
 
 
-def terms_in_turns(kernel: Kernel) -> Kernel:
+def terms_in_turns(kernel: Kernel, _: Plan) -> Kernel:
     """The kernel whose sums in turns compute their terms, and share a loop."""
     registers = frozenset(one.name for one in kernel.buffers if one.scope == "fragment")
     used = Counter(name for statement in kernel.body for name in names_in(statement))
     body = list[Statement]()
     for statement in kernel.body:
-        turns = loop_in_turns(statement)
+        turns = _loop_in_turns(statement)
         place = None if turns is None else _place_of_terms(turns, body, registers, used)
         if turns is not None and place is not None:
-            statement_of_terms = body.pop(place)
-            turns = _with_terms(turns, statement_of_terms)
+            turns = _with_terms(turns, body.pop(place))
         body.append(statement if turns is None else turns)
         if turns is not None:
             _join_last(body)
@@ -44,7 +44,7 @@ def terms_in_turns(kernel: Kernel) -> Kernel:
     return replace(kernel, buffers=buffers, body=tuple(body))
 
 
-def loop_in_turns(statement: Statement) -> Loop | None:
+def _loop_in_turns(statement: Statement) -> Loop | None:
     """The loop over turns of a thread's own elements, unrolled, with one loop over the narrower tile in it."""
     is_turns = isinstance(statement, Loop) and statement.unrolled > 1 and not statement.pipelined
     if not is_turns or not isinstance(statement, Loop) or len(statement.body) != 1:
@@ -66,7 +66,7 @@ def _place_of_terms(
                 own = store.guard == S.true and before.guard == S.true
                 alone = used[store.target] == STORED_AND_READ and store.target not in reads
                 return place if own and alone and reads <= registers and not reads & stored else None
-        stored |= _names_stored_by(before)
+        stored |= names_stored_by(before)
     return None
 
 
@@ -97,7 +97,7 @@ def _join_last(body: list[Statement]) -> None:
     stored = set[str]()
     for place in range(len(body) - 3, -1, -1):
         before = body[place]
-        first = loop_in_turns(before)
+        first = _loop_in_turns(before)
         if first is not None:
             joined = _in_one_loop(first, last) if not stored & names_in(last) else None
             if joined is not None:
@@ -106,7 +106,7 @@ def _join_last(body: list[Statement]) -> None:
             return
         if not isinstance(before, ReduceTile | Copy | Fill):
             return
-        stored |= _names_stored_by(before)
+        stored |= names_stored_by(before)
 
 
 def _in_one_loop(first: Loop, second: Loop) -> Loop | None:
@@ -116,10 +116,3 @@ def _in_one_loop(first: Loop, second: Loop) -> Loop | None:
     if not isinstance(each, Parallel) or not isinstance(other, Parallel) or not alike or each.indices != other.indices:
         return None
     return replace(first, body=(replace(each, body=(*each.body, *other.body)),))
-
-
-def _names_stored_by(statement: Statement) -> set[str]:
-    """The names that a statement may store."""
-    if isinstance(statement, Parallel):
-        return {store.target for store in statement.body}
-    return {statement.target} if isinstance(statement, ReduceTile) else names_in(statement)

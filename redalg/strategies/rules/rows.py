@@ -261,12 +261,12 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
     centred = any(one.value not in form.scaling for one in form.slot_pivots)
     again = any(one.carries for one in form.outputs)
-    few_lanes = centred and (length <= LONG_ROW_OF_STATES or not again or vector(problem) > WIDE_LOAD)
+    narrow = vector(problem) > WIDE_LOAD
+    few_lanes = centred and (length <= LONG_ROW_OF_STATES or not again or narrow)
     streamed = power_of_two(max(length, SHORTEST_ROW))
-    if few_lanes and again and length < streamed and vector(problem) > WIDE_LOAD:
+    if few_lanes and again and length < streamed and narrow:
         return ragged_rows(device, binding, (rows, length), vector(problem))
-    weighs = again and any(one.weight for one in form.accumulators)
-    weighs = weighs and vector(problem) > WIDE_LOAD and length <= LONG_ROW_OF_STATES
+    weighs = again and narrow and length <= LONG_ROW_OF_STATES and any(one.weight for one in form.accumulators)
     most = LANES_OF_TILE if few_lanes or weighs else 256 if length <= LONG_ROW else 512
     threads = min(most, max(32, streamed // IN_REGISTERS))
     if streamed == 1024 and not centred and not again:
@@ -274,7 +274,7 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     if length > 1024:
         streamed = round_up(length, threads * vector(problem))
     at_once = blocks(binding, problem, 1, 1) <= WARPS_AT_ONCE * device.multiprocessors
-    alone = at_once and again and vector(problem) > WIDE_LOAD
+    alone = at_once and again and narrow
     if centred and streamed == 1024 and rows > 1 and not alone:
         return row_schedule(device, binding, (2, streamed), 64, "row")
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
