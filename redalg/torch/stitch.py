@@ -56,28 +56,41 @@ class PatternCall(Protocol):
         """Put the operator into a graph: see `GroupCall.put`."""
 
 
-@final
 @dataclass(frozen=True)
-class GroupCall:
-    """The call of a group's function.
+class NumberedCall:
+    """The call of a group's function, with numbers in the place of names.
 
     Attributes:
-        group: the group.
-        writes: the tensors that it returns, in order.
-        views: tensor that it reads as another shape -> that shape.
         text: of the call, as `redalg::run` takes it.
         reads: the tensors that it is given, in order.
+        writes: the tensors that it returns, in order.
+        views: tensor that it reads as another shape -> that shape.
         sizes: the lengths of its axes, in order; they may vary.
         parts: of the tensors of which it reads the first places alone.
     """
 
-    group: Group
     text: str
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     views: Mapping[str, Shape]
     sizes: tuple[Expr, ...]
     parts: Parts
+
+    def of(self, group: Group, numbers: Mapping[str, str]) -> GroupCall:
+        """The call of a group, whose tensors have these numbers."""
+        names = {number: name for name, number in numbers.items()}
+        reads, writes = (tuple(map(names.__getitem__, each)) for each in (self.reads, self.writes))
+        views = {names[number]: shape for number, shape in self.views.items()}
+        parts = {names[number]: part for number, part in self.parts.items()}
+        return GroupCall(self.text, reads, writes, views, self.sizes, parts, group)
+
+
+@final
+@dataclass(frozen=True)
+class GroupCall(NumberedCall):
+    """The call of the function of a group, by the names of its tensors."""
+
+    group: Group
 
     def put(self, graph: Graph, nodes: dict[str, Node], size: WriteSize) -> None:
         """Put the operator into a graph, in which `size` writes sizes.
@@ -112,27 +125,6 @@ def calls_of(verdicts: Verdicts, plan: FusionPlan, hints: Hints = MappingProxyTy
                 alike[structure] = call_by_numbers(numbered)
             calls.append(alike[structure].of(group, numbers))
     return calls
-
-
-@final
-@dataclass(frozen=True)
-class NumberedCall:
-    """The call of a group's function, with numbers in the place of names: see `GroupCall`."""
-
-    text: str
-    reads: tuple[str, ...]
-    writes: tuple[str, ...]
-    views: Mapping[str, Shape]
-    sizes: tuple[Expr, ...]
-    parts: Parts
-
-    def of(self, group: Group, numbers: Mapping[str, str]) -> GroupCall:
-        """The call of a group, whose tensors have these numbers."""
-        names = {number: name for name, number in numbers.items()}
-        reads, writes = (tuple(map(names.__getitem__, each)) for each in (self.reads, self.writes))
-        views = {names[number]: shape for number, shape in self.views.items()}
-        parts = {names[number]: part for number, part in self.parts.items()}
-        return GroupCall(group, self.text, reads, writes, views, self.sizes, parts)
 
 
 def call_by_numbers(numbered: Numbered) -> NumberedCall:
