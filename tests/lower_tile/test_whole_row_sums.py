@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from sympy import symbols
+from sympy import Abs, symbols
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
@@ -26,6 +26,7 @@ FORMS = {
     "softmax": ra.fuse(ra.softmax(x, n), axes="b n"),
     "minimum and norm": ra.fuse({"low": (ra.min(x, n), "b"), "norm": (ra.norm(x * u, n), "b")}),
     "layer norm": ra.fuse(ra.layer_norm(x, n), axes="b n"),
+    "share": ra.fuse(x / ra.sum(Abs(x), n), axes="b n"),
 }
 
 
@@ -79,6 +80,13 @@ def test_warps_meet_in_shared_memory_where_they_share_one_row(together: int, by_
     shapes = {buffer.name: buffer.shape for buffer in kernel.buffers}
     widths = [shapes[one.source] for one in nested_statements(kernel.body) if isinstance(one, ReduceTile)]
     assert widths == [(4, 128) if by_warps else (2, 512)] * 3
+
+
+def test_warps_of_several_rows_meet_where_a_row_has_one_sum() -> None:
+    kernel = lowered("share", 4096, 1024, threads=64, dtype="bfloat16", together=2).program.kernels[0]
+    [shared] = [one for one in kernel.buffers if one.scope == "shared"]
+    [within] = [one for one in nested_statements(kernel.body) if isinstance(one, ReduceTile)]
+    assert (shared.shape, within.dim) == ((2, 2), 2)
 
 
 def reads_sums(loop: Parallel) -> bool:

@@ -291,3 +291,33 @@ def test_long_scores_in_float32_have_large_tiles(depth: int) -> None:
     [space] = lower_passes(form.passes, "sm_90a", sizes, dtypes, each=space_for)
     plan = numbers_of(space.rules_schedule)
     assert (plan.block_row, plan.block_streamed, plan.block_inner, plan.threads) == (128, 128, 64, 128)
+
+
+@pytest.mark.parametrize(("name", "rows", "length", "dtype", "parts", "lanes"), [
+    ("layer_norm", 32, 131072, "bfloat16", 4, 512), ("layer_norm", 16, 262144, "float32", 8, 512),
+    ("softmax", 32, 131072, "bfloat16", 8, 256), ("log_softmax", 64, 65536, "float32", 4, 256),
+])  # fmt: skip
+def test_long_rows_that_are_read_again_are_tiles_of_parts(
+    name: str, rows: int, length: int, dtype: str, parts: int, lanes: int
+) -> None:  # fmt: skip
+    schedule = by_rules(getattr(library, name)(), {"b": rows, "n": length}, dtype)
+    tile = length // parts
+    assert schedule.levels[1:] == (Parts("n", parts, rows=1), Loop("n", tile), Lanes("n", lanes))
+    assert tile == 64 * lanes
+
+
+@pytest.mark.parametrize(("name", "rows", "length"), [
+    ("layer_norm", 200, 131072), ("layer_norm", 2, 131072), ("rms_norm", 32, 131072), ("layer_norm", 32, 131071),
+])  # fmt: skip
+def test_other_long_rows_keep_states_or_fill_the_chip(name: str, rows: int, length: int) -> None:
+    """Of many rows a block takes each; of very few more parts are needed; a sum of squares needs no centre."""
+    levels = by_rules(getattr(library, name)(), {"b": rows, "n": length}, "bfloat16").levels
+    tiles = {one.tile for one in levels if isinstance(one, Loop)}
+    assert not any(isinstance(one, Parts) and {length // one.count} == tiles for one in levels)
+
+
+@pytest.mark.parametrize(("name", "rows"), [("rms_norm", 2), ("layer_norm", 2), ("softmax", 1)])
+def test_two_rows_of_1024_elements_meet_at_once(name: str, rows: int) -> None:
+    """But those of softmaxes, whose maximum comes before their sum."""
+    schedule = by_rules(getattr(library, name)(), {"b": 16384, "n": 1024}, "bfloat16")
+    assert next(one.tile for one in schedule.levels if isinstance(one, Grid)) == rows

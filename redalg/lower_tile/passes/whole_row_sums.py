@@ -3,10 +3,10 @@
     v[i] = Σ_j x[i, j]   →   f[i, j] = Σ_turn x[i, W·turn + j]        W elements, which all threads load at once
                              v[i] = Σ_j f[i, j]
 
-    of one row by several warps:
-                             f[w, l] = Σ_turn x[0, W·turn + L·w + l]  L elements, which a warp loads at once
-                             p[w] = Σ_l f[w, l];  s = p               within a warp, without a barrier; to shared memory
-                             v[0] = s[0] + s[1] + …                   ahead of the first statement that reads v
+    of a row by several warps:
+                             f[i, w, l] = Σ_turn x[i, W·turn + L·w + l]   L elements, which a warp loads at once
+                             p[i, w] = Σ_l f[i, w, l];  s = p             within a warp, no barrier; to shared memory
+                             v[i] = s[i, 0] + s[i, 1] + …                 ahead of the first statement that reads v
 
 The terms are the same, in another order; maxima and minima go the same way. TileLang's own reduction adds the elements
 of a thread one after another, and each addition waits for the one before. Here a thread has as many sums as elements of
@@ -15,7 +15,8 @@ a 16-byte load, which do not wait for each other; each has fewer terms, and so s
 Between threads, TileLang's reduction halves their number step by step, with two barriers for every step down to a warp.
 Sums of warps meet in shared memory at one barrier, and reductions that do not need each other share it (H200, bfloat16:
 layer norms of 4096 x 16384 in 0.95 of the time, softmaxes of 8192 x 8192 in 0.93; gradients of layer norms of 8192 x
-4096, whose blocks take row after row, in 0.94).
+4096, whose blocks take row after row, in 0.94). So do those of several rows at once, if a row has one sum (root mean
+squares of 16384 x 1024, two rows at once, in 0.96; layer norms, of three sums, would take 1.02).
 
 The element j lies in thread ⌊j / (elements of a load)⌋ mod threads: so TileLang lays out a row that is loaded 16 bytes
 at a time, and the tiles computed of it. A row of which that is not known stays as it is, and so does one with a
@@ -73,7 +74,7 @@ class Lanes:
         threads: those that share every row.
         elements: those of one load.
         tiles: the tiles in registers that lie so.
-        by_warps: True if warps leave their sums in shared memory, of one row.
+        by_warps: True if warps leave their sums of a row in shared memory.
     """
 
     threads: int
@@ -132,6 +133,7 @@ def _in_statements(
     return buffers, (*body, *waiting.values())
 
 
+Indices = tuple[tuple[Symbol, int], ...]
 Reduced = tuple[list[Buffer], list[Statement], Statement | None]
 """Buffers, the statements that reduce, and the one that still has to stand ahead of the first read of the result."""
 
@@ -150,25 +152,29 @@ def _among_threads(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes
 def _among_warps(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes, names: Names) -> Reduced:
     """Reduce in turns, then each warp, then what the warps leave in shared memory."""
     tile, warps, length = tiles[reduction.source], lanes.threads // WARP, WARP * lanes.elements
+    several = tile.shape[0] > 1
+    rows, row = ((tile.shape[0],), (I,)) if several else ((), ())
     fold, part, shared = (names.fresh(f"{reduction.target}_{part}") for part in ("turns", "warp", "warps"))
     buffers = [
-        Buffer(fold, "fragment", (warps, length), tile.dtype, "warp, lane"),
-        Buffer(part, "fragment", (warps,), tile.dtype, f"{reduction.kind} of a warp"),
-        Buffer(shared, "shared", (warps,), tile.dtype),
+        Buffer(fold, "fragment", (*rows, warps, length), tile.dtype, "i, warp, lane" if several else "warp, lane"),
+        Buffer(part, "fragment", (*rows, warps), tile.dtype, f"{reduction.kind} of a warp"),
+        Buffer(shared, "shared", (*rows, warps), tile.dtype),
     ]
     read = Load(tile.name, I, TURN * lanes.width + IN_BLOCK * length + IN_WARP)
-    turns = _turns(reduction, buffers[0], tile, read, ((I, 1), (IN_BLOCK, warps), (IN_WARP, length)))
-    total = _combine(reduction.kind, *(Load(shared, S(warp)) for warp in range(warps)))
-    last = Parallel(((I, 1),), (Store(reduction.target, (I,), total),))
-    return buffers, [*turns, ReduceTile(reduction.kind, fold, part, clear=True), Copy(part, shared)], last
+    indices = ((I, tile.shape[0]), (IN_BLOCK, warps), (IN_WARP, length))
+    turns = _turns(reduction, buffers[0], tile, read, indices)
+    within = ReduceTile(reduction.kind, fold, part, dim=len(row) + 1, clear=True)
+    total = _combine(reduction.kind, *(Load(shared, *row, S(warp)) for warp in range(warps)))
+    last = Parallel(((I, tile.shape[0]),), (Store(reduction.target, (I,), total),))
+    return buffers, [*turns, within, Copy(part, shared)], last
 
 
 def _turns(
-    reduction: ReduceTile, fold: Buffer, tile: Buffer, read: Load, indices: tuple[tuple[Symbol, int], ...]
-) -> tuple[Statement, ...]:
-    """The elements of every thread, combined into those of the narrower tile `fold`, at the last two indices."""
+    reduction: ReduceTile, fold: Buffer, tile: Buffer, read: Load, indices: Indices
+) -> tuple[Statement, ...]:  # fmt: skip
+    """The elements of every thread, combined into those of the narrower tile `fold`, at the last of the indices."""
     turns = tile.shape[1] * tile.shape[0] // prod(fold.shape)
-    place = tuple(name for name, _ in indices[-2:])
+    place = tuple(name for name, _ in indices[-len(fold.shape) :])
     store = Store(fold.name, place, _combine(reduction.kind, Load(fold.name, *place), read))
     each = Parallel(indices, (store,))
     loop = Loop(TURN, S(turns), 0, (each,), pipelined=False, unrolled=turns)
@@ -187,7 +193,7 @@ def _has_long_chain(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lane
         return False
     rows, length = tile.shape
     turns, rest = divmod(length, lanes.width)
-    return not rest and turns > 1 and turns * lanes.elements >= LEAST_CHAIN * rows
+    return not rest and turns > 1 and turns * lanes.elements >= LEAST_CHAIN * (1 if lanes.by_warps else rows)
 
 
 def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> Lanes | None:
@@ -202,7 +208,8 @@ def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> La
     if others or shapes or len(shape) != 2 or not all(isinstance(one, int) and one % wide == 0 for one in lengths):
         return None
     like = _tiles_like({one.name for one in tiles}, kernel.body)
-    return Lanes(plan.threads, wide, like, by_warps=shape[0] == 1 and plan.threads > WARP)
+    alone = shape[0] == 1 or sum(isinstance(one, ReduceTile) for one in kernel.body) == 1
+    return Lanes(plan.threads, wide, like, by_warps=alone and plan.threads > WARP)
 
 
 def lanes_of_loop(loop: Loop, kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> Lanes | None:

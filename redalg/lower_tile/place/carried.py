@@ -8,6 +8,9 @@ Expressions that depend on the row alone leave the elementwise loop:
     x/v   → r = 1/(s·v);  (x·r)·s    exact but for one rounding; v of a tensor in float32: s is 2^64 where v is small,
                                      2^−64 where it is large, else 1, so that r is neither infinite nor subnormal
     f(d)  → r = f(d);  r         exact
+    (x − c) − δ → r = c + δ;  x − r    where c + δ is the mean of x, δ = Σ (x − c)/n, and x and the output have 16 bits:
+                                       r is off by its last digit in float32, less than a thousandth of the distance
+                                       of neighbouring x
 
 A weight of the state has the same form in an output as in the state:
 
@@ -21,12 +24,12 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import final
 
-from sympy import And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
+from sympy import Add, And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
-from redalg.expression.dtypes import DTYPES
+from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
@@ -79,6 +82,7 @@ class Carried:
         self.factors: dict[Expr, Load] = {}
         weights = (one.value for one in form.accumulators if one.is_bounded)
         self.large = {space.values[value] for value in weights if value in space.values}
+        self.moves = {space.values[value] for value in moves_of_means(form) if value in space.values}
 
     def build(self, tile: Symbol) -> list[Statement]:
         """The statements of the pass: a loop over `tile`, or no loop if one tile holds the row."""
@@ -101,7 +105,10 @@ class Carried:
         for output in self.form.outputs:
             if output.carries:
                 read = placer.result(value_of_output(output))
-                body += self._store(output, self.hoist(read.args[0] if isinstance(read, Cast) else read), placer.space)
+                read = read.args[0] if isinstance(read, Cast) else read
+                if self._has_few_digits(self.dtypes.get(output.name, self.assembly.compute)):
+                    read = self.about_means(read)
+                body += self._store(output, self.hoist(read), placer.space)
         return body
 
     def _placer(self, body: list[Statement]) -> Placer:
@@ -200,6 +207,28 @@ class Carried:
         args = [self.hoist(one) if isinstance(one, Expr) and not isinstance(one, str) else one for one in node.args]
         return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
 
+    def about_means(self, expr: Expr) -> Expr:
+        """The expression with x − r in place of (x − c) − δ, where r = c + δ is a mean and x has few digits."""
+        joined = dict[Expr, Expr]()
+        for node in expr.atoms(Add):
+            moves = [one for one in node.args if -one in self.moves]
+            others = [one for one in node.args if one not in moves]
+            if not moves or len(others) != 1 or not isinstance(others[0], Kept):
+                continue
+            difference = others[0].args[0]
+            elements = [one for one in Add.make_args(difference) if not self.is_of_row(one)]
+            if len(elements) == 1 and self._is_read_with_few_digits(elements[0]):
+                joined[node] = elements[0] + Kept(Add(*moves, difference - elements[0]))
+        return expr.xreplace(joined)
+
+    def _is_read_with_few_digits(self, element: Expr) -> bool:
+        known = isinstance(element, Load) and self.assembly.holds(element.name)
+        return known and self._has_few_digits(self.assembly.buffers[element.name].dtype)
+
+    @staticmethod
+    def _has_few_digits(dtype: str) -> bool:
+        return is_float(dtype) and 2 * DTYPES[dtype].digits < DTYPES["float32"].digits
+
     def _is_safe(self, factor: Expr) -> bool:
         """Tell if a factor may be computed apart: a reciprocal may not overflow if the quotient does not."""
         if not (isinstance(factor, Pow) and factor.exp.is_negative):
@@ -234,6 +263,15 @@ class Carried:
             self.factors[node] = self.assembly.new("factor", I)
             self.before.append(self.assembly.stores((self.factors[node], node)))
         return self.factors[node]
+
+
+def moves_of_means(form: FusedForm) -> set[Value]:
+    """The values δ = Σ (x − c)/n by which a mean lies beside its pivot c."""
+    pivots = {one.value for one in form.slot_pivots}
+    counts = {one.value for one in form.accumulators if one.term is S.One}
+    differences = {one.value for one in form.accumulators if {-part for part in Add.make_args(one.term)} & pivots}
+    shares = {value / count for value in differences for count in counts}
+    return {one.value for one in form.assignments if one.expr in shares}
 
 
 def of_row(node: Expr) -> bool:

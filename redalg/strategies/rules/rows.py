@@ -250,7 +250,8 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     """The schedule of one tile for a row (for several if short), of 32 elements a thread: fewer threads meet sooner.
 
     Two centred rows of 1024 elements, unless all warps that hold one each in 16 bits, and write it, run at once (H100,
-    layer norms of 4096 x 1024 in bfloat16: 0.95 of the time of one row, of 1000 x 1024 1.03).
+    layer norms of 4096 x 1024 in bfloat16: 0.95 of the time of one row, of 1000 x 1024 1.03). So are those of one sum
+    alone (H200, root mean squares of 16384 x 1024 in bfloat16: 0.95 of the time of one row, of 4096 x 1024 0.96).
     Longer ones take fewer threads, which meet at each of the sums (of 8192 x 8192 in 128 threads 0.95 of the time of
     256; H200, of 4096 x 16384 in 16 bits 0.96 of 512), also if they are not read again (variances of 1 x 8192 in 128
     threads 0.97, of 1024 x 8192 0.98); softmaxes of 8192 x 8192 as long as in 256, which spill. Two warps take a row of
@@ -275,7 +276,8 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
         streamed = round_up(length, threads * vector(problem))
     at_once = blocks(binding, problem, 1, 1) <= WARPS_AT_ONCE * device.multiprocessors
     alone = at_once and again and narrow
-    if centred and streamed == 1024 and rows > 1 and not alone:
+    plain = again and narrow and not form.pivots and len(form.slots) <= 2 and length == streamed
+    if streamed == 1024 and rows > 1 and (plain or (centred and not alone)):
         return row_schedule(device, binding, (2, streamed), 64, "row")
     row = 1 if streamed >= 1024 else min(power_of_two(rows), 1024 // streamed)
     together = 32 if streamed == 512 else 128

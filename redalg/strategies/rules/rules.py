@@ -25,6 +25,7 @@ from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.live import Live
 from redalg.strategies.plan import Problem, grid_levels, inner_levels
 from redalg.strategies.rules.elementwise import elementwise_rule
+from redalg.strategies.rules.long_rows import long_rows_rule
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
 from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
 from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
@@ -44,7 +45,9 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     multiplies = binding.contracted or form.cascade.producers
     pairwise = pairwise_binding(form, problem, device, binding)
     rule = pairs_rule if pairwise is not None else contraction_rule if multiplies else rows_rule
-    schedule = with_parts(rule(form, problem, device, pairwise or binding), form, problem)
+    schedule = long_rows_rule(form, problem, device, binding) if rule is rows_rule else None
+    if schedule is None:
+        schedule = with_parts(rule(form, problem, device, pairwise or binding), form, problem)
     numbers_of(schedule).verify(problem)
     return schedule
 
