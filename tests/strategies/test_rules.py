@@ -321,3 +321,15 @@ def test_two_rows_of_1024_elements_meet_at_once(name: str, rows: int) -> None:
     """But those of softmaxes, whose maximum comes before their sum."""
     schedule = by_rules(getattr(library, name)(), {"b": 16384, "n": 1024}, "bfloat16")
     assert next(one.tile for one in schedule.levels if isinstance(one, Grid)) == rows
+
+
+@pytest.mark.parametrize(("name", "lanes"), [("layer_norm", 128), ("rms_norm", 256)])
+def test_rows_of_several_sums_take_fewer_threads(name: str, lanes: int) -> None:
+    """The gradient of a layer norm has two sums in a row, that of a root mean square one."""
+    sizes, extra = {"b": 8192, "n": 4096}, {"layer_norm": ("weight", "bias"), "rms_norm": ("weight",)}[name]
+    shapes = {"x": (8192, 4096), **dict.fromkeys(extra, (4096,))}
+    forward = Problem(getattr(library, name)(), sizes, dict.fromkeys(shapes, "bfloat16"), shapes)
+    *_, backward = recorded_problems(forward, list(shapes))
+    plan = backward.function.plan(backward.sizes, backward.dtypes, "H200", shapes=backward.shapes)
+    assert next(one for one in plan.levels if isinstance(one, Lanes)) == Lanes("n", lanes)
+    assert next(one for one in plan.levels if isinstance(one, Parts)).count == 256
