@@ -23,7 +23,7 @@ from sympy import Add, And, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Not, S, cancel,
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Element, Reduce, Tensor
-from redalg.expression.contents import REMEMBERED
+from redalg.expression.contents import REMEMBERED, elements_of, of_kind
 from redalg.expression.nodes import Where
 from redalg.expression.rebuild import with_args
 from redalg.graphs.compose import Composed
@@ -145,6 +145,9 @@ def _divided_index(
 
 def reads_in(node: Basic, ranges: Ranges) -> Iterator[tuple[Element, Ranges]]:
     """Yield the elements of a term, with the ranges of axes where they are read."""
+    if not of_kind(Where, node):
+        yield from ((element, ranges) for element in elements_of(node))
+        return
     if isinstance(node, Where):
         condition, first, second = node.args
         yield from reads_in(condition, ranges)
@@ -159,6 +162,8 @@ def reads_in(node: Basic, ranges: Ranges) -> Iterator[tuple[Element, Ranges]]:
 
 def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
     """A term whose tensors are split at strides; the term itself if it reads none of these."""
+    if not elements_of(node):
+        return node
     if isinstance(node, Where):
         condition, first, second = node.args
         branches = (first, under(condition, ranges)), (second, under(Not(condition), ranges))

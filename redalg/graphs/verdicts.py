@@ -32,7 +32,7 @@ from redalg.graphs.parts import Parts, parts_read
 from redalg.graphs.program import TensorType
 from redalg.graphs.structure import Line, line_of
 from redalg.graphs.vertices import Pattern, Vertices
-from redalg.verdicts import Exact
+from redalg.verdicts import Approximate, Exact, Refused, Undecided
 
 Structure = tuple[tuple[str, bool, tuple[str, ...]], ...]
 """Of every statement its line, true if it leaves the pattern, and the numbers of its tensors."""
@@ -49,12 +49,28 @@ class Verdict:
     """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not.
 
     No kernel takes integers of a tensor in arithmetic: they are indices, or compared.
+
+    Attributes:
+        said: the reason in words; that of the engine's `refusal` is put into words when it is asked for.
+        fused: the function of the pattern.
     """
 
     is_one_pass: bool
-    reason: str = ""
+    said: str = ""
     is_slow: bool = False
     computes_with_integers: bool = False
+    refusal: Approximate[Fused] | Refused | Undecided | None = field(default=None, compare=False, repr=False)
+    fused: Fused | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def reason(self) -> str:
+        """The reason why it is not taken in one pass, or is slow."""
+        return self.said if self.refusal is None else self.refusal.explain()
+
+    @property
+    def is_group(self) -> bool:
+        """Tell if it is taken in one pass that is not slow."""
+        return self.is_one_pass and not self.is_slow
 
 
 @final
@@ -103,20 +119,22 @@ class Verdicts:
             outputs = numbered_outputs(numbered)
             verdict = analyze(outputs) if outputs else None
         except RedalgError as refused:
-            return Verdict(is_one_pass=False, reason=str(refused))
+            return Verdict(is_one_pass=False, said=str(refused))
         if verdict is None or isinstance(verdict, Exact):
-            reason = self.reason_to_be_slow(pattern, outputs, verdict)
-            integers = verdict is not None and computes_with_integers(numbered, verdict.fused)
-            return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason), computes_with_integers=integers)
-        return Verdict(is_one_pass=False, reason=verdict.explain())
+            fused = None if verdict is None else verdict.fused
+            reason = self.reason_to_be_slow(pattern, outputs, fused)
+            integers = fused is not None and computes_with_integers(numbered, fused)
+            return Verdict(is_one_pass=True, said=reason, is_slow=bool(reason), computes_with_integers=integers,
+                           fused=fused)  # fmt: skip
+        return Verdict(is_one_pass=False, refusal=verdict)
 
-    def reason_to_be_slow(self, pattern: Pattern, outputs: Outputs, verdict: Exact[Fused] | None) -> str:
+    def reason_to_be_slow(self, pattern: Pattern, outputs: Outputs, fused: Fused | None) -> str:
         """The reason why the kernel of a pattern would be slow, if there is any."""
         narrow = any(map(self.vertices.multiplies_narrow, pattern))
         products = of_kind(Reduce, *output_terms(outputs)) if narrow else ()
         if any(map(multiplies_computed, products)):
             return COMPUTED
-        number = 0 if verdict is None else numbers_of_state(verdict.fused)
+        number = 0 if fused is None else numbers_of_state(fused)
         return f"a row has a state of {number} numbers, more than {MOST_NUMBERS}" if number > MOST_NUMBERS else ""
 
     def lay(self, pattern: Pattern) -> Numbered:

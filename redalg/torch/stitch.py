@@ -20,7 +20,6 @@ from sympy import Expr
 from torch.fx import Graph, Node
 
 from redalg.errors import RedalgError
-from redalg.fuse import fuse
 from redalg.fused import Fused
 from redalg.gradient.operators import Call, read_call
 from redalg.gradient.recorded import backward_of
@@ -28,7 +27,7 @@ from redalg.graphs.fusion_plan import FusionPlan, Group
 from redalg.graphs.lay import Laid
 from redalg.graphs.parts import Parts
 from redalg.graphs.program import Shape
-from redalg.graphs.verdicts import Numbered, Structure, Verdicts, numbered_outputs
+from redalg.graphs.verdicts import Numbered, Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import function_of_text, text_of
 from redalg.torch.aten import nodes_by_tensor
@@ -119,17 +118,16 @@ def calls_of(verdicts: Verdicts, plan: FusionPlan, hints: Hints = MappingProxyTy
     alike, calls = dict[Structure, NumberedCall](), list[GroupCall]()
     for group in plan.groups:
         structure, numbers = verdicts.structure_and_numbers(Pattern(group.members))
-        numbered = verdicts.lay(Pattern(group.members))
-        if is_callable(numbered.laid, hints):
+        numbered, function = verdicts.lay(Pattern(group.members)), verdicts.of(Pattern(group.members)).fused
+        if function is not None and is_callable(numbered.laid, hints):
             if structure not in alike:
-                alike[structure] = call_by_numbers(numbered)
+                alike[structure] = call_by_numbers(numbered, function)
             calls.append(alike[structure].of(group, numbers))
     return calls
 
 
-def call_by_numbers(numbered: Numbered) -> NumberedCall:
-    """The call of a group's function."""
-    function: Fused = fuse(numbered_outputs(numbered))
+def call_by_numbers(numbered: Numbered, function: Fused) -> NumberedCall:
+    """The call of a group's function; its forms are derived when it is tried."""
     known = {axis.name for axis in function.cascade.axes()}
     written = [output for output in numbered.laid.outputs if output.reads]
     read = {name for output in written for name in output.reads}

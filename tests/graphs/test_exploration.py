@@ -22,7 +22,7 @@ from redalg.errors import GraphError
 from redalg.expression import Axis
 from redalg.expression.tensor import Tensor
 from redalg.graphs.analysis import Kind, analyze_program
-from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, with_single_uses
+from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, is_legal, with_doubts, with_single_uses
 from redalg.graphs.compose import compose_outputs
 from redalg.graphs.fusion_plan import FusionPlan, plan_fusion, without_cycles
 from redalg.graphs.gain import LAUNCH_US, Gain
@@ -277,6 +277,36 @@ def test_layers_that_are_alike_are_judged_once() -> None:
         counts.append(len(candidates.verdicts.found))
         assert len(plan.groups) == layers
     assert counts[0] == counts[1] > 0
+
+
+def test_patterns_are_taken_on_trust_until_the_engine_refuses_one() -> None:
+    """In a decoder none is refused: its plan is that of an exploration with doubts about all, for fewer questions."""
+    *_, candidates, plan = decoder()
+    start = Candidates(candidates.gain, Verdicts(candidates.vertices), {}, {})
+    doubtful = with_doubts(start, candidates.vertices.inside)
+    assert not candidates.doubted
+    assert plan_fusion(doubtful) == plan
+    assert 3 * len(candidates.verdicts.found) < 2 * len(doubtful.verdicts.found)
+    for patterns in doubtful.of_vertex.values():
+        assert all(is_legal(doubtful.verdicts, pattern) for pattern in patterns)
+
+
+def test_a_plan_has_only_patterns_that_the_engine_takes() -> None:
+    """A mean of distances from a mean is not one pass: a part of it becomes a group, and the rest is doubted."""
+    here = Tensor("x")[I0, I1]
+    spread = ra.sum(abs(Tensor("x")[I0, R0] - Tensor("m")[I0]), R0)
+    lengths = ((R0, Integer(COLUMNS)),)
+    program = TensorProgram(
+        {"x": typed(ROWS, COLUMNS)},
+        (TensorExpression("m", typed(ROWS), (I0,), ra.sum(Tensor("x")[I0, R0], R0) / COLUMNS, lengths),
+         TensorExpression("t", typed(ROWS), (I0,), spread, lengths),
+         TensorExpression("y", typed(ROWS, COLUMNS), (I0, I1), here / Tensor("t")[I0], ())),
+        ("y",),
+    )  # fmt: skip
+    candidates, plan = found_in(program)
+    assert candidates.doubted == {"m"}
+    assert [group.members for group in plan.groups] == [("t", "y")]
+    assert all(candidates.verdicts.of(Pattern(group.members)).is_group for group in plan.groups)
 
 
 def test_of_two_patterns_that_wait_for_each_other_the_cheaper_goes() -> None:
