@@ -169,6 +169,11 @@ class Judge:
         """The tensors that the graph changes in place."""
         return {tensor_name(source) for node in self.graph.nodes for source in targets_of(node)}
 
+    @cached_property
+    def members(self) -> set[str]:
+        """The vertices of all groups."""
+        return {name for call in self.calls for name in call.group.members}
+
     def decide(self, gate: str, until: float) -> list[Decision]:
         """The decisions on all groups, by the gate, until a time of the monotonic clock."""
         reasons = [self.reason_against(call) for call in self.calls]
@@ -197,8 +202,7 @@ class Judge:
 
     def region_of(self, call: PatternCall) -> Region:
         """The region of a group, without what other groups hold."""
-        taken = {name for other in self.calls if other is not call for name in other.group.members}
-        return region_of(self.nodes, self.vertices, call, taken=taken, needed=self.needed, hints=self.hints)
+        return region_of(self.nodes, self.vertices, call, taken=self.members, needed=self.needed, hints=self.hints)
 
 
 # ---- what a graph says of itself -------------------------------------------------------------------------------------
