@@ -17,9 +17,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, lru_cache
 from itertools import count
-from typing import final
+from typing import Any, final
 
-from sympy import Eq, Expr, Float, Mod, Ne, Not, Pow, S, exp, floor, log
+from sympy import Add, Eq, Expr, Float, Mod, Mul, Ne, Not, Pow, S, exp, floor, log, tanh
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
@@ -350,7 +350,19 @@ def is_fraction(number: Basic) -> bool:
 @lru_cache(REMEMBERED)
 def evaluate_once(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
     """A function of arguments, as SymPy writes it: patterns of a program hold the same terms, as one object each."""
+    if function in (exp, tanh) and is_kept(function, args[0]):
+        return function(*args, evaluate=False)
     return function(*args)
+
+
+def is_kept(function: Callable[..., Basic], arg: Any) -> bool:
+    """Tell if exp or tanh of an argument is nothing simpler: SymPy asks for the signs of all of its terms to find out.
+
+    There are no numbers, logarithms or inverse functions among its terms, and no sign moves out of it.
+    """
+    factors = (factor for term in Add.make_args(arg) for factor in Mul.make_args(term.as_coeff_Mul()[1]))
+    plain = all(isinstance(factor, Element | Reduce | Where | Pow | exp | tanh) for factor in factors)
+    return plain and (function is exp or not arg.could_extract_minus_sign())
 
 
 def choice(condition: Basic, first: Basic, second: Basic) -> Basic:
