@@ -13,24 +13,21 @@ Tensors within a group are not rounded to their dtypes; a cast to integers is cu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import count
-from typing import Any, final
+from typing import final
 
-from sympy import Add, Eq, Expr, Float, Mod, Mul, Ne, Not, Pow, S, exp, floor, log, tanh
+from sympy import Eq, Expr, Mod, Ne, Not, S, floor
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
 from redalg.expression import Axis, Element, Reduce, Where
 from redalg.expression.contents import (
-    REMEMBERED,
     bound_axes,
-    by_identity,
     elements_of,
     free_axes,
-    nodes_of,
     of_kind,
     operations_of,
     sympy_text,
@@ -38,6 +35,7 @@ from redalg.expression.contents import (
 from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.expression.tensor import Tensor
+from redalg.graphs.evaluation import computes_floats, evaluate_once
 from redalg.graphs.indices import (
     AxisSplit,
     about_axes,
@@ -332,37 +330,6 @@ class Composer:
         """The lengths of the axes that a term has, or its output."""
         bound = {axis for one in of_kind(Reduce, term) for axis in one.bound}
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
-
-
-@by_identity
-@lru_cache(REMEMBERED)
-def computes_floats(index: Basic) -> bool:
-    """Tell if an index has a floating-point number, or a function that gives such numbers."""
-    return any(isinstance(node, Float | log | exp) or (isinstance(node, Pow) and is_fraction(node.exp))
-               for node in nodes_of(index))  # fmt: skip
-
-
-def is_fraction(number: Basic) -> bool:
-    """Tell if a number is rational and not whole."""
-    return bool(number.is_Rational and not number.is_Integer)
-
-
-@lru_cache(REMEMBERED)
-def evaluate_once(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
-    """A function of arguments, as SymPy writes it: patterns of a program hold the same terms, as one object each."""
-    if function in (exp, tanh) and is_kept(function, args[0]):
-        return function(*args, evaluate=False)
-    return function(*args)
-
-
-def is_kept(function: Callable[..., Basic], arg: Any) -> bool:
-    """Tell if exp or tanh of an argument is nothing simpler: SymPy asks for the signs of all of its terms to find out.
-
-    There are no numbers, logarithms or inverse functions among its terms, and no sign moves out of it.
-    """
-    factors = (factor for term in Add.make_args(arg) for factor in Mul.make_args(term.as_coeff_Mul()[1]))
-    plain = all(isinstance(factor, Element | Reduce | Where | Pow | exp | tanh) for factor in factors)
-    return plain and (function is exp or not arg.could_extract_minus_sign())
 
 
 def choice(condition: Basic, first: Basic, second: Basic) -> Basic:

@@ -19,6 +19,7 @@ import torch
 from sympy import Expr
 from torch.fx import Graph, Node
 
+import redalg.runtime.together.operator  # noqa: F401 - it registers an operator
 from redalg.errors import RedalgError
 from redalg.fused import Fused
 from redalg.gradient.operators import Call, read_call
@@ -33,7 +34,14 @@ from redalg.runtime.bind.functions import function_of_text, text_of
 from redalg.torch.aten import nodes_by_tensor
 from redalg.torch.sizes import Hints, SizeNodes, WriteSize, is_writable, sympy_size
 
-ATEN = torch.ops.aten
+ATEN, OWN = torch.ops.aten, torch.ops.redalg
+INDUCTORS = {
+    OWN.run.default: (OWN.compute.default, OWN.compute_only.default),
+    OWN.compute.default: (OWN.compute.default, OWN.compute_only.default),
+    OWN.gradients.default: (OWN.gradients.default, OWN.gradients_only.default),
+    OWN.together.default: (OWN.together.default, OWN.together_only.default),
+}
+"""Operator -> those that Inductor's code calls in its place: for several tensors, and for one."""
 
 
 class PatternCall(Protocol):
@@ -107,7 +115,7 @@ class GroupCall(NumberedCall):
             for number, name in enumerate(self.writes):
                 value = add_call(graph, operator.getitem, made, number)
                 value = add_call(graph, ATEN.reshape.default, value, shapes[name])
-                results[name] = add_call(graph, ATEN.to.dtype, value, nodes[name].meta["val"].dtype)
+                results[name] = as_dtype(graph, value, nodes[name].meta["val"].dtype)
         for name, value in results.items():
             nodes[name].replace_all_uses_with(value)
             nodes[name] = value
@@ -176,9 +184,19 @@ def stitch(
 
 
 def leave_autograd(graph: Graph) -> None:
-    """Call operators that PyTorch's autograd does not look at, in place: of a graph whose backward is derived."""
-    for node in graph.find_nodes(op="call_function", target=torch.ops.redalg.run.default):
-        node.target = torch.ops.redalg.compute.default
+    """Call operators as Inductor does best, in place, in a graph whose backward is derived.
+
+    PyTorch's autograd does not look at them, and those that return one tensor return no list.
+    """
+    for target, (several, single) in INDUCTORS.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            if len(node.meta["val"]) > 1 or any(user.target is not operator.getitem for user in node.users):
+                node.target = several
+                continue
+            node.target, [node.meta["val"]] = single, node.meta["val"]
+            for part in [*node.users]:
+                part.replace_all_uses_with(node)
+                graph.erase_node(part)
 
 
 def sort_nodes(graph: Graph) -> None:
@@ -212,6 +230,11 @@ def view_as_read(
     for dim, length in part:
         node = add_call(graph, ATEN.slice.Tensor, node, dim, 0, length)
     return node
+
+
+def as_dtype(graph: Graph, node: Node, dtype: torch.dtype) -> Node:
+    """A tensor in a dtype."""
+    return node if node.meta["val"].dtype is dtype else add_call(graph, ATEN.to.dtype, node, dtype)
 
 
 def add_call(graph: Graph, target: Callable[..., Any], *args: Any) -> Node:
