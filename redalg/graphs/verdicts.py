@@ -1,8 +1,9 @@
 """The engine's verdict on patterns: a pattern that reduces is a group if the algebra takes it in one pass.
 
 A product of matrices in 16 bits stays one: its factors are elements, or weights that depend on what was reduced. A
-factor that is computed from elements (a turned query) is none that tensor cores multiply: such a pattern is slow, and
-is no group, though one that holds more may be. So is a pattern whose state has many numbers a row.
+factor that is computed from elements (a turned query), or read only where a condition holds (keys beside something
+else), is none that tensor cores multiply: such a pattern is slow, and is no group, though one that holds more may be.
+So is a pattern whose state has many numbers a row.
 
 A verdict depends on a pattern's structure alone: layers of a model that are alike are judged once. The structure is the
 text of the members' terms, with numbers in the place of names, their types, and which of them leave the pattern. An
@@ -19,7 +20,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import RedalgError
-from redalg.expression import Cast, Element, Reduce, Tensor, where
+from redalg.expression import Cast, Element, Reduce, Tensor, Where, where
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes
@@ -38,7 +39,7 @@ Structure = tuple[tuple[str, bool, tuple[str, ...]], ...]
 """Of every statement its line, true if it leaves the pattern, and the numbers of its tensors."""
 Outputs = dict[str, tuple[Basic, str]]
 """Name -> the expression of an output, and its axes."""
-COMPUTED = "a factor of its product of matrices is computed from elements, so that no tensor core multiplies"
+COMPUTED = "a factor of its product of matrices is computed from elements, or guarded: no tensor core multiplies"
 MOST_NUMBERS = 8
 """Numbers of a row's state, at most: a norm of a norm has 17, and a kernel that compiles for minutes."""
 
@@ -220,14 +221,17 @@ def output_terms(outputs: Mapping[str, tuple[Basic, str]]) -> list[Basic]:
 
 
 def multiplies_computed(reduction: Reduce) -> bool:
-    """Tell if a reduction is a product of matrices with a factor that is computed from elements alone."""
+    """Tell if a reduction is a product of matrices, of which a factor is computed from elements, or all are guarded."""
+    if isinstance(reduction.expr, Where):
+        return any(multiplies(reduction.rebuilt(branch, reduction.bound)) for branch in reduction.expr.args[1:])
     return multiplies(reduction) and any(map(is_factor_of_elements, reduction.expr.args))
 
 
 def is_factor_of_elements(factor: Basic) -> bool:
-    """Tell if a factor is computed from elements, none of which was reduced."""
+    """Tell if a factor is computed from elements, none of which was reduced, or is one at a place that is a choice."""
     inner = factor.args[0] if isinstance(factor, Cast) else factor
-    return not isinstance(inner, Element) and bool(elements_of(inner)) and not of_kind(Reduce, inner)
+    is_plain = isinstance(inner, Element) and not of_kind(Where, inner)
+    return not is_plain and bool(elements_of(inner)) and not of_kind(Reduce, inner)
 
 
 def with_extents(output: Composed) -> Basic:

@@ -368,6 +368,25 @@ def test_turned_factors_stay_outside_of_products_in_16_bits(dtype: torch.dtype) 
     assert all("no tensor core" in one.reason for one in slow)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_weights_of_scores_and_what_is_joined_to_them_are_a_group(dtype: torch.dtype) -> None:
+    """Of keys that stop before the row's end: in 16 bits no tensor core multiplies them, and they stay outside."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
+        scores = torch.cat([q @ k.mT / 4, sink.expand(2, 9, 1)], -1)
+        return scores.softmax(-1)[..., :-1] @ v
+
+    given = *(drawn(2, length, 16) for length in (9, 12, 12)), drawn(2, 1, 1)
+    imported, arrays = exported(Called(attend), tuple(each.to(dtype) for each in given))
+    candidates, plan = found_in(imported.program.live())
+    kinds = candidates.vertices.analysis.kinds
+    counts = [sum(kinds[name] is Kind.CONTRACTION for name in group.names) for group in plan.groups]
+    assert (counts == [2]) == (dtype == torch.float32)
+    assert all(candidates.verdicts.of(Pattern(group.members)).is_group for group in plan.groups)
+    if dtype == torch.float32:
+        check_plan(imported.program.live(), plan, arrays, imported.compute)
+
+
 def test_a_mask_is_computed_by_each_of_its_readers() -> None:
     """It is no output of the first: two layers read the places alone."""
 
