@@ -257,7 +257,7 @@ class Partition:
         if not self.gain.vertices.transformations.vertical_fusion:
             return False
         apart = [self.operations(each) for each in (*parts, part)]
-        joint = None if None in apart else self.counted(wider)
+        joint = None if None in apart else self.count_operations(wider)
         if joint is None:
             return False
         elements = sum(map(self.gain.elements, self.gain.vertices.outputs_of(wider)))
@@ -278,13 +278,13 @@ class Partition:
 
     def operations_anew(self, part: Pattern) -> float | None:
         """As `operations`, asked now."""
-        count = self.counted(part)
+        count = self.count_operations(part)
         if count is None:
             return None
         verdict = self.verdicts.of(part)
         return count if verdict.is_group and not verdict.computes_with_integers else None
 
-    def counted(self, part: Pattern) -> float | None:
+    def count_operations(self, part: Pattern) -> float | None:
         """The operations of a part's kernel, if the engine takes it; None if its outputs make no kernel of a launch."""
         structure = self.verdicts.structure(part)
         if structure not in self.counts:
@@ -292,7 +292,7 @@ class Partition:
         return self.counts[structure]
 
     def count_anew(self, part: Pattern) -> float | None:
-        """As `counted`, counted now."""
+        """As `count_operations`, counted now."""
         try:
             numbered = self.verdicts.lay(part)
         except RedalgError:
