@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import ABC
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
+from redalg.decompose.verdict.verdict import Decomposition
 from redalg.expression.portable import FunctionDefinition
-from redalg.incremental.passes import Passes
 
 if TYPE_CHECKING:
     from redalg.runtime.bind.module import FusedModule
@@ -23,12 +23,8 @@ class Portable(ABC):
     inputs: tuple[str, ...]
     single: bool
     exact: bool
+    earlier: tuple[Decomposition, ...]
     written: tuple[tuple[str, Expr], ...]
-
-    @property
-    @abstractmethod
-    def passes(self) -> Passes:
-        """The forms of all passes over the data."""
 
     def to_json(self) -> str:
         """The definition as text: a syntax tree in JSON, with a version; `from_json` derives the function of it again.
@@ -48,7 +44,7 @@ class Portable(ABC):
             axes = {output.name: tuple(str(axis.name) for axis in output.axes) for output in self.cascade.outputs}
             outputs = tuple((name, expr, axes[name]) for name, expr in self.written)
             known["_json"] = FunctionDefinition(
-                outputs, self.inputs, self.single, self.exact, len(self.passes.earlier) + 1
+                outputs, self.inputs, self.single, self.exact, len(self.earlier) + 1
             ).text
         return known["_json"]
 

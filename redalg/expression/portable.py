@@ -13,6 +13,7 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, final
+from urllib.parse import unquote
 
 from sympy import Expr
 from sympy.core.basic import Basic
@@ -78,6 +79,23 @@ class FunctionDefinition:
 def compact_json(value: Any) -> str:
     """JSON without spaces."""
     return json.dumps(value, separators=(",", ":"), allow_nan=False)
+
+
+LITERAL = str.maketrans({"%": "%25", "'": "%27", "\\": "%5C", '"': "'"})
+
+
+def as_literal(text: str) -> str:
+    """A text without double quotes and backslashes, which compilers may write between double quotes as it is.
+
+    >>> as_literal('{"name":"x"}')
+    "{'name':'x'}"
+    """
+    return text.translate(LITERAL)
+
+
+def of_literal(text: str) -> str:
+    """The text of which `as_literal` made a literal; any text with double quotes is itself."""
+    return text if '"' in text else unquote(text.replace("'", '"'))
 
 
 def parse_json(text: Any, caller: str) -> Any:

@@ -11,7 +11,7 @@ graph derives the function of it. The fakes know the shapes and dtypes of what i
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields, replace
 from functools import lru_cache
 from typing import Any, final
@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from redalg.errors import ExpressionError, GradientError
-from redalg.expression.portable import compact_json, parse_json
+from redalg.expression.portable import as_literal, compact_json, of_literal, parse_json
 from redalg.gradient.again import outputs_of
 from redalg.gradient.backward import Backward
 from redalg.gradient.recorded import backward_of
@@ -31,6 +31,7 @@ from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.functions import MOST_TEXTS, function_of_text
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats
+from redalg.runtime.bind.operators import LIBRARY, define_operator, define_operators
 
 
 @final
@@ -59,9 +60,9 @@ class Call:
 
     @property
     def text(self) -> str:
-        """Its fields as JSON, the definition's text as it is."""
+        """Its fields as JSON, written as a literal: Inductor puts it between double quotes into C++."""
         others = compact_json({name: one for name, one in asdict(self).items() if name != "function"})
-        return f'{{"function":{self.function},{others[1:]}'
+        return as_literal(f'{{"function":{self.function},{others[1:]}')
 
     def backward(self, tensors: Mapping[str, Any]) -> Backward:
         """The backward of the function, for tensors of their dtypes."""
@@ -74,12 +75,12 @@ class Call:
 
 @lru_cache(4 * MOST_TEXTS)
 def read_call(text: str) -> Call:
-    """The call of a text.
+    """The call of a text, which may be plain JSON.
 
     Raises:
         ExpressionError: it is none.
     """
-    found = parse_json(text, "redalg::run")
+    found = parse_json(of_literal(text), "redalg::run")
     names = [one.name for one in fields(Call)]
     kinds = (dict, list, list, list, str, str, str, bool, list, list)
     if not isinstance(found, dict) or [*found] != names or [*map(type, found.values())] != [*kinds]:
@@ -93,17 +94,6 @@ def read_call(text: str) -> Call:
 
 def _arguments(call: Call, scalars: Sequence[float], sizes: Sequence[int]) -> dict[str, Any]:
     return {**dict(zip(call.scalars, scalars, strict=True)), "sizes": dict(zip(call.sizes, sizes, strict=True))}
-
-
-LIBRARY = torch.library.Library("redalg", "FRAGMENT")
-"""The registration of the operators, which lasts as long as this object."""
-
-
-def _define(name: str, compute: Callable[..., list[Tensor]], fake: Callable[..., list[Tensor]]) -> None:
-    schema = f"{name}(str call, Tensor[] tensors, float[] scalars, SymInt[] sizes) -> Tensor[]"
-    LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
-    LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
-    torch.library.register_fake(f"redalg::{name}", fake, lib=LIBRARY)
 
 
 def run_function(call: str, tensors: list[Tensor], scalars: list[float], sizes: list[int]) -> list[Tensor]:
@@ -183,7 +173,8 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
     return None, [by_tensor.get(name) for name in call.names], *nothing
 
 
-_define("run", run_function, _fake_outputs)
-_define("compute", run_function, _fake_outputs)
-_define("gradients", gradients, _fake_gradients)
+PARAMETERS = "str call, Tensor[] tensors, float[] scalars, SymInt[] sizes"
+define_operator("run", PARAMETERS, run_function, _fake_outputs)
+define_operators("compute", PARAMETERS, run_function, _fake_outputs)
+define_operators("gradients", PARAMETERS, gradients, _fake_gradients)
 torch.library.register_autograd("redalg::run", _hand_back, setup_context=_keep, lib=LIBRARY)

@@ -1,17 +1,20 @@
 """The reductions of a program that no group holds, each with the reason.
 
-Of the patterns with such a reduction the one of the largest gain that was shown to the engine tells most; where none
-was, there was none to show.
+Of the patterns with such a reduction the one of the largest gain tells most. They are shown to the engine, those of the
+largest gains first, until it takes one.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Callable, Collection, Iterable, Iterator
+from itertools import takewhile
+from typing import TypeVar
 
 from redalg.graphs.analysis import Kind
 from redalg.graphs.candidates import Candidates
 from redalg.graphs.fusion_plan import FusionPlan
 
+T = TypeVar("T")
 APART = "what it reads and what reads it are products, operators of PyTorch, inputs and outputs"
 LARGE = "no pattern with it is small enough, and free of paths that leave it and come back"
 NO_GAIN = "no pattern with it saves time"
@@ -35,9 +38,16 @@ def reason_alone(candidates: Candidates, name: str) -> str:
                    key=lambda pattern: -candidates.gains[pattern])  # fmt: skip
     if not tried:
         return LARGE
-    shown = (verdicts.found.get(verdicts.structure(each)) for each in tried if candidates.gains[each] > 0)
-    found = [verdict for verdict in shown if verdict is not None]
-    if not found:
+    useful = takewhile(lambda pattern: candidates.gains[pattern] > 0, tried)
+    shown = [*through_first((verdicts.of(each) for each in useful), lambda verdict: verdict.is_group)]
+    if not shown:
         return NO_GAIN
-    refused = [verdict.reason for verdict in found if not verdict.is_one_pass or verdict.is_slow]
-    return refused[0].splitlines()[0] if len(refused) == len(found) else OTHERS
+    return OTHERS if shown[-1].is_group else shown[0].reason.splitlines()[0]
+
+
+def through_first(items: Iterable[T], holds: Callable[[T], bool]) -> Iterator[T]:
+    """Yield items up to the first of which something holds, and that one."""
+    for item in items:
+        yield item
+        if holds(item):
+            return

@@ -9,14 +9,18 @@ computed element by element for members alone joins a pattern (SOUFFLE's vertica
 scales and transposed copies are no patterns of their own. And a pattern found from one of its producers is completed
 with others while its gain grows (`fusion_plan`).
 
-A pattern is legal if it is convex and small, and if the engine takes what it reduces in one pass. Only those that would
-be kept are shown to the engine, the best first.
+A pattern is legal if it is convex and small, and if the engine takes what it reduces in one pass. The engine takes
+most, and to ask it takes longer than all else. So patterns are taken on trust; those that no other holds are shown to
+it, and those of a plan (`fusion_plan`). If it refuses one, its vertices are doubted, less those of a smaller pattern
+that it takes, and the program is explored again. Of patterns with doubted vertices those that would be kept are shown
+to it at once, the best first.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from bisect import bisect_left
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import islice, product
 from typing import final
 
@@ -39,12 +43,14 @@ class Candidates:
         verdicts: those of the engine.
         of_vertex: vertex -> its candidates, best first; each has it as a member.
         gains: pattern -> its gain, of every pattern that was tried.
+        doubted: vertices of patterns that the engine refused.
     """
 
     gain: Gain
     verdicts: Verdicts
     of_vertex: Mapping[str, tuple[Pattern, ...]]
     gains: Mapping[Pattern, float]
+    doubted: Pattern = frozenset()
 
     @property
     def vertices(self) -> Vertices:
@@ -59,25 +65,68 @@ class Candidates:
             f"{taken} of them one pass"
         )
 
+    def is_legal(self, pattern: Pattern) -> bool:
+        """Tell if a pattern reduces nothing, or is one pass; of one without doubted vertices it is taken on trust."""
+        return self.doubted.isdisjoint(pattern) or is_legal(self.verdicts, pattern)
+
+    def is_slow(self, pattern: Pattern) -> bool:
+        """Tell if the kernel of a pattern would be slow; of one without doubted vertices it is not known."""
+        return not self.doubted.isdisjoint(pattern) and self.verdicts.of(pattern).is_slow
+
 
 def explore(gain: Gain) -> Candidates:
     """The candidates of every vertex."""
-    explorer = Explorer(gain)
-    for vertex in reversed(gain.vertices.names):
-        alone = Pattern([vertex])
-        found = [alone, *explorer.reduction(vertex, explorer.readers_of(vertex))]
-        explorer.of_vertex[vertex] = explorer.best(found)
-    return Candidates(gain, explorer.verdicts, explorer.of_vertex, explorer.gains)
+    return explore_again(Candidates(gain, Verdicts(gain.vertices), {}, {}))
+
+
+def explore_again(candidates: Candidates, refused: Collection[Pattern] = ()) -> Candidates:
+    """The candidates of every vertex, after the engine refused some of those before, or took them slowly.
+
+    What was computed of patterns before holds.
+    """
+    while True:
+        doubts = (vertices_to_doubt(candidates, pattern) for pattern in refused)
+        candidates = with_doubts(candidates, candidates.doubted.union(*doubts))
+        refused = [one for one in whole_patterns(candidates) if not is_legal(candidates.verdicts, one)]
+        if not refused:
+            return candidates
+
+
+def with_doubts(before: Candidates, doubted: Pattern) -> Candidates:
+    """The candidates of every vertex, of which those with doubted vertices are legal."""
+    explorer = Explorer(replace(before, doubted=doubted))
+    for vertex in reversed(before.vertices.names):
+        patterns = [Pattern([vertex]), *explorer.reduction(vertex, explorer.readers_of(vertex))]
+        explorer.of_vertex[vertex] = explorer.best(patterns)
+    return replace(explorer.start, of_vertex=explorer.of_vertex, gains=explorer.gains)
+
+
+def whole_patterns(candidates: Candidates) -> Iterator[Pattern]:
+    """Yield the candidates that save time, and that no candidate of their vertex or of what they read holds."""
+    for vertex, patterns in candidates.of_vertex.items():
+        for pattern in patterns:
+            inputs = candidates.vertices.inputs_of(pattern)
+            larger = (each for name in (vertex, *inputs) for each in candidates.of_vertex.get(name, ()))
+            if candidates.gains[pattern] > 0 and not any(pattern < each for each in larger):
+                yield pattern
+
+
+def vertices_to_doubt(candidates: Candidates, refused: Pattern) -> Pattern:
+    """The vertices of a refused pattern, less those of a large candidate in it that the engine takes."""
+    inside = {each for name in refused for each in candidates.of_vertex[name] if len(each) > 1 and each < refused}
+    order = sorted(inside, key=lambda pattern: (len(pattern), candidates.vertices.in_order(pattern)))
+    first = bisect_left(order, True, key=lambda pattern: not is_group(candidates.verdicts, pattern))
+    return refused - order[first - 1] if first else refused  # as if those before the first refused were all accepted
 
 
 @final
 class Explorer:
-    """Candidates as they are found."""
+    """Candidates as they are found; `start` has what is known of patterns before."""
 
-    def __init__(self, gain: Gain) -> None:
-        self.gain, self.vertices, self.verdicts = gain, gain.vertices, Verdicts(gain.vertices)
+    def __init__(self, start: Candidates) -> None:
+        self.start, self.vertices = start, start.vertices
         self.of_vertex: dict[str, tuple[Pattern, ...]] = {}
-        self.gains: dict[Pattern, float] = {}
+        self.gains = dict(start.gains)
 
     def readers_of(self, vertex: str) -> list[str]:
         """The vertices that read a vertex and have candidates."""
@@ -102,12 +151,12 @@ class Explorer:
         """The legal patterns of the largest gains."""
         gains = {pattern: self.gain_of(pattern) for pattern in patterns if may_fuse(self.vertices, pattern)}
         order = sorted(gains, key=lambda pattern: (-gains[pattern], len(pattern), self.vertices.in_order(pattern)))
-        return tuple(islice((pattern for pattern in order if is_legal(self.verdicts, pattern)), KEPT))
+        return tuple(islice(filter(self.start.is_legal, order), KEPT))
 
     def gain_of(self, pattern: Pattern) -> float:
         """The gain of a pattern, computed once."""
         if pattern not in self.gains:
-            self.gains[pattern] = self.gain.of(pattern)
+            self.gains[pattern] = self.start.gain.of(pattern)
         return self.gains[pattern]
 
 
@@ -150,6 +199,14 @@ def makes_allowed(vertices: Vertices, pattern: Pattern) -> bool:
 
 def is_legal(verdicts: Verdicts, pattern: Pattern) -> bool:
     """Tell if a pattern reduces nothing, or is one pass."""
-    if len(pattern) == 1 or not any(map(verdicts.vertices.reduces, pattern)):
-        return True
-    return verdicts.of(pattern).is_one_pass
+    return not is_reduction(verdicts.vertices, pattern) or verdicts.of(pattern).is_one_pass
+
+
+def is_group(verdicts: Verdicts, pattern: Pattern) -> bool:
+    """Tell if a pattern reduces nothing, or is one pass that is not slow."""
+    return not is_reduction(verdicts.vertices, pattern) or verdicts.of(pattern).is_group
+
+
+def is_reduction(vertices: Vertices, pattern: Pattern) -> bool:
+    """Tell if a pattern holds several vertices, one of which reduces."""
+    return len(pattern) > 1 and any(map(vertices.reduces, pattern))

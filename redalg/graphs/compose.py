@@ -13,19 +13,18 @@ Tensors within a group are not rounded to their dtypes; a cast to integers is cu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, lru_cache
+from functools import cache
 from itertools import count
 from typing import final
 
-from sympy import Eq, Expr, Float, Mod, Ne, Not, Pow, S, exp, floor, log
+from sympy import Eq, Expr, Mod, Ne, Not, S, floor
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError
 from redalg.expression import Axis, Element, Reduce, Where
 from redalg.expression.contents import (
-    REMEMBERED,
     bound_axes,
     elements_of,
     free_axes,
@@ -36,6 +35,7 @@ from redalg.expression.contents import (
 from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.expression.tensor import Tensor
+from redalg.graphs.evaluation import computes_floats, evaluate_once
 from redalg.graphs.indices import (
     AxisSplit,
     about_axes,
@@ -222,8 +222,7 @@ class Composer:
         """Raise `GraphError` if a tensor is read at an index that floating-point numbers decide."""
         for index in place:
             floats = {one.name for one in elements_of(index) if is_float(self.types[one.name].dtype)}
-            if floats or index.has(Float, log, exp) or any(power.exp.is_Rational and not power.exp.is_Integer
-                                                           for power in index.atoms(Pow)):  # fmt: skip
+            if floats or computes_floats(index):
                 raise GraphError(
                     f"`{name}` is read at `{index}`, which is computed from floating-point numbers: a kernel computes "
                     "indices from integers. Leave what computes the index out of the group."
@@ -333,12 +332,6 @@ class Composer:
         return {axis: self.sizes[axis] for axis in sorted({*axes, *bound}, key=lambda axis: axis.name)}
 
 
-@lru_cache(REMEMBERED)
-def evaluate_once(function: Callable[..., Basic], args: tuple[Basic, ...]) -> Basic:
-    """A function of arguments, as SymPy writes it: patterns of a program hold the same terms, as one object each."""
-    return function(*args)
-
-
 def choice(condition: Basic, first: Basic, second: Basic) -> Basic:
     """where(c, a, b), of which neither branch asks for c again: where(c, a, where(¬c, b, d)) → where(c, a, b).
 
@@ -377,20 +370,22 @@ def splits_needed(composed: Composed, types: Mapping[str, TensorType]) -> Iterat
 
     So it is of an axis that runs on beyond a dimension, where tensors of one size stand beside each other.
     """
-    for element in sorted(elements_of(composed.term), key=sympy_text):
-        for index in element.indices:
-            found = axis_to_split(index, composed.sizes)
-            if found is not None:
-                yield found
+    found = {element: [*filter(None, (axis_to_split(index, composed.sizes) for index in element.indices))]
+             for element in elements_of(composed.term)}  # fmt: skip
+    for element in sorted(filter(found.get, found), key=sympy_text):
+        yield from found[element]
     yield from axes_beyond(composed, types)
 
 
 def axes_beyond(composed: Composed, types: Mapping[str, TensorType]) -> Iterator[tuple[Axis, Expr]]:
     """Yield the axes that are several times as long as a dimension along which they run, with its length."""
-    for element in sorted(elements_of(composed.term), key=sympy_text):
-        for index, size in zip(element.indices, types[element.name].shape, strict=True):
-            if isinstance(index, Axis) and index in composed.sizes and is_several(composed.sizes[index], size):
-                yield index, size
+    found = {
+        element: [(index, size) for index, size in zip(element.indices, types[element.name].shape, strict=True)
+                  if isinstance(index, Axis) and is_several(composed.sizes.get(index, size), size)]
+        for element in elements_of(composed.term)
+    }  # fmt: skip
+    for element in sorted(filter(found.get, found), key=sympy_text):
+        yield from found[element]
 
 
 def is_several(length: Expr, size: Expr) -> bool:

@@ -2,6 +2,8 @@
 
     beam        from the first vertex to the last, the few best sets of disjoint candidates (FusionStitching, 5.3)
     completion  a pattern takes in further producers while its gain grows
+    judgement   the patterns are shown to the engine. If it refuses one, or takes it slowly, the program is explored
+                again with doubts about its vertices
     order       two convex patterns may still wait for each other: a of P feeds b of Q, and d of Q feeds c of P. The one
                 with the smaller gain is left out
 
@@ -10,12 +12,13 @@ Patterns that reduce nothing are left to the framework's compiler, which fuses t
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from graphlib import CycleError, TopologicalSorter
 from typing import final
 
-from redalg.graphs.candidates import Candidates, is_legal, may_fuse, with_single_uses
+from redalg.graphs.candidates import Candidates, explore_again, is_group, is_reduction, may_fuse, with_single_uses
 from redalg.graphs.vertices import Pattern, Vertices
 
 BEAM = 3
@@ -62,9 +65,12 @@ class FusionPlan:
 
 def plan_fusion(candidates: Candidates) -> FusionPlan:
     """The groups of the largest sum of gains that the search finds."""
-    vertices = candidates.vertices
-    gains = dict(candidates.gains)
+    vertices, gains = candidates.vertices, dict(candidates.gains)
     patterns = complete_patterns(candidates, beam_search(candidates), gains)
+    while refused := [pattern for pattern in patterns if not is_group(candidates.verdicts, pattern)]:
+        candidates = explore_again(candidates, refused)
+        gains |= candidates.gains
+        patterns = complete_patterns(candidates, beam_search(candidates), gains)
     patterns = without_cycles(vertices, patterns, gains)
     return FusionPlan(tuple(group_of(vertices, pattern, gains[pattern]) for pattern in patterns))
 
@@ -104,39 +110,49 @@ def beam_search(candidates: Candidates) -> list[Pattern]:
 
 
 def is_useful(candidates: Candidates, pattern: Pattern) -> bool:
-    """Tell if a candidate saves time, reduces, and is not slow."""
-    reduces = any(map(candidates.vertices.reduces, pattern))
-    return (
-        len(pattern) > 1 and reduces and candidates.gains[pattern] > 0 and not candidates.verdicts.of(pattern).is_slow
-    )
+    """Tell if a candidate saves time, reduces, and is not known to be slow."""
+    saves = candidates.gains[pattern] > 0 and is_reduction(candidates.vertices, pattern)
+    return saves and not candidates.is_slow(pattern)
 
 
 def complete_patterns(
     candidates: Candidates, patterns: Sequence[Pattern], gains: dict[Pattern, float]
 ) -> list[Pattern]:
-    """Patterns with further producers, which `gains` takes up."""
+    """Patterns with further producers, which `gains` takes up.
+
+    Producers are taken on trust; if the engine then refuses the whole, it is asked about each.
+    """
     used, completed = Pattern().union(*patterns), list[Pattern]()
+    accepts = partial(is_group, candidates.verdicts)
     for pattern in patterns:
-        whole, larger = pattern, with_producer(candidates, pattern, used, gains)
-        while larger is not None:
-            whole, used = larger, used | larger
-            larger = with_producer(candidates, whole, used, gains)
+        whole = complete_pattern(pattern, partial(with_producer, candidates, used, gains, None))
+        if whole != pattern and not accepts(whole):
+            whole = complete_pattern(pattern, partial(with_producer, candidates, used, gains, accepts))
+        used |= whole
         completed.append(whole)
     return completed
 
 
+def complete_pattern(pattern: Pattern, grow: Callable[[Pattern], Pattern | None]) -> Pattern:
+    """A pattern as large as it grows."""
+    larger = grow(pattern)
+    while larger is not None:
+        pattern, larger = larger, grow(larger)
+    return pattern
+
+
 def with_producer(
-    candidates: Candidates, pattern: Pattern, used: Pattern, gains: dict[Pattern, float]
+    candidates: Candidates, used: Pattern, gains: dict[Pattern, float], accepts: Callable[[Pattern], bool] | None,
+    pattern: Pattern,
 ) -> Pattern | None:  # fmt: skip
-    """A pattern with the producer that adds most to its gain; None if none adds any."""
+    """A pattern with the producer that adds most to its gain, of those that are accepted; None if none adds any."""
     vertices = candidates.vertices
     near = [name for name in vertices.inputs_of(pattern) if name in candidates.of_vertex and name not in used]
     grown = [with_single_uses(vertices, pattern | {name}) for name in near]
     grown = [one for one in grown if not (one - pattern) & used and may_fuse(vertices, one)]
     gains |= {one: candidates.gain.of(one) for one in grown if one not in gains}
     better = sorted((one for one in grown if gains[one] > gains[pattern]), key=lambda one: -gains[one])
-    verdicts = candidates.verdicts
-    return next((one for one in better if is_legal(verdicts, one) and not verdicts.of(one).is_slow), None)
+    return next(filter(accepts, better), None)
 
 
 def without_cycles(vertices: Vertices, patterns: Sequence[Pattern], gains: Mapping[Pattern, float]) -> list[Pattern]:

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
+from math import gcd
 from typing import TypeVar, final
 
 from sympy import Add, Expr, Ge, Gt, Le, Lt, Mod, Mul, Rel, S, cancel, expand, floor
@@ -137,13 +138,25 @@ def quotient_by(above: Expr, below: Expr, sizes: Sizes) -> Expr:
         inner, first = above.args[0].as_numer_denom()
         return quotient_by(inner, first * below, sizes)
     whole, rest = whole_and_rest(above, below)
-    return whole if lies_below(rest, below, sizes) else whole + floor(rest / below)
+    return whole if lies_below(rest, below, sizes) else whole + floor(rest / below, evaluate=rest.is_number)
 
 
 def remainder_of(above: Expr, below: Expr, sizes: Sizes) -> Expr:
     """above mod below."""
     rest = whole_and_rest(above, below)[1]
-    return rest if lies_below(rest, below, sizes) else Mod(rest, below)
+    return rest if lies_below(rest, below, sizes) else Mod(rest, below, evaluate=not is_reduced(rest, below))
+
+
+def is_reduced(rest: Expr, below: Expr) -> bool:
+    """Tell if SymPy leaves rest mod below as it is, as far as that is plain: of axes a few times, and of numbers.
+
+    No number divides all factors and `below`, and none is negative.
+    """
+    pairs = [term.as_coeff_Mul() for term in Add.make_args(rest)]
+    plain = all(part is S.One or isinstance(part, Axis) for _, part in pairs) and below.is_Integer and below > 2
+    if rest.is_number or not plain or not all(factor.is_Integer and 0 < factor < below for factor, _ in pairs):
+        return False
+    return gcd(int(below), *(int(factor) for factor, _ in pairs)) == 1
 
 
 def whole_and_rest(above: Expr, below: Expr) -> tuple[Expr, Expr]:
@@ -162,6 +175,10 @@ def whole_and_rest(above: Expr, below: Expr) -> tuple[Expr, Expr]:
 @lru_cache(REMEMBERED)
 def multiple_of(term: Expr, below: Expr) -> Expr | None:
     """The whole number that a term is of `below`; None if it is none for certain."""
+    if below.is_Integer and below > 0:
+        number, part = term.as_coeff_Mul()
+        if number.is_Integer and isinstance(part, Axis | floor | Mod):
+            return part * (number // below) if number % below == 0 else None
     factor = term / below
     if any(part.as_base_exp()[0].is_Add for part in Mul.make_args(factor)):
         factor = cancel(factor)

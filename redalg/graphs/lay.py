@@ -8,7 +8,7 @@ bounds axes in what it guards:
     where(b < 8, x[16·a + b + 8], y), b < 16  →   where(b < 8, x[a, b + 8], y)
 
 Strides are the factors of axes in the indices, and these times the axes' lengths, the largest first. What no stride
-splits stays as it is, and is read at computed places.
+splits stays as it is, and is read at computed places. So is a dimension past which an axis runs, under a condition.
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from sympy import Add, And, Expr, Ge, Gt, Le, Lt, Max, Min, Mod, Not, S, cancel,
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Element, Reduce, Tensor
-from redalg.expression.contents import REMEMBERED
+from redalg.expression.contents import REMEMBERED, elements_of, of_kind
 from redalg.expression.nodes import Where
-from redalg.expression.rebuild import with_args
+from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.graphs.compose import Composed
 from redalg.graphs.indices import about_axes, multiple_of, quotient_by, remainder_of, split_factor
 from redalg.graphs.program import Shape, TensorType
@@ -65,9 +65,9 @@ def lay_outputs(outputs: Sequence[Composed], types: Mapping[str, TensorType]) ->
         strides[name] = tuple(strides_of(size, lengths, [(indices[dim], ranges) for indices, ranges in places])
                               for dim, size in enumerate(types[name].shape))  # fmt: skip
     views = {name: split_shape(types[name].shape, found) for name, found in strides.items() if any(found)}
-    return Laid(
-        tuple(replace(one, term=with_strides(one.term, whole_ranges(one), strides)) for one in outputs), views
-    )  # fmt: skip
+    shapes = {name: views.get(name, types[name].shape) for name in strides}
+    laid = (replace(one, term=with_strides(one.term, whole_ranges(one), strides)) for one in outputs)
+    return Laid(tuple(replace(one, term=within_dimensions(one.term, one.sizes, shapes)) for one in laid), views)
 
 
 def whole_ranges(output: Composed) -> Ranges:
@@ -145,6 +145,9 @@ def _divided_index(
 
 def reads_in(node: Basic, ranges: Ranges) -> Iterator[tuple[Element, Ranges]]:
     """Yield the elements of a term, with the ranges of axes where they are read."""
+    if not of_kind(Where, node):
+        yield from ((element, ranges) for element in elements_of(node))
+        return
     if isinstance(node, Where):
         condition, first, second = node.args
         yield from reads_in(condition, ranges)
@@ -159,6 +162,8 @@ def reads_in(node: Basic, ranges: Ranges) -> Iterator[tuple[Element, Ranges]]:
 
 def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
     """A term whose tensors are split at strides; the term itself if it reads none of these."""
+    if not elements_of(node):
+        return node
     if isinstance(node, Where):
         condition, first, second = node.args
         branches = (first, under(condition, ranges)), (second, under(Not(condition), ranges))
@@ -177,6 +182,26 @@ def with_strides(node: Basic, ranges: Ranges, strides: Strides) -> Basic:
         term = with_strides(node.expr, ranges, strides)
         return node if term is node.expr else node.rebuilt(term, node.bound)
     return cast(Basic, with_args(node, [with_strides(arg, ranges, strides) for arg in node.args]))
+
+
+def within_dimensions(term: Basic, sizes: Mapping[Axis, Expr], shapes: Mapping[str, Shape]) -> Basic:
+    """A term with computed places where an axis runs past a dimension, as what is joined is read: conditions guard it.
+
+    where(r < 16, x[r], y[r − 16]), r < 24, of x[16]   →   where(r < 16, x[where(r < 16, r, 0)], y[r − 16])
+    """
+    past = dict[Basic, Basic]()
+    for element in elements_of(term):
+        pairs = zip(element.indices, shapes[element.name], strict=True)
+        place = [Where(index < size, index, S.Zero) if runs_past(index, size, sizes) else index
+                 for index, size in pairs]  # fmt: skip
+        if place != [*element.indices]:
+            past[element] = Tensor(element.name)[tuple(place)]
+    return cast(Basic, replace_nodes(term, past)) if past else term
+
+
+def runs_past(index: Expr, size: Expr, sizes: Mapping[Axis, Expr]) -> bool:
+    """Tell if an index is an axis of more places than a dimension has."""
+    return isinstance(index, Axis) and bool(size.is_positive and (sizes.get(index, size) - size).is_positive)
 
 
 def split_index(index: Expr, ranges: Ranges, strides: Sequence[Expr]) -> list[Expr]:

@@ -1,7 +1,7 @@
 """The parts of dimensions that a group reads: an axis of a function runs along the whole of a dimension.
 
     x[i], i < 12, of x[512]               →   x[:12]: the group is given the first part
-    where(i < 8, x[i], …), i < 16, x[8]   →   refused: no axis runs past the end of a dimension
+    x[i], i < n, of x[8]                  →   refused: no axis runs past the end of a dimension
 
 Indices that are axes tell; all other places are computed, and are read in the whole dimension.
 """

@@ -221,11 +221,13 @@ class Partition:
     Attributes:
         gain, verdicts: of the program.
         work: structure of a pattern -> the operations of its kernel; None if it has no kernel.
+        counts: structure of a pattern -> the operations, before the engine is asked.
     """
 
     gain: Gain
     verdicts: Verdicts
     work: dict[Structure, float | None] = field(default_factory=dict)
+    counts: dict[Structure, float | None] = field(default_factory=dict)
 
     def parts(self, pattern: Pattern) -> list[Pattern]:
         """The parts of a pattern whose vertices have kernels, in an order in which they can run.
@@ -254,12 +256,14 @@ class Partition:
         """Tell if a part and those that it relies on make one, without work to speak of beside theirs."""
         if not self.gain.vertices.transformations.vertical_fusion:
             return False
-        joint, apart = self.operations(wider), [self.operations(each) for each in (*parts, part)]
-        if joint is None or None in apart:
+        apart = [self.operations(each) for each in (*parts, part)]
+        joint = None if None in apart else self.count_operations(wider)
+        if joint is None:
             return False
         elements = sum(map(self.gain.elements, self.gain.vertices.outputs_of(wider)))
         blocks = min(max(1, elements // ELEMENTS_A_BLOCK), self.gain.device.multiprocessors)
-        return joint <= MORE_OPERATIONS * sum(each or 0.0 for each in apart) + FREE_OPERATIONS * blocks
+        few = joint <= MORE_OPERATIONS * sum(each or 0.0 for each in apart) + FREE_OPERATIONS * blocks
+        return few and self.operations(wider) is not None
 
     def operations(self, part: Pattern) -> float | None:
         """The operations of a part's kernel; None if the engine does not take it in one pass, or takes it slowly.
@@ -273,10 +277,22 @@ class Partition:
         return self.work[structure]
 
     def operations_anew(self, part: Pattern) -> float | None:
-        """As `operations`, counted now."""
-        verdict = self.verdicts.of(part)
-        if not verdict.is_one_pass or verdict.is_slow or verdict.computes_with_integers:
+        """As `operations`, asked now."""
+        count = self.count_operations(part)
+        if count is None:
             return None
+        verdict = self.verdicts.of(part)
+        return count if verdict.is_group and not verdict.computes_with_integers else None
+
+    def count_operations(self, part: Pattern) -> float | None:
+        """The operations of a part's kernel, if the engine takes it; None if its outputs make no kernel of a launch."""
+        structure = self.verdicts.structure(part)
+        if structure not in self.counts:
+            self.counts[structure] = self.count_anew(part)
+        return self.counts[structure]
+
+    def count_anew(self, part: Pattern) -> float | None:
+        """As `count_operations`, counted now."""
         try:
             numbered = self.verdicts.lay(part)
         except RedalgError:

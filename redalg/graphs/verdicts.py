@@ -1,8 +1,9 @@
 """The engine's verdict on patterns: a pattern that reduces is a group if the algebra takes it in one pass.
 
 A product of matrices in 16 bits stays one: its factors are elements, or weights that depend on what was reduced. A
-factor that is computed from elements (a turned query) is none that tensor cores multiply: such a pattern is slow, and
-is no group, though one that holds more may be. So is a pattern whose state has many numbers a row.
+factor that is computed from elements (a turned query), or read only where a condition holds (keys beside something
+else), is none that tensor cores multiply: such a pattern is slow, and is no group, though one that holds more may be.
+So is a pattern whose state has many numbers a row.
 
 A verdict depends on a pattern's structure alone: layers of a model that are alike are judged once. The structure is the
 text of the members' terms, with numbers in the place of names, their types, and which of them leave the pattern. An
@@ -19,7 +20,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import RedalgError
-from redalg.expression import Cast, Element, Reduce, Tensor, where
+from redalg.expression import Cast, Element, Reduce, Tensor, Where, where
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import is_float
 from redalg.expression.rebuild import replace_nodes
@@ -32,13 +33,13 @@ from redalg.graphs.parts import Parts, parts_read
 from redalg.graphs.program import TensorType
 from redalg.graphs.structure import Line, line_of
 from redalg.graphs.vertices import Pattern, Vertices
-from redalg.verdicts import Exact
+from redalg.verdicts import Approximate, Exact, Refused, Undecided
 
 Structure = tuple[tuple[str, bool, tuple[str, ...]], ...]
 """Of every statement its line, true if it leaves the pattern, and the numbers of its tensors."""
 Outputs = dict[str, tuple[Basic, str]]
 """Name -> the expression of an output, and its axes."""
-COMPUTED = "a factor of its product of matrices is computed from elements, so that no tensor core multiplies"
+COMPUTED = "a factor of its product of matrices is computed from elements, or guarded: no tensor core multiplies"
 MOST_NUMBERS = 8
 """Numbers of a row's state, at most: a norm of a norm has 17, and a kernel that compiles for minutes."""
 
@@ -49,12 +50,28 @@ class Verdict:
     """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not.
 
     No kernel takes integers of a tensor in arithmetic: they are indices, or compared.
+
+    Attributes:
+        said: the reason in words; that of the engine's `refusal` is put into words when it is asked for.
+        fused: the function of the pattern.
     """
 
     is_one_pass: bool
-    reason: str = ""
+    said: str = ""
     is_slow: bool = False
     computes_with_integers: bool = False
+    refusal: Approximate[Fused] | Refused | Undecided | None = field(default=None, compare=False, repr=False)
+    fused: Fused | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def reason(self) -> str:
+        """The reason why it is not taken in one pass, or is slow."""
+        return self.said if self.refusal is None else self.refusal.explain()
+
+    @property
+    def is_group(self) -> bool:
+        """Tell if it is taken in one pass that is not slow."""
+        return self.is_one_pass and not self.is_slow
 
 
 @final
@@ -103,20 +120,22 @@ class Verdicts:
             outputs = numbered_outputs(numbered)
             verdict = analyze(outputs) if outputs else None
         except RedalgError as refused:
-            return Verdict(is_one_pass=False, reason=str(refused))
+            return Verdict(is_one_pass=False, said=str(refused))
         if verdict is None or isinstance(verdict, Exact):
-            reason = self.reason_to_be_slow(pattern, outputs, verdict)
-            integers = verdict is not None and computes_with_integers(numbered, verdict.fused)
-            return Verdict(is_one_pass=True, reason=reason, is_slow=bool(reason), computes_with_integers=integers)
-        return Verdict(is_one_pass=False, reason=verdict.explain())
+            fused = None if verdict is None else verdict.fused
+            reason = self.reason_to_be_slow(pattern, outputs, fused)
+            integers = fused is not None and computes_with_integers(numbered, fused)
+            return Verdict(is_one_pass=True, said=reason, is_slow=bool(reason), computes_with_integers=integers,
+                           fused=fused)  # fmt: skip
+        return Verdict(is_one_pass=False, refusal=verdict)
 
-    def reason_to_be_slow(self, pattern: Pattern, outputs: Outputs, verdict: Exact[Fused] | None) -> str:
+    def reason_to_be_slow(self, pattern: Pattern, outputs: Outputs, fused: Fused | None) -> str:
         """The reason why the kernel of a pattern would be slow, if there is any."""
         narrow = any(map(self.vertices.multiplies_narrow, pattern))
         products = of_kind(Reduce, *output_terms(outputs)) if narrow else ()
         if any(map(multiplies_computed, products)):
             return COMPUTED
-        number = 0 if verdict is None else numbers_of_state(verdict.fused)
+        number = 0 if fused is None else numbers_of_state(fused)
         return f"a row has a state of {number} numbers, more than {MOST_NUMBERS}" if number > MOST_NUMBERS else ""
 
     def lay(self, pattern: Pattern) -> Numbered:
@@ -202,14 +221,17 @@ def output_terms(outputs: Mapping[str, tuple[Basic, str]]) -> list[Basic]:
 
 
 def multiplies_computed(reduction: Reduce) -> bool:
-    """Tell if a reduction is a product of matrices with a factor that is computed from elements alone."""
+    """Tell if a reduction is a product of matrices, of which a factor is computed from elements, or all are guarded."""
+    if isinstance(reduction.expr, Where):
+        return any(multiplies(reduction.rebuilt(branch, reduction.bound)) for branch in reduction.expr.args[1:])
     return multiplies(reduction) and any(map(is_factor_of_elements, reduction.expr.args))
 
 
 def is_factor_of_elements(factor: Basic) -> bool:
-    """Tell if a factor is computed from elements, none of which was reduced."""
+    """Tell if a factor is computed from elements, none of which was reduced, or is one at a place that is a choice."""
     inner = factor.args[0] if isinstance(factor, Cast) else factor
-    return not isinstance(inner, Element) and bool(elements_of(inner)) and not of_kind(Reduce, inner)
+    is_plain = isinstance(inner, Element) and not of_kind(Where, inner)
+    return not is_plain and bool(elements_of(inner)) and not of_kind(Reduce, inner)
 
 
 def with_extents(output: Composed) -> Basic:

@@ -6,9 +6,11 @@ the rest           →  analysis  →  candidates  →  plan of its groups  → 
 
 from __future__ import annotations
 
+import gc
 import operator
 import time
 from collections.abc import Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import final
@@ -64,14 +66,14 @@ def put_groups(
     card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
     imported, whole, explored = import_graph(graph), fixed is None and not is_part(graph), Stopwatch()
     products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
-    with explored:
+    with explored, without_cycle_search():
         vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
     if whole and (device.type == "cuda" if subprograms is None else subprograms):
         small = put_subprograms(graph, vertices, (device, card), (gate, until), explored)
     rest, hints = import_graph(graph) if any(each.decision.is_put for each in small) else None, hints_of(graph)
-    with explored:
+    with explored, without_cycle_search():
         if rest is not None:
             vertices = vertices_to_fuse(rest.program, fixed, transformations, products=products)
         candidates = explore(Gain(vertices, card, hints))
@@ -107,7 +109,7 @@ def put_subprograms(
     if hints_of(graph):
         return ()
     device, card = where
-    with explored:
+    with explored, without_cycle_search():
         vertices, calls = subprogram_calls(around.analysis.program, card, around.transformations)
     return Judge(graph, vertices, device, calls).put(*gate)
 
@@ -124,6 +126,18 @@ class Stopwatch:
 
     def __exit__(self, *_: object) -> None:
         self.seconds += time.monotonic() - self.started
+
+
+@contextmanager
+def without_cycle_search() -> Iterator[None]:
+    """Let Python look for no cycles of objects: exploration makes few, and each search walks over all of a compiler."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @final
@@ -155,6 +169,11 @@ class Judge:
         """The tensors that the graph changes in place."""
         return {tensor_name(source) for node in self.graph.nodes for source in targets_of(node)}
 
+    @cached_property
+    def members(self) -> set[str]:
+        """The vertices of all groups."""
+        return {name for call in self.calls for name in call.group.members}
+
     def decide(self, gate: str, until: float) -> list[Decision]:
         """The decisions on all groups, by the gate, until a time of the monotonic clock."""
         reasons = [self.reason_against(call) for call in self.calls]
@@ -183,8 +202,7 @@ class Judge:
 
     def region_of(self, call: PatternCall) -> Region:
         """The region of a group, without what other groups hold."""
-        taken = {name for other in self.calls if other is not call for name in other.group.members}
-        return region_of(self.nodes, self.vertices, call, taken=taken, needed=self.needed, hints=self.hints)
+        return region_of(self.nodes, self.vertices, call, taken=self.members, needed=self.needed, hints=self.hints)
 
 
 # ---- what a graph says of itself -------------------------------------------------------------------------------------

@@ -112,16 +112,15 @@ def region_of(
     Args:
         nodes: the node of every tensor.
         vertices, call: of the graph, and the group's.
-        taken: the vertices of other groups.
+        taken: the vertices of all groups.
         needed: the tensors that have gradients.
         hints: the lengths.
     """
     pattern = with_neighbours(vertices, Pattern(call.group.members), taken)
-    graph = nodes[call.group.members[0]].graph
     members = with_sources_between(vertices, {nodes[name] for name in vertices.with_views(pattern)})
     read = [nodes[name] for name in call.reads]
-    (plain, copies), (fused, own) = (cut_out(graph, members, read, hints) for _ in range(2))
-    known = {name: own[node] for name, node in nodes.items() if node in own}
+    (plain, copies), (fused, own) = (cut_out(members, read, hints) for _ in range(2))
+    known = {tensor_name(node): copy for node, copy in own.items() if is_tensor(node)}
     stitch(fused.graph, [call], known, lambda size: length_of(size, hints))
     fused.recompile()
     differentiable = {copies.get(nodes[name]) for name in needed}
@@ -147,9 +146,9 @@ def with_neighbours(vertices: Vertices, pattern: Pattern, taken: Collection[str]
 
 def neighbours(vertices: Vertices, pattern: Pattern) -> list[str]:
     """The vertices that a pattern reads, or that read it."""
-    members, known = vertices.in_order(pattern), {*vertices.names}
+    members = vertices.in_order(pattern)
     found = dict.fromkeys(one for name in members for one in (*vertices.sources[name], *vertices.readers[name]))
-    return [name for name in found if name in known and name not in pattern]
+    return [name for name in found if name in vertices.inside and name not in pattern]
 
 
 def with_sources_between(vertices: Vertices, members: set[Node]) -> set[Node]:
@@ -164,7 +163,7 @@ def with_sources_between(vertices: Vertices, members: set[Node]) -> set[Node]:
 
 
 def cut_out(
-    graph: Graph, members: Collection[Node], read: Iterable[Node], hints: Hints
+    members: Collection[Node], read: Iterable[Node], hints: Hints
 ) -> tuple[GraphModule, dict[Node, Node]]:  # fmt: skip
     """Nodes of a graph as a graph of their own, which takes what they read and returns what others read of them.
 
@@ -174,7 +173,7 @@ def cut_out(
     sources = {source for node in members for source in node.all_input_nodes}
     sizes = {source: with_hints(source.meta["val"], hints) for source in sources if is_size(source)}
     inside = {*members, *(source for source in sources if not is_tensor(source) and source not in sizes)}
-    ordered, part, copies = [node for node in graph.nodes if node in inside], Graph(), dict[Node, Node]()
+    ordered, part, copies = sorted(inside), Graph(), dict[Node, Node]()
     for source in dict.fromkeys((*(source for node in ordered for source in node.all_input_nodes), *read)):
         if source not in inside and source not in sizes:
             copies[source] = part.placeholder(source.name)

@@ -19,8 +19,8 @@ import torch
 from sympy import Expr
 from torch.fx import Graph, Node
 
+import redalg.runtime.together.operator  # noqa: F401 - it registers an operator
 from redalg.errors import RedalgError
-from redalg.fuse import fuse
 from redalg.fused import Fused
 from redalg.gradient.operators import Call, read_call
 from redalg.gradient.recorded import backward_of
@@ -28,13 +28,20 @@ from redalg.graphs.fusion_plan import FusionPlan, Group
 from redalg.graphs.lay import Laid
 from redalg.graphs.parts import Parts
 from redalg.graphs.program import Shape
-from redalg.graphs.verdicts import Numbered, Structure, Verdicts, numbered_outputs
+from redalg.graphs.verdicts import Numbered, Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import function_of_text, text_of
 from redalg.torch.aten import nodes_by_tensor
 from redalg.torch.sizes import Hints, SizeNodes, WriteSize, is_writable, sympy_size
 
-ATEN = torch.ops.aten
+ATEN, OWN = torch.ops.aten, torch.ops.redalg
+INDUCTORS = {
+    OWN.run.default: (OWN.compute.default, OWN.compute_only.default),
+    OWN.compute.default: (OWN.compute.default, OWN.compute_only.default),
+    OWN.gradients.default: (OWN.gradients.default, OWN.gradients_only.default),
+    OWN.together.default: (OWN.together.default, OWN.together_only.default),
+}
+"""Operator -> those that Inductor's code calls in its place: for several tensors, and for one."""
 
 
 class PatternCall(Protocol):
@@ -108,7 +115,7 @@ class GroupCall(NumberedCall):
             for number, name in enumerate(self.writes):
                 value = add_call(graph, operator.getitem, made, number)
                 value = add_call(graph, ATEN.reshape.default, value, shapes[name])
-                results[name] = add_call(graph, ATEN.to.dtype, value, nodes[name].meta["val"].dtype)
+                results[name] = as_dtype(graph, value, nodes[name].meta["val"].dtype)
         for name, value in results.items():
             nodes[name].replace_all_uses_with(value)
             nodes[name] = value
@@ -119,17 +126,16 @@ def calls_of(verdicts: Verdicts, plan: FusionPlan, hints: Hints = MappingProxyTy
     alike, calls = dict[Structure, NumberedCall](), list[GroupCall]()
     for group in plan.groups:
         structure, numbers = verdicts.structure_and_numbers(Pattern(group.members))
-        numbered = verdicts.lay(Pattern(group.members))
-        if is_callable(numbered.laid, hints):
+        numbered, function = verdicts.lay(Pattern(group.members)), verdicts.of(Pattern(group.members)).fused
+        if function is not None and is_callable(numbered.laid, hints):
             if structure not in alike:
-                alike[structure] = call_by_numbers(numbered)
+                alike[structure] = call_by_numbers(numbered, function)
             calls.append(alike[structure].of(group, numbers))
     return calls
 
 
-def call_by_numbers(numbered: Numbered) -> NumberedCall:
-    """The call of a group's function."""
-    function: Fused = fuse(numbered_outputs(numbered))
+def call_by_numbers(numbered: Numbered, function: Fused) -> NumberedCall:
+    """The call of a group's function; its forms are derived when it is tried."""
     known = {axis.name for axis in function.cascade.axes()}
     written = [output for output in numbered.laid.outputs if output.reads]
     read = {name for output in written for name in output.reads}
@@ -178,9 +184,19 @@ def stitch(
 
 
 def leave_autograd(graph: Graph) -> None:
-    """Call operators that PyTorch's autograd does not look at, in place: of a graph whose backward is derived."""
-    for node in graph.find_nodes(op="call_function", target=torch.ops.redalg.run.default):
-        node.target = torch.ops.redalg.compute.default
+    """Call operators as Inductor does best, in place, in a graph whose backward is derived.
+
+    PyTorch's autograd does not look at them, and those that return one tensor return no list.
+    """
+    for target, (several, single) in INDUCTORS.items():
+        for node in graph.find_nodes(op="call_function", target=target):
+            if len(node.meta["val"]) > 1 or any(user.target is not operator.getitem for user in node.users):
+                node.target = several
+                continue
+            node.target, [node.meta["val"]] = single, node.meta["val"]
+            for part in [*node.users]:
+                part.replace_all_uses_with(node)
+                graph.erase_node(part)
 
 
 def sort_nodes(graph: Graph) -> None:
@@ -214,6 +230,11 @@ def view_as_read(
     for dim, length in part:
         node = add_call(graph, ATEN.slice.Tensor, node, dim, 0, length)
     return node
+
+
+def as_dtype(graph: Graph, node: Node, dtype: torch.dtype) -> Node:
+    """A tensor in a dtype."""
+    return node if node.meta["val"].dtype is dtype else add_call(graph, ATEN.to.dtype, node, dtype)
 
 
 def add_call(graph: Graph, target: Callable[..., Any], *args: Any) -> Node:

@@ -18,7 +18,7 @@ from torch.fx import Graph, Node
 import redalg.runtime.together.operator  # noqa: F401 - it registers the operator that graphs call
 from redalg.expression import Element, Reduce, Tensor
 from redalg.expression.contents import elements_of, of_kind
-from redalg.fuse import fuse
+from redalg.fuse import fuse_outputs
 from redalg.fused import Fused
 from redalg.graphs.fusion_plan import Group, group_of
 from redalg.graphs.lay import Laid
@@ -123,7 +123,7 @@ def step_by_numbers(numbered: Numbered, *, apart: bool) -> FunctionStep:
     definition = at_only_places(definition, laid) if apart else definition
     rows = rows_read(definition, shapes) if apart else {}
     definition = {name: (at_rows_read(term, rows), axes) for name, (term, axes) in definition.items()}
-    function: Fused = fuse(definition)
+    function: Fused = fuse_outputs(definition, None, ())
     axes = {axis.name for axis in function.cascade.axes()}
     names = tuple(dict.fromkeys(element.name for term, _ in definition.values() for element in elements_by_text(term)))
     sizes = {

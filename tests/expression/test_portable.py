@@ -26,6 +26,7 @@ import tests.cases
 from redalg.errors import RedalgError
 from redalg.expression.contents import nodes_of
 from redalg.expression.operators import OPERATORS
+from redalg.expression.portable import as_literal, of_literal
 from redalg.expression.syntax import KINDS, read_tree, write_tree
 from tests.cases.cascades import cascades, data
 from tests.cases.corpus import Pattern
@@ -362,3 +363,12 @@ def test_what_stands_twice_is_written_once() -> None:
     rows, [place] = write_tree([made])
     assert len(rows) < 10 * 6
     assert read_tree(rows)[place] == made
+
+
+@given(st.text() | st.text(alphabet="\"'\\\\%27{}:C5x"))
+def test_a_literal_stands_between_double_quotes_as_it_is(text: str) -> None:
+    written = json.dumps({"text": text})
+    literal = as_literal(written)
+    assert not {*literal} & {*'"\\'}
+    assert literal.isascii()
+    assert of_literal(literal) == of_literal(written) == written

@@ -14,6 +14,7 @@ from sympy import oo
 from torch.library import opcheck
 
 import redalg as ra
+from redalg.expression.portable import of_literal
 from redalg.gradient.backward import Backward
 from redalg.gradient.operators import Call, read_call
 from redalg.runtime.bind.functions import FUNCTIONS, TEXTS, function_of_text, text_of
@@ -151,6 +152,8 @@ def test_calls_are_texts() -> None:
     text = FORMS["several"][0].to_json()
     call = Call(text, ("x", "w"), ("t",), (), "nan", "ieee", "numpy", True, ("out",), ("x",))
     assert read_call(call.text) == call
+    assert '"' not in call.text
+    assert read_call(of_literal(call.text)) == call
     assert read_call(Call(text, (), (), (), "nan", "ieee", "", False).text).names == ()
 
 

@@ -7,15 +7,16 @@ from typing import Any
 
 import pytest
 import torch
-from sympy import floor
+from sympy import S, asinh, atanh, exp, floor, log, pi, sqrt, tanh
 from torch import nn
 
 import redalg as ra
 from redalg.errors import GraphError
-from redalg.expression import Where
+from redalg.expression import Axis, Tensor, Where
 from redalg.expression.contents import of_kind
 from redalg.graphs import compose as module
 from redalg.graphs.compose import Composed, compose
+from redalg.graphs.evaluation import stays_plain
 from redalg.graphs.interpret import interpret_program
 from redalg.graphs.program import TensorProgram
 from redalg.torch.aten import import_graph
@@ -221,3 +222,14 @@ def test_a_row_that_is_reduced_and_written_is_read_along_one_axis() -> None:
     composed = compose(program, [one.name for one in program.expressions()], output)
     assert len(composed.sizes) == len(composed.axes) == 2
     check(program, arrays, composed)
+
+
+def test_what_sympy_is_not_asked_to_evaluate_is_as_it_writes_it() -> None:
+    x, y = (Tensor(name)[Axis("i")] for name in "xy")
+    kept = {x - y, 2 * x * y, -x - y, x / y, sqrt(x), x**2 - y, exp(x) - exp(y), x / 2 - y, tanh(x), -x}
+    others = {x + 1, log(x) + y, 2 * log(x), atanh(x), x * log(y), pi * x, S.Zero, asinh(x) - y}
+    for arg in kept | others:
+        for function in (exp, tanh):
+            assert not stays_plain(function, arg) or function(arg, evaluate=False) == function(arg)
+        assert stays_plain(exp, arg) == (arg in kept)
+    assert not stays_plain(tanh, -x)

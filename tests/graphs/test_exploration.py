@@ -22,7 +22,7 @@ from redalg.errors import GraphError
 from redalg.expression import Axis
 from redalg.expression.tensor import Tensor
 from redalg.graphs.analysis import Kind, analyze_program
-from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, with_single_uses
+from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, is_legal, with_doubts, with_single_uses
 from redalg.graphs.compose import compose_outputs
 from redalg.graphs.fusion_plan import FusionPlan, plan_fusion, without_cycles
 from redalg.graphs.gain import LAUNCH_US, Gain
@@ -279,6 +279,36 @@ def test_layers_that_are_alike_are_judged_once() -> None:
     assert counts[0] == counts[1] > 0
 
 
+def test_patterns_are_taken_on_trust_until_the_engine_refuses_one() -> None:
+    """In a decoder none is refused: its plan is that of an exploration with doubts about all, for fewer questions."""
+    *_, candidates, plan = decoder()
+    start = Candidates(candidates.gain, Verdicts(candidates.vertices), {}, {})
+    doubtful = with_doubts(start, candidates.vertices.inside)
+    assert not candidates.doubted
+    assert plan_fusion(doubtful) == plan
+    assert 3 * len(candidates.verdicts.found) < 2 * len(doubtful.verdicts.found)
+    for patterns in doubtful.of_vertex.values():
+        assert all(is_legal(doubtful.verdicts, pattern) for pattern in patterns)
+
+
+def test_a_plan_has_only_patterns_that_the_engine_takes() -> None:
+    """A mean of distances from a mean is not one pass: a part of it becomes a group, and the rest is doubted."""
+    here = Tensor("x")[I0, I1]
+    spread = ra.sum(abs(Tensor("x")[I0, R0] - Tensor("m")[I0]), R0)
+    lengths = ((R0, Integer(COLUMNS)),)
+    program = TensorProgram(
+        {"x": typed(ROWS, COLUMNS)},
+        (TensorExpression("m", typed(ROWS), (I0,), ra.sum(Tensor("x")[I0, R0], R0) / COLUMNS, lengths),
+         TensorExpression("t", typed(ROWS), (I0,), spread, lengths),
+         TensorExpression("y", typed(ROWS, COLUMNS), (I0, I1), here / Tensor("t")[I0], ())),
+        ("y",),
+    )  # fmt: skip
+    candidates, plan = found_in(program)
+    assert candidates.doubted == {"m"}
+    assert [group.members for group in plan.groups] == [("t", "y")]
+    assert all(candidates.verdicts.of(Pattern(group.members)).is_group for group in plan.groups)
+
+
 def test_of_two_patterns_that_wait_for_each_other_the_cheaper_goes() -> None:
     steps = [("exp", 0, 0), ("exp", 1, 1), ("exp", 2, 2), ("exp", 3, 3)]
     program = program_of(steps, [2, 3])
@@ -336,6 +366,25 @@ def test_turned_factors_stay_outside_of_products_in_16_bits(dtype: torch.dtype) 
     slow = [one for one in candidates.verdicts.found.values() if one.is_slow]
     assert bool(slow) == (dtype == torch.bfloat16)
     assert all("no tensor core" in one.reason for one in slow)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
+def test_weights_of_scores_and_what_is_joined_to_them_are_a_group(dtype: torch.dtype) -> None:
+    """Of keys that stop before the row's end: in 16 bits no tensor core multiplies them, and they stay outside."""
+
+    def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor, sink: torch.Tensor) -> torch.Tensor:
+        scores = torch.cat([q @ k.mT / 4, sink.expand(2, 9, 1)], -1)
+        return scores.softmax(-1)[..., :-1] @ v
+
+    given = *(drawn(2, length, 16) for length in (9, 12, 12)), drawn(2, 1, 1)
+    imported, arrays = exported(Called(attend), tuple(each.to(dtype) for each in given))
+    candidates, plan = found_in(imported.program.live())
+    kinds = candidates.vertices.analysis.kinds
+    counts = [sum(kinds[name] is Kind.CONTRACTION for name in group.names) for group in plan.groups]
+    assert (counts == [2]) == (dtype == torch.float32)
+    assert all(candidates.verdicts.of(Pattern(group.members)).is_group for group in plan.groups)
+    if dtype == torch.float32:
+        check_plan(imported.program.live(), plan, arrays, imported.compute)
 
 
 def test_a_mask_is_computed_by_each_of_its_readers() -> None:

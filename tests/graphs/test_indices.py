@@ -8,10 +8,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import Expr, Ge, Gt, Integer, Le, Lt, Mod, S, Symbol, floor
+from sympy import Add, Expr, Ge, Gt, Integer, Le, Lt, Mod, S, Symbol, floor
 
 from redalg.expression import Axis, Where
-from redalg.graphs.indices import axis_to_split, divide_relation, index_bounds, lies_below, plain_index, plain_node
+from redalg.graphs.indices import (
+    axis_to_split,
+    divide_relation,
+    index_bounds,
+    lies_below,
+    multiple_of,
+    plain_index,
+    plain_node,
+    quotient_by,
+    remainder_of,
+    whole_and_rest,
+)
 
 I, J, K = (Axis(name) for name in "ijk")
 SIZES: dict[Axis, Expr] = {I: S(3), J: S(4), K: S(6)}
@@ -52,6 +63,17 @@ def test_sizes_tell_answers_apart(index: Expr, lengths: list[int]) -> None:
     """An answer for other sizes is none; sizes of other axes do not matter."""
     sizes = dict(zip((I, J, K), map(Integer, lengths), strict=True))
     assert plain_index(index, sizes) == plain_index(index, {**sizes, Axis("l"): S.One}) == plain_node(index, sizes)
+
+
+@given(st.lists(st.integers(0, 30), min_size=4, max_size=4), st.integers(1, 24).map(Integer))
+def test_what_sympy_is_not_asked_to_evaluate_is_as_it_writes_it(factors: list[int], below: Expr) -> None:
+    index = Integer(factors[0]) + factors[1] * I + factors[2] * J + factors[3] * K
+    whole, rest = whole_and_rest(index, below)
+    assert remainder_of(index, below, {}) == Mod(rest, below)
+    assert quotient_by(index, below, {}) == whole + floor(rest / below)
+    for term in Add.make_args(index):
+        multiple = term / below
+        assert multiple_of(term, below) == (multiple if multiple.is_integer else None)
 
 
 PLAIN = {

@@ -51,6 +51,17 @@ def test_an_index_says_where_its_dimension_is_split(index: Any, sizes: Any, view
     assert laid.outputs[0].term == X[index if place is None else place]
 
 
+def test_an_axis_that_runs_past_a_dimension_makes_a_computed_place() -> None:
+    """As elements of two tensors stand beside each other: those of the second are read in the second branch."""
+    joined = where(B < 12, X[A, B], 7)
+    laid = laid_of(joined, {A: 3, B: 16}, 3, 12)
+    assert laid.outputs[0].term == where(B < 12, X[A, where(B < 12, B, 0)], 7)
+    array = np.arange(36, dtype=np.float32).reshape(3, 12)
+    wanted = np.concatenate([array, np.full((3, 4), 7)], 1)
+    np.testing.assert_array_equal(value_of(laid.outputs[0], array), wanted)
+    assert laid_of(joined, {A: 3, B: 12}, 3, 12).outputs[0].term == joined
+
+
 def test_a_condition_bounds_what_it_guards() -> None:
     """As halves are rotated: each reads the other half, 8 elements further or before."""
     rotated = where(B < 8, -X[16 * A + B + 8], X[16 * A + B - 8])

@@ -173,7 +173,7 @@ def test_steps_in_turn_say_so() -> None:
     assert "in_turn" not in call.text
     assert replace(read_steps(turns.text), in_turn=False).text == call.text
     with pytest.raises(ExpressionError, match="this version of redalg reads"):
-        read_steps(turns.text.replace('"in_turn":true', '"in_turns":true'))
+        read_steps(turns.text.replace("'in_turn':true", "'in_turns':true"))
 
 
 def test_long_subprograms_need_horizontal_fusion() -> None:

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import torch
 
+from redalg.runtime.bind.operators import define_operators
 from redalg.runtime.together.call import call_steps
 from redalg.runtime.together.steps import read_steps
-
-LIBRARY = torch.library.Library("redalg", "FRAGMENT")
-"""The registration of the operator, which lasts as long as this object."""
 
 
 def run_together(steps: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
@@ -22,6 +20,4 @@ def _fake_together(steps: str, tensors: list[torch.Tensor]) -> list[torch.Tensor
     return [tensors[0].new_empty(shape, dtype=getattr(torch, dtype)) for _, shape, dtype in outputs]
 
 
-LIBRARY.define("together(str steps, Tensor[] tensors) -> Tensor[]", tags=(torch.Tag.pt2_compliant_tag,))
-LIBRARY.impl("together", run_together, "CompositeExplicitAutograd")
-torch.library.register_fake("redalg::together", _fake_together, lib=LIBRARY)
+define_operators("together", "str steps, Tensor[] tensors", run_together, _fake_together)

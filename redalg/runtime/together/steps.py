@@ -7,7 +7,8 @@
  "kinds": [{"function": {…}, "names": …, "views": …, "sizes": …}, …],
  "steps": [[number of a kind, reads, offsets, writes], …]}
 
-Nothing in the text is evaluated; a process that has only the text derives the functions of it.
+In the text quotes are single ones (`as_literal`). Nothing in it is evaluated; a process that has only the text derives
+the functions of it.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from functools import lru_cache
 from typing import Any, final
 
 from redalg.errors import ExpressionError
-from redalg.expression.portable import compact_json, parse_json
+from redalg.expression.portable import as_literal, compact_json, of_literal, parse_json
 from redalg.runtime.bind.functions import MOST_TEXTS, function_of_text
 
 FORMAT = "redalg steps, 1"
@@ -79,7 +80,7 @@ class Steps:
 
     @property
     def text(self) -> str:
-        """The functions as JSON, each definition's text once, as it is."""
+        """The functions as JSON, each definition's text once, written as a literal."""
         kinds = dict[Kind, int]()
         rows = [(kinds.setdefault(step.kind, len(kinds)), step.reads, step.offsets, step.writes) for step in self.steps]
         texts = list[str]()
@@ -88,7 +89,7 @@ class Steps:
             texts.append(f'{{"function":{function},{others[1:]}')
         turn = {"in_turn": True} if self.in_turn else {}
         head = compact_json({"format": FORMAT, "inputs": self.inputs, "outputs": self.outputs, **turn})
-        return f'{head[:-1]},"kinds":[{",".join(texts)}],"steps":{compact_json(rows)}}}'
+        return as_literal(f'{head[:-1]},"kinds":[{",".join(texts)}],"steps":{compact_json(rows)}}}')
 
 
 @lru_cache(MOST_TEXTS)
@@ -98,7 +99,7 @@ def read_steps(text: str) -> Steps:
     Raises:
         ExpressionError: it is none of `Steps.text`.
     """
-    found = parse_json(text, "redalg::together")
+    found = parse_json(of_literal(text), "redalg::together")
     in_turn = isinstance(found, dict) and found.pop("in_turn", False)
     fields = ["format", "inputs", "outputs", "kinds", "steps"]
     if not isinstance(found, dict) or [*found] != fields or found["format"] != FORMAT:
@@ -113,7 +114,7 @@ def read_steps(text: str) -> Steps:
 
 def is_of_steps(text: str) -> bool:
     """Tell if a text is one of `Steps.text`."""
-    return text.startswith(f'{{"format":{compact_json(FORMAT)},"inputs":')
+    return text.startswith(as_literal(f'{{"format":{compact_json(FORMAT)},"inputs":'))
 
 
 def read_kind(fields: Mapping[str, Any]) -> Kind:
