@@ -107,7 +107,9 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
         "layer_norm", "softmax")),
     "whole rows in turns": (SINGLE, {"level": "row", "block_streamed": 2048, "threads": 64}, ("softmax", "layer_norm")),
     "rows that meet at one barrier": (BFLOAT, {"level": "row", "block_row": 2, "block_streamed": 1024, "threads": 64}, (
-        "softmax", "layer_norm")),
+        "softmax", "layer_norm", "rms_norm")),
+    "warps that meet at one barrier": (BFLOAT, {"level": "row", "block_streamed": 4096, "threads": 128}, (
+        "softmax", "layer_norm", "rms_norm")),
     "carried outputs, bfloat16": (BFLOAT, {}, ("softmax", "layer_norm", "weights and mean")),
 }  # fmt: skip
 
