@@ -35,7 +35,14 @@ from redalg.torch.gate import decide_on_regions
 from redalg.torch.regions import Region, region_of
 from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of, with_areas
 from redalg.torch.sizes import Hints, hints_of
-from redalg.torch.stitch import GroupCall, PatternCall, calls_of, calls_with_backwards, stitch
+from redalg.torch.stitch import (
+    GroupCall,
+    PatternCall,
+    calls_of,
+    calls_with_backwards,
+    reason_against_sizes,
+    stitch,
+)
 from redalg.torch.subprograms import subprogram_calls
 
 PRIMAL, TANGENT = "primals_", "tangents_"
@@ -61,7 +68,7 @@ def put_groups(
     device = device_of(graph)
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
-    card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
+    card = card_for(device)
     imported, whole, explored = import_graph(graph), fixed is None and not is_part(graph), Stopwatch()
     products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
     with explored:
@@ -176,9 +183,10 @@ class Judge:
             return "it reads a tensor that the graph changes in place"
         if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
             return "it reads a tensor of another device"
-        varies = isinstance(call, GroupCall) and any(not size.is_Integer for size in call.sizes)
-        if varies and all(self.vertices.analysis.kinds[name].is_memory_intensive for name in call.group.members):
-            return "its sizes vary, and its kernel is compiled for every length"
+        kinds, types = self.vertices.analysis.kinds, self.vertices.analysis.types
+        if isinstance(call, GroupCall) and all(kinds[name].is_memory_intensive for name in call.group.members):
+            dtypes = {name: types[name].dtype for name in call.reads}
+            return reason_against_sizes(call, dtypes, self.hints, card_for(self.device).target)
         return ""
 
     def region_of(self, call: PatternCall) -> Region:
@@ -202,6 +210,11 @@ def complete_values(graph: Graph) -> None:
         whole, place = node.args
         if "val" not in node.meta and isinstance(whole, Node) and "val" in whole.meta:
             node.meta["val"] = whole.meta["val"][place]
+
+
+def card_for(device: torch.device) -> DeviceSpec:
+    """The GPU for which groups are looked for: on a CPU a common one."""
+    return device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
 
 
 def device_of(graph: Graph) -> torch.device | None:
