@@ -31,6 +31,7 @@ from redalg.runtime.lowering import target_of
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
 from redalg.torch.decisions import Decision
+from redalg.torch.explored import calls_kept
 from redalg.torch.gate import decide_on_regions
 from redalg.torch.regions import Region, region_of
 from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of, with_areas
@@ -81,16 +82,36 @@ def put_groups(
     with explored:
         if rest is not None:
             vertices = vertices_to_fuse(rest.program, fixed, transformations, products=products)
-        candidates = explore(Gain(vertices, card, hints))
-        plan = plan_fusion(candidates)
-        calls = calls_of(candidates.verdicts, plan, hints)
-        calls = calls_with_backwards(calls, vertices, needed) if needed else calls
+        gain, alone = Gain(vertices, card, hints), dict[str, str]()
+        if needed:
+            calls = trained_calls(gain, device, needed)
+        else:
+            calls, alone = calls_and_reasons(gain)
     groups = (*small, *Judge(graph, vertices, device, calls, needed, hints).put(gate, until))
-    members = {name for call in calls for name in call.group.members}
-    alone = {} if needed else reasons_alone(candidates, plan, members)
     seconds, count = time.monotonic() - started, len(imported.program.statements)
     return GraphReport(count, groups, reasons_of(imported), seconds=seconds, explored_s=explored.seconds,
                        drawing=with_areas(drawing, groups), alone=alone)  # fmt: skip
+
+
+def calls_and_reasons(gain: Gain) -> tuple[list[GroupCall], dict[str, str]]:
+    """The calls of all groups that exploration finds, and the reductions that are in none, with the reasons."""
+    candidates = explore(gain)
+    plan = plan_fusion(candidates)
+    calls = calls_of(candidates.verdicts, plan, gain.hints)
+    return calls, reasons_alone(candidates, plan, {name for call in calls for name in call.group.members})
+
+
+def trained_calls(gain: Gain, device: torch.device, needed: Collection[str]) -> list[GroupCall]:
+    """The calls of all groups that have a backward, which are kept for other processes."""
+    vertices, hints = gain.vertices, gain.hints
+
+    def find() -> list[GroupCall]:
+        candidates = explore(gain)
+        return calls_with_backwards(calls_of(candidates.verdicts, plan_fusion(candidates), hints), vertices, needed)
+
+    lengths = sorted((symbol.name, length) for symbol, length in hints.items())
+    depends_on = gain.device, vertices.names, vertices.transformations, sorted(needed), lengths
+    return calls_kept(vertices.analysis.program, device, depends_on, hints, find)
 
 
 def program_to_fuse(program: TensorProgram, transformations: Transformations) -> TensorProgram:

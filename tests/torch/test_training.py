@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -12,8 +17,9 @@ from torch._dynamo.utils import counters
 from torch.nn import functional
 
 from redalg.runtime.tune.timing import measure
-from redalg.torch import gate
+from redalg.torch import explored, gate, groups
 from redalg.torch.decisions import Decision
+from redalg.torch.explored import calls_of_text, text_of_calls
 from redalg.torch.records import recorded_reports
 from redalg.torch.report import GraphReport
 from tests.torch.test_aten import Called, Decoder, drawn
@@ -256,3 +262,75 @@ def test_numbers_that_vary_are_left() -> None:
         for scale in (0.25, 0.5):
             torch.testing.assert_close(run(*given, scale), model(*given, scale), rtol=1e-5, atol=1e-5)
     assert reports[0].failure == "numbers vary that are no sizes"
+
+
+# ---- kept exploration ------------------------------------------------------------------------------------------------
+
+
+def test_another_process_finds_the_calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It reads them, and puts them as they were."""
+    model, given = Called(attend), tensors()
+    _, first = trained(model, given, options=PREDICTED)
+    [path] = (tmp_path / "explored").iterdir()
+    assert path.parent.stat().st_mode & 0o077 == 0
+    torch._dynamo.reset()
+    monkeypatch.setattr(groups, "calls_with_backwards", lambda *_: pytest.fail("it was explored before"))
+    found, again = trained(model, given, options=PREDICTED)
+    assert_near(found, wanted(attend, given))
+    assert again[0].groups == first[0].groups
+    assert [one.decision.is_put for one in again[0].groups] == [True]
+
+
+def test_calls_of_sizes_that_vary_are_read_as_they_were_written(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Sizes are the symbols of the graph that reads them, products and sums of them too."""
+    kept = Mock(wraps=explored.calls_kept)
+    monkeypatch.setattr(groups, "calls_kept", kept)
+    trained(layer(first=True), [drawn(3, 9, 24).requires_grad_()], options=PREDICTED, dynamic=True)
+    program, _, _, hints, find = kept.call_args.args
+    calls = find()
+    assert any(not size.is_Integer for call in calls for size in call.sizes)
+    assert any(not size.is_Integer for call in calls for shape in call.views.values() for size in shape)
+    assert calls_of_text(text_of_calls(calls), program, hints) == calls
+    assert calls_of_text(text_of_calls(calls), program, {}) is None  # of a graph that has no such symbols
+
+
+@pytest.mark.slow
+def test_a_process_of_its_own_reads_what_another_found(tmp_path: Path) -> None:
+    """Names of tensors, and of sizes, are the same in every process."""
+    script = Path(__file__).with_name("train_attention.py")
+    said = list[str]()
+    for _ in range(2):
+        folder = {"TORCHINDUCTOR_CACHE_DIR": str(tmp_path / f"inductor{len(said)}")}
+        run = subprocess.run([sys.executable, script], env={**os.environ, **folder}, capture_output=True, text=True,
+                             check=True)  # fmt: skip
+        said.append(run.stdout.strip())
+    assert said == ["1 explored, 1 put", "0 explored, 1 put"]
+
+
+def test_what_is_kept_depends_on_the_graph(tmp_path: Path) -> None:
+    for scale in (4.0, 4.0000000000000009, 5.0):  # the second one is 4 in a text of 15 digits
+        model = Called(lambda q, k, v, scale=scale: torch.softmax(q @ k.mT / scale, -1) @ v)
+        torch._dynamo.reset()
+        given = tensors()
+        found, _ = trained(model, given, options=PREDICTED)
+        assert_near(found, wanted(model, given))
+    assert len([*(tmp_path / "explored").iterdir()]) == 3
+
+
+@pytest.mark.parametrize("change", [lambda _: "", lambda text: text[:-9], lambda _: "[]",
+                                    lambda text: text.replace("redalg calls, 1", "redalg calls, 0"),
+                                    lambda text: text.replace('"reads":["', '"reads":["no_'),
+                                    lambda text: text.replace('"calls":[{"text":', '"calls":[{"told":')],
+                         ids=["empty", "cut off", "no table", "other format", "other graph", "no field"])  # fmt: skip
+def test_what_cannot_be_read_is_explored_anew(change: Callable[[str], str], tmp_path: Path) -> None:
+    model, given = Called(attend), tensors()
+    trained(model, given, options=PREDICTED)
+    [path] = (tmp_path / "explored").iterdir()
+    text = path.read_text()
+    path.write_text(change(text))
+    assert path.read_text() != text
+    torch._dynamo.reset()
+    found, [first, *_] = trained(model, given, options=PREDICTED)
+    assert_near(found, wanted(attend, given))
+    assert [one.decision.is_put for one in first.groups] == [True]
+    assert path.read_text() == text
