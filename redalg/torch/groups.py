@@ -70,13 +70,13 @@ def put_groups(
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
     card = card_for(device)
-    imported, whole, explored = import_graph(graph), fixed is None and not is_part(graph), Stopwatch()
-    products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
+    imported, compiled, explored = import_graph(graph), fixed is None, Stopwatch()
+    products, fixed = not compiled or not is_part(graph), fixed_inputs_of(graph) if fixed is None else fixed
     with explored:
         vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
-    if whole and (device.type == "cuda" if subprograms is None else subprograms):
+    if compiled and (device.type == "cuda" if subprograms is None else subprograms):
         small = put_subprograms(graph, vertices, (device, card), (gate, until), explored)
     rest, hints = import_graph(graph) if any(each.decision.is_put for each in small) else None, hints_of(graph)
     with explored:
