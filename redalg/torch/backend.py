@@ -29,9 +29,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, fields
-from functools import cache, partial
-from hashlib import sha256
-from pathlib import Path
+from functools import partial
 from typing import Any, NamedTuple, cast, final
 
 import torch
@@ -42,7 +40,7 @@ import redalg.gradient.operators  # noqa: F401 - it registers the operators that
 from redalg.errors import PlanError
 from redalg.graphs.transformations import ALL, Transformations
 from redalg.torch.asynchronous import compile_and_swap, reason_against_swap
-from redalg.torch.decisions import environment_of
+from redalg.torch.decisions import environment_of, sources_digest
 from redalg.torch.gate import GATES, KEPT, MEASURED, REPLAYED
 from redalg.torch.groups import put_groups
 from redalg.torch.records import LEFT, failure_report, keep_report, say_once
@@ -230,14 +228,3 @@ def is_tested(version: str) -> bool:
     """Tell if a version of PyTorch is one that this was tested with."""
     major, minor = (int(part) for part in version.split(".")[:2])
     return FIRST <= (major, minor) <= LAST
-
-
-@cache
-def sources_digest() -> str:
-    """The digest of redalg's sources and its tuned plans."""
-    root = Path(__file__).parents[1]
-    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".json"))
-    digest = sha256()
-    for path in files:
-        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
-    return digest.hexdigest()

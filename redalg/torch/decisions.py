@@ -6,6 +6,7 @@ import json
 import os
 from contextlib import suppress
 from dataclasses import asdict, dataclass
+from functools import cache
 from hashlib import sha256
 from pathlib import Path
 from typing import final
@@ -60,22 +61,44 @@ def environment_of(device: torch.device) -> tuple[str, ...]:
     return FORMAT, torch.__version__, VERSION, name
 
 
+@cache
+def sources_digest() -> str:
+    """The digest of redalg's sources and its tuned plans."""
+    root = Path(__file__).parents[1]
+    files = sorted(path for path in root.rglob("*") if path.suffix in (".py", ".json"))
+    digest = sha256()
+    for path in files:
+        digest.update(str(path.relative_to(root)).encode() + b"\0" + path.read_bytes())
+    return digest.hexdigest()
+
+
 def read_decision(path: Path) -> Decision | None:
     """The decision of a file that this user owns; None if there is none that can be read."""
-    try:
-        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
-            return None
-        return decision_of_text(path.read_text())
-    except OSError:
-        return None
+    text = read_own_text(path)
+    return None if text is None else decision_of_text(text)
 
 
 def write_decision(path: Path, decision: Decision) -> None:
     """Keep a decision for other processes, if the folder can be written."""
+    write_own_text(path, text_of_decision(decision))
+
+
+def read_own_text(path: Path) -> str | None:
+    """The text of a file that this user owns; None if there is none that can be read."""
+    try:
+        if hasattr(os, "getuid") and path.stat().st_uid != os.getuid():
+            return None
+        return path.read_text()
+    except (OSError, UnicodeDecodeError):
+        return None
+
+
+def write_own_text(path: Path, text: str) -> None:
+    """Keep a text for other processes, if the folder can be written."""
     with suppress(OSError):
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = path.with_suffix(f".{os.getpid()}")
-        own.write_text(text_of_decision(decision))
+        own.write_text(text)
         own.replace(path)
 
 

@@ -33,11 +33,19 @@ from redalg.runtime.lowering import target_of
 from redalg.strategies.device import DeviceSpec, device_for
 from redalg.torch.aten import import_graph, is_tensor, nodes_by_tensor, tensor_name
 from redalg.torch.decisions import Decision
+from redalg.torch.explored import calls_kept
 from redalg.torch.gate import decide_on_regions
 from redalg.torch.regions import Region, region_of
 from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of, with_areas
 from redalg.torch.sizes import Hints, hints_of
-from redalg.torch.stitch import GroupCall, PatternCall, calls_of, calls_with_backwards, stitch
+from redalg.torch.stitch import (
+    GroupCall,
+    PatternCall,
+    calls_of,
+    calls_with_backwards,
+    reason_against_sizes,
+    stitch,
+)
 from redalg.torch.subprograms import subprogram_calls
 
 PRIMAL, TANGENT = "primals_", "tangents_"
@@ -63,29 +71,49 @@ def put_groups(
     device = device_of(graph)
     if device is None:
         return GraphReport(0, (), {}, "its tensors are on several devices, or on none that has kernels")
-    card = device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
-    imported, whole, explored = import_graph(graph), fixed is None and not is_part(graph), Stopwatch()
-    products, fixed = fixed is not None or whole, fixed_inputs_of(graph) if fixed is None else fixed
+    card = card_for(device)
+    imported, compiled, explored = import_graph(graph), fixed is None, Stopwatch()
+    products, fixed = not compiled or not is_part(graph), fixed_inputs_of(graph) if fixed is None else fixed
     with explored, without_cycle_search():
         vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
-    if whole and (device.type == "cuda" if subprograms is None else subprograms):
+    if compiled and (device.type == "cuda" if subprograms is None else subprograms):
         small = put_subprograms(graph, vertices, (device, card), (gate, until), explored)
     rest, hints = import_graph(graph) if any(each.decision.is_put for each in small) else None, hints_of(graph)
     with explored, without_cycle_search():
         if rest is not None:
             vertices = vertices_to_fuse(rest.program, fixed, transformations, products=products)
-        candidates = explore(Gain(vertices, card, hints))
-        plan = plan_fusion(candidates)
-        calls = calls_of(candidates.verdicts, plan, hints)
-        calls = calls_with_backwards(calls, vertices, needed) if needed else calls
+        gain, alone = Gain(vertices, card, hints), dict[str, str]()
+        if needed:
+            calls = trained_calls(gain, device, needed)
+        else:
+            calls, alone = calls_and_reasons(gain)
     groups = (*small, *Judge(graph, vertices, device, calls, needed, hints).put(gate, until))
-    members = {name for call in calls for name in call.group.members}
-    alone = {} if needed else reasons_alone(candidates, plan, members)
     seconds, count = time.monotonic() - started, len(imported.program.statements)
     return GraphReport(count, groups, reasons_of(imported), seconds=seconds, explored_s=explored.seconds,
                        drawing=with_areas(drawing, groups), alone=alone)  # fmt: skip
+
+
+def calls_and_reasons(gain: Gain) -> tuple[list[GroupCall], dict[str, str]]:
+    """The calls of all groups that exploration finds, and the reductions that are in none, with the reasons."""
+    candidates = explore(gain)
+    plan = plan_fusion(candidates)
+    calls = calls_of(candidates.verdicts, plan, gain.hints)
+    return calls, reasons_alone(candidates, plan, {name for call in calls for name in call.group.members})
+
+
+def trained_calls(gain: Gain, device: torch.device, needed: Collection[str]) -> list[GroupCall]:
+    """The calls of all groups that have a backward, which are kept for other processes."""
+    vertices, hints = gain.vertices, gain.hints
+
+    def find() -> list[GroupCall]:
+        candidates = explore(gain)
+        return calls_with_backwards(calls_of(candidates.verdicts, plan_fusion(candidates), hints), vertices, needed)
+
+    lengths = sorted((symbol.name, length) for symbol, length in hints.items())
+    depends_on = gain.device, vertices.names, vertices.transformations, sorted(needed), lengths
+    return calls_kept(vertices.analysis.program, device, depends_on, hints, find)
 
 
 def program_to_fuse(program: TensorProgram, transformations: Transformations) -> TensorProgram:
@@ -195,9 +223,10 @@ class Judge:
             return "it reads a tensor that the graph changes in place"
         if any(self.nodes[name].meta["val"].device.type != self.device.type for name in call.reads):
             return "it reads a tensor of another device"
-        varies = isinstance(call, GroupCall) and any(not size.is_Integer for size in call.sizes)
-        if varies and all(self.vertices.analysis.kinds[name].is_memory_intensive for name in call.group.members):
-            return "its sizes vary, and its kernel is compiled for every length"
+        kinds, types = self.vertices.analysis.kinds, self.vertices.analysis.types
+        if isinstance(call, GroupCall) and all(kinds[name].is_memory_intensive for name in call.group.members):
+            dtypes = {name: types[name].dtype for name in call.reads}
+            return reason_against_sizes(call, dtypes, self.hints, card_for(self.device).target)
         return ""
 
     def region_of(self, call: PatternCall) -> Region:
@@ -220,6 +249,11 @@ def complete_values(graph: Graph) -> None:
         whole, place = node.args
         if "val" not in node.meta and isinstance(whole, Node) and "val" in whole.meta:
             node.meta["val"] = whole.meta["val"][place]
+
+
+def card_for(device: torch.device) -> DeviceSpec:
+    """The GPU for which groups are looked for: on a CPU a common one."""
+    return device_for("sm_90a" if device.type == "cpu" else target_of(str(device)))
 
 
 def device_of(graph: Graph) -> torch.device | None:

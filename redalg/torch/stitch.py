@@ -31,8 +31,9 @@ from redalg.graphs.program import Shape
 from redalg.graphs.verdicts import Numbered, Structure, Verdicts
 from redalg.graphs.vertices import Pattern, Vertices
 from redalg.runtime.bind.functions import function_of_text, text_of
+from redalg.runtime.call.sizes import axes_of_own_kernels
 from redalg.torch.aten import nodes_by_tensor
-from redalg.torch.sizes import Hints, SizeNodes, WriteSize, is_writable, sympy_size
+from redalg.torch.sizes import Hints, SizeNodes, WriteSize, is_writable, length_of, sympy_size
 
 ATEN, OWN = torch.ops.aten, torch.ops.redalg
 INDUCTORS = {
@@ -166,6 +167,28 @@ def has_backward(call: GroupCall) -> bool:
     except RedalgError:
         return False
     return True
+
+
+def reason_against_sizes(call: GroupCall, dtypes: Mapping[str, str], hints: Hints, target: str) -> str:
+    """The reason why a group's sizes may not vary, if there is any: kernels are compiled while the model runs.
+
+    Args:
+        call: the group's.
+        dtypes: of the tensors that it reads.
+        hints: the lengths that varying sizes have now.
+        target: of its kernels.
+    """
+    told = read_call(call.text)
+    varying = {name for name, size in zip(told.sizes, call.sizes, strict=True) if not size.is_Integer}
+    if not varying:
+        return ""
+    sizes = {name: length_of(size, hints) for name, size in zip(told.sizes, call.sizes, strict=True)}
+    by_name = {name: dtypes[tensor] for name, tensor in zip(told.names, call.reads, strict=True)}
+    try:
+        own = axes_of_own_kernels(function_of_text(told.function).passes, target, sizes, by_name)
+    except RedalgError as refused:
+        return f"its sizes vary, and no kernel is known for all: {refused}"
+    return "a size varies for which its kernel is compiled anew, as the length of its rows" if own & varying else ""
 
 
 def stitch(

@@ -7,22 +7,24 @@
 After PyTorch has derived the backward, forward and backward are two graphs, and whatever one hands the other is stored:
 for a group across a product that is rows times columns. All other groups are found there, by the pass of `backend`.
 
+Sizes may vary: the trace has the symbols of the graph, and makes none of them a number.
+
 A graph stays as it is if it holds what a trace does not keep: parts without gradients, functions with a backward of
-their own, sizes that vary.
+their own, varying numbers that are no sizes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, final
 
 import torch
 from torch._decomp import core_aten_decompositions
 from torch._dispatch.python import enable_python_dispatcher
 from torch._dynamo.source import ConstantSource
 from torch._guards import detect_fake_mode
-from torch._subclasses import FakeTensorMode
+from torch._subclasses import FakeTensor, FakeTensorMode
 from torch.func import functionalize
 from torch.fx import Graph, GraphModule, Interpreter, Node
 from torch.fx.experimental.proxy_tensor import make_fx
@@ -80,9 +82,12 @@ def reason_against_trace(module: GraphModule, inputs: Inputs) -> str:
 
     A part without gradients is no reason if nothing that it reads has any, as the positions of a model.
     """
-    sizes = [size for given in inputs for size in (given.shape if isinstance(given, torch.Tensor) else (given,))]
-    if not all(isinstance(size, int) for size in sizes):
-        return "its sizes vary, or numbers that it takes"
+    numbers = [
+        *(given for given in inputs if not isinstance(given, torch.Tensor)),
+        *map(known_value, module.graph.nodes),
+    ]
+    if any(isinstance(number, float | torch.SymFloat | torch.SymBool) and not is_fixed(number) for number in numbers):
+        return "numbers vary that are no sizes"
     needed = differentiable_inputs(module.graph, inputs)
     enabled = True
     for node in module.graph.nodes:
@@ -103,9 +108,10 @@ def trace_forward(module: GraphModule, inputs: Inputs) -> GraphModule:
 
     Lines of the user's source stay with them.
     """
-    with torch.no_grad(), fakes_beside_constants(inputs) as mode, enable_python_dispatcher():
-        fakes = [mode.from_tensor(one).detach() if isinstance(one, torch.Tensor) else one for one in inputs]
-        traced = trace(module, fakes, core_aten_decompositions())
+    with torch.no_grad(), fakes_beside_constants(inputs) as mode:
+        fakes = [one.detach() if isinstance(one, torch.Tensor) else one for one in as_fakes(mode, inputs)]
+        traced = make_fx(with_origins(module))(*fakes)  # `functionalize` would make sizes of a linear layer numbers
+        traced = trace(traced, fakes, core_aten_decompositions())
         traced = trace(traced, fakes, {})  # what a decomposition changes in place is functional now
     keep_origins(module, traced)
     return traced
@@ -129,13 +135,37 @@ def keep_origins(module: GraphModule, traced: GraphModule) -> None:
 
 def trace(module: GraphModule, inputs: Inputs, decompositions: Mapping[Any, Any]) -> GraphModule:
     """The operators that a graph calls, decomposed, of which none changes a tensor in place but those of the inputs."""
+    functional = functionalize(with_origins(module), remove="mutations")
+    return make_fx(functional, decomposition_table=decompositions)(*inputs)
+
+
+def with_origins(module: GraphModule) -> Callable[..., Any]:
+    """A graph as a function, whose calls keep the lines of source of its nodes."""
 
     def run(*given: Any) -> Any:
         with preserve_node_meta():
-            return Interpreter(module).run(*given)
+            return FixedNumbers(module).run(*given)
 
-    functional = functionalize(run, remove="mutations")
-    return make_fx(functional, decomposition_table=decompositions)(*inputs)
+    return run
+
+
+@final
+class FixedNumbers(Interpreter):
+    """It runs a graph of Dynamo, and takes the numbers to which guards have fixed varying ones: no fake has them."""
+
+    def run_node(self, n: Node) -> Any:
+        """The value of a node."""
+        return float(known_value(n)) if is_fixed(known_value(n)) else super().run_node(n)
+
+
+def known_value(node: Node) -> Any:
+    """The value that Dynamo knows of a node, if any."""
+    return node.meta.get("example_value")
+
+
+def is_fixed(value: Any) -> bool:
+    """Tell if a value is a varying number that guards have fixed."""
+    return isinstance(value, torch.SymFloat) and bool(value.node.expr.is_number)
 
 
 def names_with_gradients(graph: Graph, inputs: Inputs) -> set[str]:
@@ -173,7 +203,7 @@ def check_gradients(module: GraphModule, traced: GraphModule, inputs: Inputs) ->
         GraphError: outputs that depend on the inputs differ.
     """
     with fakes_beside_constants(inputs) as mode, torch.enable_grad():
-        fakes = [mode.from_tensor(one) if isinstance(one, torch.Tensor) else one for one in inputs]
+        fakes = as_fakes(mode, inputs)
         found = [differentiable_places(each, fakes) for each in (module, traced)]
     if found[0] != found[1]:
         raise GraphError(f"outputs {found[0]} of the graph have gradients, and of its trace {found[1]}")
@@ -181,11 +211,17 @@ def check_gradients(module: GraphModule, traced: GraphModule, inputs: Inputs) ->
 
 def differentiable_places(module: GraphModule, fakes: Inputs) -> list[int]:
     """The numbers of the outputs that have gradients; the gradients are made, so that a backward that lacks fails."""
-    outputs = Interpreter(module).run(*fakes)
+    outputs = FixedNumbers(module).run(*fakes)
     made = {number: one for number, one in enumerate(outputs) if isinstance(one, torch.Tensor) and one.requires_grad}
     needed = [one for one in fakes if isinstance(one, torch.Tensor) and one.requires_grad]
     torch.autograd.grad(list(made.values()), needed, list(map(torch.ones_like, made.values())), allow_unused=True)
     return [*made]
+
+
+def as_fakes(mode: FakeTensorMode, inputs: Inputs) -> list[Any]:
+    """Inputs as fake ones of a mode. Those that are stay as they are: a new each would have sizes of its own."""
+    return [mode.from_tensor(each) if isinstance(each, torch.Tensor) and not isinstance(each, FakeTensor) else each
+            for each in inputs]  # fmt: skip
 
 
 @contextmanager
@@ -195,7 +231,7 @@ def fakes_beside_constants(inputs: Inputs) -> Iterator[FakeTensorMode]:
     allowed = mode.allow_non_fake_inputs
     mode.allow_non_fake_inputs = True
     try:
-        with mode:
+        with mode, enable_python_dispatcher():
             yield mode
     finally:
         mode.allow_non_fake_inputs = allowed

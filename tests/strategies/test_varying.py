@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from sympy import sqrt
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
@@ -203,3 +204,35 @@ def test_two_axes_along_one_dimension_may_vary() -> None:
         given = torch.randn(length, 16, generator=torch.Generator().manual_seed(length))
         wanted = (given @ given.T).softmax(-1) @ given[:, 0]
         torch.testing.assert_close(similar(x=given, backend="tilelang"), wanted, rtol=1e-5, atol=1e-5)
+
+
+x = ra.tensor("x[b,h,n]")
+ROWS = {
+    "softmax": lambda: ra.fuse(ra.softmax(x, n), axes="b h n"),
+    "norm": lambda: ra.fuse((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1e-5), axes="b h n"),
+    "columns": lambda: ra.fuse(ra.sum(x * x, b, h), axes="n"),
+}
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_rows_of_any_number_have_one_kernel_and_each_length_its_own(name: str, fresh: dict[str, Any]) -> None:
+    form, known = ROWS[name](), {"b": 3, "h": 17, "n": 16}
+    assert sizes.axes_of_own_kernels(form.passes, "c", known, {"x": "float32"}) == {"n"}
+    counts = list[int]()
+    for shape in ((3, 17, 16), (3, 19, 16), (3, 21, 16), (3, 20, 16), (3, 21, 20), (3, 21, 24)):
+        given = torch.randn(shape, generator=torch.Generator().manual_seed(shape[1]))
+        assert worst_error(form(x=given, backend="tilelang"), form.reference(x=given)) <= 2e-6
+        counts.append(len(fresh))
+    assert counts == [1, 2, 2, 2, 3, 4]
+
+
+def test_every_size_of_a_form_in_stages_has_a_kernel_of_its_own() -> None:
+    """A row's two axes are streamed as one, and read apart by what stores them: no loop holds both."""
+    (i, j), (b, h, r, s) = ra.axes("i j"), ra.axes("b h r s")
+    x, y = ra.Tensor("x"), ra.Tensor("y")
+    row = x[b, r, h, s] + y[b, h, r, s]
+    spread = ra.sum((row - ra.sum(row, r, s) / 16) ** 2, r, s)
+    form = ra.fuse({"both": (x[b, i, h, j] + y[b, h, i, j], "b h i j"), "spread": (spread, "b h")})
+    known = {"b": 3, "h": 17, "i": 2, "j": 8, "r": 2, "s": 8}
+    own = sizes.axes_of_own_kernels(form.passes, "sm_90a", known, dict.fromkeys("xy", "float32"))
+    assert own == known.keys()

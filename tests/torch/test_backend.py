@@ -115,7 +115,25 @@ def test_groups_take_sizes_that_vary() -> None:
                 torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)
     [report] = reports  # one compilation serves all lengths
     assert [one.decision.is_put for one in report.groups] == [True, False, False]
-    assert report.groups[1].decision.reason == "its sizes vary, and its kernel is compiled for every length"
+    assert "for which its kernel is compiled anew" in report.groups[1].decision.reason
+
+
+def test_norms_of_any_number_of_rows_are_groups() -> None:
+    """Rows of 16 numbers, however many: one kernel serves all. Where rows have any length, each has one of its own."""
+    models = {
+        "rows": nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 24), nn.Softmax(-1)),
+        "lengths": Called(lambda x: x.softmax(1)),
+    }
+    put = dict[str, list[bool]]()
+    for name, model in models.items():
+        run = torch.compile(model.eval(), backend="redalg", dynamic=True, options=PREDICTED)
+        with torch.no_grad(), recorded_reports() as reports:
+            for rows, length in ((3, 12), (30, 17), (2, 150)):
+                given = drawn(rows, length, 16) if name == "rows" else drawn(rows, length)
+                torch.testing.assert_close(run(given), model(given), rtol=1e-5, atol=1e-6)
+        put[name] = [one.decision.is_put for report in reports for one in report.groups]
+        assert len([report for report in reports if report.groups]) == 1
+    assert put == {"rows": [True, True], "lengths": [False]}
 
 
 @pytest.mark.gpu

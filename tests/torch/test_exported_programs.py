@@ -154,11 +154,11 @@ def similar(x: torch.Tensor) -> torch.Tensor:
     return (x @ x.T / 4).softmax(-1) @ x
 
 
-@pytest.mark.parametrize(("function", "count"), [(similar, 1), (centred, 0)], ids=["with products", "without"])
-def test_sizes_may_vary(function: Callable[..., Any], count: int) -> None:
+@pytest.mark.parametrize("function", [similar, centred], ids=["with products", "without"])
+def test_sizes_may_vary(function: Callable[..., Any]) -> None:
     program = program_of(Called(function), X, dynamic_shapes=(({0: Dim("b", min=2, max=50)},),))
     optimized = ra.optimize(program, options=PREDICTED)
-    assert count_of(optimized) == count
+    assert count_of(optimized) == 1
     assert list(optimized.range_constraints.values()) == list(program.range_constraints.values())
     for length in (3, 7):
         check(program, optimized, drawn(length, 24))

@@ -30,6 +30,7 @@ from redalg.runtime.together.lower import lower_steps
 from redalg.runtime.together.steps import FunctionStep, Steps, is_of_steps, read_steps
 from redalg.strategies.device import device_for
 from redalg.torch.backend import read_options
+from redalg.torch.records import recorded_reports
 from redalg.torch.subprograms import SubprogramCall, subprogram_calls
 from tests.sweeps import draws
 from tests.torch.test_aten import Called, drawn, exported
@@ -345,6 +346,40 @@ def test_the_option_is_a_truth_value() -> None:
     assert read_options(None, {"redalg.subprograms": False}).subprograms is False
     with pytest.raises(PlanError, match=r"'redalg.subprograms': 'yes'.*should be True, False, or None"):
         read_options(None, {"redalg.subprograms": "yes"})
+
+
+@pytest.mark.parametrize("name", ["mixture", "token"])
+def test_a_forward_and_a_backward_have_subprograms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each is a graph without gradients of its own; the launches of both in NumPy, beside function after function."""
+    torch.manual_seed(0)
+    make, shape = MODELS[name]
+    model, x = make(), drawn(*shape).requires_grad_()
+    ran = dict[Steps, list[torch.Tensor]]()
+
+    def run(steps: Steps, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
+        ran.setdefault(steps, [*tensors])
+        return run_in_turn(steps, tensors)
+
+    monkeypatch.setattr(launches, "run_in_turn", run)
+    leaves = [x, *model.parameters()]
+    found, reports = compiled(model, x, options=TOGETHER)
+    cotangent = drawn(*found.shape)
+    with recorded_reports() as of_backward:
+        made = torch.autograd.grad(found, leaves, cotangent)
+    for gradient, wanted in zip(made, torch.autograd.grad(model(x), leaves, cotangent), strict=True):
+        torch.testing.assert_close(gradient, wanted, rtol=1e-4, atol=1e-5)
+    calls = [[group.call for group in report.groups if is_of_steps(group.call) and group.decision.is_put]
+             for report in (*reports, *of_backward)]  # fmt: skip
+    assert sum(map(bool, calls)) == 2  # of the forward, and of the backward
+    assert {each.text for each in ran} >= {call for some in calls for call in some}
+    for steps, tensors in ran.items():
+        dtypes = (str(each.dtype).removeprefix("torch.") for each in tensors)
+        program = lower_steps(steps, TARGET, dict(zip(steps.inputs, dtypes, strict=True))).source.program
+        given_ = {one.key: kernel_input(tensors[steps.inputs.index(one.key)], one).numpy()
+                  for one in program.parameters if one.key in steps.inputs}  # fmt: skip
+        arrays = interpret(program, given_)
+        for (key, shape_, _), each in zip(steps.outputs, run_in_turn(steps, tensors), strict=True):
+            np.testing.assert_allclose(arrays[key].reshape(shape_), each.numpy(), rtol=1e-4, atol=1e-5)
 
 
 def test_a_cpu_has_none_by_itself() -> None:

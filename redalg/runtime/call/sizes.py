@@ -22,6 +22,7 @@ from math import prod
 from typing import Any
 
 from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
 from redalg.incremental.stages import Stages
 from redalg.pipeline import plan_stages, write_source
 from redalg.runtime.bind.inputs import Bound
@@ -31,6 +32,7 @@ from redalg.runtime.lowering import (
     ByLibrary,
     choose_library,
     choose_library_for,
+    lower_passes,
     options_of,
     plannable,
     problem_of,
@@ -90,9 +92,8 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     if plan is not None or was_measured(form, problem, plans[0]):
         return write_source(planable, plans, problem)
     one_loop, within, binding = planable, problem, plans[0].binding
-    if len(planable.forms) > 1:  # sizes of stages are constant, those of one loop need not be
-        varying = frozenset(original.sizes) - constant(planable, problem)
-        one_loop, within = plannable(form, replace(original, varying=varying))
+    if len(planable.forms) > 1:
+        one_loop, within = in_one_loop(form, planable, problem, original)
         binding = bind_axes(one_loop.loop, within.sizes)
     loop, several = one_loop.loop, len(one_loop.forms) > 1
     free = frozenset[str]() if several else may_vary(loop, binding, within.dtypes)
@@ -115,6 +116,36 @@ def newly(form: FusedForm, target: str, problem: Problem, plan: AnySchedule | No
     if key not in _LOWERED:
         _LOWERED[key] = form, write_source(planable, plans, problem)
     return _LOWERED[key][1]
+
+
+def in_one_loop(form: FusedForm, stages: Stages, problem: Problem, original: Problem) -> tuple[Stages, Problem]:
+    """A form of several stages in one loop, if it may hold the form: sizes of stages are constant, its need not be."""
+    return plannable(form, replace(original, varying=frozenset(original.sizes) - constant(stages, problem)))
+
+
+def axes_of_own_kernels(
+    passes: Passes, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str]
+) -> frozenset[str]:
+    """The axes of passes of which every size has a kernel of its own, compiled when a call first has that size.
+
+    Raises:
+        PlanError: no kernel holds a pass.
+    """
+    return frozenset[str]().union(*lower_passes(passes, target, sizes, dtypes, axes_of_own_kernel))
+
+
+def axes_of_own_kernel(
+    form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *, result: str, **_: None
+) -> frozenset[str]:
+    """As `axes_of_own_kernels`, of one pass."""
+    original = problem_of(form, target, sizes, dtypes, result=result)
+    stages, problem = plannable(form, original)
+    if len(stages.forms) > 1:
+        stages, problem = in_one_loop(form, stages, problem, original)
+    if len(stages.forms) > 1:
+        return frozenset(sizes)
+    free = may_vary(stages.loop, bind_axes(stages.loop, problem.sizes), problem.dtypes)
+    return frozenset(sizes) - free.union(*(problem.together.get(name, ()) for name in free))
 
 
 def constant(stages: Stages, problem: Problem) -> frozenset[str]:
