@@ -223,7 +223,7 @@ def test_one_compilation_serves_sizes_that_vary(dynamic: bool | None) -> None:
     assert count == wanted
     groups = [one for report in reports for one in report.groups]
     assert groups
-    assert all(one.decision.is_put and '"training":true' in one.call for one in groups)
+    assert all(one.decision.is_put and "'training':true" in one.call for one in groups)
 
 
 def layer(*, first: bool) -> nn.Module:
