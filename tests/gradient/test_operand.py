@@ -12,6 +12,7 @@ from torch.nn import functional
 import redalg as ra
 from redalg.gradient import operand
 from redalg.gradient.operand import OperandStage, WeightedSum, weighted_sum
+from redalg.library import linear_cross_entropy
 
 b, v, d, k = ra.axes("b v d k")
 T, U, BIAS = ra.tensors("t[b,d] u[v,d] bias[v]")
@@ -188,3 +189,14 @@ def test_what_a_mask_of_rows_hides_has_no_part(recorded: bool) -> None:
 def test_masks_of_elements_leave_the_products_alone() -> None:
     form = ra.fuse(ra.sum(ra.where(v <= b, SCORES**2, 0), v), axes="b")
     assert not any(isinstance(one, OperandStage) for one in form.vjp(["t", "u"]).for_tensors(drawn(form)).stages)
+
+
+def test_a_mean_loss_has_a_gradient_within_a_transform() -> None:
+    """Its cotangent has no axes, nor has a stage that is made of it: no column joins it."""
+    data, mean = drawn(loss(SCORES)), linear_cross_entropy(weighted=True)
+    h, target, weight = data["t"], data["label"], torch.rand(SIZES["v"]).bfloat16()
+    found = torch.func.grad(lambda w: mean(h=h, w=w, target=target, weight=weight))(data["u"])
+    leaf = data["u"].double().requires_grad_()
+    functional.cross_entropy(h.double() @ leaf.mT, target, weight.double()).backward()
+    assert leaf.grad is not None
+    assert float((found.double() - leaf.grad).abs().max()) <= 0.02 * float(leaf.grad.abs().max())
