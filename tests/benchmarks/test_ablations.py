@@ -87,7 +87,7 @@ def test_kernels_become_fewer_with_each_transformation(tmp_path: Path, monkeypat
     rows = run("transformations", tmp_path)["rows"]
     kernels = {row["name"]: [each["kernels"] for each in row["levels"].values()] for row in rows}
     assert kernels["MMoE"] == sorted(kernels["MMoE"], reverse=True)
-    assert kernels["MMoE"][0] > kernels["MMoE"][1] > kernels["MMoE"][2] > kernels["MMoE"][-1] == 2  # the last one joins
+    assert kernels["MMoE"][0] > kernels["MMoE"][1] > kernels["MMoE"][2] > kernels["MMoE"][-1] == 1
     assert kernels["SE-240x14"][0] > kernels["SE-240x14"][-1] == 1
     for row in rows:
         moved = [each["bytes"] for each in row["levels"].values()]
