@@ -10,6 +10,9 @@ Kernels for C are compiled with `QUICK` flags, in half the time of a user's, and
 `thorough` they are what a user has.
 
 Python collects garbage less often here, and SymPy remembers more: which takes some 15 % off the time of CI.
+
+Workers of pytest-xdist compute with one thread each, and so do the processes that they start: a team of threads a
+worker would be more threads than cores, and those that wait for the others take a core's time.
 """
 
 import gc
@@ -21,6 +24,9 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+if "PYTEST_XDIST_WORKER" in os.environ:  # before NumPy and PyTorch are imported, which read it then
+    os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import numpy as np
 import pytest
