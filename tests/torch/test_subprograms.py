@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import cache
 from types import SimpleNamespace
 from typing import Any
 
@@ -113,6 +114,14 @@ def calls_in(model: nn.Module, *given_: torch.Tensor) -> tuple[list[SubprogramCa
     return subprogram_calls(imported.program.live(), CARD)[1], arrays
 
 
+@cache
+def calls_of_model(name: str) -> tuple[list[SubprogramCall], dict[str, Any]]:
+    """Those of one of `MODELS`, which several tests read."""
+    torch.manual_seed(0)
+    make, shape = MODELS[name]
+    return calls_in(make(), drawn(*shape))
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_a_small_model_is_one_subprogram(name: str) -> None:
     torch.manual_seed(0)
@@ -131,9 +140,7 @@ def test_a_small_model_is_one_subprogram(name: str) -> None:
 @pytest.mark.parametrize("name", QUICK)
 def test_one_launch_computes_the_steps(name: str) -> None:
     """The program of all steps in NumPy, its blocks in any order, beside function after function."""
-    torch.manual_seed(0)
-    make, shape = MODELS[name]
-    [call], arrays = calls_in(make(), drawn(*shape))
+    [call], arrays = calls_of_model(name)
     steps = read_steps(call.text)
     tensors = [arrays[name] for name in call.reads]
     lowered = lower_steps(steps, TARGET, dict.fromkeys(steps.inputs, "float32"))
@@ -150,7 +157,7 @@ def test_one_launch_computes_the_steps(name: str) -> None:
 
 
 def test_the_text_waits_between_levels() -> None:
-    [call], _ = calls_in(Mixture(), drawn(1, 20))
+    [call], _ = calls_of_model("mixture")
     steps = read_steps(call.text)
     lowered = lower_steps(steps, TARGET, dict.fromkeys(steps.inputs, "float32"))
     program, text = lowered.source.program, lowered.source.text
@@ -166,8 +173,7 @@ def test_the_text_waits_between_levels() -> None:
 def test_steps_that_are_alike_are_one_text() -> None:
     """Cells of all layers and all steps: the text does not grow with them, and a diagonal of cells is a round."""
     texts = dict[int, int]()
-    for steps_ in (22, 26):
-        [call], _ = calls_in(Cells(2), drawn(steps_, 1, 8))
+    for steps_, ([call], _) in ((22, calls_of_model("rounds of cells")), (26, calls_in(Cells(2), drawn(26, 1, 8)))):
         steps = read_steps(call.text)
         lowered = lower_steps(steps, TARGET, dict.fromkeys(steps.inputs, "float32"))
         together = lowered.source.program.together
@@ -273,7 +279,7 @@ def step(expr: Any, size: int = 4) -> FunctionStep:
 
 
 def test_steps_are_read_as_they_were_written() -> None:
-    [call], _ = calls_in(Mixture(), drawn(1, 20))
+    [call], _ = calls_of_model("mixture")
     assert read_steps(call.text).text == call.text
 
 
@@ -305,9 +311,7 @@ def test_more_blocks_than_a_device_holds_are_refused(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("name", ["mixture", "scaled channels", "rounds of cells"])
 def test_a_launch_has_its_arguments_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """The program in NumPy in the place of its kernel, on what the launch hands it."""
-    torch.manual_seed(0)
-    make, shape = MODELS[name]
-    [call], arrays = calls_in(make(), drawn(*shape))
+    [call], arrays = calls_of_model(name)
     steps, tensors = read_steps(call.text), [arrays[name] for name in call.reads]
 
     def launched(source: Source) -> Callable[..., None]:

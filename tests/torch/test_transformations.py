@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -41,6 +42,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cells": (lambda: Cells(2), (3, 1, 8)),
     "decoder": (Decoder, (2, 9, 24)),
 }
+LONG = {*product(("mixture", "decoder"), ("redalg.vertical_fusion", None))}
+"""Dozens of kernels to compile, of one statement each; the cells have few."""
 
 
 def without(*names: str) -> Transformations:
@@ -186,8 +189,13 @@ def test_long_subprograms_need_horizontal_fusion() -> None:
     assert not subprogram_calls(program, CARD, without(HORIZONTAL))[1]
 
 
-@pytest.mark.parametrize("option", [*SWITCHES, None])
-@pytest.mark.parametrize("name", MODELS)
+@pytest.mark.parametrize(
+    ("name", "option"),
+    [
+        pytest.param(name, option, marks=[pytest.mark.slow] * ((name, option) in LONG))
+        for name, option in product(MODELS, [*SWITCHES, None])
+    ],
+)
 def test_models_are_computed_without_each(name: str, option: str | None) -> None:
     """`None`: without any of them."""
     torch.manual_seed(0)
