@@ -2,8 +2,8 @@
 
 {"format": "redalg calls, 1",
  "calls": [{"text": …, "reads": [name, …], "writes": [name, …], "views": {name: [size, …]}, "sizes": [size, …],
-            "parts": {name: [[dimension, size], …]}, "group": {…}}, …],    a size is the number of a row
- "nodes": [row, …]}                                       the syntax tree of the sizes (`expression/syntax.py`)
+            "parts": {name: [[dimension, size], …]}, "group": {…}}, …],    a size is its place in "sizes"
+ "sizes": [number of a row, …], "nodes": [row, …]}        the syntax tree of the sizes (`expression/syntax.py`)
 
 For inference Inductor keeps graphs with their groups. Groups that are trained are put before Inductor sees the graph.
 The file is `explored/<digest>.json` in the cache folder, under a digest of all on which exploration depends: the
