@@ -80,8 +80,9 @@ class Joins:
         if rows and any(one.fused is not None for one in (first, *rows)):
             alike = (first, *rows)
             yield self._join(alike, [self._as_row(part.expr) for part in alike], [part.axes for part in alike])
-        for other in (one for one in others if one.axes and first.axes and inner_reductions(one.expr)):
-            if inner_reductions(first.expr) and other.axes[:-1] == first.axes[:-1]:
+        has_columns = bool(first.axes) and bool(inner_reductions(first.expr))
+        for other in others if has_columns else ():
+            if other.axes and inner_reductions(other.expr) and other.axes[:-1] == first.axes[:-1]:
                 yield self._with_column((first, other))
 
     def of_one_operand(self, first: Stage, others: Sequence[Stage]) -> Iterator[OperandStage | None]:

@@ -16,7 +16,7 @@ from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.rules.parts import power_of_two, power_within
-from redalg.strategies.rules.rows import lies_in_columns, vector
+from redalg.strategies.rules.rows import WIDE_LOAD, lies_in_columns, vector
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule
 from redalg.strategies.varying import tiles_of
@@ -24,8 +24,9 @@ from redalg.strategies.varying import tiles_of
 LOADS, MOST_NUMBERS = 2, 64
 """The 16-byte loads that a thread makes of a tile, and the numbers of state that it keeps for its columns, at most."""
 LEAST_THREADS = 128
-"""Threads of a block at least. It has half as many as its loads ask for if rows have several sums, at which fewer warps
-meet sooner (H200, gradients of layer norms of 8192 x 4096 in bfloat16: 0.88 of the time)."""
+"""Threads of a block at least. It has half as many as its loads ask for if rows of 16 bits have several sums, at which
+fewer warps meet sooner, and if so many keep the numbers of its columns (H200, gradients of layer norms of 8192 x 4096
+in bfloat16: 0.88 of the time)."""
 THREADS_OF_CHIP, STAGES, TILES_OF_PART = 512, 2, 4
 """Threads of a multiprocessor's blocks, which each take a part of the rows; the stages of their loads; and the tiles of
 rows that a part has, at least (H100, gradients of layer norms of 8192 x 4096 in bfloat16: 0.60 of the time of 512
@@ -44,7 +45,8 @@ def whole_rows_schedule(stages: Stages, problem: Problem, device: DeviceSpec, bi
     most = min(1024, max(LEAST_THREADS, power_of_two(length) // (LOADS * wide)))
     threads = min((most, max(LEAST_THREADS, most // 2)), key=lambda count: padded_columns(length, count))
     blocks = device.multiprocessors * max(1, THREADS_OF_CHIP // threads)
-    if sum(not one.is_count for form in within for one in form.accumulators) > 1:
+    several = sum(not one.is_count for form in within for one in form.accumulators) > 1
+    if several and wide > WIDE_LOAD and 2 * len(loop.slots) * padded_columns(length, threads) <= MOST_NUMBERS * threads:
         threads = max(LEAST_THREADS, threads // 2)
     columns = padded_columns(length, threads)
     rows = max(1, LOADS * threads * wide // columns)
