@@ -24,6 +24,17 @@ def drawn(*shape: int, dtype: torch.dtype = torch.float32) -> torch.Tensor:
     return torch.randn(shape, generator=GENERATOR).to(dtype)
 
 
+def check_gradients(model: nn.Module, given: torch.Tensor, found: torch.Tensor, atol: float) -> None:
+    """Compare the gradients of what a model made when it was compiled with those of the model itself."""
+    model.zero_grad(set_to_none=True)
+    found.square().sum().backward()
+    own = [one.grad for one in model.parameters()]
+    model.zero_grad(set_to_none=True)
+    model(given).square().sum().backward()
+    for one, wanted in zip(own, model.parameters(), strict=True):
+        torch.testing.assert_close(one, wanted.grad, rtol=1e-4, atol=atol)
+
+
 class Called(nn.Module):
     """A module that calls a function."""
 

@@ -28,7 +28,7 @@ from redalg.torch.decisions import Decision
 from redalg.torch.records import recorded_reports
 from redalg.torch.report import GraphReport
 from tests.graphs.test_padding import weighted
-from tests.torch.test_aten import Called, Decoder, drawn
+from tests.torch.test_aten import Called, Decoder, check_gradients, drawn
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 PREDICTED = {"redalg.gate": "predicted"}
@@ -79,12 +79,7 @@ def test_gradients_flow_through_groups(made: Callable[[], nn.Module]) -> None:
     torch.manual_seed(0)
     model, given = made(), drawn(2, 9, 24)
     found, reports = compiled(model, given, options=PREDICTED)
-    found.square().sum().backward()
-    own = [one.grad for one in model.parameters()]
-    model.zero_grad(set_to_none=True)
-    model(given).square().sum().backward()
-    for one, wanted in zip(own, model.parameters(), strict=True):
-        torch.testing.assert_close(one, wanted.grad, rtol=1e-4, atol=1e-5)
+    check_gradients(model, given, found, 1e-5)
     assert any(one.decision.is_put for report in reports for one in report.groups)
 
 

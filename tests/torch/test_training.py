@@ -23,7 +23,7 @@ from redalg.torch.decisions import Decision
 from redalg.torch.explored import calls_of_text, text_of_calls
 from redalg.torch.records import recorded_reports
 from redalg.torch.report import GraphReport
-from tests.torch.test_aten import Called, Decoder, drawn
+from tests.torch.test_aten import Called, Decoder, check_gradients, drawn
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 PREDICTED = {"redalg.gate": "predicted"}
@@ -83,12 +83,7 @@ def test_a_model_trains_as_it_does_without() -> None:
     model, given = Decoder(), drawn(2, 33, 24)
     with recorded_reports() as reports:
         found = torch.compile(model, backend="redalg", options=PREDICTED)(given)
-        found.square().sum().backward()
-    own = [one.grad for one in model.parameters()]
-    model.zero_grad(set_to_none=True)
-    model(given).square().sum().backward()
-    for one, other in zip(own, model.parameters(), strict=True):
-        torch.testing.assert_close(one, other.grad, rtol=1e-4, atol=1e-4)
+        check_gradients(model, given, found, 1e-4)
     assert any(one.decision.is_put for one in reports[0].groups)
 
 

@@ -31,7 +31,7 @@ from redalg.torch.backend import SWITCHES, GroupPass, read_options
 from redalg.torch.subprograms import subprogram_calls
 from tests.graphs.test_exploration import check_plan
 from tests.sweeps import draws
-from tests.torch.test_aten import Called, Decoder, drawn, exported
+from tests.torch.test_aten import Called, Decoder, check_gradients, drawn, exported
 from tests.torch.test_backend import compiled
 from tests.torch.test_subprograms import CARD, TARGET, TOGETHER, Cells, Mixture
 
@@ -219,14 +219,8 @@ def test_gradients_without_each() -> None:
     counts = dict[str, int]()
     for option in ("", "redalg.vertical_fusion"):
         torch._dynamo.reset()
-        model.zero_grad(set_to_none=True)
         found, reports = compiled(model, x, options={"redalg.gate": "predicted", **({option: False} if option else {})})
-        found.square().sum().backward()
-        own = [one.grad for one in model.parameters()]
-        model.zero_grad(set_to_none=True)
-        model(x).square().sum().backward()
-        for one, wanted in zip(own, model.parameters(), strict=True):
-            torch.testing.assert_close(one, wanted.grad, rtol=1e-4, atol=1e-5)
+        check_gradients(model, x, found, 1e-5)
         counts[option] = sum(len(report.groups) for report in reports)
     assert counts[""] > counts["redalg.vertical_fusion"]
 
