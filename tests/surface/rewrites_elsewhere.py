@@ -2,6 +2,7 @@
 
 FORMS = "tests/lower_tile/test_wider_forms.py"
 VECTORS = "tests/lower_tile/test_serial.py::test_vectors_are_written_out"
+MEANS = "tests/lower_tile/test_about_means.py::test_rows_far_from_zero_keep_their_digits"
 BOUNDED = "tests/incremental/test_bounded_weights.py::test_a_weight_of_known_sign_needs_no_pivot"
 WIDER = f"{FORMS}::test_stages_and_sums_keep_their_meaning_under_any_plan"
 WHOLE = "tests/incremental/test_whole.py::test_any_spelling_keeps_its_digits"
@@ -31,7 +32,7 @@ ELSEWHERE = {
     **dict.fromkeys(("Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k f(q,k)·g(k,e)", "out, out' of one loop"), WIDER),
     **dict.fromkeys(("t·(E[u]^q·Π f^p)^k", "f·(Q/n − S²/n²)"), WHOLE),
     **dict.fromkeys(("n·Q/S² − 1", "log Q − 2·log S"), RATIOS),
-    "(x − c) − δ": "tests/lower_tile/test_about_means.py::test_rows_far_from_zero_keep_their_digits",
+    **dict.fromkeys(("(x − c) − δ", "Σ_j (x[i, j] − c[i])"), MEANS),
     "x/v": "tests/lower_tile/test_elementwise.py::test_divisors_of_any_size",
     "Σ where(c, f, 0)·g": f"{FOUND}::test_a_choice_beside_a_factor_hides_its_own_branch_alone",
     "Σ where(c, h, 0)·g": f"{FOUND}::test_a_mask_of_no_weight_hides_nothing_beside_it",

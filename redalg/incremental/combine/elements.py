@@ -32,13 +32,15 @@ class Elements(Source):
 
     def __init__(
         self, form: FusedForm, lines: Lines, over: tuple[Axis, ...] | None = None, *, tile: bool = False,
-        ends: bool = False,
+        ends: bool = False, by_totals: frozenset[Value] = frozenset(),
     ) -> None:  # fmt: skip
         """Adds the lines of the form's producers, unless the data are a `tile`: it is given their values.
 
         `ends`: the form's axis may end within the tile, so that elements beyond its end do not count.
+        `by_totals`: pivots about which a sum of differences is made of the total that their mean has.
         """
-        self.form, self.tile = form, tile
+        self.form, self.tile, self.by_totals = form, tile, by_totals
+        self.totals = dict[Expr, tuple[Value, Value, Value]]()
         self.over = form.cascade.reduced_axes if over is None else over
         self.of_elements = not self.over
         producers = form.cascade.producers
@@ -86,6 +88,8 @@ class Elements(Source):
         if pivot.policy is PivotPolicy.SLOPE:
             return lines.assign(f"{name}_start", Where(is_zero(n), -OO, S.Zero))
         total = lines.sum(f"{name}_total", [Where(counts, u, S.Zero)], self.over, Precision.EXACT_PLACES)
+        if pivot.value in self.by_totals:
+            self.totals[pivot.base - pivot.value] = pivot.value, total, n
         ratio = total / Where(is_zero(n), S.One, n)
         mean = lines.assign(f"{name}_ratio", ratio, Precision.EXACT_PLACES)
         mean = lines.assign(f"{name}_finite", Where(is_finite_number(mean), mean, S.Zero), Precision.EXACT_PLACES)
@@ -108,6 +112,9 @@ class Elements(Source):
         name = f"{name}_tile" if self.tile else name
         if accumulator.is_count:
             return lines.count(name, self.domain, self.over)
+        if not accumulator.weight and accumulator.term in self.totals:
+            pivot, total, n = self.totals[accumulator.term]
+            return lines.assign(name, total - n * at.safe[pivot])
         values = {**self.produced, **at.values_in_terms}
         terms = [live_term(factor, self.form.cascade.domain).xreplace(values) for factor in accumulator.factors]
         weights = self._weights(values, lines)

@@ -49,10 +49,13 @@ def collapse_program(form: FusedForm, steps: int | None = None, *, full: bool = 
     return Program("collapse", tuple(states.slots.values()), tuple(lines.lets), state).prune()
 
 
-def tile_program(form: FusedForm, *, ends: bool) -> Program:
-    """The state of a tile (`ends`: the axis may end within it), of which a kernel makes the producers."""
+def tile_program(form: FusedForm, *, ends: bool, by_totals: frozenset[Value] = frozenset()) -> Program:
+    """The state of a tile, of which a kernel makes the producers.
+
+    `ends`: the axis may end within it. `by_totals`: pivots c with Σ (u − c) = Σ u − n·c, which no element is read for.
+    """
     lines = Lines()
-    tile = Elements(form, lines, tile=True, ends=ends)
+    tile = Elements(form, lines, tile=True, ends=ends, by_totals=by_totals)
     state = combine(form, [tile], lines, form.links + (not form.centres_are_means))
     return Program("tile", tile.given, tuple(lines.lets), state).prune()
 

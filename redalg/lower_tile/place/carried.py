@@ -29,7 +29,7 @@ from sympy import Add, And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
-from redalg.expression.dtypes import DTYPES, is_float
+from redalg.expression.dtypes import DTYPES
 from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
@@ -39,6 +39,7 @@ from redalg.lower_tile.ir.scalars import Is, Kept, Load, ScaledExp
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
+from redalg.lower_tile.place.few_digits import has_few_digits
 from redalg.lower_tile.place.frames import Within
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.operands import Operands
@@ -106,7 +107,7 @@ class Carried:
             if output.carries:
                 read = placer.result(value_of_output(output))
                 read = read.args[0] if isinstance(read, Cast) else read
-                if self._has_few_digits(self.dtypes.get(output.name, self.assembly.compute)):
+                if has_few_digits(self.dtypes.get(output.name, self.assembly.compute)):
                     read = self.about_means(read)
                 body += self._store(output, self.hoist(read), placer.space)
         return body
@@ -223,11 +224,7 @@ class Carried:
 
     def _is_read_with_few_digits(self, element: Expr) -> bool:
         known = isinstance(element, Load) and self.assembly.holds(element.name)
-        return known and self._has_few_digits(self.assembly.buffers[element.name].dtype)
-
-    @staticmethod
-    def _has_few_digits(dtype: str) -> bool:
-        return is_float(dtype) and 2 * DTYPES[dtype].digits < DTYPES["float32"].digits
+        return known and has_few_digits(self.assembly.buffers[element.name].dtype)
 
     def _is_safe(self, factor: Expr) -> bool:
         """Tell if a factor may be computed apart: a reciprocal may not overflow if the quotient does not."""

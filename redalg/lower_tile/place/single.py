@@ -10,6 +10,7 @@ from math import prod
 
 from sympy import S
 
+from redalg.expression import Value
 from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import Buffer, Copy, Kernel, Parameter, ReduceTile, Region, Statement, index
@@ -17,6 +18,7 @@ from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries_after
 from redalg.lower_tile.place.epilogue import Epilogue
+from redalg.lower_tile.place.few_digits import means_of_few_digits
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
 from redalg.lower_tile.place.lanes import Lanes
 from redalg.lower_tile.place.listed import list_tiles, lists_tiles
@@ -128,7 +130,8 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
         return *stream_serially(job.form, assembly, place), place.space
     slots, body = allocate(job.form, assembly, job.problem)
     before: list[Statement] = []
-    step = Step(job.form, assembly, place.space, before, job.sums)
+    by_totals = means_of_few_digits(job) if job.plan.level == "row" else frozenset[Value]()
+    step = Step(job.form, assembly, place.space, before, job.sums, by_totals=by_totals)
     if job.plan.level == "row":  # the tile is the state
         body = without_fills(body, {slots.loads[value].name for value in slots.numbers})
     taken_in = tuple(step.build(slots))

@@ -44,9 +44,10 @@ class Step:
 
     def __init__(
         self, form: FusedForm, assembly: Assembly, space: Space, before: list[Statement],
-        sums: Mapping[Value, Sums] | None = None,
+        sums: Mapping[Value, Sums] | None = None, *, by_totals: frozenset[Value] = frozenset(),
     ) -> None:  # fmt: skip
         self.form, self.assembly, self.space, self.sums = form, assembly, space, sums or {}
+        self.by_totals = by_totals
         self.operands = Operands(assembly, before)
         self.body: list[Statement] = []
 
@@ -107,7 +108,8 @@ class Step:
         self.scale(slots)
         state, written = slots.reads(), programs(self.form)
         if self.is_alone:
-            self.run(written.of(tile_program, ends=self.ends).only(state), slots, {}, state)
+            program = written.of(tile_program, ends=self.ends, by_totals=self.by_totals)
+            self.run(program.only(state), slots, {}, state)
         elif self.form.is_tilted:
             tile = self.make(written.of(tile_program, ends=self.ends).only(state), slots)
             self.body += merge_states(self.form, self.assembly, self.space, state, tile)
