@@ -20,6 +20,7 @@ from redalg.lower_tile.passes.factors import share_factors
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.instructions import use_instructions
 from redalg.lower_tile.passes.join import fuse_row_loops
+from redalg.lower_tile.passes.loads_first import loads_first
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
@@ -86,6 +87,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(with_powers_of_two)),
     Pass("before sums", "a[j] = f; v = Σ_j a[j]; b[j] = g", "a[j] = f; b[j] = g; v = Σ_j a[j]", "where g reads no v",
          _of_kernels(tiles_before_sums)),
+    Pass("loads first", "x = load; v = Σ_j x[j]; y = load", "x = load; y = load; v = Σ_j x[j]",
+         "where whole rows of both stay in registers", _of_kernels(loads_first)),
     Pass("whole rows", "v = Σ_j x[j]", "f[j] = Σ_turn x[W·turn + j]; v = Σ_j f[j]",
          "where a thread holds many elements of a row from end to end", reduce_in_turns),
     Pass("terms in turns", "t[j] = g; for turn: f += t[…]", "for turn: f += g", "where nothing else reads t",
