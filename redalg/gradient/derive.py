@@ -38,6 +38,7 @@ from redalg.gradient.backward import Backward
 from redalg.gradient.exponentials import INTRODUCED, with_pivots
 from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.places import at_place, with_axes
+from redalg.gradient.residuals import without_residuals
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
 from redalg.gradient.spelling import masks_and_rest, with_rows_outside, with_shared_factors
@@ -237,7 +238,8 @@ class Derivation:
     def _through_row(self, reduce: Reduce) -> None:
         """Hand a row value's adjoint on, from a stage of its own if it is made by reductions."""
         element = self.rows.element(reduce)
-        g = Add(*self.by_row.pop(element, []))
+        totals = {one: self.rows.element(one) for one in self.rows.names}
+        g = without_residuals(Add(*self.by_row.pop(element, [])), totals, self.dtypes)
         if g is S.Zero:
             return
         if reductions_of(g):

@@ -33,6 +33,7 @@ ELSEWHERE = {
     **dict.fromkeys(("t·(E[u]^q·Π f^p)^k", "f·(Q/n − S²/n²)"), WHOLE),
     **dict.fromkeys(("n·Q/S² − 1", "log Q − 2·log S"), RATIOS),
     **dict.fromkeys(("(x − c) − δ", "Σ_j (x[i, j] − c[i])"), MEANS),
+    "Σ_n α·(x[n] − R/|n|)": "tests/gradient/test_residuals.py::test_gradients_are_as_near_as_bfloat16_is",
     "x/v": "tests/lower_tile/test_elementwise.py::test_divisors_of_any_size",
     "Σ where(c, f, 0)·g": f"{FOUND}::test_a_choice_beside_a_factor_hides_its_own_branch_alone",
     "Σ where(c, h, 0)·g": f"{FOUND}::test_a_mask_of_no_weight_hides_nothing_beside_it",
