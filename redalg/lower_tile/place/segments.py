@@ -344,8 +344,16 @@ def merges_to_write(job: Job) -> bool:
 
 
 def elementwise(job: Job) -> tuple[tuple[Kernel, ...], tuple[Parameter, ...]]:
-    """The kernel of a form without a state: blocks that write a part of the axis need nothing of each other."""
-    return (in_turn(write_kernel(job, Names(taken_names(job))), job.plan),), ()
+    """The kernel of a form without a state: blocks that write a part of the axis need nothing of each other.
+
+    Blocks that run at once then write what lies side by side: the parts of a row one after another, where rows lie
+    along the axis.
+    """
+    kernel = write_kernel(job, Names(taken_names(job)))
+    fixed = all(isinstance(extent, int) for _, extent in kernel.grid)  # a launch's later dimensions take few blocks
+    if fixed and not job.plan.along_rows:
+        kernel = replace(kernel, grid=tuple(sorted(kernel.grid, key=lambda one: one[0] != SEGMENT)))
+    return (in_turn(kernel, job.plan),), ()
 
 
 def write_kernel(job: Job, names: Names, parts: Parts | None = None) -> Kernel:
