@@ -47,6 +47,7 @@ STAGES = (
         ("runtime", "runtime.compile", "runtime.bind", "runtime.call", "runtime.known", "runtime.together",
          "runtime.tune", "runtime.unfused"),
     ),
+    ("States of ranks → outputs", ("distributed",)),
     ("What all stages know", ("expression", "monoids", "errors", "version")),
 )  # fmt: skip
 

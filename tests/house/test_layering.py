@@ -22,7 +22,7 @@ ROOT_MODULE = "__init__"
 LAYERS = (
     *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "registration", "library", "fuse", "fused", "portable"),
     *("algebra", "differentiable", "verdicts", "explain", "gradient"),
-    *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
+    *("distributed", "runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",
     *(
@@ -42,6 +42,7 @@ LAYERS = (
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
 MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.runtime": "it runs forms on tensors",
+    "redalg.distributed": "its collectives are PyTorch's",
     "redalg.definition.tensors": "it evaluates definitions on tensors",
     "redalg.gradient.recorded": "it is PyTorch's function of a call that records a gradient",
     "redalg.gradient.operators": "it registers the operators of graphs that PyTorch traces",

@@ -1,0 +1,168 @@
+"""A call across ranks: header, leaf, message, merge, finish. Every rank calls two collectives, whatever goes wrong.
+
+    1  every rank binds its shard, or fails        headers are gathered; ranks that fail or differ stop all
+    2  every rank makes the state of its shard     `start` is the sum of the lengths before it
+    3  messages are gathered                       a rank without a state says so, and stops all
+    4  every rank merges all states in order       the same operations on the same numbers: outputs agree bit by bit
+
+A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import accumulate
+from typing import TYPE_CHECKING, Any, final
+
+import torch
+
+from redalg.decompose.verdict.passes import refuse_states
+from redalg.distributed.header import Header, check_headers, failure_message
+from redalg.distributed.packed import MessageLayout, read_failures, write_failure
+from redalg.distributed.ranks import Ranks, ranks_of
+from redalg.distributed.shard import Shard, check_form, finished_names, shard_of
+from redalg.errors import InputError
+from redalg.expression import Axis
+from redalg.runtime.bind.identity import VERSION, identity
+from redalg.runtime.bind.inputs import check_choice
+from redalg.runtime.bind.places import is_nothing
+
+if TYPE_CHECKING:
+    from redalg.incremental.form import FusedForm
+    from redalg.runtime.bind.options import Sizes
+    from redalg.runtime.bind.state import State
+
+
+@final
+@dataclass(frozen=True)
+class Distributed:
+    """A fused function whose tensors are split along a reduced axis over the ranks of a group.
+
+    Attributes:
+        fused: the function.
+        ranks: the group.
+        axis: the reduced axis that is split.
+    """
+
+    fused: Any
+    ranks: Ranks
+    axis: Axis
+
+    @cached_property
+    def form(self) -> FusedForm:
+        form: FusedForm = self.fused.form
+        return form
+
+    def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
+        """The outputs for the whole, on every rank. Every rank of the group has to call it.
+
+        Args:
+            positional, tensors: as in a call of the function; tensors of torch, those with the split axis hold this
+                rank's shard of it. Shards lie in order of ranks, and may differ in length, or be empty. All other
+                tensors are whole: they are not compared.
+            empty, sizes: as in a call of the function; `sizes` gives axes that no tensor has.
+
+        Returns:
+            What a call gives. An output that has the split axis is given for the rank's own shard. For tensors that are
+            DTensors, DTensors.
+
+        Raises:
+            InputError: the tensors do not fit the expression on some rank, or ranks differ in the form, the sizes, the
+                dtypes or the scalars. It is raised on every rank, and names the ranks.
+            BackendError: a rank is gone, or has not come within the group's timeout.
+        """
+        device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
+        try:
+            check_choice("empty", empty, "distributed: ")
+            shard = shard_of(self.fused, self.ranks, self.axis, (positional, tensors), sizes or {})
+            header = self._header(shard, empty)
+        except Exception as error:
+            self.ranks.gather_headers(Header(reason_of(error)), device)
+            raise
+        headers = self.ranks.gather_headers(header, device)
+        check_headers(headers, self.ranks.names)
+        lengths = [one.elements for one in headers]
+        whole = shard.within(self.axis, sum(lengths[: self.ranks.number]), sum(lengths))
+        state = self._merge_all(whole, self._gather_states(whole), lengths)
+        needed = finished_names(self.form)
+        inputs = {name: one for name, one in whole.tensors.items() if name in needed}
+        outputs = self.fused.finish(state, inputs, empty, whole.finish_start)
+        return outputs if whole.places is None else self._in_mesh(whole, outputs)
+
+    def _header(self, shard: Shard, empty: str) -> Header:
+        own, bound = identity(self.form), shard.bound
+        return Header(
+            elements=bound.sizes[self.axis.name],
+            state_format=VERSION,
+            form=own.digest,
+            meaning="; ".join(own.lines),
+            axis=self.axis.name,
+            device=bound.device.partition(":")[0],
+            empty=empty,
+            sizes={name: size for name, size in bound.sizes.items() if name != self.axis.name},
+            starts={axis.name: first for axis, first in shard.starts.items()},
+            dtypes=shard.float_dtypes,
+            scalars={name: repr(number) for name, number in bound.scalars.items()},
+        )
+
+    def _gather_states(self, shard: Shard) -> list[State]:
+        """The states of all ranks, in order, without their places; those of others lie in this rank's memory."""
+        bound = shard.bound
+        layout = MessageLayout.of_slots(self.form.slots, bound.sizes, bound.compute, far=shard.is_far)
+        message = layout.new_message(bound.device)
+        try:
+            own = self.fused.leaf(shard.tensors, shard.leaf_start, shard.extents)
+            layout.write_slots(own.slots, message)
+        except Exception as error:
+            write_failure(reason_of(error), message)
+            self.ranks.gather(message)
+            raise
+        messages = self.ranks.gather(message)
+        if failed := read_failures(messages):
+            raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
+        return [replace(own, slots=dict(layout.views(row))) for row in messages]
+
+    def _merge_all(self, shard: Shard, states: Sequence[State], lengths: Sequence[int]) -> State:
+        """The state of the whole: those of all ranks, merged in their order."""
+        edges = zip(accumulate(lengths, initial=0), accumulate(lengths), strict=False)
+        boxes = [
+            tuple(edge if one == self.axis else (0, shard.bound.sizes[one.name]) for one in self.form.cascade.reduced_axes)
+            for edge in edges
+        ]  # fmt: skip
+        pieces = (replace(state, places=() if is_nothing(box) else (box,))
+                  for state, box in zip(states, boxes, strict=True))  # fmt: skip
+        merged: State = reduce(self.fused.merge, pieces)
+        return merged
+
+    def _in_mesh(self, shard: Shard, outputs: Any) -> Any:
+        """The outputs as tensors of the mesh of the inputs."""
+        named = [(one.name, one.axes) for one in self.fused.cascade.outputs]
+        if self.fused.single:
+            return shard.in_mesh(outputs, named[0][1])
+        arrays: Mapping[str, Any] = outputs._asdict()
+        return type(outputs)(**{name: shard.in_mesh(arrays[name], axes) for name, axes in named})
+
+
+def reason_of(error: Exception) -> str:
+    """The reason that other ranks are told."""
+    return f"{type(error).__name__}: {error}"
+
+
+def distribute(fused: Any, group: Any, axis: Axis | str | None) -> Distributed:
+    """The function across the ranks of a group, split along a reduced axis (None: the only one).
+
+    Raises:
+        InputError: there is no such group or axis, or the function cannot be split so.
+    """
+    refuse_states("distributed", fused.cascade, fused.earlier)
+    reduced = {str(one.name): one for one in fused.form.cascade.reduced_axes}
+    name = axis.name if isinstance(axis, Axis) else next(iter(reduced)) if axis is None and len(reduced) == 1 else axis
+    if name not in reduced:
+        raise InputError(
+            f"distributed: axis={axis} is not reduced. States are merged along a reduced axis: pass "
+            f"{' or '.join(f'axis={one}' for one in reduced)}."
+        )
+    check_form(fused.form, reduced[name])
+    return Distributed(fused, ranks_of(group), reduced[name])

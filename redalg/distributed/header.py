@@ -1,0 +1,147 @@
+"""The header of a rank: one message of fixed size, by which ranks agree on a call before any sends its state.
+
+    message  := magic  length  text        4096 bytes: 8 of magic, 4 of the text's length (little-endian), JSON, zeros
+    text     := what must be the same on every rank, the number of elements, and the reason if a rank cannot take part
+
+Its size is the same in every version, so that ranks of two versions read each other's and fail with an error that says
+so. All ranks read the same headers, and so all raise or none does.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from struct import pack, unpack_from
+from typing import Any, final
+
+from redalg.errors import InputError
+from redalg.runtime.known.naming import text_digest
+
+HEADER_BYTES = 4096
+MAGIC = b"redalg-h"
+FORMAT = 1
+"""Version of headers and messages."""
+MOST_WORDS = 1500
+"""Characters of a reason, and of a form's meaning."""
+ADVICE = {
+    "format": "Install one version of redalg on all ranks.",
+    "state_format": "Install one version of redalg on all ranks.",
+    "form": "Call the function of one expression on all ranks, in one order of calls.",
+    "axis": "Split one axis on all ranks.",
+    "device": "Pass tensors on devices of one kind.",
+    "sizes": "A shard may differ in length along the axis that is split; everything else is whole on every rank.",
+    "starts": "Pass pieces of the same rows on all ranks of the group.",
+    "dtypes": "Convert the tensors to one dtype on all ranks.",
+    "scalars": "Pass the same numbers on all ranks.",
+    "empty": "Pass one `empty=` on all ranks.",
+}
+WORDS = {"format": "format of messages", "state_format": "format of states", "form": "form", "axis": "axis that is split",
+         "device": "kind of device", "sizes": "size of axis {}", "starts": "first place of axis {}",
+         "dtypes": "dtype of tensor {}", "scalars": "scalar {}", "empty": "option `empty`"}  # fmt: skip
+"""How a field is called, in the order in which fields are compared; `{}` is the name in a field that has several."""
+
+
+@final
+@dataclass(frozen=True)
+class Header:
+    """What a rank says of its call.
+
+    Attributes:
+        elements: of the axis that is split, in this rank's shard.
+        form, meaning: of the states, as in `State`.
+        error: why this rank cannot take part; empty if it can.
+    """
+
+    error: str = ""
+    elements: int = 0
+    state_format: int = 0
+    form: str = ""
+    meaning: str = ""
+    axis: str = ""
+    device: str = ""
+    empty: str = ""
+    sizes: Mapping[str, int] = field(default_factory=dict)
+    starts: Mapping[str, int] = field(default_factory=dict)
+    dtypes: Mapping[str, str] = field(default_factory=dict)
+    scalars: Mapping[str, str] = field(default_factory=dict)
+    format: int = FORMAT
+
+    def to_bytes(self) -> bytes:
+        """The header as a message. What is too long for it is told by a digest."""
+        fields = asdict(self) | {"meaning": self.meaning[:MOST_WORDS], "error": self.error[:MOST_WORDS]}
+        text = json.dumps(fields).encode()
+        for name in ("meaning", "dtypes", "sizes", "scalars", "starts", "error"):
+            if len(text) > HEADER_BYTES - 12:
+                shorter = fields[name][:100] if isinstance(fields[name], str) else digest_of(fields[name])
+                fields[name] = shorter
+                text = json.dumps(fields).encode()
+        return (MAGIC + pack("<I", len(text)) + text).ljust(HEADER_BYTES, b"\0")
+
+    @classmethod
+    def of_bytes(cls, message: bytes) -> Header:
+        """The header of a message; of one that is none, a header that says so."""
+        if message[: len(MAGIC)] != MAGIC:
+            return cls("it sent something that is no header of redalg: its call is another one")
+        length = unpack_from("<I", message, len(MAGIC))[0]
+        fields = json.loads(message[12 : 12 + length])
+        known = {name: value for name, value in fields.items() if name in cls.__dataclass_fields__}
+        return cls(**known)
+
+
+def digest_of(fields: Mapping[str, Any]) -> dict[str, str]:
+    """The digest of several values, in the place of them."""
+    return {"(digest)": text_digest(json.dumps(fields, sort_keys=True))[:16]}
+
+
+def check_headers(headers: Sequence[Header], names: Sequence[int]) -> None:
+    """Raise `InputError` if a rank cannot take part, or if ranks differ. `names` are the numbers that errors give them.
+
+    Every rank raises the same error.
+    """
+    formats = {"format": [one.format for one in headers]}
+    if len(set(formats["format"])) > 1:
+        raise InputError(difference_message("format", "", dict(zip(names, formats["format"], strict=True))))
+    failed = {name: one.error for name, one in zip(names, headers, strict=True) if one.error}
+    if failed:
+        raise InputError(failure_message(failed))
+    for of in WORDS:
+        values = [getattr(one, of) for one in headers]
+        keys = sorted({key for value in values for key in value}) if isinstance(values[0], Mapping) else [""]
+        for key in keys:
+            by_rank = {name: value.get(key) if key else value for name, value in zip(names, values, strict=True)}
+            if len(set(by_rank.values())) > 1:
+                meanings = dict(zip(names, headers, strict=True))
+                about = (lambda name: f" ({meanings[name].meaning})") if of == "form" else (lambda _: "")
+                raise InputError(difference_message(of, key, by_rank, about))
+
+
+def failure_message(failed: Mapping[int, str]) -> str:
+    """The message if ranks cannot take part: which, and why."""
+    reasons = "; ".join(f"rank {name}: {reason}" for name, reason in failed.items())
+    return f"distributed: {ranks_in_words(list(failed))} made no state of its shard, so no rank has a result. {reasons}"
+
+
+def difference_message(
+    of: str, key: str, by_rank: Mapping[int, Any], about: Callable[[int], str] = lambda _: ""
+) -> str:  # fmt: skip
+    """The message if ranks differ in a field: the values, with the ranks of each."""
+    groups = dict[Any, list[int]]()
+    for name, value in by_rank.items():
+        groups.setdefault(value, []).append(name)
+    values = "; ".join(
+        f"{'missing' if value is None else value}{about(names[0])} on {ranks_in_words(names)}"
+        for value, names in groups.items()
+    )
+    return f"distributed: the ranks differ in the {WORDS[of].format(key)}: {values}. {ADVICE[of]}"
+
+
+def ranks_in_words(names: Sequence[int]) -> str:
+    """Ranks as a text has them.
+
+    >>> ranks_in_words([0, 2, 3])
+    'ranks 0, 2 and 3'
+    """
+    if len(names) == 1:
+        return f"rank {names[0]}"
+    return f"ranks {', '.join(map(str, names[:-1]))} and {names[-1]}"

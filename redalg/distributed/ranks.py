@@ -1,0 +1,115 @@
+"""The ranks of a process group, and the one collective that a call needs: an all-gather of messages of one length.
+
+Messages are gathered on the device of the tensors. Headers are read by the host: where the group has a backend for the
+CPU too (`cpu:gloo,cuda:nccl`), they are gathered there, and otherwise on the device.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, final
+
+import torch
+import torch.distributed as dist
+
+from redalg.distributed.header import HEADER_BYTES, Header
+from redalg.errors import BackendError, InputError
+
+
+@final
+@dataclass(frozen=True)
+class Ranks:
+    """A process group, as one of its ranks sees it.
+
+    Attributes:
+        group: PyTorch's.
+        number: of this rank in the group.
+        names: the ranks' numbers in the whole job, in the order of the group.
+    """
+
+    group: Any
+    number: int
+    names: tuple[int, ...]
+
+    def gather(self, message: torch.Tensor) -> torch.Tensor:
+        """The messages of all ranks, a row for each; every rank calls it with a message of the same length.
+
+        Raises:
+            BackendError: a rank is gone, or has not come within the group's timeout.
+        """
+        rows = torch.empty(len(self.names), *message.shape, dtype=message.dtype, device=message.device)
+        all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
+        try:
+            all_gather(rows.view(-1), message, group=self.group)
+        except RuntimeError as error:
+            raise BackendError(
+                f"distributed: rank {self.names[self.number]} could not exchange states with the others of its group "
+                f"({len(self.names)} ranks): one is gone, or has not come within the group's timeout. Find the first "
+                f"error of the others, and start the job again. PyTorch says: {error}"
+            ) from error
+        return rows
+
+    def gather_headers(self, header: Header, device: torch.device | None) -> list[Header]:
+        """The headers of all ranks, in the order of the group. `device` is that of the tensors, if there are any."""
+        message = torch.frombuffer(bytearray(header.to_bytes()), dtype=torch.uint8)
+        rows = self.gather(message.to(header_device(self.group, device))).cpu()
+        data = rows.numpy().tobytes()
+        return [Header.of_bytes(data[start : start + HEADER_BYTES]) for start in range(0, len(data), HEADER_BYTES)]
+
+
+def header_device(group: Any, device: torch.device | None) -> torch.device:
+    """The device on which headers are gathered: the CPU if the group has a backend for it."""
+    kinds = [part.partition(":")[0] for part in dist.get_backend_config(group).split(",")]
+    if "cpu" in kinds:
+        return torch.device("cpu")
+    if device is not None and device.type in kinds:
+        return device
+    return torch.device(kinds[0], torch.get_device_module(kinds[0]).current_device())
+
+
+def ranks_of(group: Any) -> Ranks:
+    """The ranks of a process group (None: all), of a mesh of one dimension, or of `(mesh, name of a dimension)`.
+
+    Raises:
+        InputError: no process group was initialised, a mesh has several dimensions, or this process is no member.
+    """
+    if not dist.is_available() or not dist.is_initialized():
+        raise InputError(
+            "distributed: this process has no process group. Call `torch.distributed.init_process_group` in every "
+            "rank first; a job of one process may do so too."
+        )
+    mesh, place = mesh_of(group)
+    group = dist.group.WORLD if group is None else group if mesh is None else mesh.get_group(place)
+    if not isinstance(group, dist.ProcessGroup):
+        raise InputError(
+            f"distributed: {group!r} is no process group of this process. Pass one that has this process as a member, "
+            "a mesh of one dimension, or None for all ranks."
+        )
+    number = dist.get_rank(group)
+    if mesh is not None and mesh.get_local_rank(place) != number:
+        raise InputError(
+            f"distributed: the mesh {mesh} lists its ranks in another order than its process group, and shards lie in "
+            "order of ranks. Make the mesh of ranks in ascending order."
+        )
+    return Ranks(group, number, tuple(dist.get_process_group_ranks(group)))
+
+
+def mesh_of(group: Any) -> tuple[Any, int]:
+    """The mesh of `group` if there is one, and the number of its dimension that is meant."""
+    from torch.distributed.device_mesh import DeviceMesh
+
+    mesh, name = group if isinstance(group, tuple) and len(group) == 2 else (group, None)
+    if not isinstance(mesh, DeviceMesh):
+        return None, 0
+    names = mesh.mesh_dim_names or ()
+    if name is None and mesh.ndim == 1:
+        return mesh, 0
+    if name in names:
+        return mesh, names.index(name)
+    if isinstance(name, int) and 0 <= name < mesh.ndim:
+        return mesh, name
+    example = repr(names[-1]) if names else mesh.ndim - 1
+    raise InputError(
+        f"distributed: {mesh} has {mesh.ndim} dimensions, and states are merged along one of them"
+        f"{'' if name is None else f'; {name!r} is none'}. Pass `(mesh, {example})`."
+    )

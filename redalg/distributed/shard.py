@@ -1,0 +1,117 @@
+"""The shard of a rank: its tensors, checked; and, once all lengths are known, its place in the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, final
+
+import torch
+
+from redalg.distributed.placements import MeshPlaces, local_tensors
+from redalg.distributed.ranks import Ranks
+from redalg.errors import InputError
+from redalg.expression import Axis
+from redalg.expression.contents import elements_of
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.backends import ops_for
+from redalg.runtime.bind.inputs import Bound, bind, dtypes_of_floats
+from redalg.runtime.bind.options import named_sizes
+from redalg.runtime.bind.places import finished_exprs, finished_producers, leaf_exprs
+from redalg.runtime.bind.state import check_piece_indices
+
+
+@final
+@dataclass(frozen=True)
+class Shard:
+    """The tensors of a rank.
+
+    Attributes:
+        tensors: by name, as a leaf takes them; scalars too.
+        bound: the same, checked.
+        starts: first place of axes that are not reduced, where the tensors hold a part of them.
+        places: where the tensors lie in a mesh, if they are DTensors.
+        extents: sizes that no tensor of the rank has.
+        leaf_start, finish_start: first places, as a leaf and `finish` take them.
+        total: elements of the split axis in the whole.
+    """
+
+    tensors: Mapping[str, Any]
+    bound: Bound
+    starts: Mapping[Axis, int]
+    places: MeshPlaces | None
+    extents: Mapping[str, int]
+    form: FusedForm
+    leaf_start: Mapping[Axis, int] = field(default_factory=dict)
+    finish_start: Mapping[Axis, int] = field(default_factory=dict)
+    total: int = 0
+
+    @property
+    def float_dtypes(self) -> dict[str, str]:
+        """The dtypes of tensors that hold floating-point numbers."""
+        return dtypes_of_floats(self.bound.dtypes)
+
+    @property
+    def is_far(self) -> bool:
+        """Tell if places of some rank lie beyond the integers that the dtype of arithmetic holds."""
+        ends = [self.bound.sizes[axis.name] + first for axis, first in self.starts.items()]
+        return max([self.total, *ends, *self.bound.sizes.values()]) > ops_for(self.bound, "torch").integers
+
+    def within(self, axis: Axis, first: int, total: int) -> Shard:
+        """The shard, which begins at `first` of the `total` elements of the split axis."""
+        reduced = {str(one.name) for one in self.form.cascade.reduced_axes} & set(self.form.cascade.extents())
+        totals = {name: total if name == axis.name else self.bound.sizes[name] for name in reduced}
+        start = {**self.starts, axis: first}
+        has_axis = any(axis in one.indices for one in finished_elements(self.form))
+        return replace(self, extents={**self.extents, **totals}, leaf_start=start, total=total,
+                       finish_start=start if has_axis else self.starts)  # fmt: skip
+
+    def in_mesh(self, output: Any, axes: Sequence[Axis]) -> Any:
+        """An output as a tensor of the mesh in which the inputs lie."""
+        return output if self.places is None else self.places.to_mesh(output, axes)
+
+
+def shard_of(fused: Any, ranks: Ranks, axis: Axis, given: tuple[Sequence[Any], dict[str, Any]],
+             sizes: Mapping[Any, Any]) -> Shard:  # fmt: skip
+    """The shard that a rank was given: tensors by position and by name.
+
+    Raises:
+        InputError: they do not fit the expression, or are no tensors of torch.
+    """
+    inputs, extents = fused._pass_inputs(fused._bind(*given)), named_sizes(sizes, "distributed")
+    foreign = [name for name in fused.form.cascade.inputs() if not isinstance(inputs.get(name, None), torch.Tensor)]
+    if foreign and foreign[0] in inputs:
+        raise InputError(f"distributed: tensor `{foreign[0]}` is a {type(inputs[foreign[0]]).__name__}, and process "
+                         "groups send tensors of torch. Pass one.")  # fmt: skip
+    if axis.name in extents:
+        raise InputError(f"distributed: sizes gives axis {axis} a length, which is that of each rank's shard. Leave it "
+                         "out.")  # fmt: skip
+    local, starts, places = local_tensors(fused.form, inputs, axis, ranks)
+    return Shard(local, bind(fused.form.cascade, local, extents, chunked=True), starts, places, extents, fused.form)
+
+
+def check_form(form: FusedForm, axis: Axis) -> None:
+    """Refuse a form that has no outputs of shards along an axis: where one would take a shard for the whole."""
+    check_piece_indices(leaf_exprs(form), form, "distributed", beside=finished_exprs(form))
+    check_piece_indices(finished_exprs(form), form, "distributed")
+    if not any(axis in one.indices for one in form.cascade.elements()):
+        raise InputError(f"distributed: no tensor has axis {axis}, so there is nothing to split. Call the function.")
+    in_outputs = any(axis in one.indices for one in finished_elements(form))
+    if in_outputs and any(axis in one.cascade.axes() for one in finished_producers(form)):
+        raise InputError(f"distributed: an output sums over axis {axis} itself, of which a rank has a part. Give that "
+                         "sum a reduction of its own, or pass it as a tensor.")  # fmt: skip
+    lone = [one.name for one in form.outputs if one.carries and axis in one.axes
+            and not any(axis in element.indices for element in elements_of(one.expr))]  # fmt: skip
+    if lone:
+        raise InputError(f"distributed: output `{lone[0]}` has axis {axis}, and no tensor in it has, which would tell "
+                         "how many of its elements belong to a rank. Make it of the other outputs.")  # fmt: skip
+
+
+def finished_elements(form: FusedForm) -> set[Any]:
+    """The tensor elements that outputs hold, which `finish` is given once more."""
+    return {element for expr in finished_exprs(form) for element in elements_of(expr)}
+
+
+def finished_names(form: FusedForm) -> frozenset[str]:
+    """The names of tensors that `finish` is given once more."""
+    return frozenset(element.name for element in finished_elements(form))

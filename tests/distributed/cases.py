@@ -1,0 +1,93 @@
+"""Cascades and data that ranks split between them, the same in every process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import cache
+from typing import Any, final
+
+import numpy as np
+import torch
+from sympy import exp, oo
+
+import redalg as ra
+
+b, n, q, k, d, e = ra.axes("b n q k d e")
+j = ra.axis("j", size=3)
+x, y = ra.tensors("x[b,n] y[b,n]")
+Q, K, V = ra.tensors("Q[q,d] K[k,d] V[k,e]")
+SCORES = ra.sum(Q * K, d)
+FREE = {"q": 5, "d": 4, "e": 3, "b": 2}
+
+
+@final
+@dataclass(frozen=True)
+class Case:
+    """A cascade: what it is fused from, the axis that is split, its tensors with their axes."""
+
+    make: Callable[[], Any]
+    axis: Any
+    tensors: Mapping[str, str]
+
+
+ROW = {"x": "b n"}
+PAIR = {"x": "b n", "y": "b n"}
+PRODUCTS = {"Q": "q d", "K": "k d", "V": "k e"}
+mean_x, mean_y = ra.mean(x, n), ra.mean(y, n)
+covariance = ra.mean((x - mean_x) * (y - mean_y), n)
+CASES: dict[str, Case] = {
+    "variance": Case(lambda: ra.fuse(ra.var(x, n)), n, ROW),
+    "logsumexp": Case(lambda: ra.fuse(ra.logsumexp(x, n)), n, ROW),
+    "weighted mean": Case(lambda: ra.fuse(ra.sum(ra.softmax(SCORES, k) * V, k), axes="q e"), k, PRODUCTS),
+    "causal": Case(
+        lambda: ra.fuse(ra.sum(ra.softmax(ra.where(k <= 2 * q + 1, SCORES, -oo), k) * V, k), axes="q e"), k, PRODUCTS
+    ),
+    "argmax": Case(lambda: ra.fuse(ra.argmax(x, n)), n, ROW),
+    "topk": Case(
+        lambda: ra.fuse({"best": (ra.topk(x, n, j)[0], "b j"), "at": (ra.topk(x, n, j)[1], "b j")}), n, ROW
+    ),
+    "first and last": Case(lambda: ra.fuse({"a": (ra.first(x, n), "b"), "z": (ra.last(x, n), "b")}), n, ROW),
+    "affine": Case(lambda: ra.fuse(ra.affine(exp(-y**2), x, n)[1]), n, PAIR),
+    "correlation": Case(
+        lambda: ra.fuse(covariance / (ra.std(x, n) * ra.std(y, n))), n, PAIR
+    ),
+    "place": Case(lambda: ra.fuse(ra.sum(x * n, n) / ra.sum(n + 1, n)), n, ROW),
+    "softmax": Case(lambda: ra.fuse(ra.softmax(x, n), axes="b n"), n, ROW),
+}  # fmt: skip
+
+
+@cache
+def fused(name: str) -> ra.Fused:
+    made: ra.Fused = CASES[name].make()
+    return made
+
+
+def whole_data(name: str, length: int, seed: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
+    """The tensors of a case, `length` along the axis that is split; an offset makes differences of squares hard."""
+    random, case = np.random.default_rng(seed), CASES[name]
+    sizes = {**FREE, case.axis.name: length}
+    shapes = {tensor: [sizes[one] for one in axes.split()] for tensor, axes in case.tensors.items()}
+    offset = 100.0 if name in ("variance", "correlation") else 0.0
+    return {tensor: torch.tensor(random.normal(size=shape) + offset).to(dtype) for tensor, shape in shapes.items()}
+
+
+def shard(name: str, data: Mapping[str, torch.Tensor], first: int, stop: int) -> dict[str, torch.Tensor]:
+    """The part of a rank."""
+    case = CASES[name]
+    return {
+        tensor: array.narrow(case.tensors[tensor].split().index(case.axis.name), first, stop - first)
+        if case.axis.name in case.tensors[tensor].split() else array
+        for tensor, array in data.items()
+    }  # fmt: skip
+
+
+def split_call(rank: int, size: int, name: str, lengths: list[int], seed: int) -> list[np.ndarray]:
+    """The outputs of a call of which this rank has the part that `lengths` gives it."""
+    data, first = whole_data(name, sum(lengths), seed), sum(lengths[:rank])
+    outputs = fused(name).distributed(axis=CASES[name].axis)(**shard(name, data, first, first + lengths[rank]))
+    return as_arrays(outputs)
+
+
+def as_arrays(outputs: Any) -> list[np.ndarray]:
+    return [one.numpy() for one in (outputs if isinstance(outputs, tuple) else (outputs,))]
