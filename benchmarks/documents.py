@@ -22,6 +22,7 @@ from benchmarks.plot import plot
 from benchmarks.plots.bars import speedups
 from benchmarks.predict import NAME as PREDICTIONS
 from benchmarks.predict import caption, tables
+from benchmarks.traffic import TABLES
 
 Document = dict[str, Any]
 REGION = re.compile(r"<!-- benchmarks:(\w+) -->\n.*?<!-- /benchmarks -->", re.DOTALL)
@@ -171,6 +172,8 @@ def sections(results: Results) -> Iterator[str]:
         told = f"{where(results.models)}.{elsewhere(results.models)}"
         yield f"## {models.TITLE}\n\n{told}\n\n{full(results.models, frozenset())}\n"
         yield from (f"{line}\n" for line in map(code, report.failures(results.models)))
+        beside = ((title, table_of(results.models)) for title, table_of in TABLES.items())
+        yield from (f"{title}:\n\n{table}\n" for title, table in beside if table is not None)
     for name, content in results.ablations.items():
         ablation = ABLATIONS[name]
         yield f"## {ablation.title}\n\n{where(content)}.\n\n{ablation.table(content)}\n"
