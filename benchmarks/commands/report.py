@@ -1,6 +1,6 @@
 """Make documents from results: README's tables, docs/BENCHMARKS.md and its pictures; or show some files.
 
-report                     README's regions, docs/BENCHMARKS.md, docs/pictures
+report                     README's regions, docs/BENCHMARKS.md, docs/PUBLISHED.md, docs/pictures
 report FILE …              tables in the terminal, of what `run`, `fit draw` and `fit tune` wrote
 report FILE … --out DIR    their pictures too, as SVG
 """
