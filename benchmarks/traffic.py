@@ -25,7 +25,8 @@ from benchmarks.markdown import Table
 
 PROFILER = "ncu"
 DRAM, L2 = ("dram__bytes_read.sum", "dram__bytes_write.sum"), ("lts__t_bytes.sum",)
-OPTIONS = ("--csv", "--print-units", "base", "--profile-from-start", "off", "--cache-control", "none",
+OPTIONS = ("--csv", "--print-units", "base", "--target-processes", "application-only",
+           "--profile-from-start", "off", "--cache-control", "none",
            "--clock-control", "none", "--metrics", ",".join((*DRAM, *L2)))  # fmt: skip
 LARGEST = 12
 """Kernels that are named, those that move most."""
