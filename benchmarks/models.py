@@ -19,7 +19,7 @@ from torch import nn
 
 from benchmarks.compete import OWN, Measurement, Result, peak_bytes, said
 from benchmarks.family import Row
-from benchmarks.launches import launches_of
+from benchmarks.launches import bytes_counted, bytes_of_graphs, launches_of
 from benchmarks.small_models import SQUEEZED, WIDTH, Excite, Mixture, Recurrent, WrittenOut, rounds_of_cells
 from benchmarks.timing import measure
 from benchmarks.written_models import CRNN, Clicks, Residual
@@ -252,11 +252,13 @@ def compete_model(
     gc.collect()
     start = time.perf_counter()
     try:
-        call, reports = prepare(model, x)
+        with bytes_of_graphs() as moved:
+            call, reports = prepare(model, x)
         told: dict[str, Any] = {
             "compile_s": round(time.perf_counter() - start, 1), "graphs": [one.summary for one in reports],
             "explored_s": [round(one.explored_s, 2) for one in reports],
         }  # fmt: skip
+        told |= bytes_counted(moved, parts=2 if torch.is_grad_enabled() else 1)
         error = float((call(x).float() - wanted).abs().max() / wanted.abs().max())
         timings = sorted(
             (measure([partial(call, x)], x.device, SAMPLES) for _ in range(REPEATS)), key=lambda one: one.median_us

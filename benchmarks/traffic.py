@@ -127,16 +127,27 @@ def launches_table(content: Mapping[str, Any]) -> Table | None:
     """The launches and bytes of every row that has some, by contestant; None if none has."""
     names = list(dict.fromkeys(name for line in content["rows"] for name in line["contestants"]))
     rows = [(line["name"], *(kernels_cell(line, name) for name in names),
-             *(bytes_cell(line, name, field) for field in ("dram_bytes", "l2_bytes") for name in names[:2]))
-            for line in content["rows"] if "profile" in line or launched(line)]  # fmt: skip
+             *(bytes_cell(line, name, field) for field in FIELDS for name in names[:2]))
+            for line in content["rows"] if "profile" in line or is_counted(line)]  # fmt: skip
     kernels = [f"{name}, kernels" for name in names]
-    moved = [f"{name}, MB of {place}" for place in ("memory", "L2") for name in names[:2]]
+    moved = [f"{name}, {title}" for title in FIELDS.values() for name in names[:2]]
     return Table(("row", *kernels, *moved), rows) if rows else None
 
 
-def launched(line: Mapping[str, Any]) -> bool:
-    """Tell if launches of a row were counted."""
-    return any(one.get("launches") for one in line["contestants"].values())
+FIELDS = {"counted_bytes": "MB as Inductor counts", "dram_bytes": "MB of memory", "l2_bytes": "MB of L2"}
+"""Bytes of a contestant: those that were counted, and those that Nsight Compute measured."""
+
+
+def is_counted(line: Mapping[str, Any]) -> bool:
+    """Tell if launches or bytes of a row were counted."""
+    return any(one.get("launches") or "counted_bytes" in one for one in line["contestants"].values())
+
+
+def bytes_told(line: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+    """All that is known of a contestant's bytes."""
+    counted = line["contestants"].get(name, {})
+    own = {key: counted[key] for key in ("counted_bytes",) if key in counted}
+    return {**line.get("profile", {}).get(name, {}), **own}
 
 
 def kernels_cell(line: Mapping[str, Any], name: str) -> str:
@@ -148,11 +159,10 @@ def kernels_cell(line: Mapping[str, Any], name: str) -> str:
 
 def bytes_cell(line: Mapping[str, Any], name: str, field: str) -> str:
     """The megabytes of a contestant; beside those of redalg their share of Inductor's."""
-    found = line.get("profile", {})
-    own = found.get(name, {})
+    own = bytes_told(line, name)
     if field not in own:
-        return "failed" if "failure" in own else "-"
-    peer = found.get(models.PEER, {}).get(field)
+        return "failed" if "failure" in own and field != "counted_bytes" else "-"
+    peer = bytes_told(line, models.PEER).get(field)
     share = f" ({own[field] / peer:.2f})" if name == OWN and peer else ""
     return f"{own[field] / MEGABYTE:.4g}{share}"
 

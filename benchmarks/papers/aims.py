@@ -57,6 +57,8 @@ def aims(find: Find) -> Iterator[Aim]:
         yield Aim("kernels of a call", row, bound, find(row).kernels(OWN))
     for row, bound in BYTES.items():
         yield Aim("bytes to and from memory, over Inductor's", row, bound, find(row).bytes_of_inductors())
+        counted = find(row).bytes_of_inductors("counted_bytes")
+        yield Aim("bytes as Inductor counts them, over Inductor's", row, bound, counted)
     for row, bound in SPEEDUPS.items():
         yield Aim("speedup over Inductor", row, bound, find(row).speedup(PEER), at_least=True)
     for name, (rows, bound) in MEANS.items():

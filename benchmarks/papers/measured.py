@@ -10,7 +10,7 @@ from typing import Any, final
 
 from benchmarks.compete import OWN
 from benchmarks.models import PEER
-from benchmarks.traffic import MEGABYTE
+from benchmarks.traffic import MEGABYTE, bytes_told
 
 Document = dict[str, Any]
 
@@ -39,13 +39,13 @@ class Measured:
         return found
 
     def megabytes(self, name: str, field: str = "dram_bytes") -> float | None:
-        """The megabytes that a contestant's call moves to and from memory, or L2."""
-        moved = self.profile(name).get(field)
+        """The megabytes that a contestant's call moves to and from memory, or L2; or those that Inductor counts."""
+        moved = bytes_told(self.line, name).get(field) if self.line else None
         return None if moved is None else moved / MEGABYTE
 
-    def bytes_of_inductors(self) -> float | None:
-        """The bytes of memory that redalg moves, over Inductor's."""
-        own, peer = self.megabytes(OWN), self.megabytes(PEER)
+    def bytes_of_inductors(self, field: str = "dram_bytes") -> float | None:
+        """The bytes that redalg moves, over Inductor's."""
+        own, peer = self.megabytes(OWN, field), self.megabytes(PEER, field)
         return own / peer if own is not None and peer else None
 
     def first_call_s(self, name: str) -> float | None:

@@ -10,12 +10,14 @@ from typing import Any
 import pytest
 import torch
 from torch import nn
+from torch._inductor import config
 
 from benchmarks import documents, models
 from benchmarks.__main__ import main
 from benchmarks.commands import models as command
 from benchmarks.compete import OWN
 from benchmarks.family import Row
+from benchmarks.launches import bytes_of_graphs
 from benchmarks.written_models import Residual
 
 
@@ -55,6 +57,22 @@ def test_a_wrong_or_failing_model_has_no_time(monkeypatch: pytest.MonkeyPatch) -
     assert (peer.timing, peer.failure) == (None, "RuntimeError: no such kernel")
     assert plain.timing is not None
     assert told[models.PEER] == {}
+
+
+@pytest.mark.filterwarnings("ignore")
+def test_bytes_are_counted_of_what_inductor_writes() -> None:
+    """x·y + 1, element by element: one kernel reads both and writes one; in two operators what is between moves too."""
+
+    def apart(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+        return torch.mm(x * y, y) + 1
+
+    x, y = torch.randn(8, 8), torch.randn(8, 8)
+    counts = list[Any]()
+    for function in (lambda x, y: x * y + 1, apart):
+        with config.patch(force_disable_caches=True), bytes_of_graphs() as found:
+            torch.compile(function)(x, y)
+        counts.append(found)
+    assert counts == [[3 * 256], [(3 + 3 + 2) * 256]]
 
 
 def test_the_longest_search_is_a_contestant_on_request() -> None:

@@ -122,8 +122,8 @@ CONTENT = {
         {
             "name": "B-x1",
             "contestants": {
-                OWN: {"launches": {"kernels": 12, "copies": 1}},
-                models.PEER: {"launches": {"kernels": 16, "copies": 0}},
+                OWN: {"launches": {"kernels": 12, "copies": 1}, "counted_bytes": 45_000_000},
+                models.PEER: {"launches": {"kernels": 16, "copies": 0}, "counted_bytes": 50_000_000},
                 models.PLAIN: {},
             },
             "first_calls": {
@@ -150,8 +150,8 @@ def test_tables_show_what_was_measured() -> None:
     assert launches is not None
     assert [*first.rows] == [("B-x1", "11.0", "31.5", "20.5", "6.2", "0"), ("B-x32", "failed", "31.5", "-", "-", "-")]
     assert [*launches.rows] == [
-        ("B-x1", "12 + 1", "16", "-", "8 (0.80)", "10", "30 (0.75)", "40"),
-        ("B-x32", "-", "-", "-", "failed", "5e-06", "failed", "5e-06"),
+        ("B-x1", "12 + 1", "16", "-", "45 (0.90)", "50", "8 (0.80)", "10", "30 (0.75)", "40"),
+        ("B-x32", "-", "-", "-", "-", "-", "failed", "5e-06", "failed", "5e-06"),
     ]
     assert [table_of({"rows": CONTENT["rows"][2:]}) for table_of in traffic.TABLES.values()] == [None, None]
 
