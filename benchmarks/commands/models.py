@@ -28,6 +28,9 @@ from benchmarks.report import Document
 from benchmarks.traffic import TABLES, profile_row, reason_against_profiler
 from redalg.runtime.known.tuned import SWITCH
 
+PARTS = "first_calls", "profile"
+"""Parts of a row that processes of their own measure: they stay if the row is measured again."""
+
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("names", nargs="*", metavar="NAME", help=f"of {', '.join(MODELS)}; none: all")
@@ -68,15 +71,17 @@ def parts_of_row(content: Document, row: Row, model: Model, options: argparse.Na
     wanted = contestants_of(model, autotuned=options.max_autotune).keys()
     is_measured = place < len(rows) and wanted <= rows[place]["contestants"].keys()
     if not is_measured:
-        rows[place : place + 1] = [measured_line(row, model, autotuned=options.max_autotune)]
+        kept = {part: line[part] for line in rows[place : place + 1] for part in PARTS if part in line}
+        rows[place : place + 1] = [measured_line(row, model, autotuned=options.max_autotune) | kept]
         yield "times"
     line = rows[place]
-    if options.cold and "first_calls" not in line:
-        line["first_calls"] = first_calls(row.name, model) | place_told()
-        yield "first calls"
-    if options.ncu and "profile" not in line:
-        line["profile"] = profile_row(row.name, model, are_warm=not is_measured) | place_told()
-        yield "profile"
+    first, profile = PARTS
+    if options.cold and first not in line:
+        line[first] = first_calls(row.name, model) | place_told()
+        yield first
+    if options.ncu and profile not in line:
+        line[profile] = profile_row(row.name, model, are_warm=not is_measured) | place_told()
+        yield profile
 
 
 def measured_line(row: Row, model: Model, *, autotuned: bool) -> dict[str, Any]:

@@ -97,10 +97,13 @@ def test_a_row_is_measured_again_for_a_further_contestant(
         return {"name": row.name, "sizes": {}, "contestants": found}
 
     monkeypatch.setattr(command, "measured_line", measured)
+    monkeypatch.setattr(command, "first_calls", lambda *_: {OWN: {"first_call_s": 2.0}})
     monkeypatch.setitem(models.SMALL, "block", models.SMALL["block"]._replace(autotuned=True))
-    for extra in ([], ["--max-autotune"], ["--max-autotune"], []):
+    for extra in (["--cold"], ["--max-autotune"], ["--max-autotune"], []):
         assert main(["models", "block", "--out", str(tmp_path), *batch, *extra]) == 0
     assert asked == ([] if batch else [("block-x1", False), ("block-x1", True)])
+    rows = json.loads((tmp_path / "models.json").read_text(encoding="utf-8"))["rows"] if not batch else []
+    assert [row["first_calls"][OWN] for row in rows] == [{"first_call_s": 2.0}] * len(rows)
 
 
 @pytest.mark.parametrize(("name", "count"), [("ResNet-50", 25_557_032), ("ResNeXt-50", 25_028_904)])
