@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property, reduce
+from functools import cached_property
 from itertools import accumulate
 from typing import TYPE_CHECKING, Any, final
 
@@ -20,13 +20,14 @@ import torch
 
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header, check_headers, failure_message
-from redalg.distributed.packed import MessageLayout, read_failures, write_failure
-from redalg.distributed.ranks import Ranks, ranks_of
+from redalg.distributed.packed import message_packing, new_message, read_failures, slots_in, write_failure, write_slots
+from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.shard import Shard, check_form, finished_names, shard_of
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import check_choice
+from redalg.runtime.bind.merge import merge_all
 from redalg.runtime.bind.places import is_nothing
 
 if TYPE_CHECKING:
@@ -110,11 +111,11 @@ class Distributed:
     def _gather_states(self, shard: Shard) -> list[State]:
         """The states of all ranks, in order, without their places; those of others lie in this rank's memory."""
         bound = shard.bound
-        layout = MessageLayout.of_slots(self.form.slots, bound.sizes, bound.compute, far=shard.is_far)
-        message = layout.new_message(bound.device)
+        packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=shard.is_far)
+        message = new_message(packing, bound.device)
         try:
             own = self.fused.leaf(shard.tensors, shard.leaf_start, shard.extents)
-            layout.write_slots(own.slots, message)
+            write_slots(own.slots, message, packing)
         except Exception as error:
             write_failure(reason_of(error), message)
             self.ranks.gather(message)
@@ -122,19 +123,16 @@ class Distributed:
         messages = self.ranks.gather(message)
         if failed := read_failures(messages):
             raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
-        return [replace(own, slots=dict(layout.views(row))) for row in messages]
+        return [replace(own, slots=slots_in(row, packing)) for row in messages]
 
     def _merge_all(self, shard: Shard, states: Sequence[State], lengths: Sequence[int]) -> State:
         """The state of the whole: those of all ranks, merged in their order."""
-        edges = zip(accumulate(lengths, initial=0), accumulate(lengths), strict=False)
-        boxes = [
-            tuple(edge if one == self.axis else (0, shard.bound.sizes[one.name]) for one in self.form.cascade.reduced_axes)
-            for edge in edges
-        ]  # fmt: skip
-        pieces = (replace(state, places=() if is_nothing(box) else (box,))
-                  for state, box in zip(states, boxes, strict=True))  # fmt: skip
-        merged: State = reduce(self.fused.merge, pieces)
-        return merged
+        sizes, axes = shard.bound.sizes, self.form.cascade.reduced_axes
+        pieces: list[State] = []
+        for state, stop, length in zip(states, accumulate(lengths), lengths, strict=True):
+            box = tuple((stop - length, stop) if axis == self.axis else (0, sizes[axis.name]) for axis in axes)
+            pieces.append(replace(state, places=() if is_nothing(box) else (box,)))
+        return merge_all(self.form, pieces)
 
     def _in_mesh(self, shard: Shard, outputs: Any) -> Any:
         """The outputs as tensors of the mesh of the inputs."""
@@ -165,4 +163,4 @@ def distribute(fused: Any, group: Any, axis: Axis | str | None) -> Distributed:
             f"{' or '.join(f'axis={one}' for one in reduced)}."
         )
     check_form(fused.form, reduced[name])
-    return Distributed(fused, ranks_of(group), reduced[name])
+    return Distributed(fused, group_ranks(group), reduced[name])

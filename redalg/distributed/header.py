@@ -1,7 +1,8 @@
 """The header of a rank: one message of fixed size, by which ranks agree on a call before any sends its state.
 
-    message  := magic  length  text        4096 bytes: 8 of magic, 4 of the text's length (little-endian), JSON, zeros
-    text     := what must be the same on every rank, the number of elements, and the reason if a rank cannot take part
+    message   := magic  length  elements  text      4096 bytes: 8, 4, 8 (little-endian integers), JSON, zeros
+    elements  := of the axis that is split, in this rank's shard
+    text      := what must be the same on every rank; and the reason, if a rank cannot take part
 
 Its size is the same in every version, so that ranks of two versions read each other's and fail with an error that says
 so. All ranks read the same headers, and so all raise or none does.
@@ -10,7 +11,7 @@ so. All ranks read the same headers, and so all raise or none does.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from struct import pack, unpack_from
 from typing import Any, final
@@ -20,6 +21,7 @@ from redalg.runtime.known.naming import text_digest
 
 HEADER_BYTES = 4096
 MAGIC = b"redalg-h"
+TEXT_START = len(MAGIC) + 12
 FORMAT = 1
 """Version of headers and messages."""
 MOST_WORDS = 1500
@@ -36,16 +38,25 @@ ADVICE = {
     "scalars": "Pass the same numbers on all ranks.",
     "empty": "Pass one `empty=` on all ranks.",
 }
-WORDS = {"format": "format of messages", "state_format": "format of states", "form": "form", "axis": "axis that is split",
-         "device": "kind of device", "sizes": "size of axis {}", "starts": "first place of axis {}",
-         "dtypes": "dtype of tensor {}", "scalars": "scalar {}", "empty": "option `empty`"}  # fmt: skip
+WORDS = {
+    "format": "format of messages",
+    "state_format": "format of states",
+    "form": "form",
+    "axis": "axis that is split",
+    "device": "kind of device",
+    "sizes": "size of axis {}",
+    "starts": "first place of axis {}",
+    "dtypes": "dtype of tensor {}",
+    "scalars": "scalar {}",
+    "empty": "option `empty`",
+}
 """How a field is called, in the order in which fields are compared; `{}` is the name in a field that has several."""
 
 
 @final
 @dataclass(frozen=True)
 class Header:
-    """What a rank says of its call.
+    """The terms of a call, as a rank states them.
 
     Attributes:
         elements: of the axis that is split, in this rank's shard.
@@ -70,26 +81,27 @@ class Header:
     def to_bytes(self) -> bytes:
         """The header as a message. What is too long for it is told by a digest."""
         fields = asdict(self) | {"meaning": self.meaning[:MOST_WORDS], "error": self.error[:MOST_WORDS]}
+        elements = fields.pop("elements")  # its length may be another on every rank: the text's is not
         text = json.dumps(fields).encode()
         for name in ("meaning", "dtypes", "sizes", "scalars", "starts", "error"):
-            if len(text) > HEADER_BYTES - 12:
-                shorter = fields[name][:100] if isinstance(fields[name], str) else digest_of(fields[name])
+            if len(text) > HEADER_BYTES - TEXT_START:
+                shorter = fields[name][:100] if isinstance(fields[name], str) else values_digest(fields[name])
                 fields[name] = shorter
                 text = json.dumps(fields).encode()
-        return (MAGIC + pack("<I", len(text)) + text).ljust(HEADER_BYTES, b"\0")
+        return (MAGIC + pack("<Iq", len(text), elements) + text).ljust(HEADER_BYTES, b"\0")
 
     @classmethod
     def of_bytes(cls, message: bytes) -> Header:
         """The header of a message; of one that is none, a header that says so."""
         if message[: len(MAGIC)] != MAGIC:
             return cls("it sent something that is no header of redalg: its call is another one")
-        length = unpack_from("<I", message, len(MAGIC))[0]
-        fields = json.loads(message[12 : 12 + length])
+        length, elements = unpack_from("<Iq", message, len(MAGIC))
+        fields = json.loads(message[TEXT_START : TEXT_START + length]) | {"elements": elements}
         known = {name: value for name, value in fields.items() if name in cls.__dataclass_fields__}
         return cls(**known)
 
 
-def digest_of(fields: Mapping[str, Any]) -> dict[str, str]:
+def values_digest(fields: Mapping[str, Any]) -> dict[str, str]:
     """The digest of several values, in the place of them."""
     return {"(digest)": text_digest(json.dumps(fields, sort_keys=True))[:16]}
 
@@ -99,9 +111,9 @@ def check_headers(headers: Sequence[Header], names: Sequence[int]) -> None:
 
     Every rank raises the same error.
     """
-    formats = {"format": [one.format for one in headers]}
-    if len(set(formats["format"])) > 1:
-        raise InputError(difference_message("format", "", dict(zip(names, formats["format"], strict=True))))
+    formats = {name: one.format for name, one in zip(names, headers, strict=True)}
+    if len(set(formats.values())) > 1:
+        raise InputError(difference_message("format", "", formats))
     failed = {name: one.error for name, one in zip(names, headers, strict=True) if one.error}
     if failed:
         raise InputError(failure_message(failed))
@@ -109,11 +121,10 @@ def check_headers(headers: Sequence[Header], names: Sequence[int]) -> None:
         values = [getattr(one, of) for one in headers]
         keys = sorted({key for value in values for key in value}) if isinstance(values[0], Mapping) else [""]
         for key in keys:
-            by_rank = {name: value.get(key) if key else value for name, value in zip(names, values, strict=True)}
-            if len(set(by_rank.values())) > 1:
-                meanings = dict(zip(names, headers, strict=True))
-                about = (lambda name: f" ({meanings[name].meaning})") if of == "form" else (lambda _: "")
-                raise InputError(difference_message(of, key, by_rank, about))
+            found = [value.get(key) if key else value for value in values]
+            if len(set(found)) > 1:
+                shown = [f"{one.form} ({one.meaning})" for one in headers] if of == "form" else found
+                raise InputError(difference_message(of, key, dict(zip(names, shown, strict=True))))
 
 
 def failure_message(failed: Mapping[int, str]) -> str:
@@ -122,17 +133,13 @@ def failure_message(failed: Mapping[int, str]) -> str:
     return f"distributed: {ranks_in_words(list(failed))} made no state of its shard, so no rank has a result. {reasons}"
 
 
-def difference_message(
-    of: str, key: str, by_rank: Mapping[int, Any], about: Callable[[int], str] = lambda _: ""
-) -> str:  # fmt: skip
+def difference_message(of: str, key: str, by_rank: Mapping[int, Any]) -> str:
     """The message if ranks differ in a field: the values, with the ranks of each."""
     groups = dict[Any, list[int]]()
     for name, value in by_rank.items():
         groups.setdefault(value, []).append(name)
-    values = "; ".join(
-        f"{'missing' if value is None else value}{about(names[0])} on {ranks_in_words(names)}"
-        for value, names in groups.items()
-    )
+    values = "; ".join(f"{'missing' if value is None else value} on {ranks_in_words(names)}"
+                       for value, names in groups.items())  # fmt: skip
     return f"distributed: the ranks differ in the {WORDS[of].format(key)}: {values}. {ADVICE[of]}"
 
 

@@ -43,7 +43,8 @@ class MeshPlaces:
         """An output with these axes, of which this rank holds a part, as a tensor of the mesh."""
         from torch.distributed.tensor import DTensor, Replicate, Shard
 
-        placements = [Shard(list(axes).index(one)) if one in axes else Replicate() for one in self.axes]
+        places = {axis: Shard(dimension) for dimension, axis in enumerate(axes)}
+        placements = [Replicate() if axis is None else places.get(axis, Replicate()) for axis in self.axes]
         shape = torch.Size(self.lengths.get(axis, size) for axis, size in zip(axes, output.shape, strict=True))
         stride = torch.empty(shape, device="meta").stride()
         return DTensor.from_local(output, self.mesh, placements, run_check=False, shape=shape, stride=stride)
@@ -57,8 +58,8 @@ def local_tensors(
     Raises:
         InputError: some tensors are DTensors and some are not, or they are placed as this module does not take them.
     """
-    tensors = {name: one for name, one in inputs.items() if isinstance(one, torch.Tensor)}
-    if all(type(one) is torch.Tensor for one in tensors.values()):  # DTensor's module need not be imported
+    tensors = {name: inputs[name] for name in form.cascade.inputs() if name in inputs}
+    if all(type(tensor) is torch.Tensor for tensor in tensors.values()):  # DTensor's module need not be imported
         return inputs, {}, None
     from torch.distributed.tensor import DTensor
 
@@ -67,11 +68,11 @@ def local_tensors(
         return inputs, {}, None
     first = next(iter(in_mesh))
     mesh = in_mesh[first].device_mesh
-    for name, tensor in tensors.items():
+    for name in tensors:
         if name not in in_mesh:
             raise InputError(f"distributed: tensor `{first}` is a DTensor, and `{name}` is none. Pass it as "
                              f"`distribute_tensor({name}, mesh, …)`, or all of them as plain tensors.")  # fmt: skip
-        if tensor.device_mesh != mesh:
+        if in_mesh[name].device_mesh != mesh:
             raise InputError(f"distributed: tensors `{first}` and `{name}` lie in different meshes. Place them in one.")
     return _of_mesh(form, inputs, in_mesh, (axis, group_dimension(form, in_mesh, axis, ranks)))
 
@@ -113,8 +114,8 @@ def group_dimension(form: FusedForm, in_mesh: Mapping[str, Any], axis: Axis, ran
         raise InputError(f"distributed: the tensors lie in {mesh}, no dimension of which has the group's ranks "
                          f"{', '.join(map(str, ranks.names))}. Pass `distributed((mesh, dimension), …)`.")  # fmt: skip
     if len(places) > 1:
-        split = {place for name, tensor in in_mesh.items() for _, place, one in sharded_axes(form, name, tensor)
-                 if one == axis}  # fmt: skip
+        split = {place for name, tensor in in_mesh.items() for _, place, found in sharded_axes(form, name, tensor)
+                 if found == axis}  # fmt: skip
         places = [place for place in places if place in split] or places
     return places[0]
 

@@ -67,7 +67,7 @@ def header_device(group: Any, device: torch.device | None) -> torch.device:
     return torch.device(kinds[0], torch.get_device_module(kinds[0]).current_device())
 
 
-def ranks_of(group: Any) -> Ranks:
+def group_ranks(group: Any) -> Ranks:
     """The ranks of a process group (None: all), of a mesh of one dimension, or of `(mesh, name of a dimension)`.
 
     Raises:

@@ -16,9 +16,9 @@ from redalg.expression.contents import elements_of
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.backends import ops_for
 from redalg.runtime.bind.inputs import Bound, bind, dtypes_of_floats
+from redalg.runtime.bind.leaf import check_piece_indices
 from redalg.runtime.bind.options import named_sizes
 from redalg.runtime.bind.places import finished_exprs, finished_producers, leaf_exprs
-from redalg.runtime.bind.state import check_piece_indices
 
 
 @final
@@ -100,8 +100,8 @@ def check_form(form: FusedForm, axis: Axis) -> None:
     if in_outputs and any(axis in one.cascade.axes() for one in finished_producers(form)):
         raise InputError(f"distributed: an output sums over axis {axis} itself, of which a rank has a part. Give that "
                          "sum a reduction of its own, or pass it as a tensor.")  # fmt: skip
-    lone = [one.name for one in form.outputs if one.carries and axis in one.axes
-            and not any(axis in element.indices for element in elements_of(one.expr))]  # fmt: skip
+    carrying = [one for one in form.outputs if one.carries and axis in one.axes]
+    lone = [one.name for one in carrying if not any(axis in at.indices for at in elements_of(one.expr))]
     if lone:
         raise InputError(f"distributed: output `{lone[0]}` has axis {axis}, and no tensor in it has, which would tell "
                          "how many of its elements belong to a rank. Make it of the other outputs.")  # fmt: skip

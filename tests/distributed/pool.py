@@ -60,7 +60,7 @@ def serve(rank: int, size: int, store: str, pipe: Connection) -> None:
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", store=dist.FileStore(store, size), rank=rank, world_size=size,
+    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size,
                             timeout=timedelta(seconds=TIMEOUT))  # fmt: skip
     while (task := pipe.recv()) is not None:
         function, args = task

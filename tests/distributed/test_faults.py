@@ -1,5 +1,6 @@
 """Ranks that differ, fail or die: an error on every rank that names them, and a group that can be used again."""
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
@@ -11,9 +12,9 @@ import torch
 import torch.distributed as dist
 
 import redalg as ra
-from redalg.distributed import call, header, ranks as process_group
+from redalg.distributed import call, header
 from redalg.distributed.header import HEADER_BYTES, Header, check_headers
-from redalg.distributed.ranks import ranks_of
+from redalg.distributed.ranks import group_ranks, header_device
 from redalg.runtime.bind import identity
 from tests.distributed import pool
 from tests.distributed.cases import b, n, split_call
@@ -55,27 +56,23 @@ def other_option(rank: int, _: int) -> Any:
 
 
 def other_state_format(rank: int, _: int) -> Any:
-    call.VERSION = one_of(rank, identity.VERSION + 1, identity.VERSION)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(call, "VERSION", identity.VERSION + rank)
         return total.distributed(axis=n)(x=ones(2, 5))
-    finally:
-        call.VERSION = identity.VERSION
 
 
 def other_message_format(rank: int, _: int) -> Any:
     original = Header.to_bytes
     newer = lambda self: original(replace(self, format=header.FORMAT + 1))  # noqa: E731
-    Header.to_bytes = one_of(rank, newer, original)
-    try:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Header, "to_bytes", one_of(rank, newer, original))
         return total.distributed(axis=n)(x=ones(2, 5))
-    finally:
-        Header.to_bytes = original
 
 
 def other_call(rank: int, _: int) -> Any:
     if rank == 0:
         return total.distributed(axis=n)(x=ones(2, 5))
-    return ranks_of(None).gather(torch.zeros(HEADER_BYTES, dtype=torch.uint8))
+    return group_ranks(None).gather(torch.zeros(HEADER_BYTES, dtype=torch.uint8))
 
 
 def bad_input(rank: int, _: int) -> Any:
@@ -161,7 +158,7 @@ def late(rank: int, size: int) -> Any:
 
 def death(rank: int, _: int) -> Any:
     if rank == 1:
-        pool.os._exit(1)
+        os._exit(1)
     return total.distributed(axis=n)(x=ones(2, 5))
 
 
@@ -181,7 +178,7 @@ def test_a_rank_that_dies_is_an_error_on_the_others(tmp_path) -> None:
     assert "one is gone" in first.text
 
 
-# ---- what is refused before any rank is asked --------------------------------------------------------------------------
+# ---- what is refused before any rank is asked ------------------------------------------------------------------------
 
 
 def test_without_a_group_it_is_refused() -> None:
@@ -190,7 +187,7 @@ def test_without_a_group_it_is_refused() -> None:
 
 
 def test_an_axis_that_is_not_reduced_is_refused() -> None:
-    with pytest.raises(ra.InputError, match="axis=b is not reduced.*axis=n"):
+    with pytest.raises(ra.InputError, match=r"axis=b is not reduced.*axis=n"):
         total.distributed(axis=b)
 
 
@@ -236,7 +233,7 @@ def test_long_headers_are_told_by_digests() -> None:
 
 
 def test_headers_of_a_device_go_by_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(process_group.dist, "get_backend_config", lambda _: "cuda:nccl")
-    assert process_group.header_device(None, torch.device("cuda", 3)) == torch.device("cuda", 3)
-    monkeypatch.setattr(process_group.dist, "get_backend_config", lambda _: "cpu:gloo,cuda:nccl")
-    assert process_group.header_device(None, torch.device("cuda", 3)) == torch.device("cpu")
+    monkeypatch.setattr(dist, "get_backend_config", lambda _: "cuda:nccl")
+    assert header_device(None, torch.device("cuda", 3)) == torch.device("cuda", 3)
+    monkeypatch.setattr(dist, "get_backend_config", lambda _: "cpu:gloo,cuda:nccl")
+    assert header_device(None, torch.device("cuda", 3)) == torch.device("cpu")

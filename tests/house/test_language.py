@@ -26,6 +26,7 @@ PLAIN = re.compile(
 AFTER = re.compile("again|ahead|apart|as|at|by|first|for|from|in|into|of|on|out|over|to|together|up|with|without")
 """Words that make no noun of a participle before them: `placed_again`."""
 PARTICIPLES = {  # functions that may have such a name: why
+    "distributed": "`Fused.distributed`, which users call",
     "having": "`Schedule.having`, which users call",
     "renamed": "`Axis.renamed`, which users call",
     "lowering_for": "a lowering is a noun",
