@@ -18,7 +18,7 @@ j = ra.axis("j", size=3)
 x, y = ra.tensors("x[b,n] y[b,n]")
 Q, K, V = ra.tensors("Q[q,d] K[k,d] V[k,e]")
 SCORES = ra.sum(Q * K, d)
-FREE = {"q": 5, "d": 4, "e": 3, "b": 2}
+FREE = {"i": 4, "n": 4, "q": 5, "d": 4, "e": 3, "b": 2}
 
 
 @final
@@ -31,8 +31,11 @@ class Case:
     tensors: Mapping[str, str]
 
 
+i = ra.axes("i")
+A = ra.tensor("A[b,i,n]")
 ROW = {"x": "b n"}
 PAIR = {"x": "b n", "y": "b n"}
+TABLE = {"A": "b i n"}
 PRODUCTS = {"Q": "q d", "K": "k d", "V": "k e"}
 mean_x, mean_y = ra.mean(x, n), ra.mean(y, n)
 covariance = ra.mean((x - mean_x) * (y - mean_y), n)
@@ -53,6 +56,9 @@ CASES: dict[str, Case] = {
         lambda: ra.fuse(covariance / (ra.std(x, n) * ra.std(y, n))), n, PAIR
     ),
     "place": Case(lambda: ra.fuse(ra.sum(x * n, n) / ra.sum(n + 1, n)), n, ROW),
+    "share of rows": Case(lambda: ra.fuse(ra.sum(A, i, n) / i.extent), i, TABLE),
+    "triangle by rows": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), i, TABLE),
+    "triangle by columns": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), n, TABLE),
     "softmax": Case(lambda: ra.fuse(ra.softmax(x, n), axes="b n"), n, ROW),
 }  # fmt: skip
 
@@ -82,12 +88,15 @@ def shard(name: str, data: Mapping[str, torch.Tensor], first: int, stop: int) ->
     }  # fmt: skip
 
 
-def split_call(rank: int, size: int, name: str, lengths: list[int], seed: int) -> list[np.ndarray]:
+def split_call(
+    rank: int, size: int, name: str, lengths: list[int], seed: int, dtype: str = "float32"
+) -> list[np.ndarray]:
     """The outputs of a call of which this rank has the part that `lengths` gives it."""
-    data, first = whole_data(name, sum(lengths), seed), sum(lengths[:rank])
+    data, first = whole_data(name, sum(lengths), seed, getattr(torch, dtype)), sum(lengths[:rank])
     outputs = fused(name).distributed(axis=CASES[name].axis)(**shard(name, data, first, first + lengths[rank]))
     return as_arrays(outputs)
 
 
 def as_arrays(outputs: Any) -> list[np.ndarray]:
-    return [one.numpy() for one in (outputs if isinstance(outputs, tuple) else (outputs,))]
+    outputs = outputs if isinstance(outputs, tuple) else (outputs,)
+    return [(one.float() if one.dtype == torch.bfloat16 else one).numpy() for one in outputs]

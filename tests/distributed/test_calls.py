@@ -2,8 +2,11 @@
 
 import numpy as np
 import pytest
+import torch
+import torch.distributed as dist
 
-from tests.distributed.cases import CASES, as_arrays, fused, split_call, whole_data
+import redalg as ra
+from tests.distributed.cases import CASES, as_arrays, fused, n, q, split_call, whole_data, x
 from tests.distributed.pool import Pool, ranks
 
 LENGTHS = ((6, 7), (1, 12), (0, 9), (9, 0))
@@ -36,6 +39,37 @@ def check(pool: Pool, name: str, lengths: tuple[int, ...], seed: int) -> None:
 def test_two_ranks_agree_with_one(two: Pool, name: str) -> None:
     for seed, lengths in enumerate((*LENGTHS, *drawn(name, 2))):
         check(two, name, lengths, seed)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float16", "bfloat16"])
+def test_other_dtypes(two: Pool, dtype: str) -> None:
+    tolerance = {"float64": 1e-12, "float16": 2e-3, "bfloat16": 2e-2}[dtype]
+    for name in ("logsumexp", "weighted mean", "topk", "place"):
+        wanted = as_arrays(fused(name)(**whole_data(name, 12, 0, getattr(torch, dtype))))
+        for found in two.values(split_call, name, [5, 7], 0, dtype):
+            for output, want in zip(found, wanted, strict=True):
+                assert output.dtype == want.dtype
+                np.testing.assert_allclose(output, want, rtol=tolerance, atol=tolerance)
+
+
+def several_calls(rank: int, size: int) -> list[float]:
+    """Lengths change from call to call; a group of this rank alone; sizes that no tensor has; nothing at all."""
+    call = fused("variance").distributed(axis="n")
+    found = [float(call(x=torch.arange(2.0 * (length + rank)).reshape(2, -1))[0]) for length in (2, 5, 1)]
+    alone = [dist.new_group([one]) for one in range(size)][rank]
+    found.append(float(fused("variance").distributed(alone)(x=torch.arange(4.0 + 2 * rank).reshape(1, -1))[0]))
+    spread = ra.fuse(ra.sum(x * q, n), axes="b q").distributed()
+    found.append(float(spread(x=torch.ones(1, 2 + rank), sizes={"q": 3})[0, 2]))
+    with torch.no_grad():
+        found.append(float(call(x=torch.nn.Parameter(torch.ones(2, 0)), empty="zero")[0]))
+    return found
+
+
+def test_one_function_is_called_again_and_again(two: Pool) -> None:
+    lines = [[np.arange(length + rank) for rank in (0, 1)] for length in (2, 5, 1)]
+    together = [float(np.concatenate(parts).var()) for parts in lines]
+    for rank, found in enumerate(two.values(several_calls)):
+        np.testing.assert_allclose(found, [*together, np.arange(4 + 2 * rank).var(), 10.0, 0.0], rtol=1e-6)
 
 
 @pytest.mark.slow

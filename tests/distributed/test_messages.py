@@ -18,7 +18,9 @@ furthest = ra.fuse(ra.max(v * n, n))
 @pytest.mark.parametrize("far", [False, True])
 @pytest.mark.parametrize("name", CASES)
 def test_slots_come_back_as_they_were(name: str, far: bool) -> None:
-    state = fused(name).leaf(shard(name, whole_data(name, 7, 0), 0, 7))
+    state = fused(name).leaf(
+        shard(name, whole_data(name, 7, 0), 0, 7), extents={"i": 7} if "i" in fused(name).cascade.extents() else {}
+    )
     packing = message_packing(state.layout, state.sizes, "float32", far=far)
     message = new_message(packing, "cpu")
     write_slots(state.slots, message, packing)
