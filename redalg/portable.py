@@ -76,7 +76,9 @@ class Portable(ABC):
 
         return FusedModule(self, parameters or {})
 
-    def distributed(self, group: Any = None, axis: Axis | str | None = None) -> Distributed:
+    def distributed(
+        self, group: Any = None, axis: Axis | str | None = None, *, deterministic: int | None = None
+    ) -> Distributed:
         """The function across ranks: each passes its shard along a reduced axis, and each has the outputs of the whole.
 
         A call sends a header of 4 KB and one state a rank, whatever the length of the data: two all-gathers, the second
@@ -87,6 +89,9 @@ class Portable(ABC):
             group: a process group of PyTorch (None: all ranks), a `DeviceMesh` of one dimension, or `(mesh, name)` for
                 a dimension of one that has several.
             axis: the reduced axis that is split, or its name; it may be left out if there is one alone.
+            deterministic: a number of parts. The whole is cut into as many, at fixed places, and the parts' states are
+                merged as one tree: outputs are the same to the last bit for every number of ranks whose shards are
+                whole parts (on devices of one kind, with one number of threads). Parts are copied, one at a time.
 
         Returns:
             A function of the same tensors, `call(x=shard, …)`: those with the split axis hold the rank's shard, in
@@ -106,4 +111,4 @@ class Portable(ABC):
         """
         from redalg.distributed.call import distribute
 
-        return distribute(self, group, axis)
+        return distribute(self, group, axis, deterministic)

@@ -1,8 +1,11 @@
 """States across the ranks of a process group: every rank makes the state of its shard, and all merge the same states.
 
-arguments of a call   →  Shard        `shard`, `placements`: local tensors, and where they lie in the whole
-a shard               →  Header       `header`: one message of fixed size by which ranks agree, or fail together
-a group, or a mesh    →  Ranks        `ranks`: the collectives, on the tensors' device
-the slots of a state  →  a message    `packed`: one buffer of a layout that all ranks compute alike
-a call                →  its outputs  `call`: header, leaf, message, merge in order of ranks, finish
+    arguments of a call   →  Shard        `shard`, `placements`: local tensors, and where they lie in the whole
+    a shard               →  Header       `header`: one message of fixed size by which ranks agree, or fail together
+    parts of an axis      →  states       `parts`: one a rank, or of fixed length
+    the slots of a state  →  a message    `packed`: a buffer of a layout that all ranks compute alike
+    a group, or a mesh    →  Ranks        `ranks`: the collectives, on the tensors' device
+    a call                →  its outputs  `call`: header, leaf, message, merge in order of ranks, finish
+
+`import redalg` loads none of this.
 """

@@ -5,6 +5,8 @@
     3  messages are gathered                       a rank without a state says so, and stops all
     4  every rank merges all states in order       the same operations on the same numbers: outputs agree bit by bit
 
+With `deterministic` a shard has several states, one for each of its parts (`parts`).
+
 A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again.
 """
 
@@ -13,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from itertools import accumulate
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -21,14 +22,15 @@ import torch
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header, check_headers, failure_message
 from redalg.distributed.packed import message_packing, new_message, read_failures, slots_in, write_failure, write_slots
+from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges
 from redalg.distributed.ranks import Ranks, group_ranks
-from redalg.distributed.shard import Shard, check_form, finished_names, shard_of
+from redalg.distributed.shard import Shard, check_form, finished_elements, shard_of
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.merge import merge_all
-from redalg.runtime.bind.places import is_nothing
+from redalg.runtime.bind.places import Boxes, is_nothing
 
 if TYPE_CHECKING:
     from redalg.incremental.form import FusedForm
@@ -45,11 +47,13 @@ class Distributed:
         fused: the function.
         ranks: the group.
         axis: the reduced axis that is split.
+        deterministic: the number of parts of the whole, each with a state of its own; None for one a rank.
     """
 
     fused: Any
     ranks: Ranks
     axis: Axis
+    deterministic: int | None = None
 
     @cached_property
     def form(self) -> FusedForm:
@@ -85,12 +89,25 @@ class Distributed:
         headers = self.ranks.gather_headers(header, device)
         check_headers(headers, self.ranks.names)
         lengths = [one.elements for one in headers]
+        edges = part_edges(lengths, self.deterministic, self.ranks.names)
         whole = shard.within(self.axis, sum(lengths[: self.ranks.number]), sum(lengths))
-        state = self._merge_all(whole, self._gather_states(whole), lengths)
-        needed = finished_names(self.form)
-        inputs = {name: one for name, one in whole.tensors.items() if name in needed}
-        outputs = self.fused.finish(state, inputs, empty, whole.finish_start)
+        state = merge_all(self.form, self._gather_states(whole, edges))
+        outputs = self._finish(whole, state, edges[self.ranks.number], empty)
         return outputs if whole.places is None else self._in_mesh(whole, outputs)
+
+    def _finish(self, shard: Shard, state: State, edges: Edges, empty: str) -> Any:
+        """The outputs on this rank: part by part if they have the split axis, whose places tensors tell."""
+        elements = finished_elements(self.form)
+        names = {element.name for element in elements}
+        if not any(self.axis in element.indices for element in elements):
+            needed = {name: array for name, array in shard.tensors.items() if name in names}
+            return self.fused.finish(state, needed, empty, shard.starts)
+        found = []
+        for edge in edges or [(shard.first, shard.first)]:
+            tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
+            needed = {name: array for name, array in tensors.items() if name in names}
+            found.append(self.fused.finish(state, needed, empty, {**shard.starts, self.axis: edge[0]}))
+        return join_outputs(found, self.form, self.axis)
 
     def _header(self, shard: Shard, empty: str) -> Header:
         own, bound = identity(self.form), shard.bound
@@ -102,20 +119,23 @@ class Distributed:
             axis=self.axis.name,
             device=bound.device.partition(":")[0],
             empty=empty,
+            deterministic=self.deterministic or 0,
             sizes={name: size for name, size in bound.sizes.items() if name != self.axis.name},
             starts={axis.name: first for axis, first in shard.starts.items()},
             dtypes=shard.float_dtypes,
             scalars={name: repr(number) for name, number in bound.scalars.items()},
         )
 
-    def _gather_states(self, shard: Shard) -> list[State]:
-        """The states of all ranks, in order, without their places; those of others lie in this rank's memory."""
-        bound = shard.bound
+    def _gather_states(self, shard: Shard, edges: Sequence[Edges]) -> list[State]:
+        """The states of the parts of all ranks, in order; those of others lie in this rank's memory."""
+        bound, own = shard.bound, edges[self.ranks.number] or [(shard.first, shard.first)]
         packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=shard.is_far)
-        message = new_message(packing, bound.device)
+        message = new_message(packing, max(1, *map(len, edges)), bound.device)
         try:
-            own = self.fused.leaf(shard.tensors, shard.leaf_start, shard.extents)
-            write_slots(own.slots, message, packing)
+            for number, edge in enumerate(own):
+                tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
+                state = self.fused.leaf(tensors, {**shard.starts, self.axis: edge[0]}, shard.extents)
+                write_slots(state.slots, message, packing, number)
         except Exception as error:
             write_failure(reason_of(error), message)
             self.ranks.gather(message)
@@ -123,16 +143,16 @@ class Distributed:
         messages = self.ranks.gather(message)
         if failed := read_failures(messages):
             raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
-        return [replace(own, slots=slots_in(row, packing)) for row in messages]
+        return [
+            replace(state, slots=slots_in(row, packing, number), places=self._places(shard, edge))
+            for row, of_rank in zip(messages, edges, strict=True) for number, edge in enumerate(of_rank)
+        ]  # fmt: skip
 
-    def _merge_all(self, shard: Shard, states: Sequence[State], lengths: Sequence[int]) -> State:
-        """The state of the whole: those of all ranks, merged in their order."""
-        sizes, axes = shard.bound.sizes, self.form.cascade.reduced_axes
-        pieces: list[State] = []
-        for state, stop, length in zip(states, accumulate(lengths), lengths, strict=True):
-            box = tuple((stop - length, stop) if axis == self.axis else (0, sizes[axis.name]) for axis in axes)
-            pieces.append(replace(state, places=() if is_nothing(box) else (box,)))
-        return merge_all(self.form, pieces)
+    def _places(self, shard: Shard, edge: tuple[int, int]) -> Boxes:
+        """The places of a part."""
+        sizes = shard.bound.sizes
+        box = tuple(edge if axis == self.axis else (0, sizes[axis.name]) for axis in self.form.cascade.reduced_axes)
+        return () if is_nothing(box) else (box,)
 
     def _in_mesh(self, shard: Shard, outputs: Any) -> Any:
         """The outputs as tensors of the mesh of the inputs."""
@@ -148,7 +168,7 @@ def reason_of(error: Exception) -> str:
     return f"{type(error).__name__}: {error}"
 
 
-def distribute(fused: Any, group: Any, axis: Axis | str | None) -> Distributed:
+def distribute(fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None) -> Distributed:
     """The function across the ranks of a group, split along a reduced axis (None: the only one).
 
     Raises:
@@ -163,4 +183,5 @@ def distribute(fused: Any, group: Any, axis: Axis | str | None) -> Distributed:
             f"{' or '.join(f'axis={one}' for one in reduced)}."
         )
     check_form(fused.form, reduced[name])
-    return Distributed(fused, group_ranks(group), reduced[name])
+    check_parts(deterministic)
+    return Distributed(fused, group_ranks(group), reduced[name], deterministic)

@@ -37,6 +37,7 @@ ADVICE = {
     "dtypes": "Convert the tensors to one dtype on all ranks.",
     "scalars": "Pass the same numbers on all ranks.",
     "empty": "Pass one `empty=` on all ranks.",
+    "deterministic": "Pass one `deterministic=` on all ranks.",
 }
 WORDS = {
     "format": "format of messages",
@@ -49,6 +50,7 @@ WORDS = {
     "dtypes": "dtype of tensor {}",
     "scalars": "scalar {}",
     "empty": "option `empty`",
+    "deterministic": "option `deterministic`",
 }
 """How a field is called, in the order in which fields are compared; `{}` is the name in a field that has several."""
 
@@ -72,6 +74,7 @@ class Header:
     axis: str = ""
     device: str = ""
     empty: str = ""
+    deterministic: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)

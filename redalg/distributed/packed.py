@@ -1,8 +1,8 @@
 """The state of a rank as one message, whose layout follows from what the ranks agree on.
 
-    message  := status  buffer
+    message  := status  buffer … buffer      a buffer for the state of each part
     status   := 512 bytes: the first is 0 if the rank made its state; else 1, then the reason (UTF-8, zeros behind it)
-    buffer   := the slots in the order of the form, as `packing` lays them
+    buffer   := the slots in the order of the form, as `packing` lays them; zeros where a rank has fewer parts
 
 Counts and indices are int64, all else has the dtype of arithmetic. If places lie beyond the integers that this dtype
 holds, extrema and pivots are float64, as they may be in a leaf. Nothing is copied to the host but the first byte of
@@ -33,24 +33,30 @@ def message_packing(slots: tuple[Slot, ...], sizes: Mapping[str, int], compute: 
     return Packing({slot.name: dtype(slot) for slot in slots}, shapes)
 
 
-def new_message(packing: Packing, device: str) -> torch.Tensor:
-    """A message of zeros."""
-    message: torch.Tensor = empty_buffer(STATUS_BYTES + packing.nbytes, "torch", device)
+def new_message(packing: Packing, parts: int, device: str) -> torch.Tensor:
+    """A message of zeros for the states of so many parts."""
+    message: torch.Tensor = empty_buffer(STATUS_BYTES + parts * packing.nbytes, "torch", device)
     return message
 
 
-def write_slots(slots: Mapping[str, torch.Tensor], message: torch.Tensor, packing: Packing) -> None:
+def buffer_in(message: torch.Tensor, packing: Packing, part: int) -> torch.Tensor:
+    """The buffer of a part."""
+    first = STATUS_BYTES + part * packing.nbytes
+    return message[first : first + packing.nbytes]
+
+
+def write_slots(slots: Mapping[str, torch.Tensor], message: torch.Tensor, packing: Packing, part: int) -> None:
     """Write the slots of a state into a message: in one copy if they lie alike in a buffer."""
     if isinstance(slots, Packed) and slots.packing == packing:
-        message[STATUS_BYTES:].copy_(slots.buffer)
+        buffer_in(message, packing, part).copy_(slots.buffer)
         return
-    for name, view in slots_in(message, packing).items():
+    for name, view in slots_in(message, packing, part).items():
         view.copy_(slots[name])
 
 
-def slots_in(message: torch.Tensor, packing: Packing) -> Packed:
-    """The slots of a message, which share its memory."""
-    return Packed(message[STATUS_BYTES:], packing)
+def slots_in(message: torch.Tensor, packing: Packing, part: int) -> Packed:
+    """The slots of a part, which share the message's memory."""
+    return Packed(buffer_in(message, packing, part), packing)
 
 
 def write_failure(reason: str, message: torch.Tensor) -> None:

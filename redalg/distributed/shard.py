@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, final
 
 import torch
 
+from redalg.distributed.parts import part_tensors
 from redalg.distributed.placements import MeshPlaces, local_tensors
 from redalg.distributed.ranks import Ranks
 from redalg.errors import InputError
@@ -32,8 +33,7 @@ class Shard:
         starts: first place of axes that are not reduced, where the tensors hold a part of them.
         places: where the tensors lie in a mesh, if they are DTensors.
         extents: sizes that no tensor of the rank has.
-        leaf_start, finish_start: first places, as a leaf and `finish` take them.
-        total: elements of the split axis in the whole.
+        first, total: of the split axis, the place of the shard's first element, and the elements of the whole.
     """
 
     tensors: Mapping[str, Any]
@@ -42,8 +42,7 @@ class Shard:
     places: MeshPlaces | None
     extents: Mapping[str, int]
     form: FusedForm
-    leaf_start: Mapping[Axis, int] = field(default_factory=dict)
-    finish_start: Mapping[Axis, int] = field(default_factory=dict)
+    first: int = 0
     total: int = 0
 
     @property
@@ -61,10 +60,13 @@ class Shard:
         """The shard, which begins at `first` of the `total` elements of the split axis."""
         reduced = {str(one.name) for one in self.form.cascade.reduced_axes} & set(self.form.cascade.extents())
         totals = {name: total if name == axis.name else self.bound.sizes[name] for name in reduced}
-        start = {**self.starts, axis: first}
-        has_axis = any(axis in one.indices for one in finished_elements(self.form))
-        return replace(self, extents={**self.extents, **totals}, leaf_start=start, total=total,
-                       finish_start=start if has_axis else self.starts)  # fmt: skip
+        return replace(self, extents={**self.extents, **totals}, first=first, total=total)
+
+    def part(self, axis: Axis, edge: tuple[int, int], *, copied: bool) -> dict[str, Any]:
+        """The tensors of a part, told by its place in the whole; the shard's own unless they are to be copied."""
+        first, stop = edge
+        span = first - self.first, stop - self.first
+        return part_tensors(self.form, self.tensors, axis, span) if copied else dict(self.tensors)
 
     def in_mesh(self, output: Any, axes: Sequence[Axis]) -> Any:
         """An output as a tensor of the mesh in which the inputs lie."""
@@ -110,8 +112,3 @@ def check_form(form: FusedForm, axis: Axis) -> None:
 def finished_elements(form: FusedForm) -> set[Any]:
     """The tensor elements that outputs hold, which `finish` is given once more."""
     return {element for expr in finished_exprs(form) for element in elements_of(expr)}
-
-
-def finished_names(form: FusedForm) -> frozenset[str]:
-    """The names of tensors that `finish` is given once more."""
-    return frozenset(element.name for element in finished_elements(form))

@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 import torch
+import torch.distributed as dist
 from sympy import exp, oo
 
 import redalg as ra
@@ -95,6 +96,16 @@ def split_call(
     data, first = whole_data(name, sum(lengths), seed, getattr(torch, dtype)), sum(lengths[:rank])
     outputs = fused(name).distributed(axis=CASES[name].axis)(**shard(name, data, first, first + lengths[rank]))
     return as_arrays(outputs)
+
+
+def part_call(rank: int, size: int, name: str, lengths: list[int], parts: int, using: int) -> list[np.ndarray]:
+    """The outputs of a call with parts of fixed length, on the first `using` ranks; empty on the others."""
+    group = dist.new_group(list(range(using)))
+    if rank >= using:
+        return []
+    data, first = whole_data(name, sum(lengths), 0), sum(lengths[:rank])
+    call = fused(name).distributed(group, axis=CASES[name].axis, deterministic=parts)
+    return as_arrays(call(**shard(name, data, first, first + lengths[rank])))
 
 
 def as_arrays(outputs: Any) -> list[np.ndarray]:
