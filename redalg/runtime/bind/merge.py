@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from redalg.errors import InputError
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.autocast import without_autocast
-from redalg.runtime.bind.leaf import leaf
 from redalg.runtime.bind.packing import Packed
 from redalg.runtime.bind.places import Box, Boxes, join_boxes, places_matter, shared_box
 from redalg.runtime.bind.state import State, check_state, is_empty_state, pack_state, unpack, unpacked_scope
@@ -28,19 +26,14 @@ def merge_all(form: FusedForm, states: Sequence[State]) -> State:
     return states[0]
 
 
-def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
-    """The state of what a state holds and of a piece after it, in the memory of the former."""
-    check_state(form, state, "update")
-    if start is None:
-        start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
-    made = merge(form, state, leaf(form, inputs, start, extents))
+def merge_in_place(form: FusedForm, state: State, piece: State) -> State:
+    """The state of both, in the memory of the first."""
+    made = merge(form, state, piece)
     if not isinstance(state.slots, Packed) or not isinstance(made.slots, Packed):
         raise InputError("update: the slots of the state lie in no common buffer. Pass a state of `leaf`, `merge`, "
                          "`empty_state` or `from_bytes`.")  # fmt: skip
     if made.slots.packing != state.slots.packing:
-        raise InputError(
-            "update: the piece asks for wider slots than the state has. Use `merge`, which makes new ones."
-        )
+        raise InputError("update: the piece asks for wider slots than the state has. Use `merge`: it makes new ones.")
     state.slots.buffer[...] = made.slots.buffer
     return replace(made, slots=state.slots)
 
