@@ -65,16 +65,22 @@ class Streaming(ABC):
         refuse_states("leaf", self.cascade, self.earlier)
         return leaf(self.form, self._pass_inputs(tensors), start, extents or {}, backend)
 
-    def merge(self, a: State, b: State, *more: State) -> State:
+    def merge(self, a: State, *more: State, backend: str | None = None) -> State:
         """The state of all pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
 
         Where a reduction depends on the order of elements (`first`, `last`, `affine`), the pieces must adjoin, as the
-        `start` of their leaves says; the one that comes first is taken first. Many states are merged as a tree.
+        `start` of their leaves says; the one that comes first is taken first. None changes, and the slots keep their
+        shapes. Source: RedFuser (ASPLOS '26), Eqs. 11, 15.
 
-        None changes, and the slots keep their shapes. Source: RedFuser (ASPLOS '26), Eqs. 11, 15.
+        Args:
+            a, more: the states.
+            backend: `"tilelang"` for a generated kernel, one for each number of states; `"library"` for the operations
+                of torch or NumPy, which merge neighbours as a tree. Left out, states on CUDA take a kernel if there is
+                one: not with run-time scalars, nor for slots that are lists (`topk`).
 
         Raises:
             InputError: they differ in form, rows, library, device, dtype or scalars, or do not adjoin where they must.
+            BackendError: no kernel merges these states, and one was asked for.
 
         >>> import numpy as np, redalg as ra
         >>> n = ra.axes("n")
@@ -83,10 +89,10 @@ class Streaming(ABC):
         >>> int(at.finish(at.merge(b, a)))
         2
         """
-        from redalg.runtime.bind.merge import merge_all
+        from redalg.runtime.call.states import merge_any
 
         refuse_states("merge", self.cascade, self.earlier)
-        return merge_all(self.form, (a, b, *more))
+        return merge_any(self.form, (a, *more), backend)
 
     def update(self, state: State, tensors: Mapping[str, Any], start: Sizes | None = None,
                extents: Sizes | None = None) -> State:  # fmt: skip

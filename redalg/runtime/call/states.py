@@ -1,27 +1,29 @@
 """States of pieces of data, by kernels on CUDA and where they are asked for, else by the operations of a library.
 
-A kernel gives the slots of a state as outputs, and has the plans of a call. It numbers elements from 0: a piece that
-starts elsewhere takes the operations of its library, if the places of elements matter.
+The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. It numbers elements from 0: a
+piece that starts elsewhere takes the operations of its library, if the places of elements matter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from math import prod
 from typing import Any
 
 from sympy import S
 
-from redalg.errors import BackendError
+from redalg.errors import BackendError, PlanError
 from redalg.incremental.arrange.state_outputs import with_state_for_outputs
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
-from redalg.runtime.bind.merge import merge_in_place
+from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
 from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, check_state, new_state, reduced_names
 from redalg.runtime.call.dispatch import KERNELS, call, default_backend
+from redalg.runtime.call.merge_kernels import merge_of
 
 BACKENDS = (KERNELS, "library")
 MOST_COUNTED = 1 << 24
@@ -40,8 +42,7 @@ passes_of_states = Remembered(_passes_of_states)
 def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
     piece = read_piece(form, inputs, start, extents)
-    if backend not in (None, *BACKENDS):
-        raise BackendError(f"leaf: backend={backend!r} is not known. Use {' or '.join(map(repr, BACKENDS))}.")
+    check_backend("leaf", backend)
     reason = obstacle_to_kernels(form, piece)
     if backend == KERNELS and reason:
         raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
@@ -54,6 +55,12 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
             if accumulator.is_count:
                 slots[accumulator.value.name][...] = elements_of_piece(form, piece)
     return piece.complete(new_state(form, slots, piece.bound), form)
+
+
+def check_backend(method: str, backend: str | None) -> None:
+    """Refuse a backend that is none."""
+    if backend not in (None, *BACKENDS):
+        raise BackendError(f"{method}: backend={backend!r} is not known. Use {' or '.join(map(repr, BACKENDS))}.")
 
 
 def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
@@ -84,4 +91,25 @@ def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any,
     check_state(form, state, "update")
     if start is None:
         start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
-    return merge_in_place(form, state, leaf(form, inputs, start, extents))
+    return in_memory_of(state, merge_any(form, (state, leaf(form, inputs, start, extents))))
+
+
+def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = None) -> State:
+    """The state of all states together."""
+    check_backend("merge", backend)
+    states = sort_states(form, states)
+    on_cuda = states[0].device.startswith("cuda")
+    if len(states) == 1 or backend == "library" or (backend is None and not on_cuda):
+        return merge_all(form, states)
+    whole = check_all(form, states)
+    try:
+        if states[0].library != "torch" or 0 in states[0].buffer.shape:
+            raise PlanError("kernels merge states of torch that have rows.")
+        slots = merge_of(form, states)(states)
+    except PlanError as error:
+        if backend == KERNELS:
+            raise BackendError(
+                f'merge: no kernel merges these states: {error} Leave backend="{KERNELS}" out.'
+            ) from None
+        return merge_all(form, states)
+    return replace(whole, slots=slots)
