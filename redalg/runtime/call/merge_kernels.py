@@ -35,13 +35,13 @@ class Merge:
     """A kernel that merges a number of states of one kind.
 
     Attributes:
-        source: of the kernel.
+        entry: takes the inputs and the outputs, in order.
         inputs: its inputs, a slot each.
         axes: slot -> axes of its dimensions after the first.
         packing: of the merged state.
     """
 
-    source: Source
+    entry: Callable[..., Any]
     inputs: tuple[Parameter, ...]
     axes: Mapping[str, tuple[Axis | None, ...]]
     packing: Packing
@@ -55,7 +55,7 @@ class Merge:
         buffer = torch.zeros(self.packing.nbytes, dtype=torch.uint8, device=device)
         merged = Packed(buffer, self.packing)
         results = [one if one.dim() else one.reshape(1) for one in merged.values()]
-        _entry(self.source)(*arguments, *results)
+        self.entry(*arguments, *results)
         for slot in states[0].layout:
             if slot.kind == "count":  # kernels count in float32
                 torch.sum(torch.stack([state.slots[slot.name] for state in states]), 0, out=merged[slot.name])
@@ -73,10 +73,6 @@ class Merge:
             if axis not in slot.axes:
                 stacked = stacked.unsqueeze(1 + place)
         return stacked.expand(parameter.shape).to(getattr(torch, parameter.dtype)).contiguous()
-
-
-def _entry(source: Source) -> Callable[..., Any]:
-    return launch_function(compile_source(source))
 
 
 _MERGES: Remembered[dict[Any, Merge]] = Remembered(lambda _: {})
@@ -101,7 +97,7 @@ def _merge(form: FusedForm, number: int, like: State, packing: Packing) -> Merge
     compute = "float64" if "float64" in packing.dtypes.values() else "float32"
     made, source = lower_merge(form, number, like.sizes, compute, target_of(like.device))
     inputs = tuple(one for one in made.program.parameters if one.role == "input")
-    return Merge(source, inputs, made.axes, packing)
+    return Merge(launch_function(compile_source(source)), inputs, made.axes, packing)
 
 
 def lower_merge(
@@ -112,7 +108,7 @@ def lower_merge(
     Raises:
         PlanError: no kernel merges states of this form.
     """
-    if form.cascade.scalars() or (form.cascade.producers and form.is_tilted):
+    if form.cascade.scalars():
         raise PlanError("run-time scalars stand in the merge of this form.")
     outer = with_state_for_outputs(form, compute)
     lengths = {name: sizes[name] for name in sizes if name in {axis.name for axis in form.cascade.axes()}}
