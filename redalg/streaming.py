@@ -36,19 +36,23 @@ class Streaming(ABC):
         """The outputs as a call returns them."""
 
     def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
-             extents: Sizes | None = None) -> State:  # fmt: skip
+             extents: Sizes | None = None, *, backend: str | None = None) -> State:  # fmt: skip
         """The state of a piece of the data: arrays over the free axes alone, whatever the length of the piece.
 
         Args:
             tensors: every array and scalar by name; those with the streamed axis hold a piece of it, of any length.
             start: `{axis: global number of the piece's first element}` (0 where left out), for masks, indices, order.
             extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
+            backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
+                tensors on CUDA take a kernel, but for an empty piece and for one that starts beyond 0 where places
+                matter.
 
         Returns:
             A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).
 
         Raises:
             InputError: the tensors do not fit the expression, a total is missing, or the form takes several passes.
+            BackendError: no kernel makes the state of this piece, and one was asked for.
 
         >>> import numpy as np, redalg as ra
         >>> mean = ra.fuse(ra.mean(ra.tensor("x[b,n]"), ra.axes("n")))
@@ -56,21 +60,27 @@ class Streaming(ABC):
         count[] count: ()
         sum_0[b] accumulator: (2,)
         """
-        from redalg.runtime.bind.leaf import leaf
+        from redalg.runtime.call.states import leaf
 
         refuse_states("leaf", self.cascade, self.earlier)
-        return leaf(self.form, self._pass_inputs(tensors), start, extents or {})
+        return leaf(self.form, self._pass_inputs(tensors), start, extents or {}, backend)
 
-    def merge(self, a: State, b: State, *more: State) -> State:
+    def merge(self, a: State, *more: State, backend: str | None = None) -> State:
         """The state of all pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
 
         Where a reduction depends on the order of elements (`first`, `last`, `affine`), the pieces must adjoin, as the
-        `start` of their leaves says; the one that comes first is taken first. Many states are merged as a tree.
+        `start` of their leaves says; the one that comes first is taken first. None changes, and the slots keep their
+        shapes. Source: RedFuser (ASPLOS '26), Eqs. 11, 15.
 
-        None changes, and the slots keep their shapes. Source: RedFuser (ASPLOS '26), Eqs. 11, 15.
+        Args:
+            a, more: the states.
+            backend: `"tilelang"` for a generated kernel, one for each number of states; `"library"` for the operations
+                of torch or NumPy, which merge neighbours as a tree. Left out, states on CUDA take a kernel if there is
+                one: not with run-time scalars, nor for slots that are lists (`topk`).
 
         Raises:
             InputError: they differ in form, rows, library, device, dtype or scalars, or do not adjoin where they must.
+            BackendError: no kernel merges these states, and one was asked for.
 
         >>> import numpy as np, redalg as ra
         >>> n = ra.axes("n")
@@ -79,10 +89,10 @@ class Streaming(ABC):
         >>> int(at.finish(at.merge(b, a)))
         2
         """
-        from redalg.runtime.bind.merge import merge_all
+        from redalg.runtime.call.states import merge_any
 
         refuse_states("merge", self.cascade, self.earlier)
-        return merge_all(self.form, (a, b, *more))
+        return merge_any(self.form, (a, *more), backend)
 
     def update(self, state: State, tensors: Mapping[str, Any], start: Sizes | None = None,
                extents: Sizes | None = None) -> State:  # fmt: skip
@@ -109,7 +119,7 @@ class Streaming(ABC):
         >>> int(at.finish(state)), state.covers
         (2, (0, 5))
         """
-        from redalg.runtime.bind.merge import update
+        from redalg.runtime.call.states import update
 
         refuse_states("update", self.cascade, self.earlier)
         return update(self.form, state, self._pass_inputs(tensors), start, extents or {})

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from itertools import count
-from typing import Any
+from typing import Any, final
 
 from sympy.core.basic import Basic
 
@@ -19,7 +19,7 @@ from redalg.runtime.bind.arrays import scope_for
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.backends import ops_for, tensors_for
 from redalg.runtime.bind.blocks import block_lengths, stream
-from redalg.runtime.bind.inputs import bind, without_gradients
+from redalg.runtime.bind.inputs import Bound, bind, without_gradients
 from redalg.runtime.bind.options import check_places, global_starts, named_dtypes, named_sizes
 from redalg.runtime.bind.places import (
     axes_by_place,
@@ -32,9 +32,34 @@ from redalg.runtime.bind.places import (
 from redalg.runtime.bind.state import State, pack_state, reduced_names, total_extents
 
 
-@without_autocast()
-def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
-    """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+@final
+@dataclass(frozen=True)
+class Piece:
+    """A piece of the data, checked.
+
+    Attributes:
+        inputs, bound: as they were given, without gradients, and bound.
+        start: the global number of the first element, by axis.
+        extents: sizes that no tensor has, and totals.
+    """
+
+    inputs: Mapping[str, Any]
+    bound: Bound
+    start: Mapping[Axis, int]
+    extents: Mapping[str, int]
+
+    def complete(self, state: State, form: FusedForm) -> State:
+        """The state with the places that it holds."""
+        reduced = form.cascade.reduced_axes
+        firsts = ((axis, self.start.get(axis, 0)) for axis in reduced)
+        box = tuple((first, first + self.bound.sizes[axis.name]) for axis, first in firsts)
+        others = axes_by_place(form) - set(reduced)
+        starts = {axis.name: first for axis, first in self.start.items() if axis in others}
+        return replace(state, places=() if is_nothing(box) else (box,), starts=starts)
+
+
+def read_piece(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> Piece:
+    """A piece whose first element along the streamed axis has the global number `start`."""
     start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
     check_piece_indices(leaf_exprs(form), form, "leaf", beside=finished_exprs(form))
     inputs = without_gradients(inputs)
@@ -47,19 +72,19 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -
         )
     bound = bind(form.cascade, inputs, extents, chunked=True)
     check_places(start, bound.sizes, frozenset().union(*map(computed_axes, leaf_exprs(form))), "leaf")
+    return Piece(inputs, bound, start, extents)
+
+
+@without_autocast()
+def leaf_by_arrays(form: FusedForm, piece: Piece) -> State:
+    """The state of a piece, by the operations of its library."""
+    bound = piece.bound
     ops = ops_for(bound, bound.library)
-    executor = Executor(form, ops)
-    scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
+    executor, tensors = Executor(form, ops), tensors_for(bound, bound.library)
+    scope = scope_for(form.cascade, bound, ops, tensors, start=piece.start, extents=piece.extents)
     with ops.quiet():
         slots = stream(executor, scope, block_lengths(form, bound.sizes))
-    state = pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
-    box = tuple(scope.ranges[axis] for axis in form.cascade.reduced_axes)
-    others = axes_by_place(form) - set(form.cascade.reduced_axes)
-    return replace(
-        state,
-        places=() if is_nothing(box) else (box,),
-        starts={axis.name: start[axis] for axis in form.cascade.axes() if axis in others & start.keys()},
-    )
+    return piece.complete(pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **piece.extents})), form)
 
 
 def check_piece_indices(
@@ -101,10 +126,9 @@ def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: 
         name: no_elements(name, shape, dtype_of[name], device, library) for name, shape in shapes.items()
     }
     inputs |= {one.name: 1.0 for one in form.cascade.scalars()}
-    free_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
-    state = leaf(
-        form, inputs, {}, {**free_sizes, **dict.fromkeys(reduced_names(form), 0), **total_extents(form, sizes)}
-    )
+    extents = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
+    extents |= dict.fromkeys(reduced_names(form), 0) | total_extents(form, sizes)
+    state = leaf_by_arrays(form, read_piece(form, inputs, {}, extents))
     return replace(state, scalars={}, places=())  # whatever the scalars are
 
 

@@ -2,45 +2,54 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 from redalg.errors import InputError
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.autocast import without_autocast
-from redalg.runtime.bind.leaf import leaf
 from redalg.runtime.bind.packing import Packed
 from redalg.runtime.bind.places import Box, Boxes, join_boxes, places_matter, shared_box
 from redalg.runtime.bind.state import State, check_state, is_empty_state, pack_state, unpack, unpacked_scope
 
 
 def merge_all(form: FusedForm, states: Sequence[State]) -> State:
-    """The state of all, neighbours first: as a tree, so that a sum of many parts rounds for few of them.
+    """The state of all by the operations of their library, neighbours first.
 
-    Where the order of elements matters, pieces are put in order before.
+    As a tree, a sum of many parts rounds for few of them.
     """
-    if form.is_ordered and all(is_empty_state(one) or one.covers is not None for one in states):
-        states = sorted(states, key=lambda state: state.covers or (0, 0))
+    states = sort_states(form, states)
     while len(states) > 1:
         pairs = [merge(form, a, b) for a, b in zip(states[::2], states[1::2], strict=False)]
         states = [*pairs, *states[2 * len(pairs) :]]
     return states[0]
 
 
-def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
-    """The state of what a state holds and of a piece after it, in the memory of the former."""
-    check_state(form, state, "update")
-    if start is None:
-        start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
-    made = merge(form, state, leaf(form, inputs, start, extents))
+def sort_states(form: FusedForm, states: Sequence[State]) -> list[State]:
+    """The states in the order of their places, if that of elements matters and they tell them."""
+    for state in states:
+        check_state(form, state, "merge")
+    if not form.is_ordered or any(one.covers is None and not is_empty_state(one) for one in states):
+        return list(states)
+    return sorted(states, key=lambda state: state.covers or (0, 0))
+
+
+def check_all(form: FusedForm, states: Sequence[State]) -> State:
+    """The first of states in order that holds elements, with the places and scalars of all: they may be merged."""
+    whole = states[0]
+    for other in states[1:]:
+        a, b, places = fit(form, whole, other)
+        whole = replace(b if is_empty_state(a) else a, places=places)
+    return whole
+
+
+def in_memory_of(state: State, made: State) -> State:
+    """A state that was made of another, in the other's memory."""
     if not isinstance(state.slots, Packed) or not isinstance(made.slots, Packed):
         raise InputError("update: the slots of the state lie in no common buffer. Pass a state of `leaf`, `merge`, "
                          "`empty_state` or `from_bytes`.")  # fmt: skip
     if made.slots.packing != state.slots.packing:
-        raise InputError(
-            "update: the piece asks for wider slots than the state has. Use `merge`, which makes new ones."
-        )
+        raise InputError("update: the piece asks for wider slots than the state has. Use `merge`: it makes new ones.")
     state.slots.buffer[...] = made.slots.buffer
     return replace(made, slots=state.slots)
 
@@ -48,6 +57,19 @@ def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any,
 @without_autocast()
 def merge(form: FusedForm, a: State, b: State) -> State:
     """a ⊕ b. Both must be states of this form, over the same free axes."""
+    a, b, places = fit(form, a, b)
+    scope, executor = unpacked_scope(form, a)
+    with scope.ops.quiet():
+        slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
+    return replace(pack_state(form, slots, scope, None, like=b if is_empty_state(a) else a), places=places)
+
+
+def fit(form: FusedForm, a: State, b: State) -> tuple[State, State, Boxes | None]:
+    """Both states in order, with the scalars of either, and the places that they hold together.
+
+    Raises:
+        InputError: they may not be merged.
+    """
     for state in (a, b):
         check_state(form, state, "merge")
     for what in ("library", "device", "result"):
@@ -61,11 +83,7 @@ def merge(form: FusedForm, a: State, b: State) -> State:
         )
     check_starts(a, b)
     places = together(form, a, b)
-    a, b = sort_pieces(form, *one_set_of_scalars(a, b))
-    scope, executor = unpacked_scope(form, a)
-    with scope.ops.quiet():
-        slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
-    return replace(pack_state(form, slots, scope, None, like=b if is_empty_state(a) else a), places=places)
+    return *sort_pieces(form, *one_set_of_scalars(a, b)), places
 
 
 def check_starts(a: State, b: State) -> None:

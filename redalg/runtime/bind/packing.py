@@ -15,7 +15,7 @@ from typing import Any, final
 import numpy as np
 
 from redalg.expression.dtypes import DTYPES
-from redalg.runtime.bind.inputs import array_dtype
+from redalg.runtime.bind.inputs import array_dtype, library_name
 
 ALIGNMENT = 16
 
@@ -67,8 +67,11 @@ class Packed(Mapping[str, Any]):
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any], library: str, device: str) -> Packed:
-        """Copies of arrays, in their library and on a device."""
+        """Arrays of a library, on a device: those that lie so in one buffer are taken, others are copied."""
         packing = Packing.of(arrays)
+        buffer = common_buffer(arrays, packing)
+        if buffer is not None:
+            return cls(buffer, packing)
         packed = cls(empty_buffer(packing.nbytes, library, device), packing)
         for name, view in packed.items():
             view[...] = arrays[name]
@@ -87,7 +90,23 @@ class Packed(Mapping[str, Any]):
         return Packed, (self.buffer, self.packing)
 
 
-def empty_buffer(nbytes: int, library: str, device: str) -> Any:
+def common_buffer(arrays: Mapping[str, Any], packing: Packing) -> Any:
+    """The buffer of which torch's tensors are views, at the places of a packing, and that has no more; else None."""
+    if not arrays or any(library_name(one) != "torch" for one in arrays.values()):
+        return None
+    storages = [one.untyped_storage() for one in arrays.values()]
+    first = storages[0]
+    alike = all(one.data_ptr() == first.data_ptr() and one.nbytes() == packing.nbytes for one in storages)
+    firsts = {name: array.storage_offset() * array.element_size() for name, array in arrays.items()}
+    in_place = firsts == packing.offsets and all(one.is_contiguous() for one in arrays.values())
+    if not (alike and in_place and packing.nbytes):
+        return None
+    import torch
+
+    return torch.empty(0, dtype=torch.uint8, device=next(iter(arrays.values())).device).set_(first)
+
+
+def empty_buffer(nbytes: int, library: str, device: Any) -> Any:
     """A buffer of zeros."""
     if library == "numpy":
         return np.zeros(nbytes, np.uint8)

@@ -12,6 +12,7 @@ from typing import Any, final
 
 from redalg.errors import InputError
 from redalg.expression import Axis
+from redalg.incremental.arrange.state_outputs import values_of_slots
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
@@ -192,18 +193,19 @@ def pack_state(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None,
     """A state from the interpreter's arrays."""
     values = {value.name: (value, array) for value, array in slots.items()}
     known = {slot.name: to_axes(values[slot.name][1], slot.axes, scope) for slot in form.slots}
-    given = like or bound
-    if given is None:
-        raise AssertionError("a new state needs its inputs")
-    arrays = Packed.of(known, given.library, given.device)
     if like is not None:
-        return replace(like, slots=arrays)
+        return replace(like, slots=Packed.of(known, like.library, like.device))
     if bound is None:
         raise AssertionError("a new state needs its inputs")
+    return new_state(form, known, bound)
+
+
+def new_state(form: FusedForm, arrays: Mapping[str, Any], bound: Bound) -> State:
+    """The state of arrays for every slot, made of tensors bound like these; it does not say which places it holds."""
     sizes = {name: size for name, size in bound.sizes.items() if name not in reduced_names(form)}
     sizes |= total_extents(form, bound.sizes)
-    own = identity(form)
-    return State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars),
+    own, slots = identity(form), Packed.of(arrays, bound.library, bound.device)
+    return State(slots, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars),
                  form=own.digest, meaning=own.lines, version=VERSION)  # fmt: skip
 
 
@@ -233,7 +235,5 @@ def unpacked_scope(
 
 def unpack(form: FusedForm, state: State, scope: Scope) -> Slots:
     """The interpreter's arrays of a state."""
-    values = {one.value.name: one.value for one in form.extrema} | {one.value.name: one.value for one in form.pivots}
-    values |= {one.value.name: one.value for one in form.accumulators}
-    values |= {value.name: value for one in form.structures for value in one.values}
+    values = values_of_slots(form)
     return {values[slot.name]: from_axes(state.slots[slot.name], slot.axes, scope) for slot in state.layout}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, final
@@ -14,6 +14,7 @@ from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
+from redalg.runtime.bind.packing import Packing, empty_buffer, views_of
 from redalg.runtime.call.counters import Counters
 from redalg.runtime.call.memory_order import keep_last, orders_in_memory, step_in_order
 from redalg.runtime.call.prepared import Step, rebind, without_tensors
@@ -52,7 +53,8 @@ def step(form: FusedForm, bound: Bound, options: Mapping[str, Any]) -> Step:
         return unfused.unfused_operations(lowered, bound)
     if isinstance(lowered, ProductPass):
         return steps_of_product(lowered, bound, options)
-    return Launch(form, binding, recipe_of(lowered, kernel_for(lowered), bound, tensors), checks, options["empty"])
+    recipe = recipe_of(lowered, kernel_for(lowered), bound, tensors, packed=options.get("packed", False))
+    return Launch(form, binding, recipe, checks, options["empty"])
 
 
 def steps_of_product(product: ProductPass, bound: Bound, options: Mapping[str, Any]) -> Step:
@@ -107,14 +109,14 @@ class Recipe:
         entry: takes the arguments in order.
         inputs: names, and the function that brings a tensor to the kernel's shape and dtype (None: it has them).
         scalars: names.
-        allocators: the functions that allocate each output and workspace, and find a counter.
+        allocate: allocates each output and workspace, and finds counters.
         finish: outputs' names, their place among those, and the function that gives them the caller's shape and dtype.
     """
 
     entry: Callable[..., Any]
     inputs: tuple[tuple[str, Make | None], ...]
     scalars: tuple[str, ...]
-    allocators: tuple[Callable[[], Any], ...]
+    allocate: Callable[[], list[Any]]
     finish: tuple[tuple[str, int, Make | None], ...]
 
     def launch(self, inputs: Mapping[str, Any], scalars: Iterable[float]) -> dict[str, Any]:
@@ -123,7 +125,7 @@ class Recipe:
         for name, make in self.inputs:
             array = inputs[name] if make is None else make(inputs[name])
             arguments.append(with_alignment(array))
-        results = [one() for one in self.allocators]
+        results = self.allocate()
         self.entry(*arguments, *scalars, *results)
         return {name: results[place] if make is None else make(results[place]) for name, place, make in self.finish}
 
@@ -133,8 +135,10 @@ def with_alignment(array: Any) -> Any:
     return array.clone() if array.data_ptr() % ALIGNMENT_BYTES else array
 
 
-def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[str, Any]) -> Recipe:
-    """The recipe of a lowered problem, for tensors like these."""
+def recipe_of(
+    lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[str, Any], *, packed: bool = False
+) -> Recipe:  # fmt: skip
+    """The recipe of a lowered problem, for tensors like these; `packed`: its outputs are views of one buffer."""
     import torch
 
     parameters, where = concrete(lowered, tensors, bound.sizes), torch.device(bound.device)
@@ -145,10 +149,29 @@ def recipe_of(lowered: Lowered, kernel: Kernel, bound: Bound, tensors: Mapping[s
         launch_function(kernel),
         tuple((one.key, maker(tensors[one.key], one, numpy=bound.library == "numpy")) for one in inputs),
         tuple(one.key for one in parameters if one.role == "scalar"),
-        tuple(allocator(one, where) for one in results),
+        in_one_buffer(results, lowered, where) if packed else in_their_own(results, where),
         tuple((output.name, places[output.name], finisher(output, lowered, results[places[output.name]], bound))
               for output in lowered.stages.outputs),
     )  # fmt: skip
+
+
+def in_their_own(parameters: Sequence[Parameter], where: Any) -> Callable[[], list[Any]]:
+    """The function that makes every output and workspace by itself, and finds counters."""
+    allocators = tuple(allocator(one, where) for one in parameters)
+    return lambda: [one() for one in allocators]
+
+
+def in_one_buffer(parameters: Sequence[Parameter], lowered: Lowered, where: Any) -> Callable[[], list[Any]]:
+    """As `in_their_own`, but that outputs lie side by side in one buffer, in their order."""
+    outputs, known = [one.name for one in lowered.stages.outputs], {one.key: one for one in parameters}
+    packing = Packing({name: known[name].dtype for name in outputs}, {name: known[name].shape for name in outputs})
+    others = {one.key: allocator(one, where) for one in parameters if one.key not in packing.dtypes}
+
+    def allocate() -> list[Any]:
+        made = views_of(empty_buffer(packing.nbytes, "torch", where), packing)
+        return [made[one.key] if one.key in made else others[one.key]() for one in parameters]
+
+    return allocate
 
 
 def allocator(parameter: Parameter, where: Any) -> Callable[[], Any]:

@@ -1,0 +1,115 @@
+"""States of pieces of data, by kernels on CUDA and where they are asked for, else by the operations of a library.
+
+The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. It numbers elements from 0: a
+piece that starts elsewhere takes the operations of its library, if the places of elements matter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from sympy import S
+
+from redalg.errors import BackendError, PlanError
+from redalg.incremental.arrange.state_outputs import with_state_for_outputs
+from redalg.incremental.form import FusedForm
+from redalg.incremental.passes import Passes
+from redalg.incremental.remembered import Remembered
+from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
+from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
+from redalg.runtime.bind.places import axes_by_place
+from redalg.runtime.bind.state import State, check_state, new_state, reduced_names
+from redalg.runtime.call.dispatch import KERNELS, call, default_backend
+from redalg.runtime.call.merge_kernels import merge_of
+
+BACKENDS = (KERNELS, "library")
+MOST_COUNTED = 1 << 24
+"""Elements that kernels count exactly: they count in float32."""
+OPTIONS = {"check": False, "empty": "nan", "precision": "ieee", "plan": None, "memory": None, "packed": True}
+
+
+def _passes_of_states(form: FusedForm) -> dict[str, Passes]:
+    return {dtype: Passes((with_state_for_outputs(form, dtype),)) for dtype in ("float32", "float64")}
+
+
+passes_of_states = Remembered(_passes_of_states)
+"""Form -> the pass that makes its states, by the dtype of their slots."""
+
+
+def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None) -> State:
+    """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+    piece = read_piece(form, inputs, start, extents)
+    check_backend("leaf", backend)
+    reason = obstacle_to_kernels(form, piece)
+    if backend == KERNELS and reason:
+        raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
+    if reason or (backend or default_backend(piece.bound)) != KERNELS:
+        return leaf_by_arrays(form, piece)
+    passes = passes_of_states(form)[piece.bound.compute]
+    slots = call(passes, piece.inputs, KERNELS, piece.extents, OPTIONS)
+    if elements_of_piece(form, piece) > MOST_COUNTED:
+        for accumulator in form.accumulators:
+            if accumulator.is_count:
+                slots[accumulator.value.name][...] = elements_of_piece(form, piece)
+    return piece.complete(new_state(form, slots, piece.bound), form)
+
+
+def check_backend(method: str, backend: str | None) -> None:
+    """Refuse a backend that is none."""
+    if backend not in (None, *BACKENDS):
+        raise BackendError(f"{method}: backend={backend!r} is not known. Use {' or '.join(map(repr, BACKENDS))}.")
+
+
+def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
+    """The reason why no kernel makes the state of a piece; empty if one does."""
+    moved = {axis for axis, first in piece.start.items() if first}
+    places = axes_by_place(form)
+    if any(one.has_place_component for one in form.structures):
+        places |= set(form.cascade.reduced_axes)
+    if moved & places:
+        return f"the places along axis {min(map(str, moved & places))} matter, and kernels count from 0"
+    if {*form.cascade.extents()} & {*reduced_names(form)}:
+        return "the expression holds the total of a reduced axis, which a kernel takes from its piece"
+    if 0 in piece.bound.sizes.values():
+        return "the piece has no elements"
+    counts = any(one.is_count for one in form.accumulators) and form.cascade.domain is not S.true
+    if counts and elements_of_piece(form, piece) > MOST_COUNTED:
+        return f"a mask counts among more than {MOST_COUNTED} elements, which float32 does not tell apart"
+    return ""
+
+
+def elements_of_piece(form: FusedForm, piece: Piece) -> int:
+    """The number of elements that a piece has for every row."""
+    return prod(piece.bound.sizes[axis.name] for axis in form.cascade.reduced_axes)
+
+
+def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
+    """The state of what a state holds and of a piece after it, in the memory of the former."""
+    check_state(form, state, "update")
+    if start is None:
+        start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
+    return in_memory_of(state, merge_any(form, (state, leaf(form, inputs, start, extents))))
+
+
+def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = None) -> State:
+    """The state of all states together."""
+    check_backend("merge", backend)
+    states = sort_states(form, states)
+    on_cuda = states[0].device.startswith("cuda")
+    if len(states) == 1 or backend == "library" or (backend is None and not on_cuda):
+        return merge_all(form, states)
+    whole = check_all(form, states)
+    try:
+        if states[0].library != "torch" or 0 in states[0].buffer.shape:
+            raise PlanError("kernels merge states of torch that have rows.")
+        slots = merge_of(form, states)(states)
+    except PlanError as error:
+        if backend == KERNELS:
+            raise BackendError(
+                f'merge: no kernel merges these states: {error} Leave backend="{KERNELS}" out.'
+            ) from None
+        return merge_all(form, states)
+    return replace(whole, slots=slots)

@@ -1,0 +1,133 @@
+"""States that kernels make: those that the operations of a library make, in one buffer."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import redalg as ra
+from redalg.incremental.arrange.state_outputs import with_state_for_outputs
+from redalg.incremental.passes import Passes
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.call import states
+from redalg.runtime.call.dispatch import call
+from redalg.runtime.call.sizes import lower
+from redalg.runtime.lowering import lower_passes
+from tests.runtime.test_state_bytes import FUNCTIONS, is_close, tensors_of
+
+b, n, q, k, d, e = ra.axes("b n q k d e")
+Q, K, V = ra.tensors("Q[b,q,d] K[b,k,d] V[b,k,e]")
+ATTENTION = ra.fuse(ra.sum(ra.softmax(ra.sum(Q * K, d) / 8, k) * V, k), axes="b q e")
+FORMS = {**FUNCTIONS, "attention": ATTENTION}
+SIZES = {"b": 2, "n": 300, "q": 16, "k": 100, "d": 32, "e": 32}
+
+
+def numbers(name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors of a form."""
+    generator = np.random.default_rng(0)
+    shapes = {one.name: [SIZES[str(axis)] for axis in one.indices] for one in FORMS[name].cascade.elements()}
+    return {key: generator.normal(1, 1, shape).astype(np.float32) for key, shape in sorted(shapes.items())}
+
+
+def is_same_state(name: str, found: ra.State, wanted: ra.State) -> bool:
+    """Tell if two states have the same slots, places and outputs."""
+    kinds = [{key: (tuple(one.shape), str(one.dtype)) for key, one in state.slots.items()} for state in (found, wanted)]
+    alike = kinds[0] == kinds[1] and found.places == wanted.places and found.layout == wanted.layout
+    outputs = [np.asarray(torch.as_tensor(FORMS[name].finish(state)).cpu()) for state in (found, wanted)]
+    return alike and is_close(*outputs)
+
+
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+@pytest.mark.parametrize("name", FORMS)
+def test_kernels_make_every_kind_of_state(name: str, target: str) -> None:
+    fused, tensors = FORMS[name], numbers(name)
+    form = with_state_for_outputs(fused.form, "float32")
+    sizes = {one: size for one, size in SIZES.items() if one in {str(axis) for axis in form.cascade.axes()}}
+    dtypes = dict.fromkeys(tensors, "float32")
+    program = lower_passes(Passes((form,)), target, sizes, dtypes, each=lower)[-1].program
+    found, wanted = interpret(program, tensors), fused.leaf(tensors)
+    slots = {key: found[key].reshape(one.shape).astype(one.dtype) for key, one in wanted.slots.items()}
+    assert is_same_state(name, replace(wanted, slots=slots), wanted)
+
+
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("name", ["variance", "argmax", "recurrence"])
+def test_compiled_kernels_on_the_cpu(name: str, library: str) -> None:
+    data = tensors_of(name, library, 40, 2)
+    first, second = ({key: one[:, part] for key, one in data.items()} for part in (slice(25), slice(25, 40)))
+    state = FUNCTIONS[name].leaf(first, backend="tilelang")
+    assert is_same_state(name, state, FUNCTIONS[name].leaf(first, backend="library"))
+    whole = FUNCTIONS[name].merge(state, FUNCTIONS[name].leaf(second, start={n: 25}))
+    assert is_close(FUNCTIONS[name].finish(whole), FUNCTIONS[name].reference(**data))
+
+
+def test_a_kernel_writes_into_the_buffer_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
+    made = list[dict[str, torch.Tensor]]()
+
+    def call_and_keep(*given: Any) -> dict[str, torch.Tensor]:
+        made.append(call(*given))
+        return made[-1]
+
+    monkeypatch.setattr(states, "call", call_and_keep)
+    state = FUNCTIONS["variance"].leaf(tensors_of("variance", "torch", 40, 0), backend="tilelang")
+    assert {one.data_ptr() for one in made[0].values()} == {one.data_ptr() for one in state.slots.values()}
+    assert state.buffer.untyped_storage().nbytes() == state.buffer.numel()
+
+
+def test_counts_beyond_float32_are_exact(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(states, "MOST_COUNTED", 30)
+    state = FUNCTIONS["variance"].leaf(tensors_of("variance", "torch", 40, 0), backend="tilelang")
+    assert int(state.slots["count"]) == 40
+
+
+def with_total() -> ra.Fused:
+    """A function of the extent of the axis that it reduces."""
+    return ra.fuse(ra.sum(ra.where(2 * n < n.extent, ra.tensor("x[n]"), 0), n))
+
+
+X = np.ones(8, np.float32)
+REFUSED = {
+    "a place beyond 0": (lambda: ra.fuse(ra.argmax(ra.tensor("x[n]"), n)).leaf({"x": X}, {n: 3}, backend="tilelang"),
+                         "the places along axis n matter"),
+    "no elements": (lambda: ra.fuse(ra.sum(ra.tensor("x[n]"), n)).leaf({"x": X[:0]}, backend="tilelang"),
+                    "the piece has no elements"),
+    "a total": (lambda: with_total().leaf({"x": X}, extents={n: 16}, backend="tilelang"), "total of a reduced axis"),
+    "another backend": (lambda: ra.fuse(ra.sum(ra.tensor("x[n]"), n)).leaf({"x": X}, backend="cuda"),
+                        "backend='cuda' is not known. Use 'tilelang' or 'library'"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_no_kernel_makes_is_refused_where_one_is_asked_for(name: str) -> None:
+    make, message = REFUSED[name]
+    with pytest.raises(ra.BackendError, match=message):
+        make()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["float32", "float16", "bfloat16"])
+@pytest.mark.parametrize("name", FORMS)
+def test_leaves_on_a_gpu(name: str, dtype: str) -> None:
+    tensors = {key: torch.from_numpy(one).to("cuda", getattr(torch, dtype)) for key, one in numbers(name).items()}
+    found, wanted = (FORMS[name].leaf(tensors, backend=backend) for backend in (None, "library"))
+    outputs = [FORMS[name].finish(state).float() for state in (found, wanted)]
+    torch.testing.assert_close(*outputs, rtol=2e-2 if dtype != "float32" else 1e-4, atol=2e-2)
+    assert found.places == wanted.places
+    arrived = ra.State.from_bytes(found.to_bytes(), device="cuda")
+    torch.testing.assert_close(FORMS[name].finish(arrived).float(), outputs[0], rtol=0, atol=0)
+
+
+@pytest.mark.gpu
+def test_a_leaf_is_captured_in_a_graph() -> None:
+    x = torch.randn(64, 4096, device="cuda")
+    FUNCTIONS["variance"].leaf({"x": x})
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        state = FUNCTIONS["variance"].leaf({"x": x})
+    x.copy_(torch.randn(64, 4096, device="cuda") + 3)
+    graph.replay()
+    torch.testing.assert_close(FUNCTIONS["variance"].finish(state), x.var(1, correction=0), rtol=1e-4, atol=1e-5)

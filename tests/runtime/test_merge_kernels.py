@@ -1,0 +1,125 @@
+"""Kernels that merge states, of any number: the state that the operations of a library make."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import redalg as ra
+from redalg.errors import PlanError
+from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.bind.packing import Packing
+from redalg.runtime.call.merge_kernels import Merge, lower_merge
+from tests.cases.corpus import Pattern
+from tests.cases.literature import PATTERNS
+from tests.runtime.test_leaf_kernels import FORMS, numbers
+from tests.runtime.test_state_bytes import FUNCTIONS, is_close, tensors_of
+
+b, n = ra.axes("b n")
+REASONS = ("run-time scalars", "pack several axes", "moves along the column axis", "a list of elements")
+"""Why no kernel merges some forms."""
+CORPUS = [one for one in PATTERNS if one.verdict == "Exact"]
+
+
+def states_of(fused: ra.Fused, tensors: dict[str, Any], edges: list[int], **given: Any) -> list[ra.State]:
+    """The states of pieces of NumPy's arrays, which become torch's."""
+    axis, found = fused.form.cascade.axis, list[ra.State]()
+    along = {one.name: one.indices.index(axis) for one in fused.cascade.elements() if axis in one.indices}
+    for first, stop in pairwise(edges):
+        piece = {key: np.take(one, range(first, stop), along[key]) if key in along else one
+                 for key, one in tensors.items()}  # fmt: skip
+        state = fused.leaf(piece, start={axis: first}, **given)
+        found.append(ra.State.from_bytes(state.to_bytes(), library="torch"))
+    return found
+
+
+def merged_by_interpreter(fused: ra.Fused, states: list[ra.State], target: str) -> ra.State:
+    """The state that a merging kernel makes, in the tile interpreter."""
+    compute = "float64" if any(one.dtype == torch.float64 for one in states[0].slots.values()) else "float32"
+    made, _ = lower_merge(fused.form, len(states), states[0].sizes, compute, target)
+    inputs = tuple(one for one in made.program.parameters if one.role == "input")
+    merge = Merge(print, inputs, made.axes, Packing({}, {}))  # its inputs alone are asked for
+    found = interpret(made.program, {one.key: merge.stack(one, states).numpy() for one in inputs})
+    like = fused.merge(*states)
+    slots = {key: torch.as_tensor(found[key]).reshape(one.shape).to(one.dtype) for key, one in like.slots.items()}
+    return replace(like, slots=slots)
+
+
+@pytest.mark.parametrize("edges", [[0, 30, 100], [0, 0, 20, 40, 100]], ids=["two", "four, one of them empty"])
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+@pytest.mark.parametrize("name", sorted({*FORMS} - {"top 3"}))
+def test_a_kernel_merges_any_number_of_states(name: str, target: str, edges: list[int]) -> None:
+    states = states_of(FORMS[name], numbers(name), edges)
+    found, wanted = (FORMS[name].finish(state) for state in
+                     (merged_by_interpreter(FORMS[name], states, target), FORMS[name].merge(*states)))  # fmt: skip
+    assert is_close(found, wanted)
+
+
+@pytest.mark.sweep(6)
+@pytest.mark.parametrize("pattern", CORPUS, ids=lambda one: one.name)
+def test_patterns_merge_by_a_kernel_or_say_why_not(pattern: Pattern) -> None:
+    fused = pattern.fuse()
+    try:
+        names = {one.name for one in fused.cascade.elements()}
+        tensors = {key: one for key, one in pattern.tensors("float64").items() if key in names}
+        length = pattern.extents()[str(fused.form.cascade.axis)]
+        edges = [0, 1, min(3, length), length]
+        states = states_of(fused, {**tensors, **pattern.scalars}, edges)
+    except ra.InputError:  # of several passes, of tensors under two indices, of totals
+        return
+    try:
+        merged = merged_by_interpreter(fused, states, "sm_90a")
+    except PlanError as error:
+        if any(reason in str(error) for reason in REASONS):
+            return
+        raise
+    given = {key: torch.as_tensor(one) for key, one in tensors.items()} if fused.form.outputs[0].carries else None
+    try:
+        pairs = [fused.finish(state, given) for state in (merged, fused.merge(*states))]
+    except ra.InputError:  # a tensor stands in the outputs themselves
+        return
+    for found, wanted in zip(*(one if isinstance(one, tuple) else (one,) for one in pairs), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=1e-9, atol=1e-9, equal_nan=True)
+
+
+@pytest.mark.parametrize("name", ["variance", "recurrence"])
+def test_compiled_kernels_merge_on_the_cpu(name: str) -> None:
+    data = tensors_of(name, "torch", 40, 2)
+    states = [FUNCTIONS[name].leaf({key: one[:, i:k] for key, one in data.items()}, start={n: i})
+              for i, k in pairwise([0, 7, 25, 40])]  # fmt: skip
+    merged = FUNCTIONS[name].merge(*reversed(states), backend="tilelang")
+    assert merged.covers == (0, 40)
+    assert {key: (one.shape, one.dtype) for key, one in merged.slots.items()} == {
+        key: (one.shape, one.dtype) for key, one in states[0].slots.items()
+    }
+    assert is_close(FUNCTIONS[name].finish(merged), FUNCTIONS[name].reference(**data))
+
+
+def test_states_that_do_not_fit_are_refused_before_a_kernel_is_made() -> None:
+    first, second = (FUNCTIONS["last"].leaf(tensors_of("last", "torch", 4, 0), start={n: i}) for i in (0, 9))
+    with pytest.raises(ra.InputError, match="missing between them"):
+        FUNCTIONS["last"].merge(first, second, backend="tilelang")
+
+
+@pytest.mark.parametrize(("name", "library", "message"), [
+    ("top 3", "torch", "a slot is a list of elements"), ("variance", "numpy", "states of torch"),
+])  # fmt: skip
+def test_what_no_kernel_merges_is_refused_where_one_is_asked_for(name: str, library: str, message: str) -> None:
+    state, other = (FUNCTIONS[name].leaf(tensors_of(name, library, 4, 0), start={n: i}) for i in (0, 4))
+    with pytest.raises(ra.BackendError, match=message):
+        FUNCTIONS[name].merge(state, other, backend="tilelang")
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("number", [2, 8, 70])
+@pytest.mark.parametrize("name", sorted({*FORMS} - {"top 3"}))
+def test_merges_on_a_gpu(name: str, number: int) -> None:
+    edges = [*range(number), 100]
+    there = [ra.State.from_bytes(one.to_bytes(), device="cuda") for one in states_of(FORMS[name], numbers(name), edges)]
+    found, wanted = (FORMS[name].finish(FORMS[name].merge(*there, backend=one)) for one in ("tilelang", "library"))
+    torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-5)
