@@ -91,7 +91,8 @@ class Portable(ABC):
             axis: the reduced axis that is split, or its name; it may be left out if there is one alone.
             deterministic: a number of parts. The whole is cut into as many, at fixed places, and the parts' states are
                 merged as one tree: outputs are the same to the last bit for every number of ranks whose shards are
-                whole parts (on devices of one kind, with one number of threads). Parts are copied, one at a time.
+                whole parts, on devices of one kind and with one number of threads. States are made and merged by
+                PyTorch's operations, not by kernels; parts are copied, one at a time.
 
         Returns:
             A function of the same tensors, `call(x=shard, …)`: those with the split axis hold the rank's shard, in

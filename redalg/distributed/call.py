@@ -29,7 +29,6 @@ from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import check_choice
-from redalg.runtime.bind.merge import merge_all
 from redalg.runtime.bind.places import Boxes, is_nothing
 
 if TYPE_CHECKING:
@@ -59,6 +58,11 @@ class Distributed:
     def form(self) -> FusedForm:
         form: FusedForm = self.fused.form
         return form
+
+    @property
+    def _backend(self) -> str | None:
+        """The backend of leaves and merges; a plan of a kernel, which may be tuned anywhere, decides no last bit."""
+        return None if self.deterministic is None else "library"
 
     def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The outputs for the whole, on every rank. Every rank of the group has to call it.
@@ -91,7 +95,7 @@ class Distributed:
         lengths = [one.elements for one in headers]
         edges = part_edges(lengths, self.deterministic, self.ranks.names)
         whole = shard.within(self.axis, sum(lengths[: self.ranks.number]), sum(lengths))
-        state = merge_all(self.form, self._gather_states(whole, edges))
+        state = self.fused.merge(*self._gather_states(whole, edges), backend=self._backend)
         outputs = self._finish(whole, state, edges[self.ranks.number], empty)
         return outputs if whole.places is None else self._in_mesh(whole, outputs)
 
@@ -134,7 +138,8 @@ class Distributed:
         try:
             for number, edge in enumerate(own):
                 tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
-                state = self.fused.leaf(tensors, {**shard.starts, self.axis: edge[0]}, shard.extents)
+                start = {**shard.starts, self.axis: edge[0]}
+                state = self.fused.leaf(tensors, start, shard.extents, backend=self._backend)
                 write_slots(state.slots, message, packing, number)
         except Exception as error:
             write_failure(reason_of(error), message)
