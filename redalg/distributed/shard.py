@@ -15,6 +15,7 @@ from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.contents import elements_of
 from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
 from redalg.runtime.bind.backends import ops_for
 from redalg.runtime.bind.inputs import Bound, bind, dtypes_of_floats
 from redalg.runtime.bind.leaf import check_piece_indices
@@ -88,6 +89,8 @@ def shard_of(fused: Any, ranks: Ranks, axis: Axis, given: tuple[Sequence[Any], d
     if axis.name in extents:
         raise InputError(f"distributed: sizes gives axis {axis} a length, which is that of each rank's shard. Leave it "
                          "out.")  # fmt: skip
+    multiplied = multiplied_names(fused)
+    inputs = {name: cast_as_autocast(one) if name in multiplied else one for name, one in inputs.items()}
     local, starts, places = local_tensors(fused.form, inputs, axis, ranks)
     return Shard(local, bind(fused.form.cascade, local, extents, chunked=True), starts, places, extents, fused.form)
 

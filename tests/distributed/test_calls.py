@@ -6,7 +6,7 @@ import torch
 import torch.distributed as dist
 
 import redalg as ra
-from tests.distributed.cases import CASES, as_arrays, fused, n, q, split_call, whole_data, x
+from tests.distributed.cases import CASES, as_arrays, fused, n, q, shard, split_call, whole_data, x
 from tests.distributed.pool import Pool, ranks
 
 LENGTHS = ((6, 7), (1, 12), (0, 9), (9, 0))
@@ -50,6 +50,33 @@ def test_other_dtypes(two: Pool, dtype: str) -> None:
             for output, want in zip(found, wanted, strict=True):
                 assert output.dtype == want.dtype
                 np.testing.assert_allclose(output, want, rtol=tolerance, atol=tolerance)
+
+
+def autocast_call(rank: int, size: int) -> list[np.ndarray]:
+    data = shard("weighted mean", whole_data("weighted mean", 12, 0), 6 * rank, 6 * rank + 6)
+    with torch.autocast("cpu", torch.bfloat16):
+        output = fused("weighted mean").distributed(axis="k")(**data)
+    assert output.dtype == torch.bfloat16
+    return as_arrays(output)
+
+
+def test_under_autocast_a_call_is_that_of_the_function(two: Pool) -> None:
+    with torch.autocast("cpu", torch.bfloat16):
+        [wanted] = as_arrays(fused("weighted mean")(**whole_data("weighted mean", 12, 0)))
+    for [found] in two.values(autocast_call):
+        np.testing.assert_allclose(found, wanted, rtol=2e-2, atol=2e-2)
+
+
+def compiled_call(rank: int, size: int) -> list[np.ndarray]:
+    call = fused("variance").distributed(axis="n")
+    data = shard("variance", whole_data("variance", 12, 0), 6 * rank, 6 * rank + 6)
+    return as_arrays(torch.compile(lambda x: call(x=x * 2) / 4, backend="eager")(data["x"]))
+
+
+def test_a_graph_breaks_at_a_call(two: Pool) -> None:
+    [wanted] = as_arrays(fused("variance")(**whole_data("variance", 12, 0)))
+    for [found] in two.values(compiled_call):
+        np.testing.assert_allclose(found, wanted, rtol=1e-5)
 
 
 def several_calls(rank: int, size: int) -> list[float]:
