@@ -110,6 +110,7 @@ def test_every_pass_is_found_somewhere() -> None:
         "layouts",
         "before sums",
         "bands",
+        "side by side",
     }  # these have tests and programs of their own
     assert {each.name for each in PASSES} - seen <= unseen
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -37,6 +38,12 @@ FUNCTIONS: dict[str, Outputs] = {
     "variance of columns of weights": {"v": (ra.var(exp(X - LARGEST) / TOTAL, b), "n")},
 }  # fmt: skip
 FUSED = {name: ra.fuse(outputs) for name, outputs in FUNCTIONS.items()}
+OFTEN = [("columns of centred rows", 768, "float16"), ("columns of centred rows", 1024, "float32"),
+         ("gradients of a norm", 768, "float16"), ("shares of columns of weights", 256, "float16")]  # fmt: skip
+COMPILED = [pytest.param(name, length, dtype, marks=() if (name, length, dtype) in OFTEN else pytest.mark.slow)
+            for name in FUSED if "variance" not in name for length in (40, 256, 768, 1024, 4096)
+            for dtype in ("float16", "float32")]  # fmt: skip
+"""The kernels that nvcc compiles, the slow ones of them beside those of CI."""
 
 
 def lowered(form: ra.Fused, rows: int, length: int, plan: Schedule | None = None, dtype: str = "float32") -> Any:
@@ -116,11 +123,15 @@ def check(name: str, made: Any, rows: int, length: int, *, seed: int = 0) -> Non
         np.testing.assert_allclose(found[key], value, rtol=2e-5, atol=2e-5 * (1 + np.abs(value).max(initial=0)))
 
 
-@pytest.mark.parametrize("length", [40, pytest.param(768, marks=pytest.mark.slow)])
-@pytest.mark.parametrize("name", ["gradients of a norm", "columns of centred rows"])
-def test_kernels_compile(name: str, length: int) -> None:
-    """Of few columns in CI: the time of ptxas grows with them, to more than a minute."""
-    compile_only(lowered(FUSED[name], 1000, length, dtype="float16").source)
+@pytest.mark.parametrize(("name", "length", "dtype"), COMPILED)
+def test_kernels_compile(name: str, length: int, dtype: str) -> None:
+    """Without spills, and no thread takes more than its share of a tile (`side_by_side`): ptxas takes a minute else."""
+    made = lowered(FUSED[name], 1000, length, dtype=dtype)
+    found = compile_only(made.source)
+    assert {one.spill_bytes for one in found} == {0}
+    trips = re.findall(r"for \(int i\w* = 0; \w+ < (\d+);", found[0].cuda)
+    plan = numbers_of(made.plan)
+    assert max(map(int, trips)) <= plan.block_row * plan.block_streamed // plan.threads
 
 
 @pytest.mark.gpu

@@ -12,10 +12,9 @@
                | Contract(a, b, c, transposed, clear, guard)   c (+)= a · b or a · bᵀ, where guard holds
                | ReduceTile(kind, source, target, clear, dim)  along a dimension
                | JoinBest(best, rank)                          the best of a tile of integers and of those so far
-               | Parallel(index*, store*, guard)               every element of a tile, in any order, where guard holds
+               | Parallel(index*, store*, guard, adjacent)     every element of a tile, in any order, where guard holds
                | Loop(variable, stop, stages, body, pipelined) in order
-               | Last(counter, place, parts, flag, body)    the block comes to a place of a counter; the body, by the
-                                                            one that comes last of `parts`
+               | Last(counter, place, parts, flag, body)    the body, by the last of `parts` blocks at a counter's place
     store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name that
                  holds for the stores after it, until one overwrites what the subexpression reads
     region    := parameter[index or (start, length)]
@@ -256,15 +255,18 @@ class JoinBest:
 class Parallel:
     """Stores for every element of a tile, if the guard holds, which is the same for all of them.
 
-    Elements come in any order; the stores of an element keep their order.
+    Elements come in any order; the stores of an element keep their order. `adjacent`: the elements of a row that one
+    thread takes, and the next thread the next ones; 0: the compiler shares them out.
     """
 
     indices: tuple[tuple[Symbol, int], ...]
     body: tuple[Store, ...]
     guard: Boolean = S.true
+    adjacent: int = 0
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
+        head += f" by {self.adjacent} a thread" * bool(self.adjacent)
         head += "" if self.guard == S.true else f" if {self.guard}"
         lines, names = list[str](), dict[Basic, Expr]()
         for store in self.body:
@@ -293,9 +295,8 @@ class Loop:
     def __str__(self) -> str:
         lines = [line for one in self.body for line in str(one).splitlines()]
         first = "" if self.start == 0 else f"{self.start} <= "
-        return "\n".join(
-            [f"for {first}{self.variable} < {self.stop} ({self.stages} stages):", *("  " + line for line in lines)]
-        )
+        head = f"for {first}{self.variable} < {self.stop} ({self.stages} stages):"
+        return "\n".join([head, *("  " + line for line in lines)])
 
 
 @final
@@ -364,8 +365,7 @@ class TileProgram:
 
     def __str__(self) -> str:
         head = f"program {self.name} in {self.compute}" + (f", {self.together}" if self.together else "")
-        lines = [head, *(f"  {one}" for one in self.parameters)]
-        return "\n".join([*lines, *map(str, self.kernels)])
+        return "\n".join([head, *(f"  {one}" for one in self.parameters), *map(str, self.kernels)])
 
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name, if any."""

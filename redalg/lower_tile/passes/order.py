@@ -23,6 +23,7 @@ from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.loads_first import loads_first
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
+from redalg.lower_tile.passes.side_by_side import share_out_rows
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
 from redalg.lower_tile.passes.turn_terms import terms_in_turns
 from redalg.lower_tile.passes.turns import longest_first
@@ -115,5 +116,7 @@ PASSES: tuple[Pass, ...] = (
          longest_first),
     Pass("layouts", "x = f(w[j])", "x = c[i, j]; x = f(w[j])", "where x reads no tile in registers, beside a product c",
          _of_kernels(lay_as_product)),
+    Pass("side by side", "parallel i, j: x[i, j] = f(v[i])", "the same, W elements of a row a thread",
+         "where a step reduces whole rows to numbers v, and has several or lays a tile out of v alone", share_out_rows),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""

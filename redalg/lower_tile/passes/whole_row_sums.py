@@ -207,7 +207,7 @@ def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> La
     lengths = [one.shape[-1] for one in sources]
     if others or shapes or len(shape) != 2 or not all(isinstance(one, int) and one % wide == 0 for one in lengths):
         return None
-    like = _tiles_like({one.name for one in tiles}, kernel.body)
+    like = tiles_like({one.name for one in tiles}, kernel.body)
     alone = shape[0] == 1 or sum(isinstance(one, ReduceTile) for one in kernel.body) == 1
     return Lanes(plan.threads, wide, like, by_warps=alone and plan.threads > WARP)
 
@@ -222,19 +222,19 @@ def lanes_of_loop(loop: Loop, kernel: Kernel, plan: Plan, parameters: dict[str, 
     tiles = [shared[str(one.target)] for one in copied if str(one.target) in shared]
     if plan.device.target == "c" or kernel.blocks or plan.threads <= WARP or len({one.shape for one in tiles}) != 1:
         return None
-    like = _tiles_like({one.name for one in tiles}, loop.body)
-    dtypes = (*(one.dtype for one in tiles), *_read_along(loop, like, shared, parameters))
+    like = tiles_like({one.name for one in tiles}, loop.body)
+    dtypes = (*(one.dtype for one in tiles), *read_along(loop.body, like, shared, parameters))
     widths = {DTYPES[one].bytes for one in dtypes}
     wide, shape = LOAD_BYTES // max(widths), tiles[0].shape
     plain = len(widths) == 1 and len(shape) == 2 and shape[0] == 1 and shape[1] % wide == 0
     return Lanes(plan.threads, wide, like, by_warps=True) if plain else None
 
 
-def _read_along(
-    loop: Loop, tiles: Collection[str], shared: dict[str, Buffer], parameters: dict[str, Parameter]
+def read_along(
+    body: Sequence[Statement], tiles: Collection[str], shared: dict[str, Buffer], parameters: dict[str, Parameter]
 ) -> Iterator[str]:
     """Yield the dtypes of memory that the computed tiles are read from along a row: the widest sets the lanes."""
-    stores = (store for one in loop.body if isinstance(one, Parallel) for store in one.body if store.target in tiles)
+    stores = (store for one in body if isinstance(one, Parallel) for store in one.body if store.target in tiles)
     for store in stores:
         for read in store.expr.atoms(Load):
             source = shared.get(read.name) or parameters.get(read.name)
@@ -250,7 +250,7 @@ def _loads(kernel: Kernel, parameters: dict[str, Parameter]) -> Iterator[tuple[B
             yield tiles[str(copy.target)], parameters[copy.source.name]
 
 
-def _tiles_like(tiles: set[str], body: Sequence[Statement]) -> frozenset[str]:
+def tiles_like(tiles: set[str], body: Sequence[Statement]) -> frozenset[str]:
     """Tiles, and those whose every element is computed of theirs at the same place: threads hold the same of each."""
     for statement in body:
         stores = statement.body if isinstance(statement, Parallel) else ()

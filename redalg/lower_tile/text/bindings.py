@@ -74,6 +74,14 @@ def {name}(shape, dtype):  # tiles of 16 threads a row, the same rows for every 
     return buffer
 """
 
+LAID = """\
+
+
+def side_by_side(rows, columns, wide):  # a thread takes `wide` elements of a row, the next thread the next ones
+    return T.Parallel(rows, columns, loop_layout=T.Fragment((rows, columns), forward_fn=lambda i, j: (
+        (i * columns + j) // wide % {threads}, (i * columns + j) // ({threads} * wide) * wide + j % wide)))
+"""
+
 CUDA_CORES = """\
 
 
@@ -306,6 +314,8 @@ ELEMENTWISE = "fragment = T.alloc_fragment\n"
 MACROS = {(False, False): "contract", (True, True): "contract_transposed",
           (False, True): "multiply", (True, False): "add_transposed"}  # fmt: skip
 """Names of the contractions, by whether the second operand is transposed and whether the result is cleared first."""
+SIDE_BY_SIDE = "side_by_side"
+"""The name of a loop over a tile that says which of its elements each thread takes."""
 TURNED = "contract_turned"
 """The name of a contraction that adds, on tensor cores, whose first operand lies as its tensor does: depth first."""
 
@@ -316,8 +326,8 @@ class Used:
     """The parts of a header that a text uses, beyond those that every header has.
 
     These are literals bound by bits, arithmetic that is rounded once, instructions, roundings, `multiply`,
-    `contract_turned`, `add_transposed`, `spread`, functions that take numbers apart into mantissa and exponent,
-    `arrive`, `join_best`, and reads at computed places.
+    `contract_turned`, `add_transposed`, `spread`, `side_by_side`, functions that take numbers apart into mantissa and
+    exponent, `arrive`, `join_best`, and reads at computed places.
     `exact`: a stage beside the loop's is not for tensor cores, and its arithmetic may not be fast.
     """
 
@@ -330,6 +340,7 @@ class Used:
     add: bool = False
     parts: bool = False
     spread: bool = False
+    side_by_side: bool = False
     exact: bool = False
     arrive: bool = False
     joins: bool = False
@@ -337,7 +348,7 @@ class Used:
 
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
-OWN = ("launch", "fragment", "spread", TURNED, *MACROS.values())
+OWN = ("launch", "fragment", "spread", SIDE_BY_SIDE, TURNED, *MACROS.values())
 """The line that stages of a text share, and the names that each stage binds for itself."""
 
 
@@ -389,7 +400,8 @@ def base(plan: Plan, compute: str, used: Used) -> str:
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
     rest = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
     rest += [f'{one} = instruction("{INSTRUCTIONS[one][0]}")\n' for one in used.instructions]
-    parts = [*parts, CONSTANT_CUDA * used.constants, ONCE_CUDA * used.once, INSTRUCTION_CUDA * bool(used.instructions)]
+    parts = [*parts, LAID * used.side_by_side, CONSTANT_CUDA * used.constants, ONCE_CUDA * used.once,
+             INSTRUCTION_CUDA * bool(used.instructions)]  # fmt: skip
     return head + "".join(part.format(**words) for part in parts) + "".join(rest)
 
 

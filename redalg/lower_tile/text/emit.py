@@ -33,7 +33,17 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Instruction, Load
-from redalg.lower_tile.text.bindings import BEGIN, END, MACROS, TURNED, Used, binding, stage_binding, stage_suffix
+from redalg.lower_tile.text.bindings import (
+    BEGIN,
+    END,
+    MACROS,
+    SIDE_BY_SIDE,
+    TURNED,
+    Used,
+    binding,
+    stage_binding,
+    stage_suffix,
+)
 from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
 from redalg.lower_tile.text.launch import launch, shape_text
 from redalg.lower_tile.text.together import indent_lines, lines_together
@@ -69,6 +79,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         add="add_transposed(" in function,
         parts=any(one in function for one in ("mantissa(", "scaled(", "powered(")),
         spread=" = spread(" in function,
+        side_by_side=f"{SIDE_BY_SIDE}(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
         joins="join_best(" in function,
@@ -340,7 +351,8 @@ class _Emitter:
             lines = self.store(store, names)
             inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
             names = live_names(store, names)
-        lines = [f"for {variables} in parallel({extents}):", *("    " + line for line in inner)]
+        each = f"{SIDE_BY_SIDE}{self.suffix}({extents}, {loop.adjacent})" if loop.adjacent else f"parallel({extents})"
+        lines = [f"for {variables} in {each}:", *("    " + line for line in inner)]
         return self.under_guard(loop.guard, lines)
 
     def under_guard(self, guard: Boolean, lines: list[str]) -> list[str]:
@@ -390,6 +402,7 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
         turned=f"{TURNED}{suffix}(" in function,
         add=f"add_transposed{suffix}(" in function,
         spread=f" = spread{suffix}(" in function,
+        side_by_side=f"{SIDE_BY_SIDE}{suffix}(" in function,
     )
     return stage_binding(plan, compute, used, suffix)
 

@@ -96,6 +96,10 @@ WORKAROUNDS = (
         ("lower_tile.workarounds.layouts:lay_as_product",),
     ),
     Workaround(
+        "leaves most threads idle, or has each compute whole rows, where a step reads what it reduced its rows to",
+        ("lower_tile.passes.side_by_side:share_out_rows",),
+    ),
+    Workaround(
         "has no layout of a left operand in registers of more than 64 rows a warpgroup",
         ("strategies.search.registers:ROWS_OF_WARPGROUP",),
     ),
