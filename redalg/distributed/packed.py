@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from redalg.incremental.form import Slot
-from redalg.runtime.bind.packing import Packed, Packing, empty_buffer
+from redalg.runtime.bind.packing import Packed, Packing
 
 STATUS_BYTES = 512
 INTEGERS, MAYBE_WIDE = ("count", "index"), ("extremum", "pivot")
@@ -35,8 +35,7 @@ def message_packing(slots: tuple[Slot, ...], sizes: Mapping[str, int], compute: 
 
 def new_message(packing: Packing, parts: int, device: str) -> torch.Tensor:
     """A message of zeros for the states of so many parts."""
-    message: torch.Tensor = empty_buffer(STATUS_BYTES + parts * packing.nbytes, "torch", device)
-    return message
+    return torch.zeros(STATUS_BYTES + parts * packing.nbytes, dtype=torch.uint8, device=device)
 
 
 def buffer_in(message: torch.Tensor, packing: Packing, part: int) -> torch.Tensor:

@@ -17,7 +17,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.runtime.bind.packing import ALIGNMENT
+from redalg.runtime.bind import packing
+from redalg.runtime.bind.packing import ALIGNMENT, Packed
 from redalg.runtime.bind.state_bytes import LENGTH_BYTES, MARK
 from tests.sweeps import draws
 
@@ -211,3 +212,15 @@ def test_a_state_without_a_common_buffer_is_not_updated() -> None:
     state = fused.leaf(data)
     with pytest.raises(ra.InputError, match="in no common buffer"):
         fused.update(replace(state, slots=dict(state.slots)), data)
+
+
+@pytest.mark.parametrize("most", [0, 1 << 20])
+def test_bytes_of_other_memory_do_not_travel(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(packing, "MOST_CLEARED", most)
+    whole_empty = torch.empty
+    monkeypatch.setattr(torch, "empty", lambda *shape, **how: whole_empty(*shape, **how).fill_(7))
+    arrays = {"a": torch.tensor(1.0), "b": torch.arange(3), "c": torch.ones(4)}
+    buffer = Packed.of(arrays, "torch", "cpu").buffer
+    assert buffer[4:16].tolist() == [0] * 12
+    assert buffer[40:48].tolist() == [0] * 8
+    assert buffer.numel() == 64

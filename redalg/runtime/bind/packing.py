@@ -18,6 +18,8 @@ from redalg.expression.dtypes import DTYPES
 from redalg.runtime.bind.inputs import array_dtype, library_name
 
 ALIGNMENT = 16
+MOST_CLEARED = 1 << 20
+"""Bytes of a buffer that are cleared as a whole: of a larger one each gap between arrays is."""
 
 
 @final
@@ -72,7 +74,7 @@ class Packed(Mapping[str, Any]):
         buffer = common_buffer(arrays, packing)
         if buffer is not None:
             return cls(buffer, packing)
-        packed = cls(empty_buffer(packing.nbytes, library, device), packing)
+        packed = cls(empty_buffer(packing, library, device), packing)
         for name, view in packed.items():
             view[...] = arrays[name]
         return packed
@@ -106,13 +108,20 @@ def common_buffer(arrays: Mapping[str, Any], packing: Packing) -> Any:
     return torch.empty(0, dtype=torch.uint8, device=next(iter(arrays.values())).device).set_(first)
 
 
-def empty_buffer(nbytes: int, library: str, device: Any) -> Any:
-    """A buffer of zeros."""
+def empty_buffer(packing: Packing, library: str, device: Any) -> Any:
+    """A buffer for arrays to be written, with zeros between them: bytes of other memory do not travel."""
     if library == "numpy":
-        return np.zeros(nbytes, np.uint8)
+        return np.zeros(packing.nbytes, np.uint8)
     import torch
 
-    return torch.zeros(nbytes, dtype=torch.uint8, device=device)
+    if packing.nbytes <= MOST_CLEARED:
+        return torch.zeros(packing.nbytes, dtype=torch.uint8, device=device)
+    buffer = torch.empty(packing.nbytes, dtype=torch.uint8, device=device)
+    for name, first in packing.offsets.items():
+        stop = first + packing.bytes_of(name)
+        if stop % ALIGNMENT:
+            buffer[stop : stop + -stop % ALIGNMENT] = 0
+    return buffer
 
 
 def views_of(buffer: Any, packing: Packing) -> dict[str, Any]:

@@ -168,7 +168,7 @@ def in_one_buffer(parameters: Sequence[Parameter], lowered: Lowered, where: Any)
     others = {one.key: allocator(one, where) for one in parameters if one.key not in packing.dtypes}
 
     def allocate() -> list[Any]:
-        made = views_of(empty_buffer(packing.nbytes, "torch", where), packing)
+        made = views_of(empty_buffer(packing, "torch", where), packing)
         return [made[one.key] if one.key in made else others[one.key]() for one in parameters]
 
     return allocate

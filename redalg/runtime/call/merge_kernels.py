@@ -16,7 +16,7 @@ from redalg.lower_tile.ir.program import Parameter
 from redalg.lower_tile.place.state_merge import MergeProgram, program_of_merge
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header
-from redalg.runtime.bind.packing import Packed, Packing
+from redalg.runtime.bind.packing import Packed, Packing, empty_buffer
 from redalg.runtime.bind.state import State, reduced_names
 from redalg.runtime.call.kernels import with_alignment
 from redalg.runtime.compile.compile import compile_source, launch_function
@@ -52,8 +52,7 @@ class Merge:
 
         device = torch.device(states[0].device)
         arguments = [with_alignment(self.stack(one, states)) for one in self.inputs]
-        buffer = torch.zeros(self.packing.nbytes, dtype=torch.uint8, device=device)
-        merged = Packed(buffer, self.packing)
+        merged = Packed(empty_buffer(self.packing, "torch", device), self.packing)
         results = [one if one.dim() else one.reshape(1) for one in merged.values()]
         self.entry(*arguments, *results)
         for slot in states[0].layout:
