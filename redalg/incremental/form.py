@@ -293,8 +293,8 @@ class FormOutput:
 class FusedForm:
     """The slots of a state, and the expressions that make, merge and finish it (see the module).
 
-    `unscaled` is the form without the magnitudes that generators are divided by, where it has any; `level` says that a
-    number without one is added to them under a root, as ε is.
+    `unscaled` is the form without the magnitudes that generators are divided by, where it has any; `level`: a number
+    without one is added to them under a root, as ε is; `gives_state`: the outputs are all slots.
     """
 
     cascade: Cascade
@@ -307,6 +307,7 @@ class FusedForm:
     structures: tuple[Structure, ...] = ()
     unscaled: FusedForm | None = None
     level: bool = False
+    gives_state: bool = False
 
     @property
     def summed_axes(self) -> tuple[Axis, ...]:
@@ -445,6 +446,5 @@ class FusedForm:
                 raise AssertionError(f"finish uses {unknown} before they are made, in {assignment.value}")
             known.add(assignment.value)
         for output in self.outputs:
-            unknown = values_of(output.expr) - known - (produced if output.carries else set())
-            if unknown:
+            if unknown := values_of(output.expr) - known - (produced if output.carries else set()):
                 raise AssertionError(f"output {output.name} uses {unknown}, never made")

@@ -65,6 +65,20 @@ def test_compiled_kernels_on_the_cpu(name: str, library: str) -> None:
     assert is_close(FUNCTIONS[name].finish(whole), FUNCTIONS[name].reference(**data))
 
 
+def test_a_nan_stays_in_the_sums_of_a_state() -> None:
+    """No kernel counts NaN beside a maximum that scales a sum."""
+    fused = FUNCTIONS["logsumexp"]
+    data = tensors_of("logsumexp", "torch", 40, 0)
+    data["x"][1, 7] = float("nan")
+    state = fused.leaf(data, backend="tilelang")
+    assert torch.isnan(fused.finish(state)).tolist() == [False, True]
+    merged = fused.merge(state, fused.leaf(tensors_of("logsumexp", "torch", 9, 1)))
+    assert torch.isnan(fused.finish(merged)).tolist() == [False, True]
+    form, sizes = with_state_for_outputs(fused.form, "float32"), {"b": 2, "n": 300}
+    program = lower_passes(Passes((form,)), "sm_90a", sizes, {"x": "float32"}, each=lower)[-1].program
+    assert not any("nan" in one.name for kernel in program.kernels for one in kernel.buffers)
+
+
 def test_a_kernel_writes_into_the_buffer_of_the_state(monkeypatch: pytest.MonkeyPatch) -> None:
     made = list[dict[str, torch.Tensor]]()
 

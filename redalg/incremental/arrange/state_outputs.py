@@ -21,7 +21,7 @@ def with_state_for_outputs(form: FusedForm, dtype: str) -> FusedForm:
     values = values_of_slots(form)
     outputs = tuple(FormOutput(slot.name, Cast(values[slot.name], "int64" if slot.kind in INTEGERS else dtype),
                                slot.axes, S.false) for slot in form.slots)  # fmt: skip
-    return replace(form, outputs=outputs, assignments=(), unscaled=None)
+    return replace(form, outputs=outputs, assignments=(), unscaled=None, gives_state=True)
 
 
 def values_of_slots(form: FusedForm) -> dict[str, Value]:

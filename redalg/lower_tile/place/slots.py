@@ -133,11 +133,16 @@ def indices_of(accumulator: Accumulator, assembly: Assembly) -> tuple[Symbol, ..
 
 
 def stands_alone(extremum: Extremum, form: FusedForm) -> bool:
-    """Tell if an output holds the extremum without a sum that it scales; in such a sum a NaN would remain."""
+    """Tell if an output holds the extremum without a sum that it scales; in such a sum a NaN would remain.
+
+    In a state it remains so: who reads the extremum reads the sum.
+    """
     if all(one.is_number or is_indicator(one) for one in Mul.make_args(extremum.term)):
         return False  # a truth is never NaN
     scaled = {a.value for a in form.accumulators if any(pivot.source.has(extremum.value) for pivot, _ in a.weight)
               or any(cast.has(extremum.value)
                      for factor in a.factors for cast in factor.atoms(RunningCast))}  # fmt: skip
+    if form.gives_state and scaled:
+        return False
     used = [output.expr for output in form.outputs] + [step.expr for step in form.assignments]
     return any(expr.has(extremum.value) and not values_of(expr) & scaled for expr in used)
