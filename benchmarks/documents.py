@@ -1,4 +1,4 @@
-"""README's regions, docs/BENCHMARKS.md and its pictures, from results/ and the training data.
+"""README's regions, docs/BENCHMARKS.md and its pictures, and docs/PUBLISHED.md, from results/ and the training data.
 
 A region of README stands between `<!-- benchmarks:NAME -->` and `<!-- /benchmarks -->`: `summary`, or a family's name.
 Nothing else of these documents' figures is typed by hand; a test makes them again and compares.
@@ -15,17 +15,21 @@ from typing import Any
 from benchmarks import models, report, training_step
 from benchmarks.ablations import ABLATIONS
 from benchmarks.ablations.ablation import Derived
+from benchmarks.ablations.transformations import Worth
 from benchmarks.compete import OWN
 from benchmarks.families import FAMILIES
 from benchmarks.markdown import Table
+from benchmarks.papers.page import page
 from benchmarks.plot import plot
 from benchmarks.plots.bars import speedups
 from benchmarks.predict import NAME as PREDICTIONS
 from benchmarks.predict import caption, tables
+from benchmarks.traffic import TABLES
 
 Document = dict[str, Any]
 REGION = re.compile(r"<!-- benchmarks:(\w+) -->\n.*?<!-- /benchmarks -->", re.DOTALL)
 README, FULL, PICTURES = Path("README.md"), Path("docs/BENCHMARKS.md"), Path("docs/pictures")
+PUBLISHED = Path("docs/PUBLISHED.md")
 HEAD = """# Benchmarks
 
 Made by `python -m benchmarks report` from the JSON in [benchmarks/results](../benchmarks/results), which holds every
@@ -157,6 +161,11 @@ def benchmarks(results: Results) -> str:
     return "\n".join([HEAD, *sections(results)]).rstrip() + "\n"
 
 
+def published(results: Results) -> str:
+    """docs/PUBLISHED.md."""
+    return page(results.models, results.ablations.get(Worth.name))
+
+
 def sections(results: Results) -> Iterator[str]:
     """Its parts: families, the training step, models, ablations, predictions."""
     for name, content in results.families.items():
@@ -171,6 +180,8 @@ def sections(results: Results) -> Iterator[str]:
         told = f"{where(results.models)}.{elsewhere(results.models)}"
         yield f"## {models.TITLE}\n\n{told}\n\n{full(results.models, frozenset())}\n"
         yield from (f"{line}\n" for line in map(code, report.failures(results.models)))
+        beside = ((title, table_of(results.models)) for title, table_of in TABLES.items())
+        yield from (f"{title}:\n\n{table}\n" for title, table in beside if table is not None)
     for name, content in results.ablations.items():
         ablation = ABLATIONS[name]
         yield f"## {ablation.title}\n\n{where(content)}.\n\n{ablation.table(content)}\n"
@@ -199,3 +210,4 @@ def write(root: Path, results: Results) -> None:
     for path in set((root / PICTURES).glob("*.svg")) - pictures:
         path.unlink()
     (root / FULL).write_text(benchmarks(results), encoding="utf-8")
+    (root / PUBLISHED).write_text(published(results), encoding="utf-8")

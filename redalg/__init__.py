@@ -79,6 +79,7 @@ from redalg.version import VERSION
 
 if TYPE_CHECKING:
     from redalg import library as library
+    from redalg.runtime.bind.state import State
     from redalg.strategies.levels import (
         Grid,
         Lanes,
@@ -98,9 +99,11 @@ else:
     )
 
     def __getattr__(name: str) -> object:
-        """Modules, schedules and `optimize`, imported when they are asked for, and where functions come from."""
+        """Modules, schedules, states and `optimize`, imported when asked for, and where functions come from."""
         from importlib import import_module
 
+        if name == "State":
+            return import_module("redalg.runtime.bind.state").State
         if name == "library":
             return import_module("redalg.library")
         if name == "optimize":  # no name of `import *`: it imports torch
@@ -119,9 +122,10 @@ __all__ = [
     "Approximate", "Axis", "BackendError", "Definition", "Element", "Exact", "ExpressionError", "Fused",
     "GradientError", "Grid", "InputError", "Lanes", "LawViolation", "LibraryProduct", "Loop", "NotFusible",
     "OperationError", "Pad", "Parts", "Persistent", "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores",
-    "Schedule", "Tensor", "TensorCores", "Undecided", "Whole", "affine", "all", "analyze", "any", "argmax", "argmin",
-    "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy", "eq", "first", "from_json",
-    "fuse", "last", "layer_norm", "let", "log_softmax", "logical_and", "logical_not", "logical_or", "logsumexp", "max",
-    "mean", "min", "ne", "norm", "normalize", "prod", "reduce", "register_monoid", "rms_norm", "scalars", "softmax",
-    "std", "straight_through", "sum", "sum_at_max", "tensor", "tensors", "topk", "var", "where",
+    "Schedule", "State", "Tensor", "TensorCores", "Undecided", "Whole", "affine", "all", "analyze", "any",
+    "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy",
+    "eq", "first", "from_json", "fuse", "last", "layer_norm", "let", "log_softmax", "logical_and", "logical_not",
+    "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize", "prod", "reduce",
+    "register_monoid", "rms_norm", "scalars", "softmax", "std", "straight_through", "sum", "sum_at_max", "tensor",
+    "tensors", "topk", "var", "where",
 ]  # fmt: skip

@@ -16,10 +16,12 @@ every group put.
 from __future__ import annotations
 
 import argparse
+import sys
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import getitem
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -27,10 +29,12 @@ from torch import nn
 from torch._inductor.custom_graph_pass import CustomGraphPass
 from torch.fx import Graph, Node
 
+from benchmarks import report
 from benchmarks.ablations.ablation import Document, Measured
-from benchmarks.environment import device
+from benchmarks.environment import device, environment
+from benchmarks.family import Row
 from benchmarks.markdown import Table
-from benchmarks.models import EAGER, MODELS, Hidden, Model
+from benchmarks.models import EAGER, MODELS, Hidden, Model, drawn_model
 from benchmarks.small_models import Excite, Mixture, WrittenOut
 from benchmarks.timing import measure
 from redalg.graphs.analysis import Kind, analyze_program
@@ -71,8 +75,9 @@ SMALL = {
                                   dtype="float32"),
 }  # fmt: skip
 """The models of machines without a GPU; those of SOUFFLE at small sizes."""
-LARGE = {name: MODELS[name] for name in ("MMoE", "SE-240x14", "LSTM-10x10", "BERT-384", "Swin-T")}
-"""The models of a GPU."""
+LARGE = {name: MODELS[name] for name in
+         ("MMoE", "SE-240x14", "LSTM-10x10", "EfficientNet-B0", "BERT-384", "Swin-T", "ResNeXt-50")}  # fmt: skip
+"""The models of a GPU: SOUFFLE's six or their kin, and a module of one."""
 
 
 # ---- counts ----------------------------------------------------------------------------------------------------------
@@ -210,9 +215,10 @@ def time_model(model: nn.Module, x: torch.Tensor, made: Transformations) -> floa
 
 def row_of(name: str, model: Model, where: torch.device) -> dict[str, Any]:
     """The counts and times of a model at a batch of one, by level."""
-    torch.manual_seed(0)
     dtype = getattr(torch, model.dtype or "bfloat16")
-    made, x = model.make().eval().to(where, dtype), torch.randn((1, *model.sample), device=where, dtype=dtype)
+    shape = (1, *model.sample)
+    made, x = drawn_model(Row(name, {}, {"x": shape}, {}), model, where)
+    made, x = made.to(dtype), x.to(dtype)
     with torch.no_grad():
         levels = {level: asdict(count_model(made, x, each)) | {"time_us": time_model(made, x, each)}
                   for level, each in LEVELS.items()}  # fmt: skip
@@ -229,8 +235,22 @@ class Worth(Measured):
     name, title = "transformations", "Transformations of graphs, switched on one after another (SOUFFLE, Tables 4, 5)"
 
     def run(self, options: argparse.Namespace) -> Document:
+        """The rows of the models that are asked for, and those that an earlier run on this device left in the file."""
         models = LARGE if device().type == "cuda" else SMALL
-        return {"card": "H100", "rows": [row_of(name, model, device()) for name, model in models.items()]}
+        if unknown := sorted({*options.models} - models.keys()):
+            sys.exit(f"no model {', '.join(unknown)} for {device().type}; there are {', '.join(models)}")
+        rows = self.kept_rows(options.out) if options.models else {}
+        rows |= {name: row_of(name, models[name], device()) for name in options.models or models}
+        return {"card": "H100", "rows": [rows[name] for name in models if name in rows]}
+
+    def kept_rows(self, folder: Path | None) -> dict[str, Any]:
+        """The rows of the file in a folder, by their names, if they are of this device."""
+        path = folder / f"ablation-{self.name}.json" if folder else None
+        if path is None or not path.exists():
+            return {}
+        earlier = report.load(path)
+        is_own = earlier["environment"]["device"] == environment()["device"]
+        return {row["name"]: row for row in earlier["rows"]} if is_own else {}
 
     def picture(self, content: Document) -> Figure:
         from benchmarks.plots.figure import SERIES, canvas, legend

@@ -2,8 +2,8 @@
 
 from types import ModuleType
 
-from benchmarks import models, training_step
-from benchmarks.commands import fit, judge, report, run
+from benchmarks import training_step
+from benchmarks.commands import fit, judge, models, report, run
 
 COMMANDS: dict[str, ModuleType] = {
     "run": run,

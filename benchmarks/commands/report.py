@@ -1,6 +1,6 @@
 """Make documents from results: README's tables, docs/BENCHMARKS.md and its pictures; or show some files.
 
-report                     README's regions, docs/BENCHMARKS.md, docs/pictures
+report                     README's regions, docs/BENCHMARKS.md, docs/PUBLISHED.md, docs/pictures
 report FILE …              tables in the terminal, of what `run`, `fit draw` and `fit tune` wrote
 report FILE … --out DIR    their pictures too, as SVG
 """
@@ -13,6 +13,7 @@ from rich.console import Console
 
 from benchmarks import models, predict, report, training_step
 from benchmarks.ablations import ABLATIONS
+from benchmarks.commands.models import show as show_models
 from benchmarks.environment import ROOT
 from benchmarks.families import FAMILIES
 from benchmarks.stale import stale_rows
@@ -36,7 +37,7 @@ def show(content: report.Document) -> None:
         report.show(content)
         Console().print(training_step.first_losses(content), highlight=False)
     elif content["benchmark"] == models.NAME:
-        report.show(content)
+        show_models(content)
     elif content["benchmark"] == predict.NAME:
         predict.show(content)
     else:

@@ -70,6 +70,8 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--sample", type=int, default=40, help="of smem: plans of a row")
     parser.add_argument("--compiled", type=int, default=0, help="of smem: plans of a family compiled with nvcc")
     parser.add_argument("--seed", type=int, default=0, help="of smem")
+    parser.add_argument("--models", nargs="+", default=[], metavar="MODEL",
+                        help="of transformations: some models, beside those that stand in the file")  # fmt: skip
     parser.add_argument("--tries", type=int, default=3, help="of levels and incremental: plans of each kind")
 
 

@@ -13,8 +13,10 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, prod
+from types import MappingProxyType
 from typing import final
 
+from sympy import Symbol
 from sympy.core.basic import Basic
 
 from redalg.errors import GraphError, RedalgError
@@ -83,14 +85,18 @@ class Subprogram:
 
 
 def subprograms_of(
-    program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL
-) -> tuple[Verdicts, list[Subprogram]]:
-    """The verdicts on a program's patterns, and the subprograms that a launch on a device makes faster, by counting."""
+    program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL,
+    hints: Mapping[Symbol, int] = MappingProxyType({}),
+) -> tuple[Verdicts, list[Subprogram]]:  # fmt: skip
+    """The verdicts on a program's patterns, and the subprograms that a launch on a device makes faster, by counting.
+
+    `hints` has the lengths for which is counted, of sizes that vary.
+    """
     analysis = analyze_program(program)
     if transformations.vertical_fusion:
         analysis = constants_with_readers(choices_with_readers(analysis))
     vertices = vertices_of(analysis, transformations=transformations)
-    gain = Gain(vertices, device)
+    gain = Gain(vertices, device, hints)
     partition = Partition(gain, Verdicts(vertices))
     if not (transformations.horizontal_fusion or transformations.grid_sync):
         return partition.verdicts, []

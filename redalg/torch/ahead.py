@@ -89,7 +89,8 @@ def source_of_steps(node: Node, device: torch.device) -> list[Source]:
     """The source of the launch of a subprogram."""
     steps, given = read_steps(str(node.args[0])), cast(list[Node], node.args[1])
     dtypes = {name: array_dtype(each.meta["val"]) for name, each in zip(steps.inputs, given, strict=True)}
-    return [lower_steps(steps, target_of(str(device)), dtypes).source]
+    lengths = tuple(map(int, cast(list[int], node.args[2]))) if len(node.args) > 2 else ()
+    return [lower_steps(steps, target_of(str(device)), dtypes, lengths).source]
 
 
 def sources_of_call(node: Node, device: torch.device) -> list[Source]:

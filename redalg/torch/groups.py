@@ -134,12 +134,10 @@ def put_subprograms(
     explored: Stopwatch,
 ) -> tuple[GroupReport, ...]:  # fmt: skip
     """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
-    if hints_of(graph):
-        return ()
-    device, card = where
+    (device, card), hints = where, hints_of(graph)
     with explored, without_cycle_search():
-        vertices, calls = subprogram_calls(around.analysis.program, card, around.transformations)
-    return Judge(graph, vertices, device, calls).put(*gate)
+        vertices, calls = subprogram_calls(around.analysis.program, card, around.transformations, hints)
+    return Judge(graph, vertices, device, calls, hints=hints).put(*gate)
 
 
 @final

@@ -94,6 +94,10 @@ def test_kernels_become_fewer_with_each_transformation(tmp_path: Path, monkeypat
         assert moved == sorted(moved, reverse=True)
         assert moved[0] > moved[-1] > 0
         assert [each["time_us"] for each in row["levels"].values()] == [None] * 5
+    again = run("transformations", tmp_path, "--models", "MMoE")["rows"]
+    assert [row["name"] for row in again] == ["MMoE", "SE-240x14"]
+    with pytest.raises(SystemExit, match="no model BERT-384 for cpu; there are MMoE, SE-240x14"):
+        main(["run", "transformations", "--models", "BERT-384"])
     text = str(WORTH.table({"rows": rows}))
     assert "| MMoE, float32 | µs | - | - | - | - | - |" in text
     assert "Times need a GPU" in WORTH.said({"card": "H100", "rows": rows})

@@ -126,11 +126,11 @@ def test_documents_are_what_the_results_say(tmp_path: Path, monkeypatch: pytest.
     """`python -m benchmarks report` would change nothing."""
     monkeypatch.setenv(SWITCH, "pack")
     results = documents.read(RESULTS, stale_rows)
-    for path in (documents.README, documents.FULL):
+    for path in (documents.README, documents.FULL, documents.PUBLISHED):
         (tmp_path / path).parent.mkdir(exist_ok=True)
         (tmp_path / path).write_text((ROOT / path).read_text(encoding="utf-8"), encoding="utf-8")
     documents.write(tmp_path, results)
-    for path in (documents.README, documents.FULL):
+    for path in (documents.README, documents.FULL, documents.PUBLISHED):
         assert (tmp_path / path).read_text(encoding="utf-8") == (ROOT / path).read_text(encoding="utf-8")
     made = {path.name: path.read_bytes() for path in (tmp_path / documents.PICTURES).glob("*.svg")}
     assert made == {path.name: path.read_bytes() for path in (ROOT / documents.PICTURES).glob("*.svg")}

@@ -22,7 +22,8 @@ STAGES = (
     ("What the user writes", ("library", "sugar")),
     (
         "What the user holds",
-        ("__init__", "registration", "fuse", "fused", "portable", "algebra", "differentiable", "verdicts", "explain"),
+        ("__init__", "registration", "fuse", "fused", "portable", "algebra", "differentiable", "streaming", "verdicts",
+         "explain"),
     ),
     ("What the user wrote → its derivatives", ("gradient",)),
     ("Graph of a framework → TensorProgram", ("torch", "graphs")),

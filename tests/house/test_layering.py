@@ -21,7 +21,7 @@ ROOT_MODULE = "__init__"
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
     *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "registration", "library", "fuse", "fused", "portable"),
-    *("algebra", "differentiable", "verdicts", "explain", "gradient"),
+    *("algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
     *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",

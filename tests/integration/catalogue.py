@@ -10,7 +10,8 @@ import torch
 import transformers
 from torch import nn
 
-from tests.integration.written import CRNN, DIEN, DenseMixture, MMoE, ResNeXt, UnrolledLSTM
+from benchmarks.written_models import CRNN, Residual
+from tests.integration.written import DIEN, DenseMixture, MMoE, UnrolledLSTM
 
 Inputs = tuple[torch.Tensor, ...]
 
@@ -147,7 +148,7 @@ MODELS: dict[str, Sample] = {
     "Swin": Sample(swin, pictures(64), sizes=(2,)),
     "ConvNeXt": Sample(of("ConvNext", OnPictures, **PYRAMID, num_stages=2), pictures(32), sizes=FEW),
     "ResNet": Sample(of("ResNet", OnPictures, **PYRAMID, embedding_size=16), pictures(32), 0.97, FEW),
-    "ResNeXt": Sample(ResNeXt, pictures(32), 0.97, FEW),
+    "ResNeXt": Sample(lambda: Residual((2, 2), 16, groups=4, each=4, classes=10), pictures(32), 0.97, FEW),
     "EfficientNet": Sample(of("EfficientNet", OnPictures, **BLOCKS), pictures(32), 0.98, FEW),
     "LSTM, unrolled": Sample(UnrolledLSTM, lambda count: (torch.randn(count, 10, 16),), sizes=FEW),
     "MMoE": Sample(MMoE, lambda count: (torch.randn(count, 100),), sizes=FEW),

@@ -21,7 +21,7 @@ from redalg.errors import ExpressionError, PlanError
 from redalg.graphs.subprograms import subprograms_of
 from redalg.graphs.vertices import Pattern
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.ir.program import Parameter
+from redalg.lower_tile.ir.program import Parameter, shape_at, sizes_in
 from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind.functions import text_of
 from redalg.runtime.compile.compile import compile_only
@@ -308,16 +308,14 @@ def test_more_blocks_than_a_device_holds_are_refused(monkeypatch: pytest.MonkeyP
         check_residence(lowered, torch.device("cuda"))
 
 
-@pytest.mark.parametrize("name", ["mixture", "scaled channels", "rounds of cells"])
-def test_a_launch_has_its_arguments_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The program in NumPy in the place of its kernel, on what the launch hands it."""
-    [call], arrays = calls_of_model(name)
-    steps, tensors = read_steps(call.text), [arrays[name] for name in call.reads]
+def on_numpy(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Interpret programs in NumPy in the place of their kernels, on what a launch hands them."""
 
     def launched(source: Source) -> Callable[..., None]:
         def run(*arguments: torch.Tensor) -> None:
             known = dict(zip(source.program.parameters, arguments, strict=True))
-            assert all(tuple(each.shape) == parameter.shape for parameter, each in known.items())
+            sizes = sizes_in(known, {one.key: tuple(each.shape) for one, each in known.items() if one.role == "input"})
+            assert all(tuple(each.shape) == shape_at(parameter.shape, sizes) for parameter, each in known.items())
             inputs = {one.key: each.numpy() for one, each in known.items() if one.role == "input"}
             found = interpret(source.program, inputs)
             for parameter, each in known.items():
@@ -326,10 +324,19 @@ def test_a_launch_has_its_arguments_in_order(name: str, monkeypatch: pytest.Monk
 
         return run
 
-    monkeypatch.setattr(launches, "compile_source", lambda source: source)
+    monkeypatch.setattr(launches, "kernel_of_source", lambda source: source)
     monkeypatch.setattr(launches, "launch_function", launched)
     monkeypatch.setattr(launches, "target_of", lambda _: TARGET)
     monkeypatch.setattr(launches, "check_residence", lambda *_: None)
+
+
+@pytest.mark.parametrize("name", ["mixture", "scaled channels", "rounds of cells"])
+def test_a_launch_has_its_arguments_in_order(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The program in NumPy in the place of its kernel, on what the launch hands it."""
+    [call], arrays = calls_of_model(name)
+    steps, tensors = read_steps(call.text), [arrays[name] for name in call.reads]
+
+    on_numpy(monkeypatch)
     launch = launches.launch_of(steps, torch.device("cpu"), dict.fromkeys(steps.inputs, "float32"))
     for found, wanted in zip(launch(tensors), run_in_turn(steps, tensors), strict=True):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-6)

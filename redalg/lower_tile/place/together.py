@@ -6,12 +6,15 @@ that steps index in several shapes is one parameter for each of them, all of one
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 from operator import itemgetter
+from types import MappingProxyType
 from typing import Any, final
 
+from sympy import Expr, Integer, Symbol
 from sympy.core.basic import Basic
 
 from redalg.errors import PlanError
@@ -60,6 +63,7 @@ class Step:
         level: the number of the level at which it begins; each of its kernels but the first is a level later.
         keys: key of its inputs and outputs -> the key of the tensor in the whole.
         offsets: key of an input -> the place in the tensor of the first element that it reads, if not the first.
+        symbols: run-time size of its own -> that of the whole, or a number.
     """
 
     program: TileProgram
@@ -67,23 +71,32 @@ class Step:
     level: int
     keys: Mapping[str, str]
     offsets: Mapping[str, int] = field(default_factory=dict)
+    symbols: Mapping[Symbol, Expr] = field(default_factory=dict)
+
+    def is_sized_by(self, sizes: Collection[Symbol]) -> bool:
+        """Tell if its run-time sizes are among those of the whole, or numbers."""
+        return all(size in self.symbols and self.symbols[size].free_symbols <= {*sizes} for size in self.program.sizes)
 
 
-def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str]) -> TileProgram:
+def join_programs(
+    name: str, steps: Sequence[Step], outputs: Collection[str],
+    sizes: Mapping[Symbol, int] = MappingProxyType({}),
+) -> TileProgram:  # fmt: skip
     """The program of all steps in one launch.
 
     Args:
         name: of the program.
         steps: in any order; none reads what a step of its own level, or of a later one, stores.
         outputs: keys of the tensors that the program returns.
+        sizes: run-time sizes of the whole -> those for which its blocks are counted.
 
     Raises:
-        PlanError: blocks of the steps have several numbers of threads, or a step has sizes that vary.
+        PlanError: blocks of the steps have several numbers of threads, or a step has sizes that the whole lacks.
     """
     threads = {step.plan.threads for step in steps}
-    if len(threads) != 1 or any(step.program.sizes for step in steps):
+    if len(threads) != 1 or not all(step.is_sized_by(sizes) for step in steps):
         raise PlanError(f"steps of one launch have blocks of one number of threads, and these have {sorted(threads)}. "
-                        "Take schedules of one number, and sizes that are known.")  # fmt: skip
+                        "Take schedules of one number, and sizes that are known or those of a call.")  # fmt: skip
     compute, *others = sorted({step.program.compute for step in steps})
     if others:
         raise PlanError(f"steps of one launch compute in one dtype, and these in {', '.join((compute, *others))}.")
@@ -92,15 +105,15 @@ def join_programs(name: str, steps: Sequence[Step], outputs: Collection[str]) ->
     kernels = list[tuple[int, Kernel]]()
     for number, step in enumerate(steps):
         for later, kernel in enumerate(step.program.kernels):
-            named = rename_kernel(kernel, own[number], whole.names, number)
+            named = rename_kernel(kernel, own[number], whole.names, number, step.symbols)
             plan = binding_plan(kernel.plan or step.plan, steps[0].plan)
             kernels.append((step.level + later, replace(named, plan=plan)))
     kernels.sort(key=itemgetter(0))
     levels = [[kernel for _, kernel in each] for _, each in groupby(kernels, key=itemgetter(0))]
-    most = max(sum(map(grid_points, level)) for level in levels)
+    most = max(sum(grid_points(kernel, sizes) for kernel in level) for level in levels)
     together = Together(tuple(map(len, levels)), *blocks_together(most, steps[0].plan))
     order = sorted(whole.parameters.values(), key=lambda each: ROLES.index(each.role))
-    return TileProgram(name, tuple(order), tuple(kernel for _, kernel in kernels), compute, together=together)
+    return TileProgram(name, tuple(order), tuple(kernel for _, kernel in kernels), compute, tuple(sizes), together)
 
 
 def blocks_together(points: int, plan: Plan, most: int = FEW_BESIDE) -> tuple[int, int]:
@@ -120,7 +133,8 @@ class Whole:
     def names_of(self, step: Step, number: int) -> dict[str, str]:
         """The names of a step's parameters in the whole; what only the step has is told by its number."""
         keys = {one.name: step.keys.get(one.key, f"{one.key}_{number}") for one in step.program.parameters}
-        return {one.name: self.parameter_name(one, keys[one.name]) for one in step.program.parameters}
+        sized = [replace(one, shape=at_symbols(one.shape, step.symbols)) for one in step.program.parameters]
+        return {one.name: self.parameter_name(one, keys[one.name]) for one in sized}
 
     def parameter_name(self, parameter: Parameter, key: str) -> str:
         """The name in the whole of a step's parameter; a tensor that another step stores is no input of the whole."""
@@ -129,7 +143,8 @@ class Whole:
             first = next((one for (other, _), one in self.parameters.items() if other == key), None)
             role = first.role if first is not None else "output" if key in self.outputs else parameter.role
             role = "workspace" if role == "output" and key not in self.outputs else role
-            stem = kernel_name(key) if first is None else f"{first.name}_as_{'x'.join(map(str, shape))}"
+            others = "x".join(re.sub(r"\W+", "_", str(size)) for size in shape)
+            stem = kernel_name(key) if first is None else f"{first.name}_as_{others}"
             known = replace(parameter, name=self.names.fresh(stem), key=key, role=role, folded=())
             self.parameters[key, shape] = known
         return self.parameters[key, shape].name
@@ -145,11 +160,21 @@ def binding_plan(plan: Plan, first: Plan) -> Plan | None:
 # ---- other names -----------------------------------------------------------------------------------------------------
 
 
-def rename_kernel(kernel: Kernel, parameters: Mapping[str, str], unique: Names, number: int) -> Kernel:
-    """A kernel with other names of parameters, and with a number behind its own names."""
+def at_symbols(shape: tuple[Any, ...], symbols: Mapping[Symbol, Expr]) -> tuple[Any, ...]:
+    """A shape in the run-time sizes of the whole."""
+    known = (size.xreplace(dict(symbols)) if isinstance(size, Basic) else size for size in shape)
+    return tuple(int(size) if isinstance(size, Integer) else size for size in known)
+
+
+def rename_kernel(
+    kernel: Kernel, parameters: Mapping[str, str], unique: Names, number: int,
+    symbols: Mapping[Symbol, Expr] = MappingProxyType({}),
+) -> Kernel:  # fmt: skip
+    """A kernel with other names of parameters and sizes, and with a number behind its own names."""
     own = dict.fromkeys((*(one.name for one in kernel.buffers), *variables_of(kernel)))
     names = dict(parameters) | {name: unique.fresh(f"{name}_{number}") for name in own}
     variables: dict[Basic, Basic] = {variable: index(names[str(variable)]) for variable, _ in kernel.grid}
+    variables |= symbols
 
     def change(node: Any) -> Any:
         if not isinstance(node, Basic):
@@ -159,7 +184,9 @@ def rename_kernel(kernel: Kernel, parameters: Mapping[str, str], unique: Names, 
 
     body = tuple(rename_statement(map_statement(one, change), names) for one in kernel.body)
     buffers = tuple(replace(one, name=names[one.name]) for one in kernel.buffers)
-    grid = tuple((index(names[str(variable)]), extent) for variable, extent in kernel.grid)
+    extents = at_symbols(tuple(extent for _, extent in kernel.grid), symbols)
+    grid = tuple((index(names[str(variable)]), extent)
+                 for (variable, _), extent in zip(kernel.grid, extents, strict=True))  # fmt: skip
     return replace(kernel, grid=grid, buffers=buffers, body=body)
 
 

@@ -13,11 +13,15 @@ Levels that are one text are a loop; the kernels in it find in a table which ins
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from math import prod
+from types import MappingProxyType
+from typing import Any
 
-from redalg.lower_tile.ir.program import Kernel, TileProgram
+from sympy import Mul, Symbol, sympify
+
+from redalg.lower_tile.ir.program import Kernel, TileProgram, shape_at
 from redalg.lower_tile.ir.together import Rounds
 from redalg.lower_tile.text.expr_printer import Printer
 from redalg.lower_tile.text.launch import unfold_grid
@@ -54,22 +58,25 @@ def kernels_by_level(program: TileProgram) -> Iterator[tuple[Kernel, ...]]:
 
 def lines_of_level(level: Sequence[Kernel], blocks: int, printer: Printer, body: Body) -> list[str]:
     """The lines by which a block takes its points of a level."""
-    counts = [grid_points(kernel) for kernel in level]
-    total, lines, before = sum(counts), list[str](), 0
-    turns = total > blocks
+    counts = [points_of_grid(kernel) for kernel in level]
+    ends = [*accumulate(counts)]
+    total, lines, before = ends[-1], list[str](), 0
+    turns = not isinstance(total, int) or total > blocks
     name = "point" if turns else "worker"
-    for kernel, count in zip(level, counts, strict=True):
-        number = f"{name} - {before}" if before else name
+    for kernel, end in zip(level, ends, strict=True):
+        first, last = printer.factor(sympify(before)), printer.integer(sympify(end))
+        number = f"{name} - {first}" if before else name
         own = [f"block = {number}", *unfold_grid(kernel.grid, printer), *body(kernel)]
-        guards = [f"if {name} >= {before}:"] * bool(before)
-        guards += [f"if {name} < {before + count}:"] * (before + count < total or (not turns and total < blocks))
+        guards = [f"if {name} >= {first}:"] * bool(before)
+        guards += [f"if {name} < {last}:"] * (kernel is not level[-1] or (not turns and total < blocks))
         for guard in reversed(guards):
             own = [guard, *indent_lines(own)]
         lines += [f"# {kernel.title}", *own]
-        before += count
+        before = end
     if not turns:
         return lines
-    head = [f"for turn in T.serial(T.ceildiv({total} - worker, {blocks})):", f"    point = turn * {blocks} + worker"]
+    rest = f"{printer.factor(sympify(total))} - worker"
+    head = [f"for turn in T.serial(T.ceildiv({rest}, {blocks})):", f"    point = turn * {blocks} + worker"]
     return [*head, *indent_lines(lines)]
 
 
@@ -89,9 +96,16 @@ def lines_of_rounds(
     return [f"for level in T.serial({rounds.count}):", *indent_lines([*lines, SYNC])]
 
 
-def grid_points(kernel: Kernel) -> int:
-    """The number of points of a kernel's grid."""
-    return prod(int(extent) for _, extent in kernel.grid)
+def grid_points(kernel: Kernel, sizes: Mapping[Symbol, int] = MappingProxyType({})) -> int:
+    """The number of points of a kernel's grid, at run-time sizes."""
+    return prod(shape_at(tuple(extent for _, extent in kernel.grid), sizes))
+
+
+def points_of_grid(kernel: Kernel) -> Any:
+    """The number of points of a kernel's grid, or the expression of it in run-time sizes."""
+    extents = [extent for _, extent in kernel.grid]
+    is_known = all(sympify(extent).is_Integer for extent in extents)
+    return prod(map(int, extents)) if is_known else Mul(*extents)
 
 
 def indent_lines(lines: Sequence[str]) -> list[str]:

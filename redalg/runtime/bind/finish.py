@@ -16,9 +16,10 @@ from redalg.runtime.bind.arrays import assemble_chunks, output_dtype
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
 from redalg.runtime.bind.inputs import check_choice, library_name, without_gradients
+from redalg.runtime.bind.leaf import check_piece_indices
 from redalg.runtime.bind.options import check_places, global_starts
 from redalg.runtime.bind.places import computed_axes, finished_exprs, finished_producers
-from redalg.runtime.bind.state import State, check_piece_indices, check_state, reduced_names, unpack, unpacked_scope
+from redalg.runtime.bind.state import State, check_state, reduced_names, unpack, unpacked_scope
 
 
 @without_autocast()

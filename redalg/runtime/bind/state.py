@@ -1,4 +1,4 @@
-"""The derived monoid in public: leaf, merge and finish of a state that travels (pickled, sent, merged elsewhere).
+"""A state as a value: slots in one buffer, what they are of, and the checks of states that come from elsewhere.
 
 A state says of which form it is (`identity`) and which places it holds (`places`). States of another form, and pieces
 in the wrong place, are refused if they would give another number.
@@ -6,40 +6,22 @@ in the wrong place, are refused if they would give another number.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
-from itertools import count
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, replace
 from typing import Any, final
 
-from sympy.core.basic import Basic
-
-from redalg.errors import BackendError, InputError
+from redalg.errors import InputError
 from redalg.expression import Axis
-from redalg.expression.contents import elements_of
-from redalg.expression.dtypes import is_emulated
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
 from redalg.runtime.bind.arrays import from_axes, scope_for, to_axes
-from redalg.runtime.bind.autocast import without_autocast
-from redalg.runtime.bind.backends import ops_for, tensors_for
-from redalg.runtime.bind.blocks import block_lengths, stream
+from redalg.runtime.bind.backends import ops_for
 from redalg.runtime.bind.identity import VERSION, first_difference, identity
-from redalg.runtime.bind.inputs import Bound, array_dtype, bind, library_name, without_gradients
-from redalg.runtime.bind.options import check_places, global_starts, named_dtypes, named_sizes
-from redalg.runtime.bind.places import (
-    Box,
-    Boxes,
-    axes_by_place,
-    computed_axes,
-    finished_exprs,
-    is_nothing,
-    join_boxes,
-    leaf_exprs,
-    places_matter,
-    shared_box,
-    under_two_indices,
-)
+from redalg.runtime.bind.inputs import Bound, array_dtype, library_name
+from redalg.runtime.bind.packing import Packed
+from redalg.runtime.bind.places import Boxes
+from redalg.runtime.bind.state_bytes import ANEW, in_library, read_state, split_bytes, to_bytes, write_header
 
 
 @final
@@ -83,63 +65,73 @@ class State:
             return None
         return self.places[0][0] if self.places else (0, 0)
 
+    @property
+    def buffer(self) -> Any:
+        """All slots in one array of bytes, of the same library and device: what moves in one message.
+
+        The slots of a state that redalg made are views of it, in the order of `layout`, each from a multiple of 16
+        bytes. Of a state that was put together otherwise it is a copy.
+        """
+        return self._in_buffer.buffer
+
+    @property
+    def _in_buffer(self) -> Packed:
+        if isinstance(self.slots, Packed):
+            return self.slots
+        return Packed.of({slot.name: self.slots[slot.name] for slot in self.layout}, self.library, self.device)
+
+    @property
+    def _header(self) -> str:
+        return write_header({one.name: getattr(self, one.name) for one in fields(self)}, self._in_buffer.packing)
+
+    def to_bytes(self) -> bytes:
+        """The state as bytes for another process: a header in JSON, and the slots as they lie in memory.
+
+        >>> import numpy as np, redalg as ra
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[n]"), ra.axes("n")))
+        >>> data = total.leaf({"x": np.float32([1, 2])}).to_bytes()
+        >>> float(total.finish(ra.State.from_bytes(data)))
+        3.0
+        """
+        return to_bytes(self._header, self.buffer)
+
+    @classmethod
+    def from_bytes(cls, data: bytes, *, library: str | None = None, device: str = "cpu") -> State:
+        """The state of what `to_bytes` gave: data alone, of which nothing is executed.
+
+        Args:
+            data: the bytes.
+            library: `numpy` or `torch`; None for that of the state.
+            device: where a state of torch lies.
+
+        Raises:
+            InputError: they are no state's, or cut short.
+        """
+        header, buffer = split_bytes(data)
+        return cls(**read_state(header, buffer, library, device, "from_bytes"))
+
+    def state_dict(self) -> dict[str, Any]:
+        """The state as `{"header": text, "buffer": tensor of bytes}`, which `torch.load` reads with `weights_only`."""
+        packed = self._in_buffer
+        return {"header": self._header, "buffer": in_library(packed.buffer, "torch", self.device)}
+
+    @classmethod
+    def from_state_dict(cls, state_dict: Mapping[str, Any], *, library: str | None = None,
+                        device: str | None = None) -> State:  # fmt: skip
+        """The state of what `state_dict` gave, on the device of its buffer unless another is asked for.
+
+        Raises:
+            InputError: it has no header and buffer of a state.
+        """
+        header, buffer = state_dict.get("header"), state_dict.get("buffer")
+        if not isinstance(header, str) or library_name(buffer) is None:
+            raise InputError(f"from_state_dict: it should have a `header` and a `buffer`; it has "
+                             f"{', '.join(map(str, state_dict)) or 'nothing'}. {ANEW}")  # fmt: skip
+        there = str(getattr(buffer, "device", "cpu")) if device is None else device
+        return cls(**read_state(header, buffer, library, there, "from_state_dict"))
+
     def __str__(self) -> str:
         return "\n".join(f"{slot}: {tuple(self.slots[slot.name].shape)}" for slot in self.layout)
-
-
-@without_autocast()
-def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
-    """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
-    start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
-    check_piece_indices(leaf_exprs(form), form, "leaf", beside=finished_exprs(form))
-    inputs = without_gradients(inputs)
-    lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
-    if lone:
-        raise InputError(
-            f"leaf: an expression holds the extent of axis {lone[0]}, of which a piece has a part, and a state counts "
-            f"the elements of {' and '.join(reduced_names(form))} together alone. Pass its total, "
-            f'`leaf(…, extents={{"{lone[0]}": …}})`.'
-        )
-    bound = bind(form.cascade, inputs, extents, chunked=True)
-    check_places(start, bound.sizes, frozenset().union(*map(computed_axes, leaf_exprs(form))), "leaf")
-    ops = ops_for(bound, bound.library)
-    executor = Executor(form, ops)
-    scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
-    with ops.quiet():
-        slots = stream(executor, scope, block_lengths(form, bound.sizes))
-    state = pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
-    box = tuple(scope.ranges[axis] for axis in form.cascade.reduced_axes)
-    others = axes_by_place(form) - set(form.cascade.reduced_axes)
-    return replace(
-        state,
-        places=() if is_nothing(box) else (box,),
-        starts={axis.name: start[axis] for axis in form.cascade.axes() if axis in others & start.keys()},
-    )
-
-
-def check_piece_indices(
-    exprs: Iterable[Basic], form: FusedForm, method: str, beside: Iterable[Basic] = ()
-) -> None:  # fmt: skip
-    """Refuse a tensor under two indices if a piece of it serves the one and not the other, which `exprs` read.
-
-    The first may stand in the expressions `beside` them.
-    """
-    exprs = tuple(exprs)
-    read = {one for expr in exprs for one in elements_of(expr)}
-    pairs = under_two_indices((*exprs, *beside), form.cascade.reduced_axes)
-    both = next((pair for pair in pairs if pair[1] in read), None)
-    if both is None:
-        return
-    cut, whole = both
-    names = (f"{cut.name}_{number or 'all'}" for number in count())
-    name = next(new for new in names if new not in form.cascade.inputs())
-    other = str(whole).replace(f"{whole.name}[", f"{name}[", 1)
-    along = ", ".join(map(str, form.cascade.reduced_axes))
-    raise InputError(
-        f"{method}: tensor `{cut.name}` stands under two indices, `{cut}` and `{whole}`: one of them would take a "
-        f"piece along axis {along} for the whole. Write the expression with two "
-        f"tensors, `{cut}` and `{other}`; pass the piece as `{cut.name}`, and all of it as `{name}`."
-    )
 
 
 def reduced_names(form: FusedForm) -> tuple[str, ...]:
@@ -147,168 +139,14 @@ def reduced_names(form: FusedForm) -> tuple[str, ...]:
     return tuple(str(axis.name) for axis in form.cascade.reduced_axes)
 
 
-def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
-    """The identity of `merge`: the state of no elements."""
-    sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
-    check_piece_indices(leaf_exprs(form), form, "empty_state")
-    shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
-    dtype_of = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
-    unknown = [name for name in dtype_of if name not in shapes]
-    if unknown:
-        raise InputError(f"empty_state: dtypes: the expression holds no tensor `{unknown[0]}`. It holds "
-                         f"{', '.join(sorted(shapes))}.")  # fmt: skip
-    inputs: dict[str, Any] = {
-        name: no_elements(name, shape, dtype_of[name], device, library) for name, shape in shapes.items()
-    }
-    inputs |= {one.name: 1.0 for one in form.cascade.scalars()}
-    free_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
-    state = leaf(form, inputs, {}, {**free_sizes, **dict.fromkeys(reduced_names(form), 0), **_totals(form, sizes)})
-    return replace(state, scalars={}, places=())  # whatever the scalars are
-
-
-def no_elements(name: str, shape: list[int], dtype: str, device: str, library: str) -> Any:
-    """An array of a shape and dtype."""
-    import numpy as np
-
-    if library not in ("numpy", "torch"):
-        raise InputError(f'empty_state: library={library!r} is not an option. Use "numpy" or "torch".')
-    try:
-        if library == "numpy" and not is_emulated(dtype):  # other packages may give it these names
-            return np.zeros(shape, dtype)
-        if library == "torch":
-            import torch
-
-            return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
-    except ModuleNotFoundError:
-        raise BackendError('empty_state: library="torch" needs torch, which is not installed. Pass library="numpy".') \
-            from None  # fmt: skip
-    except (AttributeError, TypeError):
-        pass
-    raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.")
-
-
-def _totals(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
+def total_extents(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:
     """The extents of reduced axes that stand in expressions by themselves."""
     return {name: sizes[name] for name in reduced_names(form) if name in form.cascade.extents() and name in sizes}
-
-
-def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
-    if index in form.cascade.reduced_axes:
-        return 0
-    if isinstance(index, Axis):
-        if index.name not in sizes and index.size is None:
-            raise InputError(f'empty_state: the size of axis {index} is missing. Pass sizes={{"{index}": …}}.')
-        return int(sizes.get(index.name, index.size or 0))
-    return max([1, *sizes.values()])
-
-
-@without_autocast()
-def merge(form: FusedForm, a: State, b: State) -> State:
-    """a ⊕ b. Both must be states of this form, over the same free axes."""
-    for state in (a, b):
-        check_state(form, state, "merge")
-    for what in ("library", "device", "result"):
-        if getattr(a, what) != getattr(b, what):
-            raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "
-                             "tensors of one library, device and dtype.")  # fmt: skip
-    if dict(a.sizes) != dict(b.sizes):
-        raise InputError(
-            f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
-            "rows."
-        )
-    check_starts(a, b)
-    places = together(form, a, b)
-    a, b = sort_pieces(form, *one_set_of_scalars(a, b))
-    scope, executor = unpacked_scope(form, a)
-    with scope.ops.quiet():
-        slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
-    return replace(pack_state(form, slots, scope, None, like=b if is_empty_state(a) else a), places=places)
-
-
-def check_starts(a: State, b: State) -> None:
-    """Refuse two states whose rows begin at different places (an empty state fits any rows)."""
-    if is_empty_state(a) or is_empty_state(b):
-        return
-    differ = [name for name in {**a.starts, **b.starts} if a.starts.get(name, 0) != b.starts.get(name, 0)]
-    if differ:
-        firsts = " and ".join(str(one.starts.get(differ[0], 0)) for one in (a, b))
-        raise InputError(f"merge: the states begin at different places of axis {differ[0]}, {firsts}. Merge states of "
-                         "the same rows.")  # fmt: skip
-
-
-def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
-    """Both states with the scalars of either (an empty state has none); different values are refused."""
-    if any(a.scalars[name] != b.scalars[name] for name in a.scalars.keys() & b.scalars.keys()):
-        raise InputError(
-            f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
-            "with the same."
-        )
-    scalars = {**a.scalars, **b.scalars}
-    return replace(a, scalars=scalars), replace(b, scalars=scalars)
-
-
-def sort_pieces(form: FusedForm, a: State, b: State) -> tuple[State, State]:
-    """Sort two pieces by their places if order matters; the second must adjoin the first."""
-    if not form.is_ordered or is_empty_state(a) or is_empty_state(b):
-        return a, b
-    first, second = a.covers, b.covers
-    if first is None or second is None:
-        return a, b
-    if second < first:
-        a, b, first, second = b, a, second, first
-    if first[1] != second[0]:
-        raise InputError(misplacement_message(form, first, second))
-    return a, b
-
-
-def misplacement_message(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
-    """The message for two pieces that do not adjoin: the elements between them, or in both."""
-    axis = form.cascade.axis
-    kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
-    gap, start, stop = a[1] < b[0], min(a[1], b[0]), max(b[0], min(a[1], b[1]))
-    verb = "is" if stop == start + 1 else "are"
-    problem = f"{_elements(start, stop)} of axis {axis} {verb} {'missing between them' if gap else 'in both'}"
-    return (
-        f"merge: the states hold {_elements(*a)} and {_elements(*b)}, and {kinds} depends on the order of elements: "
-        f"{problem}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
-    )
-
-
-def _elements(start: int, stop: int) -> str:
-    return f"element {start}" if stop == start + 1 else f"elements {start} to {stop - 1}"
 
 
 def is_empty_state(state: State) -> bool:
     """Tell if a state holds no element."""
     return state.places == ()
-
-
-def together(form: FusedForm, a: State, b: State) -> Boxes | None:
-    """The places of two states; if places matter, those that both hold, or that one does not know, are refused."""
-    if is_empty_state(a) or is_empty_state(b):
-        return b.places if is_empty_state(a) else a.places
-    if not places_matter(form):
-        boxes = None if a.places is None or b.places is None else join_boxes(a.places, b.places)
-        return boxes if boxes is not None and len(boxes) == 1 and not shared_box(a.places or (), b.places or ()) \
-            else None  # fmt: skip
-    if a.places is None or b.places is None:
-        raise InputError("merge: a state does not say which places it holds, and the expression depends on places. "
-                         "Make it again by `leaf`.")  # fmt: skip
-    both = None if form.is_ordered else shared_box(a.places, b.places)
-    if both is not None:
-        raise InputError(overlap_message(form, both))
-    return join_boxes(a.places, b.places)
-
-
-def overlap_message(form: FusedForm, both: Box) -> str:
-    """The message for two pieces that hold the same places."""
-    overlap = " × ".join(f"{_elements(*edge)} of axis {axis}"
-                         for axis, edge in zip(form.cascade.reduced_axes, both, strict=True))  # fmt: skip
-    starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced_axes)
-    return (
-        f"merge: both states hold {overlap}, and the expression depends on the places of elements (a mask by place, an "
-        f"index, a shift). Give every leaf its `start={{{starts_wanted}}}`, and merge each piece once."
-    )
 
 
 def check_state(form: FusedForm, state: State, method: str) -> None:
@@ -353,13 +191,17 @@ def check_slot(slot: Slot, state: State, method: str) -> None:
 def pack_state(form: FusedForm, slots: Slots, scope: Scope, bound: Bound | None, like: State | None = None) -> State:
     """A state from the interpreter's arrays."""
     values = {value.name: (value, array) for value, array in slots.items()}
-    arrays = {slot.name: to_axes(values[slot.name][1], slot.axes, scope) for slot in form.slots}
+    known = {slot.name: to_axes(values[slot.name][1], slot.axes, scope) for slot in form.slots}
+    given = like or bound
+    if given is None:
+        raise AssertionError("a new state needs its inputs")
+    arrays = Packed.of(known, given.library, given.device)
     if like is not None:
         return replace(like, slots=arrays)
     if bound is None:
         raise AssertionError("a new state needs its inputs")
     sizes = {name: size for name, size in bound.sizes.items() if name not in reduced_names(form)}
-    sizes |= _totals(form, bound.sizes)
+    sizes |= total_extents(form, bound.sizes)
     own = identity(form)
     return State(arrays, form.slots, sizes, bound.result, bound.library, bound.device, dict(bound.scalars),
                  form=own.digest, meaning=own.lines, version=VERSION)  # fmt: skip
@@ -384,7 +226,7 @@ def unpacked_scope(
     tensors = {k: v for k, v in (inputs or {}).items() if k not in scalars}
     bound = Bound(tensors, scalars, sizes, {}, state.library, state.device, dtype, state.result)
     ops = ops_for(bound, state.library)
-    totals = _totals(form, state.sizes)
+    totals = total_extents(form, state.sizes)
     scope = scope_for(form.cascade, bound, ops, tensors, start=start, extents=totals)
     return scope, Executor(form, ops, empty)
 

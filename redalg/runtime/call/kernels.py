@@ -10,6 +10,7 @@ from typing import Any, final
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.lower_tile.ir.program import Parameter, shape_at
+from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any
 from redalg.runtime.bind.inputs import Bound, native, scalars_of
@@ -214,11 +215,15 @@ def refuse_missing_torch() -> None:
 
 
 def kernel_for(lowered: Lowered) -> Kernel:
-    """The compiled kernel of a lowering, from this process or from TileLang's cache on disk."""
-    text = lowered.source.text
-    if text not in _KERNELS:
-        _KERNELS[text] = compile_source(lowered.source)
-    return _KERNELS[text]
+    """The compiled kernel of a lowering: see `kernel_of_source`."""
+    return kernel_of_source(lowered.source)
+
+
+def kernel_of_source(source: Source) -> Kernel:
+    """The compiled kernel of a source, from this process or from TileLang's cache on disk."""
+    if source.text not in _KERNELS:
+        _KERNELS[source.text] = compile_source(source)
+    return _KERNELS[source.text]
 
 
 _KERNELS: dict[str, Kernel] = {}

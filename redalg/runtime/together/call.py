@@ -3,24 +3,28 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, cast, final
 
 import torch
 
 from redalg.errors import PlanError
-from redalg.lower_tile.ir.program import Parameter
+from redalg.lower_tile.ir.program import Parameter, shape_at
 from redalg.runtime.bind.inputs import array_dtype
-from redalg.runtime.call.kernels import allocator, to_parameter, with_alignment
-from redalg.runtime.compile.compile import compile_source, launch_function
+from redalg.runtime.call.kernels import allocator, kernel_of_source, to_parameter, with_alignment
+from redalg.runtime.compile.compile import launch_function
 from redalg.runtime.lowering import target_of
 from redalg.runtime.together.lower import LoweredSteps, lower_steps
 from redalg.runtime.together.steps import Shape, Steps, read_steps
 
 Kind = tuple[str, str, tuple[str, ...]]
 """The text of steps, the device, and the dtypes of what is given."""
-_LAUNCHES: dict[Kind, Launch] = {}
+MOST_LAUNCHES = 256
+"""Launches of sizes that vary that are kept, one for each lengths; kernels serve all lengths, and stay."""
+_LAUNCHES: dict[tuple[Kind, tuple[int, ...]], Launch] = {}
+_FIRST: dict[Kind, tuple[int, ...]] = {}
+"""The lengths at which the kernel of a kind was planned: it takes all others too."""
 
 
 @final
@@ -51,20 +55,29 @@ class Launch:
         return [found[key].view(shape).to(dtype) for key, shape, dtype in self.returned]
 
 
-def call_steps(text: str, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs of steps on tensors, in the order in which the text has them.
+def call_steps(text: str, tensors: Sequence[torch.Tensor], lengths: tuple[int, ...] = ()) -> list[torch.Tensor]:
+    """The outputs of steps on tensors, in the order in which the text has them; `lengths` are those that vary.
 
     Raises:
         PlanError: the steps have no launch on the tensors' device.
     """
     steps = read_steps(text)
     device = tensors[0].device
-    if device.type != "cuda":
-        return run_in_turn(steps, tensors)
+    if device.type != "cuda" or 0 in lengths:
+        return run_in_turn(steps.at(lengths), tensors)
     kind = text, str(device), tuple(map(array_dtype, tensors))
-    if kind not in _LAUNCHES:
-        _LAUNCHES[kind] = launch_of(steps, device, dict(zip(steps.inputs, kind[2], strict=True)))
-    return _LAUNCHES[kind](tensors)
+    if (kind, lengths) not in _LAUNCHES:
+        dtypes, first = dict(zip(steps.inputs, kind[2], strict=True)), _FIRST.setdefault(kind, lengths)
+        _LAUNCHES[kind, lengths] = launch_of(steps, device, dtypes, lengths, first)
+        drop_oldest()
+    return _LAUNCHES[kind, lengths](tensors)
+
+
+def drop_oldest() -> None:
+    """Forget launches of sizes that vary beyond the most; others have tables, which captured graphs read."""
+    varying = [key for key in _LAUNCHES if key[1]]
+    for key in varying[: len(varying) - MOST_LAUNCHES]:
+        del _LAUNCHES[key]
 
 
 def run_in_turn(steps: Steps, tensors: Sequence[torch.Tensor]) -> list[torch.Tensor]:
@@ -83,23 +96,28 @@ def run_in_turn(steps: Steps, tensors: Sequence[torch.Tensor]) -> list[torch.Ten
 # ---- the launch ------------------------------------------------------------------------------------------------------
 
 
-def launch_of(steps: Steps, device: torch.device, dtypes: Mapping[str, str]) -> Launch:
-    """The launch of steps on a device, compiled."""
-    lowered = lower_steps(steps, target_of(str(device)), dtypes)
+def launch_of(
+    steps: Steps, device: torch.device, dtypes: Mapping[str, str], lengths: tuple[int, ...] = (),
+    first: tuple[int, ...] = (),
+) -> Launch:  # fmt: skip
+    """The launch of steps on a device at lengths of what varies, by the kernel that was planned at the first ones."""
+    lowered = lower_steps(steps, target_of(str(device)), dtypes, first)
     check_residence(lowered, device)
-    program = lowered.source.program
+    program, sizes = lowered.source.program, dict(zip(steps.sizes, lengths, strict=True))
+    at = {symbol: sizes[str(symbol)] for symbol in program.sizes}
+    parameters = [replace(one, shape=shape_at(one.shape, at)) for one in program.parameters]
     numbers, tables = {name: number for number, name in enumerate(steps.inputs)}, lowered.tables
     given = list[tuple[Parameter, int | torch.Tensor]]()
-    for parameter in program.parameters:
+    for parameter in parameters:
         if parameter.key in tables:
             table = torch.tensor(tables[parameter.key], dtype=torch.int32, device=device).view(parameter.shape)
             given.append((parameter, table))
         elif parameter.role == "input":
             given.append((parameter, numbers[parameter.key]))
-    made = [one for one in program.parameters if one.role != "input"]
+    made = [one for one in parameters if one.role != "input"]
     allocators = {one.key: allocator(one, device) for one in reversed(made)}
-    returned = tuple((name, shape, getattr(torch, dtype)) for name, shape, dtype in steps.outputs)
-    entry = launch_function(compile_source(lowered.source))
+    returned = tuple((name, shape, getattr(torch, dtype)) for name, shape, dtype in steps.at(lengths).outputs)
+    entry = launch_function(kernel_of_source(lowered.source))
     return Launch(entry, tuple(given), tuple((one.key, one.shape) for one in made), allocators, returned)
 
 

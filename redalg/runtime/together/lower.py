@@ -11,6 +11,8 @@ from itertools import islice
 from math import prod
 from typing import Any, final
 
+from sympy import Expr, Integer, Symbol
+
 from redalg.errors import PlanError, RedalgError
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.check.verify import verify
@@ -20,12 +22,14 @@ from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.together import grid_points
 from redalg.pipeline import write_source
 from redalg.runtime.lowered import Lowered
-from redalg.runtime.lowering import lower_passes, plannable, problem_of
-from redalg.runtime.together.steps import FunctionStep, Kind, Steps
+from redalg.runtime.lowering import lower_passes, plannable, problem_of, run_time_sizes
+from redalg.runtime.together.steps import FunctionStep, Kind, Size, Steps
+from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.candidates import rank_candidates
 from redalg.strategies.search.space import Space
+from redalg.strategies.varying import check_varying, with_symbols
 
 THREADS = (128, 256)
 """The threads of a block, the preferred number first."""
@@ -51,52 +55,64 @@ class LoweredSteps:
     tables: Mapping[str, Table]
 
 
-def lower_steps(steps: Steps, target: str, dtypes: Mapping[str, str]) -> LoweredSteps:
+def lower_steps(
+    steps: Steps, target: str, dtypes: Mapping[str, str], lengths: tuple[int, ...] = ()
+) -> LoweredSteps:  # fmt: skip
     """The launch of steps on a target.
 
     Args:
         steps: the functions.
         target: a card or an architecture.
         dtypes: of the inputs.
+        lengths: of the sizes that vary, for which schedules are chosen: the launch takes others too.
 
     Raises:
-        PlanError: the steps have no kernels of one number of threads, or one of them needs several passes.
+        PlanError: the steps have no kernels of one number of threads, one of them needs several passes, or a schedule
+            depends on a size that varies.
     """
     key = tuple(dtypes[name] for name in steps.inputs)
-    return _lower_steps(steps, target, key)
+    return _lower_steps(steps, target, key, lengths)
 
 
 @cache
-def _lower_steps(steps: Steps, target: str, dtypes: tuple[str, ...]) -> LoweredSteps:
+def _lower_steps(steps: Steps, target: str, dtypes: tuple[str, ...], lengths: tuple[int, ...]) -> LoweredSteps:
     given, refused = dict(zip(steps.inputs, dtypes, strict=True)), list[PlanError]()
     for threads in THREADS:
         try:
-            return lower_by_threads(steps, target, given, threads)
+            return lower_by_threads(steps, target, given, dict(zip(steps.sizes, lengths, strict=True)), threads)
         except PlanError as refusal:
             refused.append(refusal)
     raise refused[0]
 
 
-def lower_by_threads(steps: Steps, target: str, dtypes: Mapping[str, str], threads: int) -> LoweredSteps:
-    """As `lower_steps`, of blocks of so many threads."""
+def lower_by_threads(
+    steps: Steps, target: str, dtypes: Mapping[str, str], sizes: Mapping[str, int], threads: int
+) -> LoweredSteps:  # fmt: skip
+    """As `lower_steps`, of blocks of so many threads; `sizes` has the lengths of those that vary."""
     known, lengths, levels, found = dict(dtypes), dict[str, int](), dict[str, int](), list[Step]()
     is_long = len(steps.steps) > MOST_TEXTS or any(any(step.offsets) for step in steps.steps)
     is_rolled, last = is_long and not steps.in_turn, 0
+    if is_rolled and sizes:
+        raise PlanError("steps that are rounds of one launch have sizes that are known, and here "
+                        f"{', '.join(sizes)} vary. Take fewer steps.")  # fmt: skip
     width = most_alike(steps) if is_rolled else 1
     for step in steps.steps:
-        lowered = lower_step(step, target, tuple(known[read] for read in step.reads), (threads, width))
+        lowered = lower_step(step, target, tuple(known[read] for read in step.reads), sizes, (threads, width))
         level = last if steps.in_turn else max((levels[name] for name in step.reads if name in levels), default=0)
         last = level + len(lowered.program.kernels)
         results = dict(zip(lowered.results, step.writes, strict=True))
         offsets = {name: offset for name, offset in zip(step.names, step.offsets, strict=True) if offset}
         keys = dict(zip(step.names, step.reads, strict=True)) | results
-        found.append(Step(lowered.program, numbers_of(lowered.plan), level, keys, offsets))
+        symbols = symbols_of_call(step, lowered)
+        found.append(Step(lowered.program, numbers_of(lowered.plan), level, keys, offsets, symbols))
         levels |= dict.fromkeys(step.writes, last)
         known |= {results[name]: dtype for name, dtype in lowered.results.items()}
-        lengths |= {results[one.key]: prod(one.shape) for one in lowered.program.parameters if one.key in results}
+        if is_rolled:
+            lengths |= {results[one.key]: prod(one.shape) for one in lowered.program.parameters if one.key in results}
     outputs, first = [name for name, _, _ in steps.outputs], found[0].plan
     if not is_rolled:
-        program, tables = join_programs(NAME, found, outputs), dict[str, Table]()
+        of_call = {size_of_call(name): length for name, length in sizes.items()}
+        program, tables = join_programs(NAME, found, outputs, of_call), dict[str, Table]()
     else:
         lengths |= lengths_of_inputs(steps)
         tensors = [PoolTensor(name, length, known[name]) for name, length in lengths.items()]
@@ -126,16 +142,53 @@ def lengths_of_inputs(steps: Steps) -> dict[str, int]:
     return lengths
 
 
-def lower_step(step: FunctionStep, target: str, dtypes: tuple[str, ...], room: tuple[int, int]) -> Lowered:
-    """The kernels of a step; of steps that are alike once. `room`: threads of a block, and steps beside each other."""
-    return _lower_alike(replace(step, reads=(), offsets=(), writes=()), target, dtypes, *room)
+def size_of_call(name: str) -> Symbol:
+    """The symbol of a size that a call gives."""
+    return Symbol(name, integer=True, positive=True)
+
+
+def symbols_of_call(step: FunctionStep, lowered: Lowered) -> dict[Symbol, Expr]:
+    """The run-time sizes of a step's kernels, and what they are in the call: a size of it, or a number.
+
+    Raises:
+        PlanError: a kernel takes a size that varies for a number.
+    """
+    if fixed := step.varying_axes.keys() - lowered.problem.varying:
+        raise PlanError(f"a kernel takes the length of axis {', '.join(sorted(fixed))} for a number, and it varies.")
+    symbolic = with_symbols(lowered.problem, lowered.stages.loop)
+    found = {symbolic.sizes[axis]: value_of_call(size) for axis, size in step.varying_axes.items()}
+    views = dict(zip(step.names, step.views, strict=True))
+    for name, shape in symbolic.shapes.items():  # dimensions that places index have symbols too
+        own = views.get(name, ())
+        found |= {each: value_of_call(size) for each, size in zip(shape, own, strict=len(own) == len(shape))
+                  if isinstance(each, Symbol) and each not in found}  # fmt: skip
+    return found
+
+
+def value_of_call(size: Size) -> Expr:
+    """A size as the whole has it: a number, or the symbol of one that a call gives."""
+    return size_of_call(size) if isinstance(size, str) else Integer(size)
+
+
+def lower_step(
+    step: FunctionStep, target: str, dtypes: tuple[str, ...], lengths: Mapping[str, int], room: tuple[int, int]
+) -> Lowered:  # fmt: skip
+    """The kernels of a step; of steps that are alike once.
+
+    `lengths` has those of sizes that vary. `room`: threads of a block, and steps beside each other.
+    """
+    alike = replace(step.at(lengths), reads=(), offsets=(), writes=())
+    return _lower_alike(alike, target, dtypes, frozenset(step.varying_axes), room)
 
 
 @cache
-def _lower_alike(step: FunctionStep, target: str, dtypes: tuple[str, ...], threads: int, width: int) -> Lowered:
+def _lower_alike(
+    step: FunctionStep, target: str, dtypes: tuple[str, ...], varying: frozenset[str], room: tuple[int, int]
+) -> Lowered:  # fmt: skip
+    threads, width = room
     shapes, own = dict(zip(step.names, step.views, strict=True)), dict(zip(step.names, dtypes, strict=True))
     most = MOST_BESIDE * device_for(target).multiprocessors // width
-    each = partial(lower_form, threads=threads, most_points=most)
+    each = partial(lower_form, threads=threads, most_points=most, varying=varying)
     lowered = lower_passes(step.function_of_step().passes, target, dict(step.sizes), own, each, shapes=shapes)
     if len(lowered) != 1:
         raise PlanError("a step of one launch takes one pass over its data, and one here takes "
@@ -154,12 +207,14 @@ def lower_form(
     options.pop("plan", None)
     problem = problem_of(form, target, sizes, dtypes, **options)
     stages, problem = plannable(form, problem)
+    check_varying(problem.varying, stages, bind_axes(stages.loop, problem.sizes), problem)
     found = list[Lowered]()
     suitable = (plan for plan in schedules_of(Space(stages, problem, target)) if suits(plan, threads))
     for plan in islice(suitable, MOST_TRIED):
         with suppress(RedalgError):  # a schedule without a program
             found.append(write_source(stages, [plan], problem))
-            if all(grid_points(kernel) <= most_points for kernel in found[-1].program.kernels):
+            sizes_now = run_time_sizes(found[-1].program, found[-1].problem, found[-1].stages.loop)
+            if all(grid_points(kernel, sizes_now) <= most_points for kernel in found[-1].program.kernels):
                 return found[-1]
     if not found:
         raise PlanError(f"`{form.outputs[0].name}` has no schedule of {threads} threads a block that can share a "

@@ -1,6 +1,8 @@
-"""The operator of steps in a graph that PyTorch traces: redalg::together(steps, tensors) → outputs."""
+"""The operator of steps in a graph that PyTorch traces: redalg::together(steps, tensors, lengths) → outputs."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 
@@ -9,15 +11,15 @@ from redalg.runtime.together.call import call_steps
 from redalg.runtime.together.steps import read_steps
 
 
-def run_together(steps: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs of steps."""
+def run_together(steps: str, tensors: list[torch.Tensor], lengths: Sequence[int] = ()) -> list[torch.Tensor]:
+    """The outputs of steps, at lengths of the sizes that vary."""
     with torch.no_grad():
-        return [one.contiguous() for one in call_steps(steps, tensors)]
+        return [one.contiguous() for one in call_steps(steps, tensors, tuple(lengths))]
 
 
-def _fake_together(steps: str, tensors: list[torch.Tensor]) -> list[torch.Tensor]:
-    outputs = read_steps(steps).outputs
+def _fake_together(steps: str, tensors: list[torch.Tensor], lengths: Sequence[int] = ()) -> list[torch.Tensor]:
+    outputs = read_steps(steps).at(lengths).outputs
     return [tensors[0].new_empty(shape, dtype=getattr(torch, dtype)) for _, shape, dtype in outputs]
 
 
-define_operators("together", "str steps, Tensor[] tensors", run_together, _fake_together)
+define_operators("together", "str steps, Tensor[] tensors, SymInt[] lengths=[]", run_together, _fake_together)

@@ -1,0 +1,139 @@
+"""The states of pieces of data, and that of none."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+from sympy.core.basic import Basic
+
+from redalg.errors import BackendError, InputError
+from redalg.expression import Axis
+from redalg.expression.contents import elements_of
+from redalg.expression.dtypes import is_emulated
+from redalg.incremental.arrays.interpret import Executor
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.arrays import scope_for
+from redalg.runtime.bind.autocast import without_autocast
+from redalg.runtime.bind.backends import ops_for, tensors_for
+from redalg.runtime.bind.blocks import block_lengths, stream
+from redalg.runtime.bind.inputs import bind, without_gradients
+from redalg.runtime.bind.options import check_places, global_starts, named_dtypes, named_sizes
+from redalg.runtime.bind.places import (
+    axes_by_place,
+    computed_axes,
+    finished_exprs,
+    is_nothing,
+    leaf_exprs,
+    under_two_indices,
+)
+from redalg.runtime.bind.state import State, pack_state, reduced_names, total_extents
+
+
+@without_autocast()
+def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
+    """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+    start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
+    check_piece_indices(leaf_exprs(form), form, "leaf", beside=finished_exprs(form))
+    inputs = without_gradients(inputs)
+    lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
+    if lone:
+        raise InputError(
+            f"leaf: an expression holds the extent of axis {lone[0]}, of which a piece has a part, and a state counts "
+            f"the elements of {' and '.join(reduced_names(form))} together alone. Pass its total, "
+            f'`leaf(…, extents={{"{lone[0]}": …}})`.'
+        )
+    bound = bind(form.cascade, inputs, extents, chunked=True)
+    check_places(start, bound.sizes, frozenset().union(*map(computed_axes, leaf_exprs(form))), "leaf")
+    ops = ops_for(bound, bound.library)
+    executor = Executor(form, ops)
+    scope = scope_for(form.cascade, bound, ops, tensors_for(bound, bound.library), start=start, extents=extents)
+    with ops.quiet():
+        slots = stream(executor, scope, block_lengths(form, bound.sizes))
+    state = pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **extents}))
+    box = tuple(scope.ranges[axis] for axis in form.cascade.reduced_axes)
+    others = axes_by_place(form) - set(form.cascade.reduced_axes)
+    return replace(
+        state,
+        places=() if is_nothing(box) else (box,),
+        starts={axis.name: start[axis] for axis in form.cascade.axes() if axis in others & start.keys()},
+    )
+
+
+def check_piece_indices(
+    exprs: Iterable[Basic], form: FusedForm, method: str, beside: Iterable[Basic] = ()
+) -> None:  # fmt: skip
+    """Refuse a tensor under two indices if a piece of it serves the one and not the other, which `exprs` read.
+
+    The first may stand in the expressions `beside` them.
+    """
+    exprs = tuple(exprs)
+    read = {one for expr in exprs for one in elements_of(expr)}
+    pairs = under_two_indices((*exprs, *beside), form.cascade.reduced_axes)
+    both = next((pair for pair in pairs if pair[1] in read), None)
+    if both is None:
+        return
+    cut, whole = both
+    names = (f"{cut.name}_{number or 'all'}" for number in count())
+    name = next(new for new in names if new not in form.cascade.inputs())
+    other = str(whole).replace(f"{whole.name}[", f"{name}[", 1)
+    along = ", ".join(map(str, form.cascade.reduced_axes))
+    raise InputError(
+        f"{method}: tensor `{cut.name}` stands under two indices, `{cut}` and `{whole}`: one of them would take a "
+        f"piece along axis {along} for the whole. Write the expression with two "
+        f"tensors, `{cut}` and `{other}`; pass the piece as `{cut.name}`, and all of it as `{name}`."
+    )
+
+
+def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
+    """The identity of `merge`: the state of no elements."""
+    sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
+    check_piece_indices(leaf_exprs(form), form, "empty_state")
+    shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
+    dtype_of = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
+    unknown = [name for name in dtype_of if name not in shapes]
+    if unknown:
+        raise InputError(f"empty_state: dtypes: the expression holds no tensor `{unknown[0]}`. It holds "
+                         f"{', '.join(sorted(shapes))}.")  # fmt: skip
+    inputs: dict[str, Any] = {
+        name: no_elements(name, shape, dtype_of[name], device, library) for name, shape in shapes.items()
+    }
+    inputs |= {one.name: 1.0 for one in form.cascade.scalars()}
+    free_sizes = {name: size for name, size in sizes.items() if name not in reduced_names(form)}
+    state = leaf(
+        form, inputs, {}, {**free_sizes, **dict.fromkeys(reduced_names(form), 0), **total_extents(form, sizes)}
+    )
+    return replace(state, scalars={}, places=())  # whatever the scalars are
+
+
+def no_elements(name: str, shape: list[int], dtype: str, device: str, library: str) -> Any:
+    """An array of a shape and dtype."""
+    import numpy as np
+
+    if library not in ("numpy", "torch"):
+        raise InputError(f'empty_state: library={library!r} is not an option. Use "numpy" or "torch".')
+    try:
+        if library == "numpy" and not is_emulated(dtype):  # other packages may give it these names
+            return np.zeros(shape, dtype)
+        if library == "torch":
+            import torch
+
+            return torch.zeros(shape, dtype=getattr(torch, dtype), device=device)
+    except ModuleNotFoundError:
+        raise BackendError('empty_state: library="torch" needs torch, which is not installed. Pass library="numpy".') \
+            from None  # fmt: skip
+    except (AttributeError, TypeError):
+        pass
+    raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.")
+
+
+def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
+    if index in form.cascade.reduced_axes:
+        return 0
+    if isinstance(index, Axis):
+        if index.name not in sizes and index.size is None:
+            raise InputError(f'empty_state: the size of axis {index} is missing. Pass sizes={{"{index}": …}}.')
+        return int(sizes.get(index.name, index.size or 0))
+    return max([1, *sizes.values()])

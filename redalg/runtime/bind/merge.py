@@ -1,0 +1,149 @@
+"""Merge states: of one form, over the same rows, and of places that fit each other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from redalg.errors import InputError
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.autocast import without_autocast
+from redalg.runtime.bind.leaf import leaf
+from redalg.runtime.bind.packing import Packed
+from redalg.runtime.bind.places import Box, Boxes, join_boxes, places_matter, shared_box
+from redalg.runtime.bind.state import State, check_state, is_empty_state, pack_state, unpack, unpacked_scope
+
+
+def merge_all(form: FusedForm, states: Sequence[State]) -> State:
+    """The state of all, neighbours first: as a tree, so that a sum of many parts rounds for few of them.
+
+    Where the order of elements matters, pieces are put in order before.
+    """
+    if form.is_ordered and all(is_empty_state(one) or one.covers is not None for one in states):
+        states = sorted(states, key=lambda state: state.covers or (0, 0))
+    while len(states) > 1:
+        pairs = [merge(form, a, b) for a, b in zip(states[::2], states[1::2], strict=False)]
+        states = [*pairs, *states[2 * len(pairs) :]]
+    return states[0]
+
+
+def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
+    """The state of what a state holds and of a piece after it, in the memory of the former."""
+    check_state(form, state, "update")
+    if start is None:
+        start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
+    made = merge(form, state, leaf(form, inputs, start, extents))
+    if not isinstance(state.slots, Packed) or not isinstance(made.slots, Packed):
+        raise InputError("update: the slots of the state lie in no common buffer. Pass a state of `leaf`, `merge`, "
+                         "`empty_state` or `from_bytes`.")  # fmt: skip
+    if made.slots.packing != state.slots.packing:
+        raise InputError(
+            "update: the piece asks for wider slots than the state has. Use `merge`, which makes new ones."
+        )
+    state.slots.buffer[...] = made.slots.buffer
+    return replace(made, slots=state.slots)
+
+
+@without_autocast()
+def merge(form: FusedForm, a: State, b: State) -> State:
+    """a ⊕ b. Both must be states of this form, over the same free axes."""
+    for state in (a, b):
+        check_state(form, state, "merge")
+    for what in ("library", "device", "result"):
+        if getattr(a, what) != getattr(b, what):
+            raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "
+                             "tensors of one library, device and dtype.")  # fmt: skip
+    if dict(a.sizes) != dict(b.sizes):
+        raise InputError(
+            f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
+            "rows."
+        )
+    check_starts(a, b)
+    places = together(form, a, b)
+    a, b = sort_pieces(form, *one_set_of_scalars(a, b))
+    scope, executor = unpacked_scope(form, a)
+    with scope.ops.quiet():
+        slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
+    return replace(pack_state(form, slots, scope, None, like=b if is_empty_state(a) else a), places=places)
+
+
+def check_starts(a: State, b: State) -> None:
+    """Refuse two states whose rows begin at different places (an empty state fits any rows)."""
+    if is_empty_state(a) or is_empty_state(b):
+        return
+    differ = [name for name in {**a.starts, **b.starts} if a.starts.get(name, 0) != b.starts.get(name, 0)]
+    if differ:
+        firsts = " and ".join(str(one.starts.get(differ[0], 0)) for one in (a, b))
+        raise InputError(f"merge: the states begin at different places of axis {differ[0]}, {firsts}. Merge states of "
+                         "the same rows.")  # fmt: skip
+
+
+def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
+    """Both states with the scalars of either (an empty state has none); different values are refused."""
+    if any(a.scalars[name] != b.scalars[name] for name in a.scalars.keys() & b.scalars.keys()):
+        raise InputError(
+            f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
+            "with the same."
+        )
+    scalars = {**a.scalars, **b.scalars}
+    return replace(a, scalars=scalars), replace(b, scalars=scalars)
+
+
+def sort_pieces(form: FusedForm, a: State, b: State) -> tuple[State, State]:
+    """Sort two pieces by their places if order matters; the second must adjoin the first."""
+    if not form.is_ordered or is_empty_state(a) or is_empty_state(b):
+        return a, b
+    first, second = a.covers, b.covers
+    if first is None or second is None:
+        return a, b
+    if second < first:
+        a, b, first, second = b, a, second, first
+    if first[1] != second[0]:
+        raise InputError(misplacement_message(form, first, second))
+    return a, b
+
+
+def misplacement_message(form: FusedForm, a: tuple[int, int], b: tuple[int, int]) -> str:
+    """The message for two pieces that do not adjoin: the elements between them, or in both."""
+    axis = form.cascade.axis
+    kinds = ", ".join(dict.fromkeys(str(one.monoid) for one in form.structures if not one.monoid.commutative))
+    gap, start, stop = a[1] < b[0], min(a[1], b[0]), max(b[0], min(a[1], b[1]))
+    verb = "is" if stop == start + 1 else "are"
+    problem = f"{_elements(start, stop)} of axis {axis} {verb} {'missing between them' if gap else 'in both'}"
+    return (
+        f"merge: the states hold {_elements(*a)} and {_elements(*b)}, and {kinds} depends on the order of elements: "
+        f"{problem}. Give every leaf its `start={{{axis}: …}}`, and merge neighbours."
+    )
+
+
+def _elements(start: int, stop: int) -> str:
+    return f"element {start}" if stop == start + 1 else f"elements {start} to {stop - 1}"
+
+
+def together(form: FusedForm, a: State, b: State) -> Boxes | None:
+    """The places of two states; if places matter, those that both hold, or that one does not know, are refused."""
+    if is_empty_state(a) or is_empty_state(b):
+        return b.places if is_empty_state(a) else a.places
+    if not places_matter(form):
+        boxes = None if a.places is None or b.places is None else join_boxes(a.places, b.places)
+        return boxes if boxes is not None and len(boxes) == 1 and not shared_box(a.places or (), b.places or ()) \
+            else None  # fmt: skip
+    if a.places is None or b.places is None:
+        raise InputError("merge: a state does not say which places it holds, and the expression depends on places. "
+                         "Make it again by `leaf`.")  # fmt: skip
+    both = None if form.is_ordered else shared_box(a.places, b.places)
+    if both is not None:
+        raise InputError(overlap_message(form, both))
+    return join_boxes(a.places, b.places)
+
+
+def overlap_message(form: FusedForm, both: Box) -> str:
+    """The message for two pieces that hold the same places."""
+    overlap = " × ".join(f"{_elements(*edge)} of axis {axis}"
+                         for axis, edge in zip(form.cascade.reduced_axes, both, strict=True))  # fmt: skip
+    starts_wanted = ", ".join(f"{axis}: …" for axis in form.cascade.reduced_axes)
+    return (
+        f"merge: both states hold {overlap}, and the expression depends on the places of elements (a mask by place, an "
+        f"index, a shift). Give every leaf its `start={{{starts_wanted}}}`, and merge each piece once."
+    )

@@ -1,0 +1,168 @@
+"""A function of data that comes in pieces: its states, which any tree of merges joins."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from redalg.decompose.cascade import Cascade
+from redalg.decompose.verdict.passes import refuse_states
+from redalg.decompose.verdict.verdict import Decomposition
+from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.options import Sizes
+
+if TYPE_CHECKING:
+    from redalg.runtime.bind.state import State
+
+
+class Streaming(ABC):
+    """A function that is made of pieces of its data."""
+
+    cascade: Cascade
+    earlier: tuple[Decomposition, ...]
+
+    @property
+    @abstractmethod
+    def form(self) -> FusedForm:
+        """The form whose states these are."""
+
+    @abstractmethod
+    def _pass_inputs(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
+        """The inputs of the last pass, of those of the whole function."""
+
+    @abstractmethod
+    def _outputs(self, arrays: Mapping[str, Any]) -> Any:
+        """The outputs as a call returns them."""
+
+    def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
+             extents: Sizes | None = None) -> State:  # fmt: skip
+        """The state of a piece of the data: arrays over the free axes alone, whatever the length of the piece.
+
+        Args:
+            tensors: every array and scalar by name; those with the streamed axis hold a piece of it, of any length.
+            start: `{axis: global number of the piece's first element}` (0 where left out), for masks, indices, order.
+            extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
+
+        Returns:
+            A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).
+
+        Raises:
+            InputError: the tensors do not fit the expression, a total is missing, or the form takes several passes.
+
+        >>> import numpy as np, redalg as ra
+        >>> mean = ra.fuse(ra.mean(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> print(mean.leaf({"x": np.float32([[1, 2, 6], [2, 2, 2]])}))
+        count[] count: ()
+        sum_0[b] accumulator: (2,)
+        """
+        from redalg.runtime.bind.leaf import leaf
+
+        refuse_states("leaf", self.cascade, self.earlier)
+        return leaf(self.form, self._pass_inputs(tensors), start, extents or {})
+
+    def merge(self, a: State, b: State, *more: State) -> State:
+        """The state of all pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
+
+        Where a reduction depends on the order of elements (`first`, `last`, `affine`), the pieces must adjoin, as the
+        `start` of their leaves says; the one that comes first is taken first. Many states are merged as a tree.
+
+        None changes, and the slots keep their shapes. Source: RedFuser (ASPLOS '26), Eqs. 11, 15.
+
+        Raises:
+            InputError: they differ in form, rows, library, device, dtype or scalars, or do not adjoin where they must.
+
+        >>> import numpy as np, redalg as ra
+        >>> n = ra.axes("n")
+        >>> at = ra.fuse(ra.argmax(ra.tensor("x[n]"), n))
+        >>> a, b = at.leaf({"x": np.float32([1, 7])}), at.leaf({"x": np.float32([9, 2, 9])}, start={n: 2})
+        >>> int(at.finish(at.merge(b, a)))
+        2
+        """
+        from redalg.runtime.bind.merge import merge_all
+
+        refuse_states("merge", self.cascade, self.earlier)
+        return merge_all(self.form, (a, b, *more))
+
+    def update(self, state: State, tensors: Mapping[str, Any], start: Sizes | None = None,
+               extents: Sizes | None = None) -> State:  # fmt: skip
+        """The state of what a state holds and of a piece more, in the memory of the state, which is spent by it.
+
+        Args:
+            state: the running state.
+            tensors, extents: as in `leaf`.
+            start: `{axis: global number of the piece's first element}`; left out, the piece follows what the state
+                holds.
+
+        Returns:
+            The running state from now on. Its `buffer` is that of `state`, which no one may read as a state again.
+
+        Raises:
+            InputError: as `leaf` and `merge`, or the piece asks for wider slots than the state has.
+
+        >>> import numpy as np, redalg as ra
+        >>> n = ra.axes("n")
+        >>> at = ra.fuse(ra.argmax(ra.tensor("x[n]"), n))
+        >>> state = at.empty_state({}, library="numpy")
+        >>> for batch in ([1, 7], [9, 2, 9]):
+        ...     state = at.update(state, {"x": np.float32(batch)})
+        >>> int(at.finish(state)), state.covers
+        (2, (0, 5))
+        """
+        from redalg.runtime.bind.merge import update
+
+        refuse_states("update", self.cascade, self.earlier)
+        return update(self.form, state, self._pass_inputs(tensors), start, extents or {})
+
+    def finish(self, state: State, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
+               start: Sizes | None = None, *, condition: bool = False) -> Any:  # fmt: skip
+        """The outputs of a state.
+
+        Args:
+            state: the state of all the data.
+            tensors: those that stand in the outputs themselves. An output that carries the reduced axis is made for
+                the piece of it that they hold: pass piece after piece to make it part by part.
+            empty: what a ratio over no elements is, `"nan"` or `"zero"`.
+            start: `{axis: global number of the piece's first element}` (0 where left out), for masks over the axis.
+            condition: give κ of every output beside it, the shape alike: about κ·ε of the output is lost, where ε is
+                the unit roundoff of the state's type (Higham 2002, section 1.6). 1 where nothing cancels.
+
+        Returns:
+            What a call gives, dimensions in the order of the output axes, a reduced axis as long as the piece; with
+            `condition` a pair of the outputs and their κ.
+
+        Raises:
+            InputError: the state is none of this form, a tensor that an output holds is missing, or one does not fit.
+
+        >>> import numpy as np, redalg as ra
+        >>> share = ra.fuse(ra.normalize(ra.tensor("x[n]"), ra.axes("n"), p=1))
+        >>> state = share.leaf({"x": np.float32([1, 2, 5])})
+        >>> share.finish(state, {"x": np.float32([2, 5])}, start={ra.axes("n"): 1}).tolist()
+        [0.25, 0.625]
+        >>> gap = ra.fuse(ra.sum(ra.tensor("x[n]"), ra.axes("n")) - ra.max(ra.tensor("x[n]"), ra.axes("n")))
+        >>> value, kappa = gap.finish(gap.leaf({"x": np.float32([1, 1e6])}), condition=True)
+        >>> float(value), float(kappa)
+        (1.0, 1000001.0)
+        """
+        from redalg.runtime.bind.finish import finish
+
+        refuse_states("finish", self.cascade, self.earlier)
+        results = finish(self.form, state, tensors and self._pass_inputs(tensors), empty, start, condition=condition)
+        return tuple(map(self._outputs, results)) if condition else self._outputs(results[0])
+
+    def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
+                    library: str = "torch") -> State:  # fmt: skip
+        """The identity of `merge`: the state of no elements.
+
+        Args:
+            sizes: extents of the free axes, by axis or by its name, and totals of reduced axes as in `leaf(extents=)`.
+            dtypes: of the tensors that other states are made from: one for all, or by tensor name.
+            device, library: of those tensors (torch or numpy).
+
+        Raises:
+            InputError: a size is missing, or the form takes several passes.
+        """
+        from redalg.runtime.bind.leaf import empty_state
+
+        refuse_states("empty_state", self.cascade, self.earlier)
+        return empty_state(self.form, sizes, dtypes, str(device), library)
