@@ -13,18 +13,24 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from functools import reduce as fold
 from itertools import product
 from math import isnan
 from numbers import Integral
 from typing import Any, final
-from uuid import uuid4
 
 import numpy as np
 
-from redalg.data.dimensions import Cuts, cut_dimensions, finished_tensors, read_names, streamable_form, unread_names
+from redalg.data.functions import (
+    Cuts,
+    cut_dimensions,
+    digest_of,
+    finished_tensors,
+    read_names,
+    streamable_form,
+    unread_names,
+)
 from redalg.data.packages import import_engine
-from redalg.errors import ExpressionError, InputError
+from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.fused import Fused
 from redalg.incremental.form import FusedForm
@@ -238,13 +244,9 @@ class Graph:
         """A name of the graph that tells it from all others: equal ones have equal names, where the function is text."""
         from dask.base import tokenize
 
-        try:
-            function = self.fused.to_json()
-        except ExpressionError:  # a monoid, or a name, that text cannot hold
-            function = uuid4().hex
         names = [(name, array.name) for name, array in sorted(self.arrays.items())]
         every = sorted((axis.name, number) for axis, number in self.every.items())
-        return str(tokenize(function, names, sorted(self.scalars.items()), self.bound.sizes, every, self.empty))
+        return str(tokenize(digest_of(self.fused), names, sorted(self.scalars.items()), self.bound.sizes, every, self.empty))
 
     def places(self, axes: Sequence[Axis]) -> Iterator[Place]:
         """The numbers of all chunks along some axes."""
@@ -272,7 +274,7 @@ class Graph:
                 states[place] = below[members[0]]
                 if len(members) > 1:
                     states[place] = key = (f"merge-{token}", depth, *block, *place)
-                    tasks[key] = (merge_all, function, [below[member] for member in members])
+                    tasks[key] = (merge_chunks, function, [below[member] for member in members])
         wanted = [name for name in names if name in finished_tensors(self.fused.form)]
         finish = partial(finish_chunk, tuple(wanted), self.scalars, self.empty)
         chunks = [self.chunk_key(name, dict(zip(self.free, block, strict=True))) for name in wanted]
@@ -320,9 +322,9 @@ def leaf_of_chunk(names: Sequence[str], scalars: Mapping[str, Any], start: Mappi
     return function.leaf({**dict(zip(names, arrays, strict=True)), **scalars}, start=start, extents=extents)
 
 
-def merge_all(function: Fused, states: Sequence[State]) -> State:
-    """The state of neighbours together, from the first to the last."""
-    return fold(function.merge, states)
+def merge_chunks(function: Fused, states: Sequence[State]) -> State:
+    """The state of neighbours together."""
+    return function.merge(*states)
 
 
 def finish_chunk(names: Sequence[str], scalars: Mapping[str, Any], empty: str, function: Fused, state: State,

@@ -1,19 +1,21 @@
-"""The dimensions of a function's tensors: which axis each may be cut along, and which tensors `finish` needs."""
+"""A fused function as a data engine asks of it: what may be cut, what `finish` needs, and a name for it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from hashlib import sha256
+from uuid import uuid4
 
 from redalg.decompose.parse.written import unread_inputs
 from redalg.decompose.verdict.passes import refuse_states
-from redalg.errors import InputError
+from redalg.errors import ExpressionError, InputError
 from redalg.expression import Axis
 from redalg.expression.contents import elements_of
 from redalg.fused import Fused
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.blocks import output_axes
+from redalg.runtime.bind.leaf import check_piece_indices
 from redalg.runtime.bind.places import finished_exprs, leaf_exprs
-from redalg.runtime.bind.state import check_piece_indices
 
 Cuts = Mapping[str, tuple[Axis | None, ...]]
 """Tensor -> the axis that each dimension may be cut along; None where every piece needs all of it."""
@@ -86,3 +88,11 @@ def read_names(fused: Fused) -> tuple[list[str], list[str]]:
 def unread_names(fused: Fused) -> frozenset[str]:
     """The inputs that were written and that no reduction reads: they may be given, and change nothing."""
     return frozenset(unread_inputs(fused.written, [fused.decomposition.cascade]))
+
+
+def digest_of(fused: Fused) -> str:
+    """A digest of the definition, the same in every process; a new one if no text can hold the definition."""
+    try:
+        return sha256(fused.to_json().encode()).hexdigest()
+    except ExpressionError:
+        return uuid4().hex
