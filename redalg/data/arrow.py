@@ -1,6 +1,6 @@
 """One running state over Arrow data: record batches as they come, a table, a scanner, Parquet files.
 
-A batch is in memory at a time, and of Parquet files the bound columns alone are read.
+A batch is in memory at a time. Of Parquet files the bound columns alone are read, a megabyte of each at once.
 """
 
 from __future__ import annotations
@@ -19,6 +19,8 @@ from redalg.runtime.bind.state import State
 
 PATIENCE_S = 1.0
 """Seconds before a bar appears."""
+BUFFER_BYTES = 1 << 20
+"""Of a Parquet column that are read at once."""
 
 
 def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, *,
@@ -47,10 +49,7 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
     """
     pa = import_engine("pyarrow", "arrow", "state_of")
     bound = Columns.of_function(fused, columns, tensors, "state_of")
-    source, total = opened(data, tuple(bound.names.values()))
-    schema = schema_of(source)
-    if schema is not None:
-        check_columns(schema.names, bound)
+    source, schema, total = readable_data(data, bound)
     state: State | None = None
     rows = 0
     with row_bar(total, enabled=progress) as tell:
@@ -69,25 +68,33 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
     return bound.empty(types)
 
 
-def opened(data: Any, columns: tuple[str, ...]) -> tuple[Any, int | None]:
-    """Data that give batches, and the number of rows if it is known without reading them."""
-    if isinstance(data, str | Path):
-        dataset = import_engine("pyarrow.dataset", "arrow", "state_of").dataset(data, format="parquet")
-        return scanner_of(dataset, columns), dataset.count_rows()
-    if hasattr(data, "scanner"):
-        return scanner_of(data, columns), None
-    return data, getattr(data, "num_rows", None)
+def readable_data(data: Any, bound: Columns) -> tuple[Any, Any, int | None]:
+    """Data that give batches, their schema and number of rows if these are known without reading them.
+
+    Raises:
+        InputError: a column is missing.
+    """
+    is_path = isinstance(data, str | Path)
+    if is_path:
+        data = import_engine("pyarrow.dataset", "arrow", "state_of").dataset(data, format="parquet")
+    schema = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
+    if schema is not None:
+        check_columns(schema.names, bound)
+    columns = list(dict.fromkeys(bound.names.values()))
+    if is_path:
+        return parquet_batches(data, columns), schema, data.count_rows()
+    if hasattr(data, "scanner"):  # a dataset, of any format
+        return data.scanner(columns=columns, batch_readahead=1, fragment_readahead=1), schema, None
+    return data, schema, getattr(data, "num_rows", None)
 
 
-def scanner_of(dataset: Any, columns: tuple[str, ...]) -> Any:
-    """A scanner of some columns of a dataset that reads a batch ahead, and no more."""
-    present = [name for name in dict.fromkeys(columns) if name in dataset.schema.names]
-    return dataset.scanner(columns=present, batch_readahead=1, fragment_readahead=1, cache_metadata=False)
-
-
-def schema_of(source: Any) -> Any:
-    """The schema of data that know it; None of an iterable."""
-    return getattr(source, "projected_schema", None) or getattr(source, "schema", None)
+def parquet_batches(dataset: Any, columns: list[str]) -> Iterator[Any]:
+    """The record batches of Parquet files, file after file; a scanner would hold a group of rows or two instead."""
+    parquet = import_engine("pyarrow.parquet", "arrow", "state_of")
+    for fragment in dataset.get_fragments():
+        with fragment.open() as file:
+            reader = parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES)
+            yield from reader.iter_batches(columns=columns)
 
 
 def batches_of(pa: Any, source: Any) -> Iterator[Any]:
@@ -103,8 +110,8 @@ def batches_of(pa: Any, source: Any) -> Iterator[Any]:
             yield from batches_of(pa, item)
     else:
         raise InputError(
-            f"state_of: the data are a {type(source).__name__}. Pass record batches, a table, a scanner, or the path of "
-            "a Parquet file."
+            f"state_of: the data are a {type(source).__name__}. Pass record batches, a table, a scanner, or the path "
+            "of a Parquet file."
         )
 
 

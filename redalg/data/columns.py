@@ -61,9 +61,7 @@ class Columns:
         for name, array in arrays.items():
             check_type(array.type, f"column `{self.names[name]}` (tensor `{name}`)", self.caller)
         values = self.fused.form.cascade.value_tensors()
-        rows = {
-            name: self.numbers(name, array, name in values) for name, array in self.without_nulls(arrays).items()
-        }
+        rows = {name: self.numbers(name, array, name in values) for name, array in self.without_nulls(arrays).items()}
         return self.fused.leaf({**rows, **self.tensors}, start={self.fused.form.cascade.axis: start})
 
     def empty(self, types: Mapping[str, Any]) -> State:
@@ -115,15 +113,15 @@ def streamed_tensors(fused: Fused, caller: str) -> tuple[str, ...]:
     cascade = fused.form.cascade
     if cascade.inner:
         raise InputError(
-            f"{caller}: the expression reduces over {' and '.join(map(str, cascade.reduced_axes))}, and a table has one "
-            "axis, its rows. Write it over one axis."
+            f"{caller}: the expression reduces over {' and '.join(map(str, cascade.reduced_axes))}, and a table has "
+            "one axis, its rows. Write it over one axis."
         )
     streamed = [element for element in cascade.elements() if cascade.axis in element.indices]
     wide = next((element for element in streamed if len(element.indices) > 1), None)
     if wide is not None:
         raise InputError(
-            f"{caller}: tensor `{wide}` has other axes beside {cascade.axis}, and a column has one number a row. Write a "
-            f"tensor for each column, such as `{wide.name}_0[{cascade.axis}]`."
+            f"{caller}: tensor `{wide}` has other axes beside {cascade.axis}, and a column has one number a row. Write "
+            f"a tensor for each column, such as `{wide.name}_0[{cascade.axis}]`."
         )
     names = list(dict.fromkeys(element.name for element in streamed))
     if not names:
@@ -150,7 +148,7 @@ def check_type(of: Any, where: str, caller: str) -> None:
 
 
 def check_columns(names: Sequence[str], columns: Columns) -> None:
-    """Refuse data that lack a column."""
+    """Refuse data of these columns if one is missing, or stands twice."""
     for tensor, column in columns.names.items():
         if names.count(column) != 1:
             number = "two columns" if column in names else "no column"

@@ -23,7 +23,7 @@ import numpy as np
 from redalg.data.functions import (
     Cuts,
     cut_dimensions,
-    digest_of,
+    definition_digest,
     finished_tensors,
     read_names,
     streamable_form,
@@ -80,7 +80,9 @@ def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: A
     check_reduced_dimensions(axis, first, form)
     cuts = cut_dimensions(form)
     arrays, chunks = align_chunks(da, arrays, cuts)
-    every = merged_together(split_every, tuple(one for one in form.cascade.reduced_axes if one in chunks), first, form)
+    every = neighbours_by_axis(
+        split_every, tuple(one for one in form.cascade.reduced_axes if one in chunks), first, form
+    )
     graph = Graph(fused, arrays, cuts, chunks, scalars, bound, every, empty)
     return graph.outputs(da)
 
@@ -138,7 +140,7 @@ def check_reduced_dimensions(given: Any, first: str, form: FusedForm) -> None:
     """Refuse other dimensions than those that the expression reduces."""
     if given is None:
         return
-    axes = {axis_of(key, first, form, "axis") for key in (given if isinstance(given, tuple | list) else (given,))}
+    axes = {axis_of_key(key, first, form, "axis") for key in (given if isinstance(given, tuple | list) else (given,))}
     if axes != set(form.cascade.reduced_axes):
         reduced = ", ".join(map(str, form.cascade.reduced_axes))
         raise InputError(
@@ -147,7 +149,7 @@ def check_reduced_dimensions(given: Any, first: str, form: FusedForm) -> None:
         )
 
 
-def axis_of(key: Any, first: str, form: FusedForm, option: str) -> Axis:
+def axis_of_key(key: Any, first: str, form: FusedForm, option: str) -> Axis:
     """An axis, given by itself, by its name, or as a dimension of the first tensor."""
     element = next(one for one in form.cascade.elements() if one.name == first)
     by_name = {axis.name: axis for axis in form.cascade.axes()}
@@ -167,13 +169,13 @@ def align_chunks(da: Any, arrays: Mapping[str, Any], cuts: Cuts) -> tuple[dict[s
         whole = {place: -1 for place, axis in enumerate(cuts[name]) if axis is None}
         names = tuple(f"{name} {place}" if axis is None else axis.name for place, axis in enumerate(cuts[name]))
         labels += [array.rechunk(whole) if whole else array, names]
-    chunks, aligned = da.core.unify_chunks(*labels)
+    chunks, aligned = da.unify_chunks(*labels)
     axes = {axis for places in cuts.values() for axis in places if axis is not None}
     return dict(zip(arrays, aligned, strict=True)), {axis: tuple(map(int, chunks[axis.name])) for axis in axes}
 
 
-def merged_together(given: Any, reduced: Sequence[Axis], first: str, form: FusedForm) -> dict[Axis, int]:
-    """How many neighbours along each reduced axis are merged by one task."""
+def neighbours_by_axis(given: Any, reduced: Sequence[Axis], first: str, form: FusedForm) -> dict[Axis, int]:
+    """The number of neighbours along each reduced axis that one task merges."""
     from dask import config
 
     given = given or config.get("split_every", None) or SPLIT_EVERY
@@ -182,7 +184,7 @@ def merged_together(given: Any, reduced: Sequence[Axis], first: str, form: Fused
     if wrong is not None:
         raise InputError(f"reduction: split_every={given!r} should be an int of at least 2, or such an int by axis.")
     if isinstance(given, Mapping):
-        by_axis = {axis_of(key, first, form, "split_every"): int(number) for key, number in given.items()}
+        by_axis = {axis_of_key(key, first, form, "split_every"): int(number) for key, number in given.items()}
         return {axis: by_axis.get(axis, 2) for axis in reduced}
     return dict.fromkeys(reduced, max(int(given ** (1 / max(1, len(reduced)))), 2))
 
@@ -193,7 +195,7 @@ def merged_together(given: Any, reduced: Sequence[Axis], first: str, form: Fused
 @final
 @dataclass(frozen=True)
 class Graph:
-    """What the graph of a reduction is made of.
+    """The parts that the graph of a reduction is made of.
 
     Attributes:
         fused: the function.
@@ -202,7 +204,7 @@ class Graph:
         chunks: the lengths of chunks along each axis.
         scalars: by name.
         bound: the inputs of the whole, checked.
-        every: how many neighbours along each reduced axis are merged by one task.
+        every: the number of neighbours along each reduced axis that one task merges.
         empty: what a ratio over no elements is.
     """
 
@@ -241,12 +243,13 @@ class Graph:
         return next(iter(results.values())) if self.fused.single else self.fused.result(**results)
 
     def token(self) -> str:
-        """A name of the graph that tells it from all others: equal ones have equal names, where the function is text."""
+        """A name that graphs of equal functions and arrays share."""
         from dask.base import tokenize
 
         names = [(name, array.name) for name, array in sorted(self.arrays.items())]
         every = sorted((axis.name, number) for axis, number in self.every.items())
-        return str(tokenize(digest_of(self.fused), names, sorted(self.scalars.items()), self.bound.sizes, every, self.empty))
+        scalars, sizes = sorted(self.scalars.items()), sorted(self.bound.sizes.items())
+        return str(tokenize(definition_digest(self.fused), names, scalars, sizes, every, self.empty))
 
     def places(self, axes: Sequence[Axis]) -> Iterator[Place]:
         """The numbers of all chunks along some axes."""
@@ -265,7 +268,7 @@ class Graph:
         for place in self.places(reduced):
             at = dict(zip((*self.free, *reduced), (*block, *place), strict=True))
             start = {axis.name: sum(self.chunks[axis][:number]) for axis, number in at.items()}
-            leaf = partial(leaf_of_chunk, names, self.scalars, start, self.totals)
+            leaf = partial(leaf_of_chunk, names=names, scalars=self.scalars, start=start, extents=self.totals)
             states[place] = key = (f"leaf-{token}", *block, *place)
             tasks[key] = (leaf, function, [self.chunk_key(name, at) for name in names])
         for depth, level in enumerate(merge_levels(states, tuple(self.every.values()))):
@@ -276,7 +279,7 @@ class Graph:
                     states[place] = key = (f"merge-{token}", depth, *block, *place)
                     tasks[key] = (merge_chunks, function, [below[member] for member in members])
         wanted = [name for name in names if name in finished_tensors(self.fused.form)]
-        finish = partial(finish_chunk, tuple(wanted), self.scalars, self.empty)
+        finish = partial(finish_chunk, names=tuple(wanted), scalars=self.scalars, empty=self.empty)
         chunks = [self.chunk_key(name, dict(zip(self.free, block, strict=True))) for name in wanted]
         tasks[f"finish-{token}", *block] = (finish, function, states[(0,) * len(reduced)], chunks)
         return tasks
@@ -316,8 +319,8 @@ def merge_levels(states: Mapping[Place, Any], every: Sequence[int]) -> Iterator[
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def leaf_of_chunk(names: Sequence[str], scalars: Mapping[str, Any], start: Mapping[str, int],
-                  extents: Mapping[str, int], function: Fused, arrays: Sequence[Any]) -> State:  # fmt: skip
+def leaf_of_chunk(function: Fused, arrays: Sequence[Any], *, names: Sequence[str], scalars: Mapping[str, Any],
+                  start: Mapping[str, int], extents: Mapping[str, int]) -> State:  # fmt: skip
     """The state of a piece."""
     return function.leaf({**dict(zip(names, arrays, strict=True)), **scalars}, start=start, extents=extents)
 
@@ -327,12 +330,10 @@ def merge_chunks(function: Fused, states: Sequence[State]) -> State:
     return function.merge(*states)
 
 
-def finish_chunk(names: Sequence[str], scalars: Mapping[str, Any], empty: str, function: Fused, state: State,
-                 arrays: Sequence[Any]) -> tuple[Any, ...]:  # fmt: skip
+def finish_chunk(function: Fused, state: State, arrays: Sequence[Any], *, names: Sequence[str],
+                 scalars: Mapping[str, Any], empty: str) -> tuple[Any, ...]:  # fmt: skip
     """The outputs of a state, in order."""
-    wanted = {one.name for one in function.form.cascade.scalars()} & scalars.keys()
-    tensors = {**dict(zip(names, arrays, strict=True)), **{name: scalars[name] for name in wanted}}
-    result = function.finish(state, tensors or None, empty)
+    result = function.finish(state, {**dict(zip(names, arrays, strict=True)), **scalars}, empty)
     return (result,) if function.single else tuple(result)
 
 

@@ -13,7 +13,7 @@ from typing import Any, final
 import numpy as np
 
 from redalg.data.columns import Columns
-from redalg.data.functions import digest_of, finished_tensors, streamable_form
+from redalg.data.functions import definition_digest, finished_tensors, streamable_form
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
 from redalg.fused import Fused
@@ -68,7 +68,7 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
     }
     kind = next(iter(kinds.values())) if fused.single else pa.struct(list(kinds.items()))
     return engine.AggregateUDF(
-        name or f"redalg_{digest_of(fused)[:12]}",
+        name or f"redalg_{definition_digest(fused)[:12]}",
         partial(StateAccumulator, columns, order, state, kind, empty),
         [types[tensor] for tensor in order],
         kind,

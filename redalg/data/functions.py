@@ -32,18 +32,18 @@ def streamable_form(fused: Fused, caller: str) -> FusedForm:
     check_piece_indices(leaf_exprs(form), form, caller, beside=finished_exprs(form))
     kept = next((output for output in form.outputs if output.carries), None)
     if kept is not None:
-        axis = next(axis for axis in kept.axes if axis in form.cascade.reduced_axes)
+        reduced = ", ".join(str(axis) for axis in kept.axes if axis in form.cascade.reduced_axes)
         raise InputError(
-            f"{caller}: output `{kept.name}` keeps axis {axis}, which is reduced: its elements need the data once more, "
-            f"after the last piece was read. Reduce to values without {axis} here, and compute the elements from them "
-            "with the engine's own operations; or make the output piece by piece, `fused.finish(state, piece)`."
+            f"{caller}: output `{kept.name}` keeps axis {reduced}, which is reduced: its elements need the data once "
+            f"more, after the last piece was read. Reduce to values without {reduced} here, and compute the elements from "
+            "them with the engine's own operations; or make the output piece by piece, `fused.finish(state, piece)`."
         )
     for name, axes in cut_dimensions(form).items():
         axis = next((axis for axis in axes if axis in form.cascade.reduced_axes), None)
         if axis is not None and name in finished_tensors(form):
             raise InputError(
-                f"{caller}: an output holds tensor `{name}` outside of the reductions, and only pieces of it along axis "
-                f"{axis} are at hand. Pass what the output needs as a tensor of another name."
+                f"{caller}: an output holds tensor `{name}` outside of the reductions, and only pieces of it along "
+                f"axis {axis} are at hand. Pass what the output needs as a tensor of another name."
             )
     return form
 
@@ -90,7 +90,7 @@ def unread_names(fused: Fused) -> frozenset[str]:
     return frozenset(unread_inputs(fused.written, [fused.decomposition.cascade]))
 
 
-def digest_of(fused: Fused) -> str:
+def definition_digest(fused: Fused) -> str:
     """A digest of the definition, the same in every process; a new one if no text can hold the definition."""
     try:
         return sha256(fused.to_json().encode()).hexdigest()

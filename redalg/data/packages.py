@@ -17,8 +17,8 @@ def import_engine(module: str, extra: str, caller: str) -> Any:
     try:
         return import_module(module)
     except ModuleNotFoundError as error:
-        package = module.split(".")[0]
-        if (error.name or "").split(".")[0] != package:
+        package = module.split(".", maxsplit=1)[0]
+        if (error.name or "").split(".", maxsplit=1)[0] != package:
             raise  # a package of the engine's own is missing, which its message names
         raise BackendError(
             f'{caller} needs {package}, which is not installed. Run: pip install "redalg[{extra}]"'
