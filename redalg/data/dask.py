@@ -10,10 +10,10 @@ what a lost worker held is computed again. The function is one node, which all t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import product
+from itertools import accumulate, product
 from math import isnan
 from numbers import Integral
 from typing import Any, final
@@ -79,7 +79,7 @@ def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: A
     first = next(name for name in (*inputs, *arrays) if name in arrays)
     check_reduced_dimensions(axis, first, form)
     cuts = cut_dimensions(form)
-    arrays, chunks = align_chunks(da, arrays, cuts)
+    arrays, chunks = align_chunks(arrays, cuts)
     every = neighbours_by_axis(
         split_every, tuple(one for one in form.cascade.reduced_axes if one in chunks), first, form
     )
@@ -162,16 +162,32 @@ def axis_of_key(key: Any, first: str, form: FusedForm, option: str) -> Axis:
     return found
 
 
-def align_chunks(da: Any, arrays: Mapping[str, Any], cuts: Cuts) -> tuple[dict[str, Any], dict[Axis, Place]]:
+def align_chunks(arrays: Mapping[str, Any], cuts: Cuts) -> tuple[dict[str, Any], dict[Axis, Place]]:
     """The arrays with the same chunks along each axis that may be cut, whole along the others; and these chunks."""
-    labels: list[Any] = []
+    given: dict[Axis, set[Place]] = {}
     for name, array in arrays.items():
-        whole = {place: -1 for place, axis in enumerate(cuts[name]) if axis is None}
-        names = tuple(f"{name} {place}" if axis is None else axis.name for place, axis in enumerate(cuts[name]))
-        labels += [array.rechunk(whole) if whole else array, names]
-    chunks, aligned = da.unify_chunks(*labels)
-    axes = {axis for places in cuts.values() for axis in places if axis is not None}
-    return dict(zip(arrays, aligned, strict=True)), {axis: tuple(map(int, chunks[axis.name])) for axis in axes}
+        for axis, lengths in zip(cuts[name], array.chunks, strict=True):
+            if axis is not None:
+                given.setdefault(axis, set()).add(tuple(map(int, lengths)))
+    chunks = {axis: common_chunks(lengths) for axis, lengths in given.items()}
+    whole = ((name, tuple((sum(lengths),) for lengths in array.chunks)) for name, array in arrays.items())
+    wanted = {
+        name: tuple(all_of if axis is None else chunks[axis] for axis, all_of in zip(cuts[name], lengths, strict=True))
+        for name, lengths in whole
+    }
+    return {name: array.rechunk(wanted[name]) for name, array in arrays.items()}, chunks
+
+
+def common_chunks(given: Collection[Place]) -> Place:
+    """The lengths of chunks that end wherever a chunk of one of the cuts of an axis does.
+
+    >>> common_chunks([(3, 4), (5, 0, 2)])
+    (3, 2, 2)
+    """
+    if len(given) == 1:
+        return next(iter(given))
+    ends = sorted({end for lengths in given for end in accumulate(lengths)} - {0})
+    return tuple(stop - start for start, stop in zip((0, *ends), ends, strict=False)) or (0,)
 
 
 def neighbours_by_axis(given: Any, reduced: Sequence[Axis], first: str, form: FusedForm) -> dict[Axis, int]:

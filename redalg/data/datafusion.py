@@ -34,8 +34,8 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
         fused: the function, over one axis, the rows. Nothing in it may depend on their order: DataFusion has none.
         name: the function's name in SQL; without it `redalg_` and a digest of the definition.
         inputs: the tensors that its arguments are, in order; else the order of `fuse(…, inputs=)`, else of their names.
-        dtypes: of the arguments, to which DataFusion casts columns: one for all, or by tensor name. One for all is that
-            of the tensors that stand in arithmetic; the others are int64.
+        dtypes: of the arguments: one for all, or by tensor name. One for all is that of the tensors that stand in
+            arithmetic; the others are int64. DataFusion widens columns to them; narrower ones take a CAST.
         tensors: the tensors that do not lie along the rows, and the scalars, by name.
         empty: what a ratio over no elements is, `"nan"` or `"zero"`.
 

@@ -29,14 +29,15 @@ def streamable_form(fused: Fused, caller: str) -> FusedForm:
     """
     refuse_states(caller, fused.cascade, fused.earlier)
     form = fused.form
-    check_piece_indices(leaf_exprs(form), form, caller, beside=finished_exprs(form))
+    check_piece_indices((*leaf_exprs(form), *finished_exprs(form)), form, caller)
     kept = next((output for output in form.outputs if output.carries), None)
     if kept is not None:
         reduced = ", ".join(str(axis) for axis in kept.axes if axis in form.cascade.reduced_axes)
         raise InputError(
             f"{caller}: output `{kept.name}` keeps axis {reduced}, which is reduced: its elements need the data once "
-            f"more, after the last piece was read. Reduce to values without {reduced} here, and compute the elements from "
-            "them with the engine's own operations; or make the output piece by piece, `fused.finish(state, piece)`."
+            f"more, after the last piece was read. Reduce to values without {reduced} here, and compute the elements "
+            "from them with the engine's own operations; or make the output piece by piece, `fused.finish(state, "
+            "piece)`."
         )
     for name, axes in cut_dimensions(form).items():
         axis = next((axis for axis in axes if axis in form.cascade.reduced_axes), None)
@@ -55,7 +56,7 @@ def cut_dimensions(form: FusedForm) -> dict[str, tuple[Axis | None, ...]]:
 
     >>> from redalg import axes, fuse, sum, tensor
     >>> i, j, n = axes("i j n")
-    >>> cut_dimensions(fuse(sum(tensor("x[i,n]") * tensor("y[j,n]"), n)).form)
+    >>> cut_dimensions(fuse(sum(tensor("x[i,n]") * tensor("y[j,n]"), n), axes="i j").form)
     {'x': (i, n), 'y': (j, n)}
     """
     cascade = form.cascade
