@@ -78,6 +78,7 @@ from redalg.verdicts import Approximate, Exact, Refused
 from redalg.version import VERSION
 
 if TYPE_CHECKING:
+    from redalg import data as data
     from redalg import library as library
     from redalg.runtime.bind.state import State
     from redalg.strategies.levels import (
@@ -104,8 +105,8 @@ else:
 
         if name == "State":
             return import_module("redalg.runtime.bind.state").State
-        if name == "library":
-            return import_module("redalg.library")
+        if name in ("data", "library"):
+            return import_module(f"redalg.{name}")
         if name == "optimize":  # no name of `import *`: it imports torch
             return import_module("redalg.torch.exported").optimize
         if name in LATER:

@@ -27,6 +27,7 @@ STAGES = (
     ),
     ("What the user wrote → its derivatives", ("gradient",)),
     ("Graph of a framework → TensorProgram", ("torch", "graphs")),
+    ("Data of an engine → states", ("data",)),
     ("The command line", ("__main__", "demo")),
     ("Expression → Cascade", ("decompose.parse", "decompose")),
     (

@@ -20,7 +20,8 @@ ROOT_MODULE = "__init__"
 # files stand below the rooms in it where it has some. `__init__` is the package's own namespace: it may take names from
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
-    *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "registration", "library", "fuse", "fused", "portable"),
+    *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "data"),
+    *("registration", "library", "fuse", "fused", "portable"),
     *("algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
     *("distributed", "runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),

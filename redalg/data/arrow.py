@@ -1,0 +1,148 @@
+"""One running state over Arrow data: record batches as they come, a table, a scanner, Parquet files.
+
+A batch is in memory at a time. Of Parquet files the bound columns alone are read, a megabyte of each at once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager
+from pathlib import Path
+from time import monotonic
+from typing import Any
+
+from redalg.data.columns import Columns, check_columns
+from redalg.data.packages import import_engine
+from redalg.errors import InputError
+from redalg.fused import Fused
+from redalg.runtime.bind.state import State
+
+PATIENCE_S = 1.0
+"""Seconds before a bar appears."""
+BUFFER_BYTES = 1 << 20
+"""Of a Parquet column that are read at once."""
+
+
+def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, *,
+             tensors: Mapping[str, Any] | None = None, start: int = 0, progress: bool = True) -> State:  # fmt: skip
+    """The state of all rows of Arrow data, in one pass: `fused.finish` makes the outputs of it.
+
+    Rows that hold a NULL in a bound column are left out, as SQL's aggregates do; where the place of a row matters, a
+    NULL is refused. Integers and booleans that stand in arithmetic are taken as float64.
+
+    Args:
+        fused: the function, over one axis, the rows.
+        data: a path to Parquet (a file or a folder), a dataset, a scanner, a reader, a table, a record batch, or any
+            iterable of the latter two.
+        columns: tensor -> column; a tensor that is left out is read from the column of its name.
+        tensors: the tensors that do not lie along the rows, and the scalars, by name, as NumPy arrays and numbers.
+        start: the global number of the first row, where data are a part of the whole.
+        progress: whether to show a bar on a terminal (stderr) if it takes longer than a second.
+
+    Returns:
+        The state, of NumPy arrays. It merges with those of other parts.
+
+    Raises:
+        BackendError: pyarrow is not installed.
+        InputError: a column is missing or holds no numbers, a NULL stands where places matter, or a tensor has axes
+            beside the rows.
+    """
+    pa = import_engine("pyarrow", "arrow", "state_of")
+    bound = Columns.of_function(fused, columns, tensors, "state_of")
+    source, schema, total = readable_data(data, bound)
+    state: State | None = None
+    rows = 0
+    with row_bar(total, enabled=progress) as tell:
+        for batch in batches_of(pa, source):
+            check_columns(batch.schema.names, bound)
+            piece = bound.state({name: batch.column(column) for name, column in bound.names.items()}, start + rows)
+            state = piece if state is None else fused.merge(state, piece)
+            rows += batch.num_rows
+            tell(rows)
+    if state is not None:
+        return state
+    values = fused.form.cascade.value_tensors()
+    types = {name: pa.float64() if name in values else pa.int64() for name in bound.names}
+    if schema is not None:
+        types = {name: schema.field(column).type for name, column in bound.names.items()}
+    return bound.empty(types)
+
+
+def readable_data(data: Any, bound: Columns) -> tuple[Any, Any, int | None]:
+    """Data that give batches, their schema and number of rows if these are known without reading them.
+
+    Raises:
+        InputError: a column is missing.
+    """
+    is_path = isinstance(data, str | Path)
+    if is_path:
+        data = import_engine("pyarrow.dataset", "arrow", "state_of").dataset(data, format="parquet")
+    schema = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
+    if schema is not None:
+        check_columns(schema.names, bound)
+    columns = list(dict.fromkeys(bound.names.values()))
+    if is_path:
+        return parquet_batches(data, columns), schema, data.count_rows()
+    if hasattr(data, "scanner"):  # a dataset, of any format
+        return data.scanner(columns=columns, batch_readahead=1, fragment_readahead=1), schema, None
+    return data, schema, getattr(data, "num_rows", None)
+
+
+def parquet_batches(dataset: Any, columns: list[str]) -> Iterator[Any]:
+    """The record batches of Parquet files, file after file; a scanner would hold a group of rows or two instead."""
+    parquet = import_engine("pyarrow.parquet", "arrow", "state_of")
+    for fragment in dataset.get_fragments():
+        with fragment.open() as file:
+            reader = parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES)
+            yield from reader.iter_batches(columns=columns)
+
+
+def batches_of(pa: Any, source: Any) -> Iterator[Any]:
+    """The record batches of data, one after the other."""
+    if isinstance(source, pa.RecordBatch):
+        yield source
+    elif hasattr(source, "to_batches"):
+        yield from source.to_batches()
+    elif isinstance(source, Iterable) and not isinstance(source, bytes | Mapping):
+        for item in source:
+            if not isinstance(item, pa.RecordBatch | pa.Table):
+                raise InputError(f"state_of: the data hold a {type(item).__name__}. Pass record batches or tables.")
+            yield from batches_of(pa, item)
+    else:
+        raise InputError(
+            f"state_of: the data are a {type(source).__name__}. Pass record batches, a table, a scanner, or the path "
+            "of a Parquet file."
+        )
+
+
+@contextmanager
+def row_bar(total: int | None, *, enabled: bool) -> Iterator[Callable[[int], None]]:
+    """A bar of the rows that were read, on the standard error, which is a terminal; it is gone when all is done."""
+    import sys
+
+    if not enabled or sys.stderr is None or not sys.stderr.isatty():
+        yield lambda _: None
+        return
+    begun = monotonic()
+    with ExitStack() as stack:
+        update: list[Callable[[int], None]] = []
+
+        def tell(rows: int) -> None:
+            if not update and monotonic() - begun > PATIENCE_S:
+                update.append(stack.enter_context(shown_bar(total)))
+            for each in update:
+                each(rows)
+
+        yield tell
+
+
+@contextmanager
+def shown_bar(total: int | None) -> Iterator[Callable[[int], None]]:
+    """Rich's bar of rows."""
+    from rich.console import Console
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("rows", total=total)
+        yield lambda rows: bar.update(task, completed=rows)

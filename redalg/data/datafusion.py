@@ -1,0 +1,135 @@
+"""Aggregate functions of DataFusion, in SQL and on data frames, grouped too.
+
+DataFusion gives every group an accumulator, of every partition; their states travel as one binary column, by
+`State.to_bytes` and `State.from_bytes`, and nothing in them is executed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from functools import partial
+from typing import Any, final
+
+import numpy as np
+
+from redalg.data.columns import Columns
+from redalg.data.functions import definition_digest, finished_tensors, streamable_form
+from redalg.data.packages import import_engine
+from redalg.errors import InputError
+from redalg.fused import Fused
+from redalg.runtime.bind.arrays import output_kinds
+from redalg.runtime.bind.inputs import check_choice
+from redalg.runtime.bind.options import named_dtypes
+from redalg.runtime.bind.places import places_matter
+from redalg.runtime.bind.state import State
+
+
+def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None = None, dtypes: Any = "float64",
+         tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:  # fmt: skip
+    """An aggregate function of DataFusion: call it on columns, or `context.register_udaf` it for SQL.
+
+    Rows that hold a NULL in an argument are left out. Over no rows it gives what the function of no elements is.
+
+    Args:
+        fused: the function, over one axis, the rows. Nothing in it may depend on their order: DataFusion has none.
+        name: the function's name in SQL; without it `redalg_` and a digest of the definition.
+        inputs: the tensors that its arguments are, in order; else the order of `fuse(…, inputs=)`, else of their names.
+        dtypes: of the arguments: one for all, or by tensor name. One for all is that of the tensors that stand in
+            arithmetic; the others are int64. DataFusion widens columns to them; narrower ones take a CAST.
+        tensors: the tensors that do not lie along the rows, and the scalars, by name.
+        empty: what a ratio over no elements is, `"nan"` or `"zero"`.
+
+    Returns:
+        A `datafusion.AggregateUDF`. Several outputs are the fields of a struct; an output with axes is a list.
+
+    Raises:
+        BackendError: datafusion is not installed.
+        InputError: the function depends on the order or the places of rows, keeps the rows, takes several passes, or
+            has tensors with axes beside the rows.
+    """
+    engine = import_engine("datafusion", "datafusion", "udaf")
+    pa = import_engine("pyarrow", "datafusion", "udaf")
+    form = streamable_form(fused, "udaf")
+    check_choice("empty", empty, "udaf: ")
+    if places_matter(form):
+        raise InputError(
+            f"udaf: the expression depends on the places of elements along {form.cascade.axis} (an index, a mask by "
+            "place, the order), and DataFusion gives rows in any order. Reduce in the data's own order, "
+            "`redalg.data.arrow.state_of`, or compare a column that holds the place."
+        )
+    columns = Columns.of_function(fused, None, tensors, "udaf")
+    order = argument_order(columns, inputs)
+    known = named_dtypes(form.cascade, "float64") | named_dtypes(form.cascade, dtypes)
+    types = {tensor: arrow_type(pa, known[tensor], f"argument `{tensor}`") for tensor in order}
+    state = columns.empty(types)
+    kinds = {
+        output: list_type(pa, arrow_type(pa, dtype, f"output `{output}`"), len(axes))
+        for output, (axes, dtype) in output_kinds(form, state.result).items()
+    }
+    kind = next(iter(kinds.values())) if fused.single else pa.struct(list(kinds.items()))
+    return engine.AggregateUDF(
+        name or f"redalg_{definition_digest(fused)[:12]}",
+        partial(StateAccumulator, columns, order, state, kind, empty),
+        [types[tensor] for tensor in order],
+        kind,
+        [pa.binary()],
+        "immutable",
+    )
+
+
+def argument_order(columns: Columns, inputs: Sequence[str] | None) -> tuple[str, ...]:
+    """The streamed tensors in the order of the arguments."""
+    names = tuple(columns.names)
+    if inputs is None:
+        return names
+    if sorted(inputs) != sorted(names):
+        raise InputError(f"udaf: inputs={tuple(inputs)!r} should name each of {', '.join(names)} once.")
+    return tuple(inputs)
+
+
+def arrow_type(pa: Any, dtype: str, where: str) -> Any:
+    """The type of Arrow of a dtype."""
+    try:
+        return pa.from_numpy_dtype(np.dtype(dtype))
+    except (TypeError, pa.ArrowNotImplementedError):
+        raise InputError(f"udaf: {where} would be {dtype}, which Arrow lacks. Choose another by `dtypes=`.") from None
+
+
+def list_type(pa: Any, element: Any, dimensions: int) -> Any:
+    """The type of nested lists of so many dimensions."""
+    for _ in range(dimensions):
+        element = pa.list_(element)
+    return element
+
+
+@final
+class StateAccumulator:
+    """The running state of a group: DataFusion's `Accumulator`, which it calls by the names of its methods."""
+
+    def __init__(self, columns: Columns, order: tuple[str, ...], state: State, kind: Any, empty: str) -> None:
+        self.columns, self.order, self.running, self.kind, self.empty = columns, order, state, kind, empty
+
+    def update(self, *arrays: Any) -> None:
+        piece = self.columns.state(dict(zip(self.order, arrays, strict=True)), 0)
+        self.running = self.columns.fused.merge(self.running, piece)
+
+    def state(self) -> list[Any]:
+        import pyarrow as pa
+
+        return [pa.scalar(self.running.to_bytes(), pa.binary())]
+
+    def merge(self, states: Sequence[Any]) -> None:
+        for column in states:
+            pieces = [State.from_bytes(item.as_py(), library="numpy") for item in column if item.is_valid]
+            if pieces:
+                self.running = self.columns.fused.merge(self.running, *pieces)
+
+    def evaluate(self) -> Any:
+        import pyarrow as pa
+
+        fused, tensors = self.columns.fused, self.columns.tensors
+        wanted = finished_tensors(fused.form) | {scalar.name for scalar in fused.form.cascade.scalars()}
+        result = fused.finish(self.running, {name: tensors[name] for name in wanted & tensors.keys()}, self.empty)
+        if fused.single:
+            return pa.scalar(np.asarray(result).tolist(), self.kind)
+        return pa.scalar({name: np.asarray(one).tolist() for name, one in result._asdict().items()}, self.kind)

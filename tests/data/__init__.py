@@ -1,0 +1,1 @@
+"""Tests of `redalg.data`, against the engines."""
