@@ -82,7 +82,7 @@ def test_a_store_to_memory_stays() -> None:
 
 
 def test_gradients_of_layer_norms_read_their_rows_once_before_the_sums() -> None:
-    """One loop computes the terms of three sums of rows, and takes two columns in."""
+    """One loop computes the terms of two sums of rows, and takes two columns in."""
     backward = for_dtypes(
         layer_norm().vjp(wrt=("x", "weight", "bias")), dict.fromkeys(("x", "weight", "bias", "grad_out"), "bfloat16")
     )
@@ -92,7 +92,7 @@ def test_gradients_of_layer_norms_read_their_rows_once_before_the_sums() -> None
     lowered = stage.function.lower("H200", sizes=sizes, dtypes=dtypes)
     loop = next(one for one in lowered.program.kernels[0].body if isinstance(one, Loop))
     stored = [len(one.body) for one in loop.body if isinstance(one, Parallel) and len(one.indices) > 1]
-    assert max(stored) == 5
+    assert max(stored) == 4
     reduced = [place for place, one in enumerate(nested_statements(loop.body)) if isinstance(one, ReduceTile)]
-    assert len(reduced) == 3
+    assert len(reduced) == 2
     assert np.all(np.diff(reduced) > 0)

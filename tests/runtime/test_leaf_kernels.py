@@ -10,8 +10,8 @@ import pytest
 import torch
 
 import redalg as ra
-from redalg.incremental.arrange.state_outputs import with_state_for_outputs
 from redalg.incremental.passes import Passes
+from redalg.incremental.state_outputs import with_state_for_outputs
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.call import states
 from redalg.runtime.call.dispatch import call

@@ -67,6 +67,7 @@ def test_one_launch_takes_every_length(
     assert text.count("T.dynamic") == 1
 
 
+@pytest.mark.slow
 def test_the_launch_of_every_length_compiles() -> None:
     call, _ = calls_with_lengths(Mixture(), drawn(4, 20))
     steps = read_steps(call.text)

@@ -51,7 +51,8 @@ def single_segment(job: Job, also: tuple[str, ...] = ()) -> tuple[tuple[Kernel, 
             job.form, assembly, space.with_values(epilogue.space.values), job.sums, job.within, dtypes=job.dtypes
         ).build(AGAIN)
     title = f"stream {job.form.cascade.axis}, finish"
-    return (*ahead, in_turn(kernel_of(place, assembly, body, title), job.plan)), tuple(lists)
+    left_out = len(means_of_few_digits(job)) if job.plan.level == "row" else 0
+    return (*ahead, in_turn(kernel_of(place, assembly, body, title), job.plan, left_out)), tuple(lists)
 
 
 def kernel_of(place: Frame, assembly: Assembly, body: list[Statement], title: str) -> Kernel:
@@ -76,15 +77,18 @@ REGISTERS_TO_LOAD, STEP = 24, 8
 """Registers of a thread that loads, and the number of which registers are multiples (PTX ISA, `setmaxnreg`)."""
 
 
-def in_turn(kernel: Kernel, plan: Plan) -> Kernel:
-    """The streaming kernel, its grid's points shared out among blocks that stay where the plan asks for them."""
+def in_turn(kernel: Kernel, plan: Plan, left_out: int = 0) -> Kernel:
+    """The streaming kernel, its grid's points shared out among blocks that stay where the plan asks for them.
+
+    `left_out`: sums about means that totals give.
+    """
     groups = plan.threads // WARPGROUP if plan.warp_specialized else 0
     registers = (REGISTERS // WARPGROUP - REGISTERS_TO_LOAD) // groups // STEP * STEP if groups > 2 else 0
     turns = plan.persistent * plan.device.multiprocessors
-    return replace(kernel, blocks=turns, beside=blocks_beside(kernel, plan), registers=registers)
+    return replace(kernel, blocks=turns, beside=blocks_beside(kernel, plan, left_out), registers=registers)
 
 
-def blocks_beside(kernel: Kernel, plan: Plan) -> int:
+def blocks_beside(kernel: Kernel, plan: Plan, left_out: int = 0) -> int:
     """The blocks of whole rows that a multiprocessor must have room for; 1 if that is left to the compiler."""
     if plan.level != "row":
         return 1
@@ -96,7 +100,7 @@ def blocks_beside(kernel: Kernel, plan: Plan) -> int:
         return max(1, min(wave, MOST_BESIDE, REGISTERS // (registers * plan.threads)))
     if 2 * plan.threads >= LANES_OF_WHOLE_ROWS:
         return max(1, LANES_OF_WHOLE_ROWS // plan.threads)
-    several = sum(isinstance(one, ReduceTile) for one in kernel.body) >= MANY_SUMS
+    several = left_out + sum(isinstance(one, ReduceTile) for one in kernel.body) >= MANY_SUMS
     if not several or loaded_bytes(kernel) > MOST_LOADED * plan.threads or len(extents) < len(kernel.grid):
         return 1
     return wave if LANES_OF_WHOLE_ROWS < 2 * wave * plan.threads <= 2 * LANES_OF_WHOLE_ROWS else 1

@@ -12,10 +12,10 @@ from typing import Any, final
 
 from redalg.errors import InputError
 from redalg.expression import Axis
-from redalg.incremental.arrange.state_outputs import values_of_slots
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
+from redalg.incremental.state_outputs import values_of_slots
 from redalg.runtime.bind.arrays import from_axes, scope_for, to_axes
 from redalg.runtime.bind.backends import ops_for
 from redalg.runtime.bind.identity import VERSION, first_difference, identity

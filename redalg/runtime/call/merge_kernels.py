@@ -8,10 +8,10 @@ from typing import Any, final
 
 from redalg.errors import PlanError
 from redalg.expression import Axis
-from redalg.incremental.arrange.state_outputs import with_state_for_outputs
 from redalg.incremental.form import FusedForm
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.stages import single
+from redalg.incremental.state_outputs import with_state_for_outputs
 from redalg.lower_tile.ir.program import Parameter
 from redalg.lower_tile.place.state_merge import MergeProgram, program_of_merge
 from redalg.lower_tile.text.emit import Source, emit

@@ -14,10 +14,10 @@ from typing import Any
 from sympy import S
 
 from redalg.errors import BackendError, PlanError
-from redalg.incremental.arrange.state_outputs import with_state_for_outputs
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
+from redalg.incremental.state_outputs import with_state_for_outputs
 from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
 from redalg.runtime.bind.places import axes_by_place
