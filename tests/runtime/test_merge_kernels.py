@@ -115,6 +115,14 @@ def test_what_no_kernel_merges_is_refused_where_one_is_asked_for(name: str, libr
         FUNCTIONS[name].merge(state, other, backend="tilelang")
 
 
+def test_states_of_far_places_are_merged_by_their_library() -> None:
+    """Their slots are wider than those of other states."""
+    near, far = (FUNCTIONS["variance"].leaf(tensors_of("variance", "torch", 4, seed)) for seed in (0, 1))
+    wide = replace(far, slots={key: one.double() if one.is_floating_point() else one for key, one in far.slots.items()})
+    with pytest.raises(ra.BackendError, match="those of far places are wider"):
+        FUNCTIONS["variance"].merge(near, wide, backend="tilelang")
+
+
 @pytest.mark.gpu
 @pytest.mark.parametrize("number", [2, 8, 70])
 @pytest.mark.parametrize("name", sorted({*FORMS} - {"top 3"}))

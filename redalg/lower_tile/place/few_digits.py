@@ -4,9 +4,9 @@
 
 The sum on the left gives back what the mean lost in rounding. Let M be the largest |x| of a row. Where all |x| ≥ M/4,
 float32 holds every sum of n of them exactly, and the difference on the right is what the division rounded: n·c is exact
-if n is a power of two, and GPUs round n·c and the difference once (FMA). Else an
-element lies 3·M/8 or more from the mean, beside which what the mean is rounded by, some 2⁻¹⁹·M at most, shows in no
-output of 16 bits. A total that is infinite or NaN has the centre 0, and stays.
+if n is a power of two, and GPUs round n·c and the difference once (FMA). Else an element lies 3·M/8 or more from the
+mean, beside which what the mean is rounded by, some 2⁻¹⁹·M at most, shows in no output of 16 bits. A total that is
+infinite or NaN has the centre 0, and stays.
 """
 
 from __future__ import annotations

@@ -13,7 +13,7 @@ from typing import Any
 
 from sympy import S
 
-from redalg.errors import BackendError, PlanError
+from redalg.errors import BackendError, InputError, PlanError
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
@@ -105,8 +105,10 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
     try:
         if states[0].library != "torch" or 0 in states[0].buffer.shape:
             raise PlanError("kernels merge states of torch that have rows.")
+        if len({tuple(one.dtype for one in state.slots.values()) for state in states}) > 1:
+            raise PlanError("kernels merge slots of one dtype, and those of far places are wider.")
         slots = merge_of(form, states)(states)
-    except PlanError as error:
+    except (PlanError, InputError) as error:  # of planning: the states fit each other
         if backend == KERNELS:
             raise BackendError(
                 f'merge: no kernel merges these states: {error} Leave backend="{KERNELS}" out.'
