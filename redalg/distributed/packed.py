@@ -17,10 +17,11 @@ from typing import Any
 import torch
 
 from redalg.incremental.form import Slot
+from redalg.incremental.state_outputs import INTEGERS
 from redalg.runtime.bind.packing import Packed, Packing
 
 STATUS_BYTES = 512
-INTEGERS, MAYBE_WIDE = ("count", "index"), ("extremum", "pivot")
+MAYBE_WIDE = ("extremum", "pivot")
 
 
 def message_packing(slots: tuple[Slot, ...], sizes: Mapping[str, int], compute: str, *, far: bool) -> Packing:

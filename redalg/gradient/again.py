@@ -11,12 +11,10 @@ from threading import local
 from typing import Any
 
 from redalg.runtime.bind.inputs import without_gradients
-from redalg.runtime.call.dispatch import call_again
+from redalg.runtime.call.dispatch import DEFAULTS, call_again
 
 OPERATORS = local()
 """`run` is true in a thread that runs an operator's implementation."""
-OPTIONS = {"empty": "nan", "precision": "ieee", "plan": None, "memory": None, "check": False}
-"""The options of a call that has none."""
 
 
 def outputs_of(
@@ -24,7 +22,7 @@ def outputs_of(
 ) -> tuple[Any, ...]:
     """The outputs of a function on tensors and scalars; options are `empty` and `precision`."""
     if getattr(OPERATORS, "run", False):
-        known = call_again(function.passes, without_gradients(given), backend, sizes, {**OPTIONS, **options})
+        known = call_again(function.passes, without_gradients(given), backend, sizes, {**DEFAULTS, **options})
         if known is not None:
             return tuple(known.values())
     made = function(**given, sizes=sizes, backend=backend, **options)

@@ -14,11 +14,10 @@ from redalg.runtime.bind.state import State, check_state, is_empty_state, pack_s
 
 
 def merge_all(form: FusedForm, states: Sequence[State]) -> State:
-    """The state of all by the operations of their library, neighbours first.
+    """The state of states in order, by the operations of their library, neighbours first.
 
     As a tree, a sum of many parts rounds for few of them.
     """
-    states = sort_states(form, states)
     while len(states) > 1:
         pairs = [merge(form, a, b) for a, b in zip(states[::2], states[1::2], strict=False)]
         states = [*pairs, *states[2 * len(pairs) :]]

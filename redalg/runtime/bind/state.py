@@ -15,7 +15,7 @@ from redalg.expression import Axis
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
-from redalg.incremental.state_outputs import values_of_slots
+from redalg.incremental.state_outputs import INTEGERS, values_of_slots
 from redalg.runtime.bind.arrays import from_axes, scope_for, to_axes
 from redalg.runtime.bind.backends import ops_for
 from redalg.runtime.bind.identity import VERSION, first_difference, identity
@@ -176,7 +176,7 @@ def check_slot(slot: Slot, state: State, method: str) -> None:
     """Refuse an array that does not fit its slot: one of another library, shape or dtype."""
     array = state.slots.get(slot.name)
     shape = tuple(state.sizes.get(axis.name, axis.size) for axis in slot.axes)
-    integer = slot.kind in ("count", "index")
+    integer = slot.kind in INTEGERS
     dtypes = ("int64",) if integer else ("float32", "float64")
     if array is None or library_name(array) != state.library:
         problem = "missing" if array is None else f"a {type(array).__name__}"

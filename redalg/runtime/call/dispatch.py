@@ -29,6 +29,8 @@ from redalg.runtime.bind.inputs import (
 from redalg.runtime.call import prepared
 from redalg.runtime.call.prepared import Step, keep, kind_of, rebind, without_tensors
 
+DEFAULTS = {"empty": "nan", "precision": "ieee", "plan": None, "memory": None, "check": False}
+"""The options of a call that has none."""
 KERNELS = "tilelang"
 """The backend that runs generated kernels; the others are array backends."""
 

@@ -22,13 +22,12 @@ from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
 from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, check_state, new_state, reduced_names
-from redalg.runtime.call.dispatch import KERNELS, call, default_backend
+from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
 from redalg.runtime.call.merge_kernels import merge_of
 
 BACKENDS = (KERNELS, "library")
 MOST_COUNTED = 1 << 24
 """Elements that kernels count exactly: they count in float32."""
-OPTIONS = {"check": False, "empty": "nan", "precision": "ieee", "plan": None, "memory": None, "packed": True}
 
 
 def _passes_of_states(form: FusedForm) -> dict[str, Passes]:
@@ -49,7 +48,7 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
     if reason or (backend or default_backend(piece.bound)) != KERNELS:
         return leaf_by_arrays(form, piece)
     passes = passes_of_states(form)[piece.bound.compute]
-    slots = call(passes, piece.inputs, KERNELS, piece.extents, OPTIONS)
+    slots = call(passes, piece.inputs, KERNELS, piece.extents, {**DEFAULTS, "packed": True})
     if elements_of_piece(form, piece) > MOST_COUNTED:
         for accumulator in form.accumulators:
             if accumulator.is_count:
