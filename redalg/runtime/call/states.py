@@ -1,7 +1,7 @@
 """States of pieces of data, by kernels on CUDA and where they are asked for, else by the operations of a library.
 
-The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. It numbers elements from 0: a
-piece that starts elsewhere takes the operations of its library, if the places of elements matter.
+The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. If the places of elements
+matter, a piece that starts beyond 0 has a kernel of its own, which takes the start as an input (`moved_places`).
 """
 
 from __future__ import annotations
@@ -12,15 +12,20 @@ from math import prod
 from typing import Any
 
 from sympy import S
+from sympy.core.relational import Relational
 
 from redalg.errors import BackendError, InputError, PlanError
+from redalg.expression.contents import elements_of, of_kind
+from redalg.expression.parts import reads_in_parts
 from redalg.incremental.form import FusedForm
+from redalg.incremental.moved_places import MovedForm, with_moved_places
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
+from redalg.runtime.bind.inputs import Bound
 from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
-from redalg.runtime.bind.places import axes_by_place
+from redalg.runtime.bind.places import axes_by_place, computed_axes, leaf_exprs, placed_axes
 from redalg.runtime.bind.state import State, check_state, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
 from redalg.runtime.call.merge_kernels import merge_of
@@ -30,12 +35,24 @@ MOST_COUNTED = 1 << 24
 """Elements that kernels count exactly: they count in float32."""
 
 
+FARTHEST = 1 << 30
+"""The place up to which kernels number elements by 32-bit integers."""
+
+
 def _passes_of_states(form: FusedForm) -> dict[str, Passes]:
     return {dtype: Passes((with_state_for_outputs(form, dtype),)) for dtype in ("float32", "float64")}
 
 
+def _moved_passes(form: FusedForm) -> dict[str, tuple[MovedForm, Passes]]:
+    axes = axes_by_place(form) | {axis for axis in form.cascade.axes() if axis.name in form.cascade.extents()}
+    moved = {dtype: with_moved_places(with_state_for_outputs(form, dtype), axes) for dtype in ("float32", "float64")}
+    return {dtype: (one, Passes((one.form,))) for dtype, one in moved.items()}
+
+
 passes_of_states = Remembered(_passes_of_states)
 """Form -> the pass that makes its states, by the dtype of their slots."""
+moved_passes = Remembered(_moved_passes)
+"""Form -> the same of a piece that starts beyond 0."""
 
 
 def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None) -> State:
@@ -47,8 +64,14 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
         raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
     if reason or (backend or default_backend(piece.bound)) != KERNELS:
         return leaf_by_arrays(form, piece)
-    passes = passes_of_states(form)[piece.bound.compute]
-    slots = call(passes, piece.inputs, KERNELS, piece.extents, {**DEFAULTS, "packed": True})
+    passes, inputs, extents = passes_of_states(form)[piece.bound.compute], piece.inputs, piece.extents
+    if is_moved(form, piece):
+        moved, passes = moved_passes(form)[piece.bound.compute]
+        firsts = {name: integer_for(piece.bound, first) for name, first in moved.firsts(piece.start).items()}
+        inputs = {**inputs, **firsts, **moved.scalars(piece.start, {**piece.bound.sizes, **piece.extents})}
+        extents = {name: size for name, size in extents.items() if piece.bound.sizes.get(name) == size}
+    slots = call(passes, inputs, KERNELS, extents, {**DEFAULTS, "packed": True})
+    add_starts(form, piece, slots)
     if elements_of_piece(form, piece) > MOST_COUNTED:
         for accumulator in form.accumulators:
             if accumulator.is_count:
@@ -64,20 +87,58 @@ def check_backend(method: str, backend: str | None) -> None:
 
 def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
     """The reason why no kernel makes the state of a piece; empty if one does."""
-    moved = {axis for axis, first in piece.start.items() if first}
-    places = axes_by_place(form)
-    if any(one.has_place_component for one in form.structures):
-        places |= set(form.cascade.reduced_axes)
-    if moved & places:
-        return f"the places along axis {min(map(str, moved & places))} matter, and kernels count from 0"
-    if {*form.cascade.extents()} & {*reduced_names(form)}:
-        return "the expression holds the total of a reduced axis, which a kernel takes from its piece"
+    beyond = {axis for axis, first in piece.start.items() if first}
+    places, reduced = axes_by_place(form), set(form.cascade.reduced_axes)
+    if len(reduced) > 1 and beyond & reduced and any(one.has_place_component for one in form.structures):
+        return "a place is that of several axes, along which kernels count from 0"
+    read = {element for expr in leaf_exprs(form) for element in elements_of(expr)}
+    if beyond & places and not all(reads_in_parts(one, beyond) for one in read):
+        return (
+            f"a tensor is read at a place computed of axis {min(map(str, beyond & places))}, of which this is a piece"
+        )
+    farthest = FARTHEST if compares_integers_alone(form, piece.bound) else MOST_COUNTED
+    if any(piece.start[axis] + piece.bound.sizes.get(axis.name, 0) > farthest for axis in beyond & places):
+        return f"places beyond {farthest} matter, which kernels do not tell apart"
     if 0 in piece.bound.sizes.values():
         return "the piece has no elements"
     counts = any(one.is_count for one in form.accumulators) and form.cascade.domain is not S.true
     if counts and elements_of_piece(form, piece) > MOST_COUNTED:
         return f"a mask counts among more than {MOST_COUNTED} elements, which float32 does not tell apart"
     return ""
+
+
+def is_moved(form: FusedForm, piece: Piece) -> bool:
+    """Tell if a piece starts beyond 0 where places matter, or is a part of an axis whose length matters."""
+    beyond = {axis for axis, first in piece.start.items() if first}
+    return bool(beyond & axes_by_place(form) or {*form.cascade.extents()} & {*reduced_names(form)})
+
+
+def compares_integers_alone(form: FusedForm, bound: Bound) -> bool:
+    """Tell if places stand in comparisons of integers alone, which kernels make in integers."""
+    exprs = tuple(leaf_exprs(form))
+    if any(map(computed_axes, exprs)):
+        return False
+    compared = {one for one in of_kind(Relational, *exprs) if placed_axes(one)}
+    return all("int" in bound.dtypes[element.name] for one in compared for element in elements_of(one))
+
+
+def integer_for(bound: Bound, number: int) -> Any:
+    """A tensor of one integer, beside tensors bound as `bound` says; it is filled, so that a graph may capture it."""
+    if bound.library == "torch":
+        import torch
+
+        return torch.full((), number, dtype=torch.int32, device=bound.device)
+    import numpy as np
+
+    return np.full((), number, np.int32)
+
+
+def add_starts(form: FusedForm, piece: Piece, slots: Mapping[str, Any]) -> None:
+    """Number the elements that structures found from the start of the piece; −1 says that there is none."""
+    first = piece.start.get(form.cascade.axis, 0)
+    for value in (one for structure in form.structures if structure.has_place_component for one in structure.integers):
+        if first:
+            slots[value.name][...] += first * (slots[value.name] >= 0)
 
 
 def elements_of_piece(form: FusedForm, piece: Piece) -> int:
