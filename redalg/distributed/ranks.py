@@ -49,12 +49,52 @@ class Ranks:
             ) from error
         return rows
 
+    def statuses(self, messages: torch.Tensor) -> list[int]:
+        """The first byte of every message, read by the host."""
+        found: list[int] = messages[:, 0].tolist()
+        return found
+
+    def report(self, messages: torch.Tensor) -> Report:
+        """The statuses of messages on CUDA, as a report that the host reads when they are there."""
+        statuses = torch.empty(len(self.names), dtype=torch.uint8, pin_memory=True)
+        statuses.copy_(messages[:, 0], non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+        return Report(messages, statuses, done)
+
     def gather_headers(self, header: Header, device: torch.device | None) -> list[Header]:
         """The headers of all ranks, in the order of the group. `device` is that of the tensors, if there are any."""
         message = torch.frombuffer(bytearray(header.to_bytes()), dtype=torch.uint8)
         rows = self.gather(message.to(header_device(self.group, device))).cpu()
         data = rows.numpy().tobytes()
         return [Header.of_bytes(data[start : start + HEADER_BYTES]) for start in range(0, len(data), HEADER_BYTES)]
+
+
+@final
+@dataclass(frozen=True)
+class Report:
+    """The statuses that ranks sent with their messages on CUDA, on their way to the host.
+
+    Attributes:
+        messages: a row for each rank.
+        statuses: their first bytes, in pinned memory.
+        done: the event that says that they are there.
+    """
+
+    messages: torch.Tensor
+    statuses: torch.Tensor
+    done: torch.cuda.Event
+
+    @property
+    def is_done(self) -> bool:
+        """Tell if the statuses are there."""
+        return self.done.query()
+
+    def read(self) -> list[int]:
+        """The statuses, for which the host waits."""
+        self.done.synchronize()
+        found: list[int] = self.statuses.tolist()
+        return found
 
 
 def header_device(group: Any, device: torch.device | None) -> torch.device:

@@ -1,4 +1,4 @@
-"""Processes that are the ranks of a Gloo group, started once: each runs what it is told, with all others."""
+"""Processes that are the ranks of a group, started once: each runs what it is told, with all others."""
 
 from __future__ import annotations
 
@@ -54,13 +54,15 @@ def receive(pipe: Connection) -> Outcome:
         return Outcome(error="died")
 
 
-def serve(rank: int, size: int, store: str, pipe: Connection) -> None:
+def serve(rank: int, size: int, store: str, pipe: Connection, backend: str) -> None:
     """Be a rank: initialise the group, and run what comes until nothing does."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size,
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
                             timeout=timedelta(seconds=TIMEOUT))  # fmt: skip
     while (task := pipe.recv()) is not None:
         function, args = task
@@ -73,11 +75,12 @@ def serve(rank: int, size: int, store: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def ranks(size: int, folder: Path) -> Iterator[Pool]:
-    """A pool of so many ranks."""
+def ranks(size: int, folder: Path, backend: str = "gloo") -> Iterator[Pool]:
+    """A pool of so many ranks; with NCCL each has a GPU."""
     context = get_context("spawn")
     pairs = [context.Pipe() for _ in range(size)]
-    processes = [context.Process(target=serve, args=(rank, size, str(folder / "store"), inner), daemon=True)
+    processes = [context.Process(target=serve, args=(rank, size, str(folder / "store"), inner, backend),
+                                 daemon=True)
                  for rank, (_, inner) in enumerate(pairs)]  # fmt: skip
     for process, (_, inner) in zip(processes, pairs, strict=True):
         process.start()
