@@ -15,9 +15,8 @@ call raises the error, or `check`.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -25,44 +24,43 @@ import torch
 from torch._compile import _disable_dynamo
 
 from redalg.decompose.verdict.passes import refuse_states
-from redalg.distributed.agreement import Agreement, call_kind, may_learn_late, needs_lengths
-from redalg.distributed.header import Header, check_headers, failure_message, ranks_in_words
-from redalg.distributed.packed import (
-    ANEW,
-    failures_in,
-    message_packing,
-    new_message,
-    slots_in,
-    write_failure,
-    write_slots,
-    write_status,
-)
+from redalg.distributed.header import Header
+from redalg.distributed.packed import ANEW, message_packing, slots_in, write_failure, write_slots
 from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges
-from redalg.distributed.ranks import Ranks, Report, group_ranks
-from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, shard_of
+from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
+from redalg.distributed.ranks import Ranks, group_ranks
+from redalg.distributed.rows import DistributedRows, check_rows
+from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, header_of, shard_of
 from redalg.errors import InputError
 from redalg.expression import Axis
-from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.options import named_sizes
-from redalg.runtime.bind.places import Boxes, is_nothing
+from redalg.runtime.bind.packing import Packing
+from redalg.runtime.bind.places import Boxes, is_nothing, places_matter
 
 if TYPE_CHECKING:
     from redalg.incremental.form import FusedForm
     from redalg.runtime.bind.options import Sizes
     from redalg.runtime.bind.state import State
 
-MOST_REPORTS = 64
-"""Calls on CUDA that may run before the host looks whether the first of them went well."""
-
 
 @final
-class Memory:
-    """The last agreement of a function, and the reports of its calls that were not yet read."""
+@dataclass(frozen=True)
+class Terms:
+    """The terms of calls of one kind.
 
-    def __init__(self) -> None:
-        self.last: Agreement | None = None
-        self.reports = deque[Report]()
+    Attributes:
+        shard: this rank's, of the call at which they were agreed.
+        edges: the parts of all ranks, of that call.
+        packing: the layout of a state.
+    """
+
+    shard: Shard
+    edges: tuple[Edges, ...]
+    packing: Packing
+
+
+Agreed = Agreement[Terms]
 
 
 @final
@@ -81,7 +79,10 @@ class Distributed:
     ranks: Ranks
     axis: Axis
     deterministic: int | None = None
-    memory: Memory = field(default_factory=Memory, repr=False, compare=False)
+
+    @cached_property
+    def _protocol(self) -> Protocol[Terms]:
+        return Protocol(self.ranks)
 
     @cached_property
     def form(self) -> FusedForm:
@@ -121,34 +122,29 @@ class Distributed:
                 its outputs are NaN, and the next call or `check` raises it.
             BackendError: a rank is gone, or has not come within the group's timeout.
         """
-        self._read_reports(waits=False)
+        protocol = self._protocol
+        protocol.read_reports(waits=False)
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
-        try:
+        with protocol.stops_all(device):
             check_choice("empty", empty, "distributed: ")
             inputs = self.fused._pass_inputs(self.fused._bind(positional, tensors))
             extents = named_sizes(sizes or {}, "distributed")
             lengthy = None if self._needs_lengths else self.axis
             kind = call_kind(self.form.cascade, inputs, lengthy, (empty, *sorted(extents.items())))
-        except Exception as error:
-            self._stop_all(error, device)
-            raise
-        known = self.memory.last
+        known = protocol.last
         if known is not None and known.kind == kind:
             found = self._again(known, inputs, empty)
             if found is not None:
                 return found[0]
         elif known is not None:
-            self._ask_anew(known)
-        try:
+            protocol.ask_anew(known, late=self._learns_late(known))
+        with protocol.stops_headers(device):
             shard = shard_of(self.fused, self.ranks, self.axis, inputs, extents)
             header = self._header(shard, empty)
-        except Exception as error:
-            self.ranks.gather_headers(Header(reason_of(error)), device)
-            raise
-        agreed = self._agree(shard, header, kind, device)
-        messages, own = self._exchange(agreed, agreed.shard)
-        self._refuse_failures(messages, self.ranks.statuses(messages))
-        return self._outputs(agreed, agreed.shard, (messages, own), empty)
+        agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, shard, headers))
+        messages, own = self._exchange(agreed, agreed.terms.shard)
+        protocol.statuses(messages)
+        return self._outputs(agreed, agreed.terms.shard, (messages, own), empty)
 
     def check(self) -> None:
         """Wait for the calls that were made, and raise the error of any that had no result.
@@ -156,83 +152,38 @@ class Distributed:
         Raises:
             InputError: a rank made no state, or called with other tensors than the rest.
         """
-        self._read_reports(waits=True)
+        self._protocol.read_reports(waits=True)
 
-    def _agree(self, shard: Shard, header: Header, kind: Any, device: torch.device | None) -> Agreement:
-        """The agreement of all ranks, which they remember, with this rank's place in the whole."""
-        headers = self.ranks.gather_headers(header, device)
-        check_headers(headers, self.ranks.names)
+    def _agreement(self, kind: Any, shard: Shard, headers: list[Header]) -> Agreed:
+        """The agreement of all ranks, with this rank's place in the whole."""
         lengths = [one.elements for one in headers]
         edges = tuple(part_edges(lengths, self.deterministic, self.ranks.names))
         whole = shard.within(self.axis, sum(lengths[: self.ranks.number]), sum(lengths))
         bound = whole.bound
         packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=whole.is_far)
-        self.memory.last = Agreement(kind, whole, edges, packing)
-        return self.memory.last
+        parts = max(1, *map(len, edges))
+        return Agreement(kind, bound.device, parts * packing.nbytes, Terms(whole, edges, packing))
 
-    def _again(self, known: Agreement, inputs: Mapping[str, Any], empty: str) -> tuple[Any] | None:
+    def _again(self, known: Agreed, inputs: Mapping[str, Any], empty: str) -> tuple[Any] | None:
         """The outputs of a call of a known kind; None if it is not that of all ranks, and they agree anew."""
-        try:
-            shard = known.shard.with_tensors(cast_inputs(self.fused, inputs))
-        except Exception as error:
-            self._stop_all(error, None)
-            raise
+        with self._protocol.stops_all(None):
+            shard = known.terms.shard.with_tensors(cast_inputs(self.fused, inputs))
         messages, own = self._exchange(known, shard)
-        if self._learns_late(known):
-            if not torch.cuda.is_current_stream_capturing():
-                self.memory.reports.append(self.ranks.report(messages))
-        else:
-            statuses = self.ranks.statuses(messages)
-            self._refuse_failures(messages, statuses)
-            if ANEW in statuses:
+        if not self._learns_late(known):
+            if ANEW in self._protocol.statuses(messages):
                 return None
+        elif not torch.cuda.is_current_stream_capturing():
+            self._protocol.reports.append(self.ranks.report(messages))
         return (self._outputs(known, shard, (messages, own), empty),)
 
-    def _learns_late(self, known: Agreement) -> bool:
+    def _learns_late(self, known: Agreed) -> bool:
         """Tell if this host does not wait for the statuses of other ranks."""
-        return not self._needs_lengths and may_learn_late(self.form, known.shard.bound.device)
+        return not self._needs_lengths and may_learn_late(self.form, known.device)
 
-    def _ask_anew(self, known: Agreement) -> None:
-        """Tell the others, who may expect a call of the last kind, that this one is of another."""
-        message = new_message(known.packing, known.parts, known.shard.bound.device)
-        write_status(ANEW, message)
-        messages = self.ranks.gather(message)
-        statuses = self.ranks.statuses(messages)
-        self._refuse_failures(messages, statuses)
-        if self._learns_late(known) and set(statuses) != {ANEW}:
-            raise InputError(unlike_message(statuses, self.ranks.names))
-
-    def _stop_all(self, error: Exception, device: torch.device | None) -> None:
-        """Tell the others that this rank takes no part in the call."""
-        known = self.memory.last
-        if known is None:
-            self.ranks.gather_headers(Header(reason_of(error)), device)
-        else:
-            message = new_message(known.packing, known.parts, known.shard.bound.device)
-            write_failure(reason_of(error), message)
-            self.ranks.gather(message)
-
-    def _refuse_failures(self, messages: torch.Tensor, statuses: Sequence[int]) -> None:
-        """Raise the error of ranks that made no state."""
-        if failed := failures_in(messages, statuses):
-            named = {self.ranks.names[number]: why for number, why in failed.items()}
-            raise InputError(failure_message(named))
-
-    def _read_reports(self, *, waits: bool) -> None:
-        """Raise the error of an earlier call that waited for nobody: of those that are done, or of all."""
-        reports = self.memory.reports
-        while reports and (waits or len(reports) > MOST_REPORTS or reports[0].is_done):
-            report = reports.popleft()
-            statuses = report.read()
-            if any(statuses):
-                reports.clear()
-                self._refuse_failures(report.messages, statuses)
-                raise InputError(unlike_message(statuses, self.ranks.names))
-
-    def _outputs(self, agreed: Agreement, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
+    def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
         """The outputs on this rank, of the states of all."""
         state = self.fused.merge(*self._states(agreed, shard, exchanged), backend=self._backend)
-        outputs = self._finish(shard, state, agreed.edges[self.ranks.number], empty)
+        outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
         return outputs if shard.places is None else self._in_mesh(shard, outputs)
 
     def _finish(self, shard: Shard, state: State, edges: Edges, empty: str) -> Any:
@@ -250,44 +201,32 @@ class Distributed:
         return join_outputs(found, self.form, self.axis)
 
     def _header(self, shard: Shard, empty: str) -> Header:
-        own, bound = identity(self.form), shard.bound
-        return Header(
-            elements=bound.sizes[self.axis.name],
-            state_format=VERSION,
-            form=own.digest,
-            meaning="; ".join(own.lines),
-            axis=self.axis.name,
-            device=bound.device.partition(":")[0],
-            empty=empty,
-            deterministic=self.deterministic or 0,
-            sizes={name: size for name, size in bound.sizes.items() if name != self.axis.name},
-            starts={axis.name: first for axis, first in shard.starts.items()},
-            dtypes=shard.float_dtypes,
-            scalars={name: repr(number) for name, number in bound.scalars.items()},
-        )
+        starts = {axis.name: first for axis, first in shard.starts.items()}
+        parts = self.deterministic or 0
+        return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts)
 
-    def _exchange(self, agreed: Agreement, shard: Shard) -> tuple[torch.Tensor, State]:
+    def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
         """The messages of all ranks, a row for each, and a state of this rank."""
-        own = agreed.edges[self.ranks.number] or [(shard.first, shard.first)]
-        message = new_message(agreed.packing, agreed.parts, shard.bound.device)
+        own = agreed.terms.edges[self.ranks.number] or [(shard.first, shard.first)]
+        message = agreed.new_message()
         try:
             for number, edge in enumerate(own):
                 tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
                 start = {**shard.starts, self.axis: edge[0]} if self._needs_lengths else shard.starts
                 state = self.fused.leaf(tensors, start, shard.extents, backend=self._backend)
-                write_slots(state.slots, message, agreed.packing, number)
+                write_slots(state.slots, message, agreed.terms.packing, number)
         except Exception as error:
             write_failure(reason_of(error), message)
             self.ranks.gather(message)
             raise
         return self.ranks.gather(message), state
 
-    def _states(self, agreed: Agreement, shard: Shard, exchanged: tuple[torch.Tensor, State]) -> list[State]:
+    def _states(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State]) -> list[State]:
         """The states of the parts of all ranks, in order; those of others lie in this rank's memory."""
         messages, state = exchanged
         return [
-            replace(state, slots=slots_in(row, agreed.packing, number), places=self._places(shard, edge))
-            for row, of_rank in zip(messages, agreed.edges, strict=True) for number, edge in enumerate(of_rank)
+            replace(state, slots=slots_in(row, agreed.terms.packing, number), places=self._places(shard, edge))
+            for row, of_rank in zip(messages, agreed.terms.edges, strict=True) for number, edge in enumerate(of_rank)
         ]  # fmt: skip
 
     def _places(self, shard: Shard, edge: tuple[int, int]) -> Boxes:
@@ -307,34 +246,54 @@ class Distributed:
         return type(outputs)(**{name: shard.in_mesh(arrays[name], axes) for name, axes in named})
 
 
-def unlike_message(statuses: Sequence[int], names: Sequence[int]) -> str:
-    """The message if some ranks called with tensors as in the call before, and some did not."""
-    unlike = [name for name, status in zip(names, statuses, strict=True) if status]
-    return (
-        f"distributed: {ranks_in_words(unlike)} called with tensors of other shapes, dtypes or numbers than before, "
-        "and the other ranks did not, so no rank has a result. Pass tensors of one kind on all ranks."
-    )
+def needs_lengths(form: FusedForm, axis: Axis) -> bool:
+    """Tell if a rank must know how long the shards of others are.
+
+    So it is where places or the number of elements stand in an expression, and where an output has the split axis.
+    """
+    carried = any(axis in element.indices for element in finished_elements(form))
+    return places_matter(form) or axis.name in form.cascade.extents() or carried
 
 
-def reason_of(error: Exception) -> str:
-    """The reason that other ranks are told."""
-    return f"{type(error).__name__}: {error}"
+def may_learn_late(form: FusedForm, device: str) -> bool:
+    """Tell if a rank may learn after a call that another failed: the outputs are NaN then, so all must be floats."""
+    return device.startswith("cuda") and not any(slot.kind == "index" for slot in form.slots)
 
 
-def distribute(fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None) -> Distributed:
-    """The function across the ranks of a group, split along a reduced axis (None: the only one).
+def distribute(
+    fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None,
+    rows: Axis | str | None = None, *, zigzag: bool = False,
+) -> Distributed | DistributedRows:  # fmt: skip
+    """The function across the ranks of a group, split along a reduced axis (None: the only one), and along rows if any.
 
     Raises:
         InputError: there is no such group or axis, or the function cannot be split so.
     """
     refuse_states("distributed", fused.cascade, fused.earlier)
-    reduced = {str(one.name): one for one in fused.form.cascade.reduced_axes}
-    name = axis.name if isinstance(axis, Axis) else next(iter(reduced)) if axis is None and len(reduced) == 1 else axis
-    if name not in reduced:
-        raise InputError(
-            f"distributed: axis={axis} is not reduced. States are merged along a reduced axis: pass "
-            f"{' or '.join(f'axis={one}' for one in reduced)}."
-        )
-    check_form(fused.form, reduced[name])
+    form = fused.form
+    split = axis_by_name(
+        form.cascade.reduced_axes, axis, "axis", "is not reduced. States are merged along a reduced axis"
+    )
+    check_form(form, split)
     check_parts(deterministic)
-    return Distributed(fused, group_ranks(group), reduced[name], deterministic)
+    if rows is None:
+        if zigzag:
+            raise InputError("distributed: zigzag=True is an order of rows. Pass `rows=` too.")
+        return Distributed(fused, group_ranks(group), split, deterministic)
+    free = tuple(one for one in form.cascade.axes() if one not in form.cascade.reduced_axes)
+    row = axis_by_name(free, rows, "rows", "is no free axis. Rows are split along an axis that outputs have")
+    if deterministic is not None:
+        raise InputError("distributed: every rank merges the shards that pass by in an order of its own. Leave "
+                         "`deterministic=` or `rows=` out.")  # fmt: skip
+    check_rows(form, split, row)
+    return DistributedRows(fused, group_ranks(group), split, row, zigzag)
+
+
+def axis_by_name(axes: Sequence[Axis], given: Axis | str | None, option: str, fault: str) -> Axis:
+    """The axis of these that is given by itself or by name; None is the only one."""
+    by_name = {str(one.name): one for one in axes}
+    name = given.name if isinstance(given, Axis) else next(iter(by_name)) if given is None and len(axes) == 1 else given
+    if name not in by_name:
+        raise InputError(f"distributed: {option}={given} {fault}: pass "
+                         f"{' or '.join(f'{option}={one}' for one in by_name)}.")  # fmt: skip
+    return by_name[name]

@@ -38,9 +38,9 @@ def message_packing(slots: tuple[Slot, ...], sizes: Mapping[str, int], compute: 
     return Packing({slot.name: dtype(slot) for slot in slots}, shapes)
 
 
-def new_message(packing: Packing, parts: int, device: str) -> torch.Tensor:
-    """A message for the states of so many parts, whose status says that they are made."""
-    message = torch.empty(STATUS_BYTES + parts * packing.nbytes, dtype=torch.uint8, device=device)
+def new_message(nbytes: int, device: str) -> torch.Tensor:
+    """A message of so many bytes beyond its status, which says that all is well."""
+    message = torch.empty(STATUS_BYTES + nbytes, dtype=torch.uint8, device=device)
     message[:STATUS_BYTES].zero_()
     return message
 

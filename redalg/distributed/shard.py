@@ -8,6 +8,7 @@ from typing import Any, final
 
 import torch
 
+from redalg.distributed.header import Header
 from redalg.distributed.parts import part_tensors
 from redalg.distributed.placements import MeshPlaces, local_tensors
 from redalg.distributed.ranks import Ranks
@@ -17,6 +18,7 @@ from redalg.expression.contents import elements_of
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
 from redalg.runtime.bind.backends import ops_for
+from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import Bound, bind, dtypes_of_floats
 from redalg.runtime.bind.leaf import check_piece_indices
 from redalg.runtime.bind.places import finished_exprs, finished_producers, leaf_exprs
@@ -44,11 +46,6 @@ class Shard:
     form: FusedForm
     first: int = 0
     total: int = 0
-
-    @property
-    def float_dtypes(self) -> dict[str, str]:
-        """The dtypes of tensors that hold floating-point numbers."""
-        return dtypes_of_floats(self.bound.dtypes)
 
     @property
     def is_far(self) -> bool:
@@ -95,6 +92,24 @@ def shard_of(fused: Any, ranks: Ranks, axis: Axis, inputs: Mapping[str, Any], ex
                          "out.")  # fmt: skip
     local, starts, places = local_tensors(fused.form, cast_inputs(fused, inputs), axis, ranks)
     return Shard(local, bind(fused.form.cascade, local, extents, chunked=True), starts, places, extents, fused.form)
+
+
+def header_of(form: FusedForm, axis: Axis, bound: Bound, empty: str, **terms: Any) -> Header:
+    """The header of a call with tensors that are bound so; `terms` are further fields."""
+    own, split = identity(form), {axis.name, terms.get("rows_axis", "")}
+    return Header(
+        elements=bound.sizes[axis.name],
+        state_format=VERSION,
+        form=own.digest,
+        meaning="; ".join(own.lines),
+        axis=axis.name,
+        device=bound.device.partition(":")[0],
+        empty=empty,
+        sizes={name: size for name, size in bound.sizes.items() if name not in split},
+        dtypes=dtypes_of_floats(bound.dtypes),
+        scalars={name: repr(number) for name, number in bound.scalars.items()},
+        **terms,
+    )
 
 
 def cast_inputs(fused: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:

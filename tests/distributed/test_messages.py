@@ -30,7 +30,7 @@ def test_slots_come_back_as_they_were(name: str, far: bool) -> None:
         shard(name, whole_data(name, 7, 0), 0, 7), extents={"i": 7} if "i" in fused(name).cascade.extents() else {}
     )
     packing = message_packing(state.layout, state.sizes, "float32", far=far)
-    message = new_message(packing, 2, "cpu")
+    message = new_message(2 * packing.nbytes, "cpu")
     write_slots(state.slots, message, packing, 1)
     found = slots_in(message.clone(), packing, 1)
     for slot in state.layout:
@@ -43,7 +43,7 @@ def test_slots_come_back_as_they_were(name: str, far: bool) -> None:
 @given(st.text(max_size=700))
 def test_reasons_are_read_as_far_as_they_fit(reason: str) -> None:
     packing = message_packing((), {}, "float32", far=False)
-    message = new_message(packing, 2, "cpu")
+    message = new_message(2 * packing.nbytes, "cpu")
     write_failure(reason, message)
     [(number, text)] = failures_in(torch.stack([torch.zeros_like(message), message]), [0, 1]).items()
     assert number == 1

@@ -11,7 +11,7 @@ import pytest
 import torch
 
 import redalg as ra
-from tests.distributed import test_again, test_calls, test_parts
+from tests.distributed import test_again, test_calls, test_parts, test_rows
 from tests.distributed.cases import CASES, as_arrays, fused, n, whole_data, x
 from tests.distributed.pool import Pool, ranks
 
@@ -50,6 +50,14 @@ def test_calls_of_one_kind(gpus: Pool, name: str) -> None:
         for seed, (lengths, outputs) in enumerate(zip(kinds, found, strict=True)):
             wanted = as_arrays(fused(name)(**whole_data(name, sum(lengths), seed)))
             np.testing.assert_allclose(outputs[0], wanted[0], rtol=2e-5, atol=2e-6)
+
+
+@pytest.mark.parametrize("name", test_rows.MAKE)
+def test_rows_travel_between_gpus(gpus: Pool, name: str) -> None:
+    size = number_of(gpus)
+    in_order = [([6, 8, 2, 5][:size], [7, 3, 6, 5][:size])] * 2
+    test_rows.check(gpus, name, in_order, zigzag=False)
+    test_rows.check(gpus, name, [([64] * size, [64] * size)] * 2, zigzag=True)
 
 
 def late(rank: int, size: int) -> Any:
