@@ -314,17 +314,19 @@ class FusedForm:
         """The axes over which outputs sum reduced values, in the order of their names."""
         return tuple(sorted({axis for one in self.outputs for axis in bound_axes(one.expr)}, key=str))
 
-    @property
+    @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The state, in order: extrema, structures, pivots, accumulators."""
-        slots = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
-        slots += [Slot(value.name, "index" if part.integer else "component", value.indices)
-                  for structure in self.structures
+        """The state, in order: extrema, structures, pivots, accumulators; axes in the order that outputs have."""
+        order = list(dict.fromkeys(axis for one in self.outputs for axis in one.axes))
+
+        def slot(kind: str, value: Value) -> Slot:
+            return Slot(value.name, kind, tuple(sorted(value.indices, key=[*order, *value.indices].index)))
+
+        slots = [slot("extremum", one.value) for one in self.extrema]
+        slots += [slot("index" if part.integer else "component", value) for structure in self.structures
                   for value, part in zip(structure.values, structure.monoid.components, strict=True)]  # fmt: skip
-        slots += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
-        slots += [Slot(accumulator.value.name, "count" if accumulator.is_count else "accumulator",
-                       accumulator.value.indices) for accumulator in self.accumulators]  # fmt: skip
-        return tuple(slots)
+        slots += [slot("pivot", one.value) for one in self.pivots if one.has_slot]
+        return (*slots, *(slot("count" if one.is_count else "accumulator", one.value) for one in self.accumulators))
 
     @property
     def is_elementwise(self) -> bool:
@@ -402,14 +404,12 @@ class FusedForm:
     @property
     def parameters(self) -> tuple[Producer, ...]:
         """The producers that `finish` computes, from tensors that a state does not hold."""
-        exprs = [one.expr for one in self.assignments] + [one.expr for one in self.outputs]
-        used = {value for expr in exprs for value in values_of(expr)}
+        used = {value for one in (*self.assignments, *self.outputs) for value in values_of(one.expr)}
         return tuple(one for one in self.cascade.parameters if one.value in used)
 
     def __str__(self) -> str:
-        lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced_axes))}"]
-        if self.cascade.domain is not S.true:
-            lines.append(f"  where {self.cascade.domain}")
+        where = [] if self.cascade.domain is S.true else [f"  where {self.cascade.domain}"]
+        lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced_axes))}", *where]
         lines += [f"  {one.value} = {one.monoid} {one.term}" for one in self.extrema]
         lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in self.structures]
         lines += [f"  {one.value} := {one.policy.value} pivot of {one.base}: {one.source}" for one in self.pivots]
