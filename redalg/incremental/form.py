@@ -14,11 +14,9 @@ with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −�
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import count
 from typing import final
 
 from sympy import Expr, Mul, S, Tuple, exp, fraction
@@ -205,12 +203,6 @@ class Pivot:
     def has_slot(self) -> bool:
         """Tell if the state must hold c (a running pivot or scale is recomputed from the extrema)."""
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
-
-
-def free_pivot_name(pivots: Iterable[Pivot]) -> str:
-    """The first of the names c_0, c_1, … that no pivot has."""
-    names = {one.value.name for one in pivots}
-    return next(name for number in count() if (name := f"c_{number}") not in names)
 
 
 def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:
@@ -404,7 +396,8 @@ class FusedForm:
     @property
     def parameters(self) -> tuple[Producer, ...]:
         """The producers that `finish` computes, from tensors that a state does not hold."""
-        used = {value for one in (*self.assignments, *self.outputs) for value in values_of(one.expr)}
+        exprs = [one.expr for one in self.assignments] + [one.expr for one in self.outputs]
+        used = {value for expr in exprs for value in values_of(expr)}
         return tuple(one for one in self.cascade.parameters if one.value in used)
 
     def __str__(self) -> str:
