@@ -98,6 +98,51 @@ def test_counts_beyond_float32_are_exact(monkeypatch: pytest.MonkeyPatch) -> Non
     assert int(state.slots["count"]) == 40
 
 
+def refuse_to_read(*_: Any) -> None:
+    """Stand where a piece is read, for leaves that should not read it again."""
+    raise AssertionError("the piece is read again")
+
+
+def test_leaves_of_tensors_alike_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = ra.scalars("scale", positive=True)
+    fused = ra.fuse(ra.sum(scale * ra.tensor("x[n]"), n))
+    data = torch.arange(12, dtype=torch.float32)
+    fused.leaf({"x": data, "scale": 2.0}, backend="tilelang")
+    monkeypatch.setattr(states, "read_piece", refuse_to_read)
+    state = fused.leaf({"x": data + 1, "scale": 3.0}, start={n: 12}, backend="tilelang")
+    assert state.covers == (12, 24)
+    assert state.scalars == {"scale": 3.0}
+    assert float(fused.finish(state)) == 3 * 78
+    assert state.buffer.data_ptr() == state.slots[fused.form.slots[0].name].data_ptr()
+    with pytest.raises(ra.InputError, match="was declared positive, and is -1"):
+        fused.leaf({"x": data, "scale": -1.0}, backend="tilelang")
+    with pytest.raises(ra.InputError, match="reach beyond place"):
+        fused.leaf({"x": data, "scale": 1.0}, start={n: 2**62}, backend="tilelang")
+    with pytest.raises(ra.InputError, match="The axes are n"):
+        fused.leaf({"x": data, "scale": 1.0}, start={"m": 1}, backend="tilelang")
+    for other in (data[:5], data.double(), data.requires_grad_()):
+        with pytest.raises(AssertionError, match="read again"):
+            fused.leaf({"x": other, "scale": 1.0}, backend="tilelang")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_a_tangent_is_refused_of_tensors_that_had_none() -> None:
+    fused = ra.fuse(ra.sum(ra.tensor("x[n]"), n))
+    data = torch.ones(4)
+    fused.leaf({"x": data}, backend="tilelang")
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(ra.InputError, match="has a tangent"):
+        fused.leaf({"x": torch.autograd.forward_ad.make_dual(data, data)}, backend="tilelang")
+
+
+def test_a_piece_at_another_place_takes_no_kernel_where_places_matter() -> None:
+    data = {"x": torch.tensor([[1.0, 5, 2], [0, 0, 3]])}
+    assert FUNCTIONS["argmax"].leaf(data, backend="tilelang").covers == (0, 3)
+    later = FUNCTIONS["argmax"].leaf(data, start={n: 4})
+    assert FUNCTIONS["argmax"].finish(later).tolist() == [5, 6]
+    with pytest.raises(ra.BackendError, match="the places along axis n matter"):
+        FUNCTIONS["argmax"].leaf(data, start={n: 4}, backend="tilelang")
+
+
 def with_total() -> ra.Fused:
     """A function of the extent of the axis that it reduces."""
     return ra.fuse(ra.sum(ra.where(2 * n < n.extent, ra.tensor("x[n]"), 0), n))
