@@ -125,7 +125,8 @@ class Streaming(ABC):
         return update(self.form, state, self._pass_inputs(tensors), start, extents or {})
 
     def finish(self, state: State, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
-               start: Sizes | None = None, *, condition: bool = False) -> Any:  # fmt: skip
+               start: Sizes | None = None, *, condition: bool = False,
+               backend: str | None = None) -> Any:  # fmt: skip
         """The outputs of a state.
 
         Args:
@@ -136,6 +137,9 @@ class Streaming(ABC):
             start: `{axis: global number of the piece's first element}` (0 where left out), for masks over the axis.
             condition: give κ of every output beside it, the shape alike: about κ·ε of the output is lost, where ε is
                 the unit roundoff of the state's type (Higham 2002, section 1.6). 1 where nothing cancels.
+            backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
+                states on CUDA take a kernel if there is one: not where an output reduces tensors itself, nor for a
+                piece that starts beyond 0 where places matter, nor with `condition`.
 
         Returns:
             What a call gives, dimensions in the order of the output axes, a reduced axis as long as the piece; with
@@ -143,6 +147,7 @@ class Streaming(ABC):
 
         Raises:
             InputError: the state is none of this form, a tensor that an output holds is missing, or one does not fit.
+            BackendError: no kernel makes these outputs, and one was asked for.
 
         >>> import numpy as np, redalg as ra
         >>> share = ra.fuse(ra.normalize(ra.tensor("x[n]"), ra.axes("n"), p=1))
@@ -154,10 +159,11 @@ class Streaming(ABC):
         >>> float(value), float(kappa)
         (1.0, 1000001.0)
         """
-        from redalg.runtime.bind.finish import finish
+        from redalg.runtime.call.finish_kernels import finish_state
 
         refuse_states("finish", self.cascade, self.earlier)
-        results = finish(self.form, state, tensors and self._pass_inputs(tensors), empty, start, condition=condition)
+        inputs = tensors and self._pass_inputs(tensors)
+        results = finish_state(self.form, state, inputs, empty, start, condition=condition, backend=backend)
         return tuple(map(self._outputs, results)) if condition else self._outputs(results[0])
 
     def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",

@@ -186,6 +186,15 @@ def test_a_number_of_numbers(backend: str) -> None:
     assert float(product(p=torch.tensor(3.0), scale=2.5, backend=backend)) == 7.5
 
 
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+def test_a_number_of_a_line_is_read_with_each_of_its_elements(target: str) -> None:
+    """A line has no rows, and so no buffer for what rows hold."""
+    form = ra.fuse(ra.tensor("x[n]") / ra.Tensor("p")[()], axes="n")
+    program = form.lower(target, {"n": 70}, "float32").program
+    whole = np.arange(70, dtype=np.float32)
+    np.testing.assert_array_equal(interpret(program, {"x": whole, "p": np.float32([4])})["out"], whole / 4)
+
+
 def test_axes_side_by_side_are_one() -> None:
     """Rows that are no multiples of 16 bytes are read 16 bytes at a time, if all tensors have the same rows."""
     form = ra.fuse(z * ra.Tensor("w")[b, n, c] + 1, axes="b n c")

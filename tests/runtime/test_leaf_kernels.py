@@ -167,6 +167,42 @@ def test_pieces_number_elements_from_where_they_start(name: str, device: str) ->
         assert state.covers == (first, first + 40)
 
 
+def refuse_to_read(*_: Any) -> None:
+    """Stand where a piece is read, for leaves that should not read it again."""
+    raise AssertionError("the piece is read again")
+
+
+def test_leaves_of_tensors_alike_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    scale = ra.scalars("scale", positive=True)
+    fused = ra.fuse(ra.sum(scale * ra.tensor("x[n]"), n))
+    data = torch.arange(12, dtype=torch.float32)
+    fused.leaf({"x": data, "scale": 2.0}, backend="tilelang")
+    monkeypatch.setattr(states, "read_piece", refuse_to_read)
+    state = fused.leaf({"x": data + 1, "scale": 3.0}, start={n: 12}, backend="tilelang")
+    assert state.covers == (12, 24)
+    assert state.scalars == {"scale": 3.0}
+    assert float(fused.finish(state)) == 3 * 78
+    assert state.buffer.data_ptr() == state.slots[fused.form.slots[0].name].data_ptr()
+    with pytest.raises(ra.InputError, match="was declared positive, and is -1"):
+        fused.leaf({"x": data, "scale": -1.0}, backend="tilelang")
+    with pytest.raises(ra.InputError, match="reach beyond place"):
+        fused.leaf({"x": data, "scale": 1.0}, start={n: 2**62}, backend="tilelang")
+    with pytest.raises(ra.InputError, match="The axes are n"):
+        fused.leaf({"x": data, "scale": 1.0}, start={"m": 1}, backend="tilelang")
+    for other in (data[:5], data.double(), data.requires_grad_()):
+        with pytest.raises(AssertionError, match="read again"):
+            fused.leaf({"x": other, "scale": 1.0}, backend="tilelang")
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
+def test_a_tangent_is_refused_of_tensors_that_had_none() -> None:
+    fused = ra.fuse(ra.sum(ra.tensor("x[n]"), n))
+    data = torch.ones(4)
+    fused.leaf({"x": data}, backend="tilelang")
+    with torch.autograd.forward_ad.dual_level(), pytest.raises(ra.InputError, match="has a tangent"):
+        fused.leaf({"x": torch.autograd.forward_ad.make_dual(data, data)}, backend="tilelang")
+
+
 X = np.ones(8, np.float32)
 REFUSED = {
     "a computed place": (lambda: gathered().leaf({"x": X, "y": X}, {n: 3}, backend="tilelang"),

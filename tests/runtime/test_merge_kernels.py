@@ -9,12 +9,17 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.check.interpret import interpret
-from redalg.runtime.bind.packing import Packing
-from redalg.runtime.call.merge_kernels import Merge, lower_merge
+from redalg.runtime.bind import state as state_module
+from redalg.runtime.bind.inputs import array_dtype
+from redalg.runtime.bind.packing import Packed
+from redalg.runtime.bind.places import join_boxes
+from redalg.runtime.call.merge_kernels import lower_merge, stacked_slots
 from tests.cases.corpus import Pattern
 from tests.cases.literature import PATTERNS
 from tests.runtime.test_leaf_kernels import FORMS, numbers
@@ -42,9 +47,10 @@ def merged_by_interpreter(fused: ra.Fused, states: list[ra.State], target: str) 
     """The state that a merging kernel makes, in the tile interpreter."""
     compute = "float64" if any(one.dtype == torch.float64 for one in states[0].slots.values()) else "float32"
     made, _ = lower_merge(fused.form, len(states), states[0].sizes, compute, target)
-    inputs = tuple(one for one in made.program.parameters if one.role == "input")
-    merge = Merge(print, inputs, made.axes, Packing({}, {}))  # its inputs alone are asked for
-    found = interpret(made.program, {one.key: merge.stack(one, states).numpy() for one in inputs})
+    together = {slot.name: torch.stack([state.slots[slot.name] for state in states]) for slot in fused.form.slots}
+    dtypes = {name: array_dtype(one) for name, one in together.items()}
+    given = {one.slot: one.of(together[one.slot]).numpy() for one in stacked_slots(fused.form, made, dtypes)}
+    found = interpret(made.program, given)
     like = fused.merge(*states)
     slots = {key: torch.as_tensor(found[key]).reshape(one.shape).to(one.dtype) for key, one in like.slots.items()}
     return replace(like, slots=slots)
@@ -104,6 +110,57 @@ def test_states_that_do_not_fit_are_refused_before_a_kernel_is_made() -> None:
     first, second = (FUNCTIONS["last"].leaf(tensors_of("last", "torch", 4, 0), start={n: i}) for i in (0, 9))
     with pytest.raises(ra.InputError, match="missing between them"):
         FUNCTIONS["last"].merge(first, second, backend="tilelang")
+
+
+def refuse_to_check(*_: Any) -> None:
+    """Stand where a state is checked, for states whose kind was checked before."""
+    raise AssertionError("the state is checked again")
+
+
+def test_states_of_a_kind_are_checked_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    fused = FUNCTIONS["variance"]
+    parts = [fused.leaf(tensors_of("variance", "torch", 5, seed), start={n: 5 * seed}) for seed in range(3)]
+    fused.merge(*parts)
+    monkeypatch.setattr(state_module, "check_new_state", refuse_to_check)
+    assert fused.merge(*parts).covers == (0, 15)
+    slots = parts[0].slots
+    others = (
+        replace(parts[0], slots=dict(slots)), replace(parts[0], sizes={"b": 3}), replace(parts[0], version=0),
+        replace(parts[0], form="0" * 16), replace(parts[0], library="numpy"), replace(parts[0], result="float64"),
+        replace(parts[0], slots=Packed.of({key: one.double() for key, one in slots.items()}, "torch", "cpu")),
+        FUNCTIONS["logsumexp"].leaf(tensors_of("logsumexp", "torch", 5, 0)),
+    )  # fmt: skip
+    for other in others:
+        with pytest.raises(AssertionError, match="checked again"):
+            fused.merge(parts[1], other)
+
+
+def test_states_of_one_kind_are_refused_for_what_differs() -> None:
+    masked = FUNCTIONS["masked by place"]
+    first, second, third = (masked.leaf(tensors_of("masked by place", "torch", 4, 0), start={n: i}) for i in (0, 4, 6))
+    assert masked.merge(first, second).covers == (0, 8)
+    with pytest.raises(ra.InputError, match="both states hold elements 6 to 7"):
+        masked.merge(first, second, third)
+    with pytest.raises(ra.InputError, match="does not say which places"):
+        masked.merge(first, replace(second, places=None))
+    power = ra.scalars("power", positive=True)
+    scaled = ra.fuse(ra.sum(power * ra.tensor("x[n]"), n))
+    one, two = (scaled.leaf({"x": torch.ones(3), "power": number}) for number in (1.0, 2.0))
+    with pytest.raises(ra.InputError, match="different scalars"):
+        scaled.merge(one, two)
+
+
+@given(st.lists(st.tuples(st.integers(0, 9), st.integers(0, 5)), min_size=2, max_size=5))
+def test_places_of_many_are_those_of_pairs(spans: list[tuple[int, int]]) -> None:
+    boxes = [((start, start + length),) for start, length in spans]
+    whole = join_boxes((boxes[0],))
+    for box in boxes[1:]:
+        whole = join_boxes(whole, (box,))
+    if len(join_boxes(*((box,) for box in boxes))) == 1 and all(length for _, length in spans):
+        held = sorted(place for start, length in spans for place in range(start, start + length))
+        assert held == list(range(held[0], held[-1] + 1))
+    if len(whole) == 1:
+        assert whole == join_boxes(*((box,) for box in boxes))
 
 
 @pytest.mark.parametrize(("name", "library", "message"), [

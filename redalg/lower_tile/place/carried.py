@@ -235,7 +235,10 @@ class Carried:
 
     def is_of_row(self, node: Expr) -> bool:
         """Tell if an expression depends on the row alone: on row buffers, or on what tensors have for it."""
-        return J not in node.free_symbols and node.has(Load) if self.form.is_elementwise else of_row(node)
+        if not self.form.is_elementwise:
+            return of_row(node)
+        has_rows = self.space.plan.binding.row is not None  # without rows a line is the tile: no buffer has a row
+        return has_rows and J not in node.free_symbols and node.has(Load)
 
     def _is_divided(self, factor: Expr) -> bool:
         """Tell if a factor is the reciprocal of what tensors have for the row, of any size in float32."""

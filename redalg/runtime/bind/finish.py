@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 from redalg.errors import InputError
 from redalg.expression import Axis, Element
@@ -15,21 +16,31 @@ from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.arrays import assemble_chunks, output_dtype
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
-from redalg.runtime.bind.inputs import check_choice, library_name, without_gradients
+from redalg.runtime.bind.inputs import library_name, without_gradients
 from redalg.runtime.bind.leaf import check_piece_indices
 from redalg.runtime.bind.options import check_places, global_starts
 from redalg.runtime.bind.places import computed_axes, finished_exprs, finished_producers
 from redalg.runtime.bind.state import State, check_state, reduced_names, unpack, unpacked_scope
 
 
-@without_autocast()
-def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empty: str, start: Any, *,
-           condition: bool = False) -> tuple[dict[str, Any], ...]:  # fmt: skip
-    """The outputs of a state, and their condition numbers if they are asked for.
+@final
+@dataclass(frozen=True)
+class Request:
+    """The tensors of a `finish`, checked.
 
-    `inputs` holds the tensors and scalars that stand in the outputs themselves. Outputs that carry a reduced axis are
-    made for the piece of it that `inputs` holds, which begins at `start`.
+    Attributes:
+        inputs: the tensors and scalars that stand in the outputs themselves.
+        piece: the sizes of the reduced axes that outputs carry, and of axes that these tensors alone have.
+        start: the global number of the first element, by axis.
     """
+
+    inputs: Mapping[str, Any]
+    piece: Mapping[str, int]
+    start: Mapping[Axis, int]
+
+
+def read_request(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, start: Any) -> Request:
+    """The tensors and scalars that stand in the outputs themselves, and the places at which their piece begins."""
     check_state(form, state, "finish")
     inputs = without_gradients(inputs or {})
     start = with_starts(form, state, global_starts(form.cascade, start, "finish"))
@@ -40,7 +51,6 @@ def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empt
             f"finish: the outputs hold {', '.join(absent)}, which a state does not. Pass them as tensors: "
             f'`finish(state, {{"{absent[0].split("[")[0]}": …}})`.'
         )
-    check_choice("empty", empty, "finish: ")
     names = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
     unknown = [name for name in inputs if name not in names]
     if unknown:
@@ -49,11 +59,27 @@ def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empt
     piece = piece_sizes(form, state, {name: inputs[name] for name in elements})
     for axis, (first, stop) in summed_boxes(form, state, piece).items():
         piece[axis.name], start = stop - first, {axis: first} | start
-    check_places(start, piece, frozenset().union(*map(computed_axes, finished_exprs(form))), "finish")
+    check_places(start, piece, finished_numbers(form), "finish")
     check_whole(form, state, piece, start)
     for name, element in elements.items():
         check_output_tensor(inputs[name], element, state.library, {**state.sizes, **piece})
         check_kind(inputs[name], element, name in form.cascade.value_tensors())
+    return Request(inputs, piece, start)
+
+
+def finished_numbers(form: FusedForm) -> frozenset[Axis]:
+    """The axes whose places stand in arithmetic in what `finish` evaluates."""
+    return frozenset[Axis]().union(*map(computed_axes, finished_exprs(form)))
+
+
+@without_autocast()
+def finish_by_arrays(form: FusedForm, state: State, request: Request, empty: str, *,
+                     condition: bool = False) -> tuple[dict[str, Any], ...]:  # fmt: skip
+    """The outputs of a state by the operations of its library, and their condition numbers if they are asked for.
+
+    Outputs that carry a reduced axis are made for the piece of it that the request holds.
+    """
+    inputs, piece, start = request.inputs, request.piece, request.start
     scope, executor = unpacked_scope(form, state, inputs, empty, piece=piece, start=start)
     results = []
     with scope.ops.quiet():

@@ -29,7 +29,7 @@ from redalg.runtime.bind.places import (
     leaf_exprs,
     under_two_indices,
 )
-from redalg.runtime.bind.state import State, pack_state, reduced_names, total_extents
+from redalg.runtime.bind.state import State, copy_with, pack_state, reduced_names, total_extents
 
 
 @final
@@ -55,7 +55,7 @@ class Piece:
         box = tuple((first, first + self.bound.sizes[axis.name]) for axis, first in firsts)
         others = axes_by_place(form) - set(reduced)
         starts = {axis.name: first for axis, first in self.start.items() if axis in others}
-        return replace(state, places=() if is_nothing(box) else (box,), starts=starts)
+        return copy_with(state, places=() if is_nothing(box) else (box,), starts=starts)
 
 
 def read_piece(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> Piece:

@@ -10,7 +10,16 @@ from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.packing import Packed
 from redalg.runtime.bind.places import Box, Boxes, join_boxes, places_matter, shared_box
-from redalg.runtime.bind.state import State, check_state, is_empty_state, pack_state, unpack, unpacked_scope
+from redalg.runtime.bind.state import (
+    State,
+    check_state,
+    copy_with,
+    is_empty_state,
+    kind_of_state,
+    pack_state,
+    unpack,
+    unpacked_scope,
+)
 
 
 def merge_all(form: FusedForm, states: Sequence[State]) -> State:
@@ -36,10 +45,21 @@ def sort_states(form: FusedForm, states: Sequence[State]) -> list[State]:
 def check_all(form: FusedForm, states: Sequence[State]) -> State:
     """The first of states in order that holds elements, with the places and scalars of all: they may be merged."""
     whole = states[0]
+    if not form.is_ordered and are_alike(states):
+        return copy_with(whole, places=joined_places(form, *(state.places for state in states)))
     for other in states[1:]:
         a, b, places = fit(form, whole, other)
         whole = replace(b if is_empty_state(a) else a, places=places)
     return whole
+
+
+def are_alike(states: Sequence[State]) -> bool:
+    """Tell if states that were checked differ in their places and numbers alone, and all hold elements."""
+    first, kinds = states[0], list(map(kind_of_state, states))
+    if kinds[0] is None or any(map(is_empty_state, states)):
+        return False
+    same_rows = all(state.starts == first.starts and state.scalars == first.scalars for state in states)
+    return same_rows and all(kind == kinds[0] for kind in kinds)
 
 
 def in_memory_of(state: State, made: State) -> State:
@@ -142,17 +162,29 @@ def together(form: FusedForm, a: State, b: State) -> Boxes | None:
     """The places of two states; if places matter, those that both hold, or that one does not know, are refused."""
     if is_empty_state(a) or is_empty_state(b):
         return b.places if is_empty_state(a) else a.places
-    if not places_matter(form):
-        boxes = None if a.places is None or b.places is None else join_boxes(a.places, b.places)
-        return boxes if boxes is not None and len(boxes) == 1 and not shared_box(a.places or (), b.places or ()) \
-            else None  # fmt: skip
-    if a.places is None or b.places is None:
+    return joined_places(form, a.places, b.places)
+
+
+def joined_places(form: FusedForm, *places: Boxes | None) -> Boxes | None:
+    """The places of states that hold elements; where places do not matter, those of one box or None.
+
+    Raises:
+        InputError: places matter, and two states hold one, or a state does not know its own.
+    """
+    known = [one for one in places if one is not None]
+    if not places_matter(form):  # of parts that overlap no one box comes
+        boxes = join_boxes(*known)
+        return boxes if len(known) == len(places) and len(boxes) == 1 else None
+    if len(known) < len(places):
         raise InputError("merge: a state does not say which places it holds, and the expression depends on places. "
                          "Make it again by `leaf`.")  # fmt: skip
-    both = None if form.is_ordered else shared_box(a.places, b.places)
-    if both is not None:
-        raise InputError(overlap_message(form, both))
-    return join_boxes(a.places, b.places)
+    whole = known[0]
+    for other in known[1:]:
+        both = None if form.is_ordered else shared_box(whole, other)
+        if both is not None:
+            raise InputError(overlap_message(form, both))
+        whole = join_boxes(whole, other)
+    return whole
 
 
 def overlap_message(form: FusedForm, both: Box) -> str:

@@ -72,10 +72,10 @@ def global_starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
     if start is None:
         return {}
     axes = {axis.name: axis for axis in cascade.axes()}
-    names = ", ".join(map(str, cascade.axes()))
     if not isinstance(start, Mapping):
         raise InputError(
-            f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the axes are {names}."
+            f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the axes are "
+            f"{', '.join(axes)}."
         )
     starts = dict[Axis, int]()
     for key, number in start.items():
@@ -83,7 +83,7 @@ def global_starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
         if axis is None or not isinstance(first, int) or isinstance(first, bool) or first < 0:
             raise InputError(
                 f"{caller}: start should give an axis its first element's number, as in "
-                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {number!r}}}. The axes are {names}."
+                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {number!r}}}. The axes are {', '.join(axes)}."
             )
         starts[axis] = first
     return starts

@@ -7,8 +7,9 @@ Numbers lie as they do in memory: IEEE floats and integers in two's complement, 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, final
 
@@ -40,7 +41,15 @@ class Packing:
         shapes = {name: tuple(int(size) for size in array.shape) for name, array in arrays.items()}
         return cls({name: array_dtype(array) for name, array in arrays.items()}, shapes)
 
-    @property
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Packing, (self.dtypes, self.shapes)
+
+    @cached_property
+    def key(self) -> Hashable:
+        """Names, dtypes and shapes as a value that a dictionary finds."""
+        return tuple(self.dtypes.items()), tuple(self.shapes.items())
+
+    @cached_property
     def offsets(self) -> dict[str, int]:
         """The first byte of every array."""
         found, first = dict[str, int](), 0
@@ -49,10 +58,29 @@ class Packing:
             first += -(-self.bytes_of(name) // ALIGNMENT) * ALIGNMENT
         return found
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """The bytes of the buffer, what fills it up to multiples of 16 too."""
         return sum(-(-self.bytes_of(name) // ALIGNMENT) * ALIGNMENT for name in self.dtypes)
+
+    @cached_property
+    def has_gaps(self) -> bool:
+        """Tell if there are bytes between the arrays."""
+        return any(self.bytes_of(name) % ALIGNMENT for name in self.dtypes)
+
+    @cached_property
+    def view_places(self) -> tuple[tuple[str, str, tuple[int, ...], tuple[int, ...], int], ...]:
+        """The name, dtype, shape and strides of every array, and the number of its first element of that dtype."""
+        return tuple(
+            (
+                name,
+                dtype,
+                self.shapes[name],
+                row_major_strides(self.shapes[name]),
+                self.offsets[name] // DTYPES[dtype].bytes,
+            )
+            for name, dtype in self.dtypes.items()
+        )
 
     def bytes_of(self, name: str) -> int:
         """The bytes of an array."""
@@ -66,6 +94,14 @@ class Packed(Mapping[str, Any]):
     def __init__(self, buffer: Any, packing: Packing) -> None:
         self.buffer, self.packing = buffer, packing
         self._views = views_of(buffer, packing)
+
+    @classmethod
+    def around(cls, arrays: Mapping[str, Any], packing: Packing) -> Packed:
+        """The views of one buffer of torch that lie in it as a packing says, as whoever made them knows."""
+        packed = cls.__new__(cls)
+        packed.buffer, packed.packing = whole_buffer(next(iter(arrays.values()))), packing
+        packed._views = dict(arrays)
+        return packed
 
     @classmethod
     def of(cls, arrays: Mapping[str, Any], library: str, device: str) -> Packed:
@@ -103,9 +139,19 @@ def common_buffer(arrays: Mapping[str, Any], packing: Packing) -> Any:
     in_place = firsts == packing.offsets and all(one.is_contiguous() for one in arrays.values())
     if not (alike and in_place and packing.nbytes):
         return None
+    return whole_buffer(next(iter(arrays.values())))
+
+
+def whole_buffer(view: Any) -> Any:
+    """The memory of which a tensor of torch is a view, as bytes."""
     import torch
 
-    return torch.empty(0, dtype=torch.uint8, device=next(iter(arrays.values())).device).set_(first)
+    return torch.empty(0, dtype=torch.uint8, device=view.device).set_(view.untyped_storage())
+
+
+def row_major_strides(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """The strides of a contiguous array, in elements."""
+    return tuple(prod(shape[place + 1 :]) for place in range(len(shape)))
 
 
 def empty_buffer(packing: Packing, library: str, device: Any) -> Any:
@@ -114,6 +160,8 @@ def empty_buffer(packing: Packing, library: str, device: Any) -> Any:
         return np.zeros(packing.nbytes, np.uint8)
     import torch
 
+    if not packing.has_gaps:
+        return torch.empty(packing.nbytes, dtype=torch.uint8, device=device)
     if packing.nbytes <= MOST_CLEARED:
         return torch.zeros(packing.nbytes, dtype=torch.uint8, device=device)
     buffer = torch.empty(packing.nbytes, dtype=torch.uint8, device=device)
@@ -126,16 +174,16 @@ def empty_buffer(packing: Packing, library: str, device: Any) -> Any:
 
 def views_of(buffer: Any, packing: Packing) -> dict[str, Any]:
     """The arrays in a buffer, which share its memory."""
-    found = dict[str, Any]()
-    for name, first in packing.offsets.items():
-        part = buffer[first : first + packing.bytes_of(name)]
-        found[name] = _array_of(part, packing.dtypes[name], packing.shapes[name])
-    return found
-
-
-def _array_of(part: Any, dtype: str, shape: Sequence[int]) -> Any:
-    if isinstance(part, np.ndarray):
-        return part.view(dtype).reshape(shape)
+    if isinstance(buffer, np.ndarray):
+        return {name: buffer[first : first + packing.bytes_of(name)].view(packing.dtypes[name])
+                .reshape(packing.shapes[name]) for name, first in packing.offsets.items()}  # fmt: skip
     import torch
 
-    return part.view(getattr(torch, dtype)).view(shape)
+    found, typed = dict[str, Any](), dict[str, tuple[Any, int]]()
+    for name, dtype, shape, strides, first in packing.view_places:
+        if dtype not in typed:
+            elements = buffer.view(getattr(torch, dtype))
+            typed[dtype] = elements, elements.storage_offset()
+        elements, before = typed[dtype]
+        found[name] = elements.as_strided(shape, strides, before + first)
+    return found

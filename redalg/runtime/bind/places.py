@@ -21,6 +21,7 @@ from redalg.decompose.cascade import Cascade, Producer
 from redalg.expression import Axis, Element, Reduce, Value
 from redalg.expression.contents import REMEMBERED, elements_of, values_of
 from redalg.incremental.form import FusedForm
+from redalg.incremental.remembered import Remembered
 
 Box = tuple[tuple[int, int], ...]
 """(start, stop) of every reduced axis."""
@@ -96,18 +97,24 @@ def produced_exprs(cascade: Cascade) -> Iterator[Basic]:
         yield from producer.cascade.expressions()
 
 
-def axes_by_place(form: FusedForm) -> frozenset[Axis]:
-    """The axes whose places stand in the expressions that a leaf evaluates."""
+def _axes_by_place(form: FusedForm) -> frozenset[Axis]:
     return frozenset().union(*map(placed_axes, leaf_exprs(form)))
 
 
-def places_matter(form: FusedForm) -> bool:
-    """Tell if a state is right only if the places of its elements are right."""
+axes_by_place: Remembered[frozenset[Axis]] = Remembered(_axes_by_place)
+"""Form -> the axes whose places stand in the expressions that a leaf evaluates."""
+
+
+def _places_matter(form: FusedForm) -> bool:
     if form.is_ordered or axes_by_place(form) & set(form.cascade.reduced_axes):
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
     used = frozenset().union(*map(values_of, finished))
     return any(one.has_place_component and used & set(one.integers) for one in form.structures)
+
+
+places_matter: Remembered[bool] = Remembered(_places_matter)
+"""Form -> whether a state is right only if the places of its elements are right."""
 
 
 def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> Iterator[tuple[Element, Element]]:
@@ -146,13 +153,15 @@ def shared_box(a: Boxes, b: Boxes) -> Box | None:
     return None
 
 
-def join_boxes(a: Boxes, b: Boxes) -> Boxes:
-    """The boxes of both; boxes that adjoin become one.
+def join_boxes(*parts: Boxes) -> Boxes:
+    """The boxes of all; boxes that adjoin become one.
 
     >>> join_boxes((((0, 3),), ((7, 9),)), (((3, 7),),))
     (((0, 9),),)
     """
-    boxes = list(a + b)
+    boxes = [box for part in parts for box in part]
+    if boxes and len(boxes[0]) == 1:
+        return join_spans(boxes)
     for axis in range(len(boxes[0]) if boxes else 0):
         boxes.sort(key=lambda box: (box[:axis], box[axis + 1 :], box[axis]))
         joined: list[Box] = []
@@ -164,6 +173,17 @@ def join_boxes(a: Boxes, b: Boxes) -> Boxes:
                 joined.append(box)
         boxes = joined
     return tuple(sorted(boxes))
+
+
+def join_spans(boxes: list[Box]) -> Boxes:
+    """The boxes of one axis, those that adjoin as one."""
+    joined = list[tuple[int, int]]()
+    for ((start, stop),) in sorted(boxes):
+        if joined and joined[-1][1] == start:
+            joined[-1] = joined[-1][0], stop
+        else:
+            joined.append((start, stop))
+    return tuple((edge,) for edge in joined)
 
 
 def _rest(box: Box, axis: int) -> Any:

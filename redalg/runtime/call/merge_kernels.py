@@ -8,7 +8,7 @@ from typing import Any, final
 
 from redalg.errors import PlanError
 from redalg.expression import Axis
-from redalg.incremental.form import FusedForm
+from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.stages import single
 from redalg.incremental.state_outputs import with_state_for_outputs
@@ -18,7 +18,6 @@ from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header
 from redalg.runtime.bind.packing import Packed, Packing, empty_buffer
 from redalg.runtime.bind.state import State, reduced_names
-from redalg.runtime.call.kernels import with_alignment
 from redalg.runtime.compile.compile import compile_source, launch_function
 from redalg.runtime.lowering import problem_of, target_of
 from redalg.strategies.device import device_for
@@ -31,47 +30,78 @@ ELEMENTS = 64
 
 @final
 @dataclass(frozen=True)
+class Stacked:
+    """An input of a merging kernel: one slot of all states, in the dimensions of the kernel.
+
+    Attributes:
+        slot: its name.
+        order: the dimensions of the slots side by side, in the order in which the kernel has those that they have.
+        absent: the dimensions of the kernel that the slot lacks: it is repeated along them.
+        shape, dtype: of the kernel's input.
+        is_plain: whether the slots side by side are that input.
+        counts: whether the states' numbers are added up beside the kernel, which counts in float32.
+    """
+
+    slot: str
+    order: tuple[int, ...]
+    absent: tuple[int, ...]
+    shape: tuple[int, ...]
+    dtype: str
+    is_plain: bool
+    counts: bool
+
+    def of(self, together: Any) -> Any:
+        """The input of slots side by side."""
+        if self.is_plain:
+            return together
+        import torch
+
+        together = together.permute(self.order)
+        for place in self.absent:
+            together = together.unsqueeze(place)
+        return together.expand(self.shape).to(getattr(torch, self.dtype)).contiguous()
+
+
+def stacked_slot(parameter: Parameter, slot: Slot, axes: tuple[Axis | None, ...], dtype: str) -> Stacked:
+    """The input of a kernel that has a slot of every state, whose dimensions after the first have these axes."""
+    order = (0, *(1 + slot.axes.index(axis) for axis in axes if axis is not None and axis in slot.axes))
+    absent = tuple(1 + place for place, axis in enumerate(axes) if axis not in slot.axes)
+    shape = tuple(map(int, parameter.shape))
+    is_plain = order == tuple(range(len(shape))) and dtype == parameter.dtype
+    return Stacked(slot.name, order, absent, shape, parameter.dtype, is_plain, slot.kind == "count")
+
+
+@final
+@dataclass(frozen=True)
 class Merge:
     """A kernel that merges a number of states of one kind.
 
     Attributes:
         entry: takes the inputs and the outputs, in order.
         inputs: its inputs, a slot each.
-        axes: slot -> axes of its dimensions after the first.
         packing: of the merged state.
     """
 
     entry: Callable[..., Any]
-    inputs: tuple[Parameter, ...]
-    axes: Mapping[str, tuple[Axis | None, ...]]
+    inputs: tuple[Stacked, ...]
     packing: Packing
 
     def __call__(self, states: Sequence[State]) -> Packed:
         """The slots of all states together, in one buffer."""
         import torch
 
-        device = torch.device(states[0].device)
-        arguments = [with_alignment(self.stack(one, states)) for one in self.inputs]
-        merged = Packed(empty_buffer(self.packing, "torch", device), self.packing)
-        results = [one if one.dim() else one.reshape(1) for one in merged.values()]
-        self.entry(*arguments, *results)
-        for slot in states[0].layout:
-            if slot.kind == "count":  # kernels count in float32
-                torch.sum(torch.stack([state.slots[slot.name] for state in states]), 0, out=merged[slot.name])
+        slots = [state.slots for state in states]
+        merged = Packed(empty_buffer(self.packing, "torch", slots[0][self.inputs[0].slot].device), self.packing)
+        arguments, counted = list[Any](), list[tuple[Any, Any]]()
+        for given in self.inputs:
+            together = torch.stack([one[given.slot] for one in slots])
+            arguments.append(given.of(together))
+            if given.counts:
+                counted.append((together, merged[given.slot]))
+        self.entry(*arguments, *(one if one.dim() else one.view(1) for one in merged.values()))
+        for together, sum_of_all in counted:
+            torch.sum(together, 0, out=sum_of_all)
         return merged
-
-    def stack(self, parameter: Parameter, states: Sequence[State]) -> Any:
-        """The slot of every state, in the dimensions of the kernel."""
-        import torch
-
-        [slot] = (one for one in states[0].layout if one.name == parameter.key)
-        axes, stacked = self.axes[slot.name], torch.stack([state.slots[slot.name] for state in states])
-        places = [axis for axis in axes if axis in slot.axes]
-        stacked = stacked.permute(0, *(1 + slot.axes.index(axis) for axis in places if axis is not None))
-        for place, axis in enumerate(axes):
-            if axis not in slot.axes:
-                stacked = stacked.unsqueeze(1 + place)
-        return stacked.expand(parameter.shape).to(getattr(torch, parameter.dtype)).contiguous()
 
 
 _MERGES: Remembered[dict[Any, Merge]] = Remembered(lambda _: {})
@@ -84,19 +114,32 @@ def merge_of(form: FusedForm, states: Sequence[State]) -> Merge:
         PlanError: no kernel merges states of this form.
     """
     first = states[0]
-    packing = Packing.of({slot.name: first.slots[slot.name] for slot in first.layout})
-    key = len(states), first.device, tuple(packing.dtypes.items()), tuple(packing.shapes.items())
+    key = len(states), first.device, slot_packing(first).key
     known = _MERGES(form)
-    if key not in known:
-        known[key] = _merge(form, len(states), first, packing)
-    return known[key]
+    found = known.get(key)
+    if found is None:
+        found = known[key] = _merge(form, len(states), first, slot_packing(first))
+    return found
+
+
+def slot_packing(state: State) -> Packing:
+    """The dtypes and shapes of the slots of a state, and where they lie or would lie in its buffer."""
+    if isinstance(state.slots, Packed):
+        return state.slots.packing
+    return Packing.of({slot.name: state.slots[slot.name] for slot in state.layout})
 
 
 def _merge(form: FusedForm, number: int, like: State, packing: Packing) -> Merge:
     compute = "float64" if "float64" in packing.dtypes.values() else "float32"
     made, source = lower_merge(form, number, like.sizes, compute, target_of(like.device))
-    inputs = tuple(one for one in made.program.parameters if one.role == "input")
-    return Merge(launch_function(compile_source(source)), inputs, made.axes, packing)
+    return Merge(launch_function(compile_source(source)), stacked_slots(form, made, packing.dtypes), packing)
+
+
+def stacked_slots(form: FusedForm, made: MergeProgram, dtypes: Mapping[str, str]) -> tuple[Stacked, ...]:
+    """The inputs of a merging program, in order, for slots of these dtypes."""
+    slots = {slot.name: slot for slot in form.slots}
+    inputs = (one for one in made.program.parameters if one.role == "input")
+    return tuple(stacked_slot(one, slots[one.key], made.axes[one.key], dtypes[one.key]) for one in inputs)
 
 
 def lower_merge(

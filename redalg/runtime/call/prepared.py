@@ -57,10 +57,22 @@ def kind_of(
     sizes: Mapping[str, int], options: Mapping[str, Any],
 ) -> Hashable:  # fmt: skip
     """The kind of a call, as a glance tells it; None if that does not tell enough."""
-    torch = sys.modules.get("torch")
-    tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
+    tensors = kind_of_tensors(inputs)
+    if tensors is None:
+        return None
     key: list[Any] = [*map(id, passes.forms), backend, id(options["plan"]), bool(options["check"])]
     key += (options["empty"], options["precision"], options["memory"])
+    key += tensors
+    if sizes:
+        key += [(name, type(size), size) for name, size in sizes.items()]
+    return tuple(key)
+
+
+def kind_of_tensors(inputs: Mapping[str, Any]) -> list[Any] | None:
+    """The kind of tensors and scalars by name, as a glance tells it; None if that does not tell enough."""
+    torch = sys.modules.get("torch")
+    tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
+    key: list[Any] = []
     for name, value in inputs.items():
         kind = type(value)
         if is_unsigned(getattr(value, "dtype", None)):  # converted at every call
@@ -73,9 +85,7 @@ def kind_of(
             key += [name, kind]
         else:
             return None
-    if sizes:
-        key += [(name, type(size), size) for name, size in sizes.items()]
-    return tuple(key)
+    return key
 
 
 @cache

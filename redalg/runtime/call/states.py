@@ -6,15 +6,16 @@ matter, a piece that starts beyond 0 has a kernel of its own, which takes the st
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from math import prod
-from typing import Any
+from typing import Any, final
 
 from sympy import S
 from sympy.core.relational import Relational
 
 from redalg.errors import BackendError, InputError, PlanError
+from redalg.expression import Axis
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.parts import reads_in_parts
 from redalg.incremental.form import FusedForm
@@ -22,19 +23,20 @@ from redalg.incremental.moved_places import MovedForm, with_moved_places
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
-from redalg.runtime.bind.inputs import Bound
+from redalg.runtime.bind.inputs import Bound, may_have_tangents, scalars_of, without_gradients
 from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
+from redalg.runtime.bind.options import check_places, global_starts, named_sizes
+from redalg.runtime.bind.packing import Packed, Packing, common_buffer
 from redalg.runtime.bind.places import axes_by_place, computed_axes, leaf_exprs, placed_axes
-from redalg.runtime.bind.state import State, check_state, new_state, reduced_names
+from redalg.runtime.bind.state import State, check_state, copy_with, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
-from redalg.runtime.call.merge_kernels import merge_of
+from redalg.runtime.call.merge_kernels import merge_of, slot_packing
+from redalg.runtime.call.prepared import KINDS, kind_of, without_tensors
 
 BACKENDS = (KERNELS, "library")
 MOST_COUNTED = 1 << 24
 """Elements that kernels count exactly: they count in float32."""
-
-
 FARTHEST = 1 << 30
 """The place up to which kernels number elements by 32-bit integers."""
 
@@ -53,22 +55,99 @@ passes_of_states = Remembered(_passes_of_states)
 """Form -> the pass that makes its states, by the dtype of their slots."""
 moved_passes = Remembered(_moved_passes)
 """Form -> the same of a piece that starts beyond 0."""
+axes_of_places = Remembered(axes_by_place)
+"""Form -> the axes whose places matter to its kernel."""
+
+
+@final
+@dataclass(frozen=True)
+class PreparedLeaf:
+    """The part of a leaf by a kernel that leaves of tensors alike share.
+
+    Attributes:
+        piece: without tensors.
+        moved: its first places are inputs of the kernel.
+        placed: the axes whose places matter.
+        farthest: the place up to which the kernel tells elements apart.
+        numbers: the axes whose places stand in arithmetic.
+        state: without slots; it tells no places.
+        packing: of the slots, if the kernel writes them into one buffer; else None.
+    """
+
+    piece: Piece
+    moved: bool
+    placed: frozenset[Axis]
+    farthest: int
+    numbers: frozenset[Axis]
+    state: State
+    packing: Packing | None
+
+
+_PREPARED: Remembered[dict[Hashable, PreparedLeaf]] = Remembered(lambda _: {})
+"""Form -> what is known of its leaves, by the kind of their tensors."""
 
 
 def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None) -> State:
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
-    piece = read_piece(form, inputs, start, extents)
     check_backend("leaf", backend)
+    inputs, extents = without_gradients(inputs), named_sizes(extents, "leaf", "extents")
+    plain = not may_have_tangents() and all(isinstance(size, int) for size in extents.values())
+    starts = global_starts(form.cascade, start, "leaf")
+    kind = None
+    if plain:
+        beyond = frozenset(axis for axis, first in starts.items() if first)
+        kind = (
+            beyond & axes_of_places(form),
+            kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS),
+        )
+    known = _PREPARED(form).get(kind)
+    if known is None:
+        return new_leaf(form, read_piece(form, inputs, start, extents), backend, kind)
+    sizes = known.piece.bound.sizes
+    check_places(starts, sizes, known.numbers, "leaf")
+    if any(first + sizes.get(axis.name, 0) > known.farthest for axis, first in starts.items() if axis in known.placed):
+        return new_leaf(form, read_piece(form, inputs, start, extents), backend, None)
+    state = copy_with(known.state, scalars=scalars_of(form.cascade, inputs))
+    return leaf_by_kernel(form, replace(known.piece, inputs=inputs, start=starts), state, known)
+
+
+def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable) -> State:
+    """The state of a piece, of a kind that was not met before; if a kernel makes it, the next one may be as quick."""
     reason = obstacle_to_kernels(form, piece)
     if backend == KERNELS and reason:
         raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
     if reason or (backend or default_backend(piece.bound)) != KERNELS:
         return leaf_by_arrays(form, piece)
+    moved = is_moved(form, piece)
+    slots = slots_by_kernel(form, piece, moved=moved)
+    state = new_state(form, slots, piece.bound)
+    if kind is not None:
+        known = _PREPARED(form)
+        if len(known) >= KINDS:
+            known.clear()
+        plain = replace(piece, inputs={}, bound=without_tensors(piece.bound))
+        numbers = frozenset[Axis]().union(*map(computed_axes, leaf_exprs(form)))
+        known[kind] = PreparedLeaf(
+            plain, moved, axes_of_places(form), farthest_place(form, piece.bound), numbers, copy_with(state, slots={}),
+            view_packing(slots),
+        )  # fmt: skip
+    return piece.complete(state, form)
+
+
+def leaf_by_kernel(form: FusedForm, piece: Piece, state: State, known: PreparedLeaf) -> State:
+    """The state of a piece by its kernel, with the fields of a state without slots."""
+    slots, packing = slots_by_kernel(form, piece, moved=known.moved), known.packing
+    packed = Packed.of(slots, state.library, state.device) if packing is None else Packed.around(slots, packing)
+    return piece.complete(copy_with(state, slots=packed), form)
+
+
+def slots_by_kernel(form: FusedForm, piece: Piece, *, moved: bool) -> dict[str, Any]:
+    """The slots of a piece's state; `moved`: its first places are inputs of the kernel."""
     passes, inputs, extents = passes_of_states(form)[piece.bound.compute], piece.inputs, piece.extents
-    if is_moved(form, piece):
-        moved, passes = moved_passes(form)[piece.bound.compute]
-        firsts = {name: integer_for(piece.bound, first) for name, first in moved.firsts(piece.start).items()}
-        inputs = {**inputs, **firsts, **moved.scalars(piece.start, {**piece.bound.sizes, **piece.extents})}
+    if moved:
+        of_places, passes = moved_passes(form)[piece.bound.compute]
+        firsts = {name: integer_for(piece.bound, first) for name, first in of_places.firsts(piece.start).items()}
+        inputs = {**inputs, **firsts, **of_places.scalars(piece.start, {**piece.bound.sizes, **piece.extents})}
         extents = {name: size for name, size in extents.items() if piece.bound.sizes.get(name) == size}
     slots = call(passes, inputs, KERNELS, extents, {**DEFAULTS, "packed": True})
     add_starts(form, piece, slots)
@@ -76,7 +155,13 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
         for accumulator in form.accumulators:
             if accumulator.is_count:
                 slots[accumulator.value.name][...] = elements_of_piece(form, piece)
-    return piece.complete(new_state(form, slots, piece.bound), form)
+    return slots
+
+
+def view_packing(arrays: Mapping[str, Any]) -> Packing | None:
+    """The packing of arrays that are views of one buffer of torch, which has no more; else None."""
+    packing = Packing.of(arrays)
+    return packing if common_buffer(arrays, packing) is not None else None
 
 
 def check_backend(method: str, backend: str | None) -> None:
@@ -88,7 +173,7 @@ def check_backend(method: str, backend: str | None) -> None:
 def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
     """The reason why no kernel makes the state of a piece; empty if one does."""
     beyond = {axis for axis, first in piece.start.items() if first}
-    places, reduced = axes_by_place(form), set(form.cascade.reduced_axes)
+    places, reduced = axes_of_places(form), set(form.cascade.reduced_axes)
     if len(reduced) > 1 and beyond & reduced and any(one.has_place_component for one in form.structures):
         return "a place is that of several axes, along which kernels count from 0"
     read = {element for expr in leaf_exprs(form) for element in elements_of(expr)}
@@ -96,7 +181,7 @@ def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
         return (
             f"a tensor is read at a place computed of axis {min(map(str, beyond & places))}, of which this is a piece"
         )
-    farthest = FARTHEST if compares_integers_alone(form, piece.bound) else MOST_COUNTED
+    farthest = farthest_place(form, piece.bound)
     if any(piece.start[axis] + piece.bound.sizes.get(axis.name, 0) > farthest for axis in beyond & places):
         return f"places beyond {farthest} matter, which kernels do not tell apart"
     if 0 in piece.bound.sizes.values():
@@ -110,7 +195,12 @@ def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
 def is_moved(form: FusedForm, piece: Piece) -> bool:
     """Tell if a piece starts beyond 0 where places matter, or is a part of an axis whose length matters."""
     beyond = {axis for axis, first in piece.start.items() if first}
-    return bool(beyond & axes_by_place(form) or {*form.cascade.extents()} & {*reduced_names(form)})
+    return bool(beyond & axes_of_places(form) or {*form.cascade.extents()} & {*reduced_names(form)})
+
+
+def farthest_place(form: FusedForm, bound: Bound) -> int:
+    """The place up to which a kernel tells elements apart."""
+    return FARTHEST if compares_integers_alone(form, bound) else MOST_COUNTED
 
 
 def compares_integers_alone(form: FusedForm, bound: Bound) -> bool:
@@ -163,9 +253,9 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
         return merge_all(form, states)
     whole = check_all(form, states)
     try:
-        if states[0].library != "torch" or 0 in states[0].buffer.shape:
+        if states[0].library != "torch" or not slot_packing(states[0]).nbytes:
             raise PlanError("kernels merge states of torch that have rows.")
-        if len({tuple(one.dtype for one in state.slots.values()) for state in states}) > 1:
+        if any(slot_packing(one).key != slot_packing(states[0]).key for one in states[1:]):
             raise PlanError("kernels merge slots of one dtype, and those of far places are wider.")
         slots = merge_of(form, states)(states)
     except (PlanError, InputError) as error:  # of planning: the states fit each other
@@ -174,4 +264,4 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
                 f'merge: no kernel merges these states: {error} Leave backend="{KERNELS}" out.'
             ) from None
         return merge_all(form, states)
-    return replace(whole, slots=slots)
+    return copy_with(whole, slots=slots)
