@@ -84,8 +84,9 @@ class Epilogue:
     def _first_block(self, output: FormOutput) -> Boolean:
         """The condition of the one block, and of its one row, that stores what others have too."""
         binding, at = self.space.plan.binding, self.space.at
-        row = () if binding.row is None or binding.rows & set(output.axes) else (binding.row,)
-        return And(*(at[axis] < 1 for axis in (*binding.grid, *row) if axis not in output.axes))
+        used = {symbol for index in self._place(output) for symbol in index.free_symbols}
+        row = () if binding.row is None else (binding.row,)
+        return And(*(at[axis] < 1 for axis in (*binding.grid, *row) if not at[axis].free_symbols & used))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """Store a (row, column) output in a tile, then copy it out."""
