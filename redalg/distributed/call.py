@@ -16,7 +16,7 @@ call raises the error, or `check`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -36,7 +36,8 @@ from redalg.expression import Axis
 from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.options import named_sizes
 from redalg.runtime.bind.packing import Packing
-from redalg.runtime.bind.places import Boxes, is_nothing, places_matter
+from redalg.runtime.bind.places import Boxes, axes_by_place, is_nothing, places_matter
+from redalg.runtime.bind.state import copy_with
 
 if TYPE_CHECKING:
     from redalg.incremental.form import FusedForm
@@ -94,6 +95,11 @@ class Distributed:
         """Tell if a rank must know how long the shards of others are."""
         return self.deterministic is not None or needs_lengths(self.form, self.axis)
 
+    @cached_property
+    def _output_elements(self) -> frozenset[Any]:
+        """The tensor elements that outputs hold."""
+        return frozenset(finished_elements(self.form))
+
     @property
     def _backend(self) -> str | None:
         """The backend of leaves and merges; a plan of a kernel, which may be tuned anywhere, decides no last bit."""
@@ -123,7 +129,8 @@ class Distributed:
             BackendError: a rank is gone, or has not come within the group's timeout.
         """
         protocol = self._protocol
-        protocol.read_reports(waits=False)
+        if not (protocol.reports and torch.cuda.is_current_stream_capturing()):
+            protocol.read_reports(waits=False)
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
             check_choice("empty", empty, "distributed: ")
@@ -160,7 +167,8 @@ class Distributed:
         edges = tuple(part_edges(lengths, self.deterministic, self.ranks.names))
         whole = shard.within(self.axis, sum(lengths[: self.ranks.number]), sum(lengths))
         bound = whole.bound
-        packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=whole.is_far)
+        far = whole.is_far and bool(axes_by_place(self.form))
+        packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=far)
         parts = max(1, *map(len, edges))
         return Agreement(kind, bound.device, parts * packing.nbytes, Terms(whole, edges, packing))
 
@@ -173,7 +181,7 @@ class Distributed:
             if ANEW in self._protocol.statuses(messages):
                 return None
         elif not torch.cuda.is_current_stream_capturing():
-            self._protocol.reports.append(self.ranks.report(messages))
+            self._protocol.keep_report(messages)
         return (self._outputs(known, shard, (messages, own), empty),)
 
     def _learns_late(self, known: Agreed) -> bool:
@@ -188,7 +196,7 @@ class Distributed:
 
     def _finish(self, shard: Shard, state: State, edges: Edges, empty: str) -> Any:
         """The outputs on this rank: part by part if they have the split axis, whose places tensors tell."""
-        elements = finished_elements(self.form)
+        elements = self._output_elements
         names = {element.name for element in elements}
         if not any(self.axis in element.indices for element in elements):
             needed = {name: array for name, array in shard.tensors.items() if name in names}
@@ -225,7 +233,7 @@ class Distributed:
         """The states of the parts of all ranks, in order; those of others lie in this rank's memory."""
         messages, state = exchanged
         return [
-            replace(state, slots=slots_in(row, agreed.terms.packing, number), places=self._places(shard, edge))
+            copy_with(state, slots=slots_in(row, agreed.terms.packing, number), places=self._places(shard, edge))
             for row, of_rank in zip(messages, agreed.terms.edges, strict=True) for number, edge in enumerate(of_rank)
         ]  # fmt: skip
 

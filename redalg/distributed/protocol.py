@@ -13,9 +13,10 @@ before it has read the statuses: `read_reports` raises the error later.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import cycle
 from typing import Any, Generic, TypeVar, final
 
 import torch
@@ -69,6 +70,7 @@ class Protocol(Generic[T]):
         self.ranks = ranks
         self.last: Agreement[T] | None = None
         self.reports = deque[Report]()
+        self._statuses = cycle(new_statuses(len(ranks.names), MOST_REPORTS + 2))
 
     @contextmanager
     def stops_all(self, device: torch.device | None) -> Iterator[None]:
@@ -137,6 +139,14 @@ class Protocol(Generic[T]):
             raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
         return statuses
 
+    def report(self, messages: torch.Tensor) -> Report:
+        """The statuses of messages on their way to the host."""
+        return self.ranks.report(messages, next(self._statuses))
+
+    def keep_report(self, messages: torch.Tensor) -> None:
+        """Remember the statuses of messages, which the host reads later."""
+        self.reports.append(self.report(messages))
+
     def read_reports(self, *, waits: bool) -> None:
         """Raise the error of an earlier call that waited for nobody: of those that are done, or of all."""
         reports = self.reports
@@ -147,6 +157,13 @@ class Protocol(Generic[T]):
                 reports.clear()
                 self._refuse_failures(report.messages, statuses)
                 raise InputError(unlike_message(statuses, self.ranks.names))
+
+
+def new_statuses(ranks: int, number: int) -> Iterable[torch.Tensor | None]:
+    """Places in the host's memory for the statuses of calls, each used again after the last; None without CUDA."""
+    if not torch.cuda.is_available():
+        return (None,)
+    return torch.empty(number, ranks, dtype=torch.uint8, pin_memory=True)
 
 
 def call_kind(

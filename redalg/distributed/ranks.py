@@ -67,11 +67,12 @@ class Ranks:
                 f"error of the others, and start the job again. PyTorch says: {error}"
             ) from error
 
-    def report(self, messages: torch.Tensor) -> Report:
-        """The statuses of messages, which the host reads when they are there."""
+    def report(self, messages: torch.Tensor, statuses: torch.Tensor | None = None) -> Report:
+        """The statuses of messages, which the host reads when they are there; `statuses`: pinned memory for them."""
         if messages.device.type != "cuda":
             return Report(messages, messages[:, 0])
-        statuses = torch.empty(len(self.names), dtype=torch.uint8, pin_memory=True)
+        if statuses is None:
+            statuses = torch.empty(len(self.names), dtype=torch.uint8, pin_memory=True)
         statuses.copy_(messages[:, 0], non_blocking=True)
         done = torch.cuda.Event()
         done.record()

@@ -120,7 +120,7 @@ class DistributedRows:
             kind = call_kind(self.form.cascade, inputs, None, (empty, *sorted(extents.items())))
         known, cast = protocol.last, cast_inputs(self.fused, inputs)
         if known is not None and known.kind == kind:
-            report = self.ranks.report(self.ranks.gather(known.new_message()))
+            report = protocol.report(self.ranks.gather(known.new_message()))
             ring = Ring(self, known.terms, cast)
             ring.step()  # while the statuses are on their way
             if ANEW not in protocol.read_statuses(report):

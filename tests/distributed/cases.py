@@ -60,6 +60,7 @@ CASES: dict[str, Case] = {
     "share of rows": Case(lambda: ra.fuse(ra.sum(A, i, n) / i.extent), i, TABLE),
     "triangle by rows": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), i, TABLE),
     "triangle by columns": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), n, TABLE),
+    "furthest": Case(lambda: ra.fuse(ra.max(x + n, n)), n, ROW),
     "softmax": Case(lambda: ra.fuse(ra.softmax(x, n), axes="b n"), n, ROW),
 }  # fmt: skip
 

@@ -9,7 +9,9 @@ import pytest
 import torch
 
 import redalg as ra
+from redalg.distributed.packed import message_packing
 from redalg.distributed.ranks import Ranks, Report
+from redalg.distributed.shard import Shard
 from tests.distributed.cases import CASES, as_arrays, fused, here, n, shard, whole_data, x
 from tests.distributed.pool import Pool
 
@@ -104,7 +106,7 @@ def late(rank: int, size: int, second: str) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redalg.distributed.call.may_learn_late", lambda *_: True)
         patch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
-        patch.setattr(Ranks, "report", lambda _, messages: Report(messages, messages[:, 0].clone(), Done()))
+        patch.setattr(Ranks, "report", lambda _, sent, *__: Report(sent, sent[:, 0].clone(), Done()))
         call = total.distributed(axis=n)
         call(x=torch.ones(2, 3))
         wrong = {"kind": {"x": torch.ones(2, 3).double()}, "empty": {"x": torch.ones(2, 3), "empty": "none"}}[second]
@@ -132,3 +134,25 @@ def test_outputs_are_nan_where_a_rank_learns_late(two: Pool, second: str, own: s
     assert own in error
     assert nothing == ""
     assert after == also == [8, 8]
+
+
+def far_call(rank: int, size: int, name: str) -> list[str]:
+    """The dtypes of a message of states, where the whole is said to be longer than float32 numbers."""
+    found = list[str]()
+
+    def recorded(*args: Any, far: bool) -> Any:
+        found.extend(message_packing(*args, far=far).dtypes.values())
+        return message_packing(*args, far=far)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Shard, "is_far", property(lambda _: True))
+        patch.setattr("redalg.distributed.call.message_packing", recorded)
+        fused(name).distributed(axis=n)(**parts_of(name, rank, [6, 7], 0))
+    return found
+
+
+def test_messages_are_wide_only_where_places_are_numbers(two: Pool) -> None:
+    for found in two.values(far_call, "variance"):
+        assert set(found) == {"float32", "int64"}
+    for found in two.values(far_call, "furthest"):
+        assert "float64" in found

@@ -17,11 +17,13 @@ from tests.distributed.pool import Pool, ranks
 
 pytestmark = pytest.mark.gpu
 total = ra.fuse(ra.sum(x, n))
+COMPILES = 240
+"""Seconds in which a rank may compile a kernel that another found in the cache."""
 
 
 @pytest.fixture(scope="module")
 def gpus(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Pool]:
-    with ranks(torch.cuda.device_count(), tmp_path_factory.mktemp("gpus"), "nccl") as pool:
+    with ranks(torch.cuda.device_count(), tmp_path_factory.mktemp("gpus"), "nccl", COMPILES) as pool:
         yield pool
 
 

@@ -184,6 +184,12 @@ def test_states_of_far_places_are_merged_by_their_library() -> None:
     wide = replace(far, slots={key: one.double() if one.is_floating_point() else one for key, one in far.slots.items()})
     with pytest.raises(ra.BackendError, match="those of far places are wider"):
         FUNCTIONS["variance"].merge(near, wide, backend="tilelang")
+    mixed = [replace(one, slots={key: slot.double() if key == "c_0" else slot for key, slot in one.slots.items()})
+             for one in (near, far)]  # fmt: skip
+    with pytest.raises(ra.BackendError, match="those of far places are wider"):
+        FUNCTIONS["variance"].merge(*mixed, backend="tilelang")
+    found, wanted = (FUNCTIONS["variance"].finish(FUNCTIONS["variance"].merge(*pair)) for pair in (mixed, (near, far)))
+    assert is_close(found, wanted)
 
 
 @pytest.mark.gpu

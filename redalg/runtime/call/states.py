@@ -255,7 +255,8 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
     try:
         if states[0].library != "torch" or not slot_packing(states[0]).nbytes:
             raise PlanError("kernels merge states of torch that have rows.")
-        if any(slot_packing(one).key != slot_packing(states[0]).key for one in states[1:]):
+        floats = {dtype for dtype in slot_packing(states[0]).dtypes.values() if dtype.startswith("float")}
+        if len(floats) > 1 or any(slot_packing(one).key != slot_packing(states[0]).key for one in states[1:]):
             raise PlanError("kernels merge slots of one dtype, and those of far places are wider.")
         slots = merge_of(form, states)(states)
     except (PlanError, InputError) as error:  # of planning: the states fit each other
