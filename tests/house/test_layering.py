@@ -22,8 +22,8 @@ ROOT_MODULE = "__init__"
 LAYERS = (
     *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "data"),
     *("registration", "library", "fuse", "fused", "portable"),
-    *("algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
-    *("distributed", "runtime.together", "runtime.tune", "runtime.call", "pipeline"),
+    *("distributed", "algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
+    *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",
     *(
