@@ -106,7 +106,9 @@ def expand_rows(form: FusedForm, state: State, sizes: Any, of: FusedForm | None)
         shape = tuple(int(known.get(axis.name, axis.size or 0)) for axis in slot.axes)
         axes = next(one.axes for one in state.layout if one.name == slot.name)
         slots[slot.name] = repeat_rows(state.slots[slot.name], axes, slot.axes, shape)
-    return copy_with(state, slots=slots, sizes=known, layout=form.slots, form=own.digest, meaning=own.lines)
+    is_same = all(slots[name].shape == array.shape for name, array in state.slots.items())
+    kept = state.slots if is_same else slots  # in their buffer, if no row is repeated
+    return copy_with(state, slots=kept, sizes=known, layout=form.slots, form=own.digest, meaning=own.lines)
 
 
 # ---- checks ----------------------------------------------------------------------------------------------------------
@@ -200,8 +202,9 @@ def check_shared_tensors(form: FusedForm, of: FusedForm) -> None:
     if digest not in known:
         ours, theirs = with_single_factors(with_tensors_of(form, of)), with_single_factors(of)
         known[digest] = identity(ours).digest == identity(theirs).digest
-    names = {slot.name: set(slot.axes) for slot in form.slots}
-    if not known[digest] or any(not set(slot.axes) <= names.get(slot.name, set()) for slot in of.slots):
+    axes = {slot.name: slot.axes for slot in form.slots}
+    in_order = all([axis for axis in axes.get(slot.name, ()) if axis in slot.axes] == [*slot.axes] for slot in of.slots)
+    if not known[digest] or not in_order:
         raise InputError(
             "expand: `of` should be this function but for tensors that lack some of their axes. Its slots hold "
             f"{'; '.join(identity(of).lines)}, and here they hold {'; '.join(identity(form).lines)}."
