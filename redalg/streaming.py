@@ -46,7 +46,7 @@ class Streaming(ABC):
             extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
             backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
                 tensors on CUDA take a kernel, but for an empty piece and for one that starts beyond 0 where places
-                are more than compared (`n <= q` is, `n // 6 <= q` and an index that is returned are more).
+                matter.
 
         Returns:
             A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).

@@ -8,9 +8,6 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
-from sympy import oo
 
 import redalg as ra
 from redalg.incremental.passes import Passes
@@ -21,7 +18,6 @@ from redalg.runtime.call.dispatch import call
 from redalg.runtime.call.sizes import lower
 from redalg.runtime.lowering import lower_passes
 from tests.runtime.test_state_bytes import FUNCTIONS, is_close, tensors_of
-from tests.sweeps import draws
 
 b, n, q, k, d, e = ra.axes("b n q k d e")
 Q, K, V = ra.tensors("Q[b,q,d] K[b,k,d] V[b,k,e]")
@@ -147,70 +143,6 @@ def test_a_piece_at_another_place_takes_no_kernel_where_places_matter() -> None:
         FUNCTIONS["argmax"].leaf(data, start={n: 4}, backend="tilelang")
 
 
-def masked_attention(mask: Any) -> ra.Fused:
-    """Attention of keys that a mask leaves."""
-    scores = ra.where(mask, ra.sum(Q * K, d), -oo)
-    return ra.fuse(ra.sum(ra.softmax(scores, k) * V, k), axes="b q e")
-
-
-COMPARED = {
-    "causal": masked_attention(k <= q),
-    "a window": masked_attention((k <= q) & (k > q - 5)),
-    "lengths": masked_attention(k < ra.tensor("length[b]")),
-    "backwards": masked_attention(3 * k + 2 >= 40 - q),
-    "variance before a place": ra.fuse(ra.var(ra.where(n < 30, ra.tensor("x[b,n]"), 0), n), axes="b"),
-}
-"""Functions whose places are compared alone."""
-
-
-def pieces_of(name: str) -> dict[str, np.ndarray[Any, Any]]:
-    """The tensors of a piece."""
-    generator = np.random.default_rng(0)
-    sizes = {"b": 2, "q": 16, "k": 24, "d": 8, "e": 8, "n": 20}
-    shapes = {one.name: [sizes[str(axis)] for axis in one.indices] for one in COMPARED[name].cascade.elements()}
-    arrays = {key: generator.normal(0, 1, shape).astype(np.float32) for key, shape in sorted(shapes.items())}
-    return {**arrays, "length": np.array([20, 43])} if "length" in arrays else arrays
-
-
-@pytest.mark.parametrize("name", COMPARED)
-@settings(max_examples=draws(60))
-@given(starts=st.tuples(st.integers(0, 60), st.integers(0, 60)))
-def test_kernels_make_the_states_of_pieces_at_any_place(name: str, starts: tuple[int, int]) -> None:
-    fused, tensors = COMPARED[name], pieces_of(name)
-    start = {n: starts[0]} if "x" in tensors else {q: starts[0], k: starts[1]}
-    found, wanted = (fused.leaf(tensors, start, backend=backend) for backend in ("tilelang", "library"))
-    assert (found.places, found.starts) == (wanted.places, wanted.starts)
-    for slot in wanted.slots if name != "variance before a place" else ():
-        np.testing.assert_allclose(found.slots[slot], wanted.slots[slot], rtol=1e-4, atol=1e-5)
-    np.testing.assert_allclose(fused.finish(found), fused.finish(wanted), rtol=1e-4, atol=1e-5)
-
-
-@pytest.mark.parametrize("target", ["c", "sm_90a"])
-@pytest.mark.parametrize("name", COMPARED)
-def test_programs_of_pieces_at_a_place(name: str, target: str) -> None:
-    fused, tensors = COMPARED[name], pieces_of(name)
-    start = {n: 21} if "x" in tensors else {q: 20, k: 9}
-    beyond = states.shifted_passes(fused.form)
-    sizes = {str(axis): size for one in fused.cascade.elements()
-             for axis, size in zip(one.indices, tensors[one.name].shape, strict=True)}  # fmt: skip
-    dtypes = {key: str(one.dtype) for key, one in tensors.items()}
-    program = lower_passes(beyond.passes["float32"], target, sizes, dtypes, each=lower)[-1].program
-    found, wanted = interpret(program, {**tensors, **beyond.shifted.scalars(start)}), fused.leaf(tensors, start)
-    slots = {key: found[key].reshape(one.shape).astype(one.dtype) for key, one in wanted.slots.items()}
-    np.testing.assert_allclose(fused.finish(replace(wanted, slots=slots)), fused.finish(wanted), rtol=1e-4, atol=1e-5)
-
-
-def test_axes_that_are_read_at_computed_places_stay_at_0() -> None:
-    h = ra.axes("h")
-    heads = ra.sum(ra.tensor("Q[h,q,d]") * ra.Tensor("K")[h // 2, k, d], d)
-    fused = ra.fuse(ra.logsumexp(ra.where(k <= q, heads, -oo), k), axes="h q")
-    data = {"Q": np.ones((4, 3, 2), np.float32), "K": np.ones((2, 5, 2), np.float32)}
-    found, wanted = (fused.leaf(data, start={q: 2, k: 1}, backend=one) for one in ("tilelang", "library"))
-    np.testing.assert_allclose(fused.finish(found), fused.finish(wanted), rtol=1e-6)
-    with pytest.raises(ra.BackendError, match="the places along axis h matter"):
-        fused.leaf(data, start={h: 2}, backend="tilelang")
-
-
 def with_total() -> ra.Fused:
     """A function of the extent of the axis that it reduces."""
     return ra.fuse(ra.sum(ra.where(2 * n < n.extent, ra.tensor("x[n]"), 0), n))
@@ -220,10 +152,6 @@ X = np.ones(8, np.float32)
 REFUSED = {
     "a place beyond 0": (lambda: ra.fuse(ra.argmax(ra.tensor("x[n]"), n)).leaf({"x": X}, {n: 3}, backend="tilelang"),
                          "the places along axis n matter"),
-    "a place that is rounded": (lambda: masked_attention(k // 3 <= q // 3).leaf(pieces_of("causal"), {k: 3},
-                                backend="tilelang"), "the places along axis k matter"),
-    "a place too far": (lambda: COMPARED["causal"].leaf(pieces_of("causal"), {k: 1 << 24}, backend="tilelang"),
-                        "kernels compare those below 16777216 alone"),
     "no elements": (lambda: ra.fuse(ra.sum(ra.tensor("x[n]"), n)).leaf({"x": X[:0]}, backend="tilelang"),
                     "the piece has no elements"),
     "a total": (lambda: with_total().leaf({"x": X}, extents={n: 16}, backend="tilelang"), "total of a reduced axis"),
@@ -250,16 +178,6 @@ def test_leaves_on_a_gpu(name: str, dtype: str) -> None:
     assert found.places == wanted.places
     arrived = ra.State.from_bytes(found.to_bytes(), device="cuda")
     torch.testing.assert_close(FORMS[name].finish(arrived).float(), outputs[0], rtol=0, atol=0)
-
-
-@pytest.mark.gpu
-@pytest.mark.parametrize("name", COMPARED)
-def test_leaves_at_places_on_a_gpu(name: str) -> None:
-    tensors = {key: torch.from_numpy(one).cuda() for key, one in pieces_of(name).items()}
-    start = {n: 21} if "x" in tensors else {q: 20, k: 9}
-    found, wanted = (COMPARED[name].leaf(tensors, start, backend=backend) for backend in ("tilelang", "library"))
-    outputs = [COMPARED[name].finish(state) for state in (found, wanted)]
-    torch.testing.assert_close(*outputs, rtol=1e-4, atol=1e-4)
 
 
 @pytest.mark.gpu

@@ -1,8 +1,7 @@
 """States of pieces of data, by kernels on CUDA and where they are asked for, else by the operations of a library.
 
-The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. It numbers elements from 0: of
-a piece that starts elsewhere it is given numbers for its comparisons of places. Where places are more than compared (an
-index that is returned, a place in arithmetic), such a piece takes the operations of its library.
+The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. It numbers elements from 0: a
+piece that starts elsewhere takes the operations of its library, if the places of elements matter.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from redalg.expression import Axis
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
-from redalg.incremental.shifted_places import ShiftedForm, shift_places
 from redalg.incremental.state_outputs import with_state_for_outputs
 from redalg.runtime.bind.inputs import may_have_tangents, scalars_of, without_gradients
 from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
@@ -47,36 +45,19 @@ passes_of_states = Remembered(_passes_of_states)
 
 @final
 @dataclass(frozen=True)
-class ShiftedPasses:
-    """The passes that make the states of pieces beyond place 0, by the dtype of their slots."""
-
-    shifted: ShiftedForm
-    passes: Mapping[str, Passes]
-
-
-def _shifted_passes(form: FusedForm) -> ShiftedPasses:
-    returned = {*form.cascade.reduced_axes} if any(one.has_place_component for one in form.structures) else set()
-    shifted = shift_places(form, fixed_axes(form) - returned)
-    return ShiftedPasses(shifted, _passes_of_states(shifted.form))
-
-
-shifted_passes = Remembered(_shifted_passes)
-"""Form -> the passes that make the states of pieces beyond place 0."""
-
-
-@final
-@dataclass(frozen=True)
 class PreparedLeaf:
     """The part of a leaf by a kernel that leaves of tensors alike share.
 
     Attributes:
         piece: without tensors.
+        fixed: the axes along which a piece that starts beyond 0 takes no kernel.
         numbers: the axes whose places stand in arithmetic.
         state: without slots; it tells no places.
         packing: of the slots, if the kernel writes them into one buffer; else None.
     """
 
     piece: Piece
+    fixed: frozenset[Axis]
     numbers: frozenset[Axis]
     state: State
     packing: Packing | None
@@ -90,14 +71,14 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
     check_backend("leaf", backend)
     inputs, extents = without_gradients(inputs), named_sizes(extents, "leaf", "extents")
-    starts = global_starts(form.cascade, start, "leaf")
-    moved = tuple(axis for axis, first in starts.items() if first and axis in fixed_axes(form))
     plain = not may_have_tangents() and all(isinstance(size, int) for size in extents.values())
     kind = kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS) if plain else None
-    known = _PREPARED(form).get((moved, kind))
-    if known is None or (moved and is_far(form, starts, known.piece.bound.sizes)):
-        kind = None if kind is None or known is not None else (moved, kind)
-        return new_leaf(form, read_piece(form, inputs, starts, extents), backend, kind)
+    known = _PREPARED(form).get(kind)
+    if known is None:
+        return new_leaf(form, read_piece(form, inputs, start, extents), backend, kind)
+    starts = global_starts(form.cascade, start, "leaf")
+    if any(first and axis in known.fixed for axis, first in starts.items()):
+        return new_leaf(form, read_piece(form, inputs, start, extents), backend, None)
     check_places(starts, known.piece.bound.sizes, known.numbers, "leaf")
     state = copy_with(known.state, scalars=scalars_of(form.cascade, inputs))
     return leaf_by_kernel(form, replace(known.piece, inputs=inputs, start=starts), state, known.packing)
@@ -118,7 +99,7 @@ def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable)
             known.clear()
         plain = replace(piece, inputs={}, bound=without_tensors(piece.bound))
         numbers, packing = frozenset[Axis]().union(*map(computed_axes, leaf_exprs(form))), view_packing(slots)
-        known[kind] = PreparedLeaf(plain, numbers, copy_with(state, slots={}), packing)
+        known[kind] = PreparedLeaf(plain, fixed_axes(form), numbers, copy_with(state, slots={}), packing)
     return piece.complete(state, form)
 
 
@@ -131,11 +112,8 @@ def leaf_by_kernel(form: FusedForm, piece: Piece, state: State, packing: Packing
 
 def slots_by_kernel(form: FusedForm, piece: Piece) -> dict[str, Any]:
     """The slots of a piece's state."""
-    passes, inputs = passes_of_states(form)[piece.bound.compute], piece.inputs
-    if is_moved(form, piece.start):
-        beyond = shifted_passes(form)
-        passes, inputs = beyond.passes[piece.bound.compute], {**inputs, **beyond.shifted.scalars(piece.start)}
-    slots = call(passes, inputs, KERNELS, piece.extents, {**DEFAULTS, "packed": True})
+    passes = passes_of_states(form)[piece.bound.compute]
+    slots = call(passes, piece.inputs, KERNELS, piece.extents, {**DEFAULTS, "packed": True})
     if elements_of_piece(form, piece) > MOST_COUNTED:
         for accumulator in form.accumulators:
             if accumulator.is_count:
@@ -157,12 +135,9 @@ def check_backend(method: str, backend: str | None) -> None:
 
 def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
     """The reason why no kernel makes the state of a piece; empty if one does."""
-    moved = {axis for axis, first in piece.start.items() if first and axis in fixed_axes(form)}
-    if moved and (others := moved - shifted_passes(form).shifted.axes):
-        return f"the places along axis {min(map(str, others))} matter, and kernels count from 0"
-    if moved and is_far(form, piece.start, piece.bound.sizes):
-        where = ", ".join(sorted(map(str, moved)))
-        return f"the places along axis {where} are compared, and kernels compare those below {MOST_COUNTED} alone"
+    moved = {axis for axis, first in piece.start.items() if first} & fixed_axes(form)
+    if moved:
+        return f"the places along axis {min(map(str, moved))} matter, and kernels count from 0"
     if {*form.cascade.extents()} & {*reduced_names(form)}:
         return "the expression holds the total of a reduced axis, which a kernel takes from its piece"
     if 0 in piece.bound.sizes.values():
@@ -173,24 +148,11 @@ def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
     return ""
 
 
-def _fixed_axes(form: FusedForm) -> frozenset[Axis]:
-    places, has_places = axes_by_place(form), any(one.has_place_component for one in form.structures)
+def fixed_axes(form: FusedForm) -> frozenset[Axis]:
+    """The axes whose places matter in a state."""
+    places = axes_by_place(form)
+    has_places = any(one.has_place_component for one in form.structures)
     return places | {*form.cascade.reduced_axes} if has_places else places
-
-
-fixed_axes: Remembered[frozenset[Axis]] = Remembered(_fixed_axes)
-"""Form -> the axes whose places matter in a state."""
-
-
-def is_moved(form: FusedForm, start: Mapping[Axis, int]) -> bool:
-    """Tell if a piece starts beyond 0 along an axis whose places matter."""
-    return any(first and axis in fixed_axes(form) for axis, first in start.items())
-
-
-def is_far(form: FusedForm, start: Mapping[Axis, int], sizes: Mapping[str, int]) -> bool:
-    """Tell if a piece holds places that float32 does not tell apart, along an axis whose places matter."""
-    ends = {axis: first + sizes.get(axis.name, 0) for axis, first in start.items()}
-    return any(end > MOST_COUNTED for axis, end in ends.items() if axis in fixed_axes(form))
 
 
 def elements_of_piece(form: FusedForm, piece: Piece) -> int:
