@@ -3,6 +3,7 @@
 python -m benchmarks run NAME …      measure on this device: families beside their peers, calls, ablations, …
 python -m benchmarks step            a training step of a small model beside torch.compile
 python -m benchmarks models          whole models through torch.compile(backend="redalg"), beside torch.compile
+python -m benchmarks ranks           functions across GPUs, beside PyTorch's collectives
 python -m benchmarks judge FAMILY …  errors of redalg and its peers against float64
 python -m benchmarks fit             the cost model beside its training data; draw plans, tune, fit, pack
 python -m benchmarks report          README's tables, docs/BENCHMARKS.md and its pictures, from results/
@@ -19,7 +20,7 @@ def parse(arguments: Sequence[str]) -> argparse.Namespace:
     """The command's options, and `call`: what it does with them."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks", description=__doc__,
                                      formatter_class=argparse.RawDescriptionHelpFormatter)  # fmt: skip
-    commands = parser.add_subparsers(dest="command", required=True, metavar="run|step|models|judge|fit|report")
+    commands = parser.add_subparsers(dest="command", required=True, metavar="run|step|models|ranks|judge|fit|report")
     for name, module in COMMANDS.items():
         text = str(module.__doc__)
         command = commands.add_parser(name, help=text.splitlines()[0], description=text,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, overload
 
 from sympy import Expr
 
@@ -15,6 +15,7 @@ from redalg.expression.portable import FunctionDefinition
 
 if TYPE_CHECKING:
     from redalg.distributed.call import Distributed
+    from redalg.distributed.rows import DistributedRows
     from redalg.runtime.bind.module import FusedModule
 
 
@@ -76,19 +77,35 @@ class Portable(ABC):
 
         return FusedModule(self, parameters or {})
 
+    @overload
     def distributed(
-        self, group: Any = None, axis: Axis | str | None = None, *, deterministic: int | None = None
-    ) -> Distributed:
+        self, group: Any = ..., axis: Axis | str | None = ..., *, deterministic: int | None = ...
+    ) -> Distributed: ...
+
+    @overload
+    def distributed(
+        self, group: Any = ..., axis: Axis | str | None = ..., *, rows: Axis | str, zigzag: bool = ...
+    ) -> DistributedRows: ...
+
+    def distributed(
+        self, group: Any = None, axis: Axis | str | None = None, *, rows: Axis | str | None = None,
+        zigzag: bool = False, deterministic: int | None = None,
+    ) -> Distributed | DistributedRows:  # fmt: skip
         """The function across ranks: each passes its shard along a reduced axis, and each has the outputs of the whole.
 
-        A call sends a header of 4 KB and one state a rank, whatever the length of the data: two all-gathers, the second
-        on the tensors' device. Tested with Gloo on CPUs; NCCL takes the same calls, and its watchdog may end a process
-        whose peer is gone before an error is raised.
+        A call sends one state a rank, whatever the length of the data: an all-gather on the tensors' device. The first
+        call of a kind exchanges headers of 4 KB too. With `rows` every rank has the outputs of its own rows, and shards
+        travel around the ranks while states are made (context parallel). Over Gloo and NCCL; NCCL's
+        watchdog may end a process whose peer is gone before an error is raised.
 
         Args:
             group: a process group of PyTorch (None: all ranks), a `DeviceMesh` of one dimension, or `(mesh, name)` for
                 a dimension of one that has several.
             axis: the reduced axis that is split, or its name; it may be left out if there is one alone.
+            rows: a free axis that is split too, or its name: tensors that have it hold this rank's rows of it.
+            zigzag: with `rows`, shards along both axes are in zigzag: of 2·W spans of one length rank r of W has the
+                r-th and the r-th from the end, one after the other. So ranks have as much work as each other under a
+                mask such as k ≤ q.
             deterministic: a number of parts. The whole is cut into as many, at fixed places, and the parts' states are
                 merged as one tree: outputs are the same to the last bit for every number of ranks whose shards are
                 whole parts, on devices of one kind and with one number of threads. States are made and merged by
@@ -112,4 +129,4 @@ class Portable(ABC):
         """
         from redalg.distributed.call import distribute
 
-        return distribute(self, group, axis, deterministic)
+        return distribute(self, group, axis, deterministic, rows, zigzag=zigzag)

@@ -45,8 +45,8 @@ class Streaming(ABC):
             start: `{axis: global number of the piece's first element}` (0 where left out), for masks, indices, order.
             extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
             backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
-                tensors on CUDA take a kernel, but for an empty piece and for one that starts beyond 0 where places
-                matter.
+                tensors on CUDA take a kernel, but for an empty piece, and for tensors that are read at computed places
+                of a piece that starts beyond 0.
 
         Returns:
             A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).

@@ -2,13 +2,14 @@
 
 from types import ModuleType
 
-from benchmarks import training_step
+from benchmarks import ranks, training_step
 from benchmarks.commands import fit, judge, models, report, run
 
 COMMANDS: dict[str, ModuleType] = {
     "run": run,
     "step": training_step,
     "models": models,
+    "ranks": ranks,
     "judge": judge,
     "fit": fit,
     "report": report,

@@ -5,7 +5,9 @@
     parts of an axis      →  states       `parts`: one a rank, or of fixed length
     the slots of a state  →  a message    `packed`: a buffer of a layout that all ranks compute alike
     a group, or a mesh    →  Ranks        `ranks`: the collectives, on the tensors' device
-    a call                →  its outputs  `call`: header, leaf, message, merge in order of ranks, finish
+    calls of one kind     →  Agreement    `protocol`: what ranks agreed on once; a rank that fails stops all
+    a call                →  its outputs  `call`: leaf, message, merge in order of ranks, finish
+    a call split by rows  →  its outputs  `rows`: shards travel around the ranks; `spans`: their places in the whole
 
 `import redalg` loads none of this.
 """

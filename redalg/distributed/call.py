@@ -1,19 +1,22 @@
-"""A call across ranks: header, leaf, message, merge, finish. Every rank calls two collectives, whatever goes wrong.
+"""A call across ranks: kind, leaf, message, merge, finish.
 
-    1  every rank binds its shard, or fails        headers are gathered; ranks that fail or differ stop all
+    1  a call of another kind than the last        headers are gathered (`header`): ranks that fail or differ stop all
     2  every rank makes the state of its shard     `start` is the sum of the lengths before it
     3  messages are gathered                       a rank without a state says so, and stops all
     4  every rank merges all states in order       the same operations on the same numbers: outputs agree bit by bit
 
-With `deterministic` a shard has several states, one for each of its parts (`parts`).
+So a call of the last kind is one collective. With `deterministic` a shard has several states, one for each of its parts
+(`parts`).
 
-A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again.
+A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again. On CUDA
+the host waits for nobody after 3, if all outputs are floats: a rank without a state makes all outputs NaN, and the next
+call raises the error, or `check`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -21,21 +24,44 @@ import torch
 from torch._compile import _disable_dynamo
 
 from redalg.decompose.verdict.passes import refuse_states
-from redalg.distributed.header import Header, check_headers, failure_message
-from redalg.distributed.packed import message_packing, new_message, read_failures, slots_in, write_failure, write_slots
+from redalg.distributed.header import Header
+from redalg.distributed.packed import ANEW, message_packing, slots_in, write_failure, write_slots
 from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges
+from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
 from redalg.distributed.ranks import Ranks, group_ranks
-from redalg.distributed.shard import Shard, check_form, finished_elements, shard_of
+from redalg.distributed.rows import DistributedRows, check_rows
+from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, header_of, shard_of
 from redalg.errors import InputError
 from redalg.expression import Axis
-from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import check_choice
-from redalg.runtime.bind.places import Boxes, is_nothing
+from redalg.runtime.bind.options import named_sizes
+from redalg.runtime.bind.packing import Packing
+from redalg.runtime.bind.places import Boxes, axes_by_place, is_nothing, places_matter
+from redalg.runtime.bind.state import copy_with
 
 if TYPE_CHECKING:
     from redalg.incremental.form import FusedForm
     from redalg.runtime.bind.options import Sizes
     from redalg.runtime.bind.state import State
+
+
+@final
+@dataclass(frozen=True)
+class Terms:
+    """The terms of calls of one kind.
+
+    Attributes:
+        shard: this rank's, of the call at which they were agreed.
+        edges: the parts of all ranks, of that call.
+        packing: the layout of a state.
+    """
+
+    shard: Shard
+    edges: tuple[Edges, ...]
+    packing: Packing
+
+
+Agreed = Agreement[Terms]
 
 
 @final
@@ -56,9 +82,23 @@ class Distributed:
     deterministic: int | None = None
 
     @cached_property
+    def _protocol(self) -> Protocol[Terms]:
+        return Protocol(self.ranks)
+
+    @cached_property
     def form(self) -> FusedForm:
         form: FusedForm = self.fused.form
         return form
+
+    @cached_property
+    def _needs_lengths(self) -> bool:
+        """Tell if a rank must know how long the shards of others are."""
+        return self.deterministic is not None or needs_lengths(self.form, self.axis)
+
+    @cached_property
+    def _output_elements(self) -> frozenset[Any]:
+        """The tensor elements that outputs hold."""
+        return frozenset(finished_elements(self.form))
 
     @property
     def _backend(self) -> str | None:
@@ -68,6 +108,9 @@ class Distributed:
     @_disable_dynamo  # the public name imports PyTorch's compiler at once; a graph that is traced breaks here
     def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The outputs for the whole, on every rank. Every rank of the group has to call it.
+
+        The first call, and one with tensors of other shapes or dtypes, exchanges headers: two collectives. Others are
+        one collective. On CUDA such a call waits for nobody where all outputs are floats, and CUDA graphs capture it.
 
         Args:
             positional, tensors: as in a call of the function; tensors of torch, those with the split axis hold this
@@ -81,29 +124,79 @@ class Distributed:
 
         Raises:
             InputError: the tensors do not fit the expression on some rank, or ranks differ in the form, the sizes, the
-                dtypes or the scalars. It is raised on every rank, and names the ranks.
+                dtypes or the scalars. It is raised on every rank, and names the ranks. Where a call waits for nobody,
+                its outputs are NaN, and the next call or `check` raises it.
             BackendError: a rank is gone, or has not come within the group's timeout.
         """
+        protocol = self._protocol
+        if not (protocol.reports and torch.cuda.is_current_stream_capturing()):
+            protocol.read_reports(waits=False)
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
-        try:
+        with protocol.stops_all(device):
             check_choice("empty", empty, "distributed: ")
-            shard = shard_of(self.fused, self.ranks, self.axis, (positional, tensors), sizes or {})
+            inputs = self.fused._pass_inputs(self.fused._bind(positional, tensors))
+            extents = named_sizes(sizes or {}, "distributed")
+            lengthy = None if self._needs_lengths else self.axis
+            kind = call_kind(self.form.cascade, inputs, lengthy, (empty, *sorted(extents.items())))
+        known = protocol.last
+        if known is not None and known.kind == kind:
+            found = self._again(known, inputs, empty)
+            if found is not None:
+                return found[0]
+        elif known is not None:
+            protocol.ask_anew(known, late=self._learns_late(known))
+        with protocol.stops_headers(device):
+            shard = shard_of(self.fused, self.ranks, self.axis, inputs, extents)
             header = self._header(shard, empty)
-        except Exception as error:
-            self.ranks.gather_headers(Header(reason_of(error)), device)
-            raise
-        headers = self.ranks.gather_headers(header, device)
-        check_headers(headers, self.ranks.names)
+        agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, shard, headers))
+        messages, own = self._exchange(agreed, agreed.terms.shard)
+        protocol.statuses(messages)
+        return self._outputs(agreed, agreed.terms.shard, (messages, own), empty)
+
+    def check(self) -> None:
+        """Wait for the calls that were made, and raise the error of any that had no result.
+
+        Raises:
+            InputError: a rank made no state, or called with other tensors than the rest.
+        """
+        self._protocol.read_reports(waits=True)
+
+    def _agreement(self, kind: Any, shard: Shard, headers: list[Header]) -> Agreed:
+        """The agreement of all ranks, with this rank's place in the whole."""
         lengths = [one.elements for one in headers]
-        edges = part_edges(lengths, self.deterministic, self.ranks.names)
+        edges = tuple(part_edges(lengths, self.deterministic, self.ranks.names))
         whole = shard.within(self.axis, sum(lengths[: self.ranks.number]), sum(lengths))
-        state = self.fused.merge(*self._gather_states(whole, edges), backend=self._backend)
-        outputs = self._finish(whole, state, edges[self.ranks.number], empty)
-        return outputs if whole.places is None else self._in_mesh(whole, outputs)
+        bound = whole.bound
+        far = whole.is_far and bool(axes_by_place(self.form))
+        packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=far)
+        parts = max(1, *map(len, edges))
+        return Agreement(kind, bound.device, parts * packing.nbytes, Terms(whole, edges, packing))
+
+    def _again(self, known: Agreed, inputs: Mapping[str, Any], empty: str) -> tuple[Any] | None:
+        """The outputs of a call of a known kind; None if it is not that of all ranks, and they agree anew."""
+        with self._protocol.stops_all(None):
+            shard = known.terms.shard.with_tensors(cast_inputs(self.fused, inputs))
+        messages, own = self._exchange(known, shard)
+        if not self._learns_late(known):
+            if ANEW in self._protocol.statuses(messages):
+                return None
+        elif not torch.cuda.is_current_stream_capturing():
+            self._protocol.keep_report(messages)
+        return (self._outputs(known, shard, (messages, own), empty),)
+
+    def _learns_late(self, known: Agreed) -> bool:
+        """Tell if this host does not wait for the statuses of other ranks."""
+        return not self._needs_lengths and may_learn_late(self.form, known.device)
+
+    def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
+        """The outputs on this rank, of the states of all."""
+        state = self.fused.merge(*self._states(agreed, shard, exchanged), backend=self._backend)
+        outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
+        return outputs if shard.places is None else self._in_mesh(shard, outputs)
 
     def _finish(self, shard: Shard, state: State, edges: Edges, empty: str) -> Any:
         """The outputs on this rank: part by part if they have the split axis, whose places tensors tell."""
-        elements = finished_elements(self.form)
+        elements = self._output_elements
         names = {element.name for element in elements}
         if not any(self.axis in element.indices for element in elements):
             needed = {name: array for name, array in shard.tensors.items() if name in names}
@@ -116,47 +209,38 @@ class Distributed:
         return join_outputs(found, self.form, self.axis)
 
     def _header(self, shard: Shard, empty: str) -> Header:
-        own, bound = identity(self.form), shard.bound
-        return Header(
-            elements=bound.sizes[self.axis.name],
-            state_format=VERSION,
-            form=own.digest,
-            meaning="; ".join(own.lines),
-            axis=self.axis.name,
-            device=bound.device.partition(":")[0],
-            empty=empty,
-            deterministic=self.deterministic or 0,
-            sizes={name: size for name, size in bound.sizes.items() if name != self.axis.name},
-            starts={axis.name: first for axis, first in shard.starts.items()},
-            dtypes=shard.float_dtypes,
-            scalars={name: repr(number) for name, number in bound.scalars.items()},
-        )
+        starts = {axis.name: first for axis, first in shard.starts.items()}
+        parts = self.deterministic or 0
+        return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts)
 
-    def _gather_states(self, shard: Shard, edges: Sequence[Edges]) -> list[State]:
-        """The states of the parts of all ranks, in order; those of others lie in this rank's memory."""
-        bound, own = shard.bound, edges[self.ranks.number] or [(shard.first, shard.first)]
-        packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=shard.is_far)
-        message = new_message(packing, max(1, *map(len, edges)), bound.device)
+    def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
+        """The messages of all ranks, a row for each, and a state of this rank."""
+        own = agreed.terms.edges[self.ranks.number] or [(shard.first, shard.first)]
+        message = agreed.new_message()
         try:
             for number, edge in enumerate(own):
                 tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
-                start = {**shard.starts, self.axis: edge[0]}
+                start = {**shard.starts, self.axis: edge[0]} if self._needs_lengths else shard.starts
                 state = self.fused.leaf(tensors, start, shard.extents, backend=self._backend)
-                write_slots(state.slots, message, packing, number)
+                write_slots(state.slots, message, agreed.terms.packing, number)
         except Exception as error:
             write_failure(reason_of(error), message)
             self.ranks.gather(message)
             raise
-        messages = self.ranks.gather(message)
-        if failed := read_failures(messages):
-            raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
+        return self.ranks.gather(message), state
+
+    def _states(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State]) -> list[State]:
+        """The states of the parts of all ranks, in order; those of others lie in this rank's memory."""
+        messages, state = exchanged
         return [
-            replace(state, slots=slots_in(row, packing, number), places=self._places(shard, edge))
-            for row, of_rank in zip(messages, edges, strict=True) for number, edge in enumerate(of_rank)
+            copy_with(state, slots=slots_in(row, agreed.terms.packing, number), places=self._places(shard, edge))
+            for row, of_rank in zip(messages, agreed.terms.edges, strict=True) for number, edge in enumerate(of_rank)
         ]  # fmt: skip
 
     def _places(self, shard: Shard, edge: tuple[int, int]) -> Boxes:
-        """The places of a part."""
+        """The places of a part; none where they do not matter, and lengths may have changed."""
+        if not self._needs_lengths:
+            return ()
         sizes = shard.bound.sizes
         box = tuple(edge if axis == self.axis else (0, sizes[axis.name]) for axis in self.form.cascade.reduced_axes)
         return () if is_nothing(box) else (box,)
@@ -170,25 +254,54 @@ class Distributed:
         return type(outputs)(**{name: shard.in_mesh(arrays[name], axes) for name, axes in named})
 
 
-def reason_of(error: Exception) -> str:
-    """The reason that other ranks are told."""
-    return f"{type(error).__name__}: {error}"
+def needs_lengths(form: FusedForm, axis: Axis) -> bool:
+    """Tell if a rank must know how long the shards of others are.
+
+    So it is where places or the number of elements stand in an expression, and where an output has the split axis.
+    """
+    carried = any(axis in element.indices for element in finished_elements(form))
+    return places_matter(form) or axis.name in form.cascade.extents() or carried
 
 
-def distribute(fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None) -> Distributed:
-    """The function across the ranks of a group, split along a reduced axis (None: the only one).
+def may_learn_late(form: FusedForm, device: str) -> bool:
+    """Tell if a rank may learn after a call that another failed: the outputs are NaN then, so all must be floats."""
+    return device.startswith("cuda") and not any(slot.kind == "index" for slot in form.slots)
+
+
+def distribute(
+    fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None,
+    rows: Axis | str | None = None, *, zigzag: bool = False,
+) -> Distributed | DistributedRows:  # fmt: skip
+    """The function across the ranks of a group, split along a reduced axis (None: the only one), and along rows if any.
 
     Raises:
         InputError: there is no such group or axis, or the function cannot be split so.
     """
     refuse_states("distributed", fused.cascade, fused.earlier)
-    reduced = {str(one.name): one for one in fused.form.cascade.reduced_axes}
-    name = axis.name if isinstance(axis, Axis) else next(iter(reduced)) if axis is None and len(reduced) == 1 else axis
-    if name not in reduced:
-        raise InputError(
-            f"distributed: axis={axis} is not reduced. States are merged along a reduced axis: pass "
-            f"{' or '.join(f'axis={one}' for one in reduced)}."
-        )
-    check_form(fused.form, reduced[name])
+    form = fused.form
+    split = axis_by_name(
+        form.cascade.reduced_axes, axis, "axis", "is not reduced. States are merged along a reduced axis"
+    )
+    check_form(form, split)
     check_parts(deterministic)
-    return Distributed(fused, group_ranks(group), reduced[name], deterministic)
+    if rows is None:
+        if zigzag:
+            raise InputError("distributed: zigzag=True is an order of rows. Pass `rows=` too.")
+        return Distributed(fused, group_ranks(group), split, deterministic)
+    free = tuple(one for one in form.cascade.axes() if one not in form.cascade.reduced_axes)
+    row = axis_by_name(free, rows, "rows", "is no free axis. Rows are split along an axis that outputs have")
+    if deterministic is not None:
+        raise InputError("distributed: every rank merges the shards that pass by in an order of its own. Leave "
+                         "`deterministic=` or `rows=` out.")  # fmt: skip
+    check_rows(form, split, row)
+    return DistributedRows(fused, group_ranks(group), split, row, zigzag)
+
+
+def axis_by_name(axes: Sequence[Axis], given: Axis | str | None, option: str, fault: str) -> Axis:
+    """The axis of these that is given by itself or by name; None is the only one."""
+    by_name = {str(one.name): one for one in axes}
+    name = given.name if isinstance(given, Axis) else next(iter(by_name)) if given is None and len(axes) == 1 else given
+    if name not in by_name:
+        raise InputError(f"distributed: {option}={given} {fault}: pass "
+                         f"{' or '.join(f'{option}={one}' for one in by_name)}.")  # fmt: skip
+    return by_name[name]

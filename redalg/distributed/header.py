@@ -1,7 +1,8 @@
 """The header of a rank: one message of fixed size, by which ranks agree on a call before any sends its state.
 
-    message   := magic  length  elements  text      4096 bytes: 8, 4, 8 (little-endian integers), JSON, zeros
+    message   := magic  length  elements  text  rows    4096 bytes: 8, 4, 8 (little-endian integers), JSON, zeros, 8
     elements  := of the axis that is split, in this rank's shard
+    rows      := of the rows that are split, in this rank's shard
     text      := what must be the same on every rank; and the reason, if a rank cannot take part
 
 Its size is the same in every version, so that ranks of two versions read each other's and fail with an error that says
@@ -22,7 +23,8 @@ from redalg.runtime.known.naming import text_digest
 HEADER_BYTES = 4096
 MAGIC = b"redalg-h"
 TEXT_START = len(MAGIC) + 12
-FORMAT = 1
+TEXT_STOP = HEADER_BYTES - 8
+FORMAT = 2
 """Version of headers and messages."""
 MOST_WORDS = 1500
 """Characters of a reason, and of a form's meaning."""
@@ -31,6 +33,8 @@ ADVICE = {
     "state_format": "Install one version of redalg on all ranks.",
     "form": "Call the function of one expression on all ranks, in one order of calls.",
     "axis": "Split one axis on all ranks.",
+    "rows_axis": "Split the same rows on all ranks, or none.",
+    "layout": "Pass one `zigzag=` on all ranks.",
     "device": "Pass tensors on devices of one kind.",
     "sizes": "A shard may differ in length along the axis that is split; everything else is whole on every rank.",
     "starts": "Pass pieces of the same rows on all ranks of the group.",
@@ -44,6 +48,8 @@ WORDS = {
     "state_format": "format of states",
     "form": "form",
     "axis": "axis that is split",
+    "rows_axis": "axis of rows that are split",
+    "layout": "order of shards",
     "device": "kind of device",
     "sizes": "size of axis {}",
     "starts": "first place of axis {}",
@@ -61,17 +67,21 @@ class Header:
     """The terms of a call, as a rank states them.
 
     Attributes:
-        elements: of the axis that is split, in this rank's shard.
+        elements, rows: of the axis that is split, and of the rows if those are split too, in this rank's shard.
+        rows_axis, layout: the axis of rows that are split, and the order in which shards lie; empty if none are.
         form, meaning: of the states, as in `State`.
         error: why this rank cannot take part; empty if it can.
     """
 
     error: str = ""
     elements: int = 0
+    rows: int = 0
     state_format: int = 0
     form: str = ""
     meaning: str = ""
     axis: str = ""
+    rows_axis: str = ""
+    layout: str = ""
     device: str = ""
     empty: str = ""
     deterministic: int = 0
@@ -84,14 +94,14 @@ class Header:
     def to_bytes(self) -> bytes:
         """The header as a message. What is too long for it is told by a digest."""
         fields = asdict(self) | {"meaning": self.meaning[:MOST_WORDS], "error": self.error[:MOST_WORDS]}
-        elements = fields.pop("elements")  # its length may be another on every rank: the text's is not
+        elements, rows = fields.pop("elements"), fields.pop("rows")  # which may be others on every rank
         text = json.dumps(fields).encode()
         for name in ("meaning", "dtypes", "sizes", "scalars", "starts", "error"):
-            if len(text) > HEADER_BYTES - TEXT_START:
+            if len(text) > TEXT_STOP - TEXT_START:
                 shorter = fields[name][:100] if isinstance(fields[name], str) else values_digest(fields[name])
                 fields[name] = shorter
                 text = json.dumps(fields).encode()
-        return (MAGIC + pack("<Iq", len(text), elements) + text).ljust(HEADER_BYTES, b"\0")
+        return (MAGIC + pack("<Iq", len(text), elements) + text).ljust(TEXT_STOP, b"\0") + pack("<q", rows)
 
     @classmethod
     def of_bytes(cls, message: bytes) -> Header:
@@ -99,7 +109,8 @@ class Header:
         if message[: len(MAGIC)] != MAGIC:
             return cls("it sent something that is no header of redalg: its call is another one")
         length, elements = unpack_from("<Iq", message, len(MAGIC))
-        fields = json.loads(message[TEXT_START : TEXT_START + length]) | {"elements": elements}
+        [rows] = unpack_from("<q", message, TEXT_STOP)
+        fields = json.loads(message[TEXT_START : TEXT_START + length]) | {"elements": elements, "rows": rows}
         known = {name: value for name, value in fields.items() if name in cls.__dataclass_fields__}
         return cls(**known)
 

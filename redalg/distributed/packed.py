@@ -1,17 +1,19 @@
 """The state of a rank as one message, whose layout follows from what the ranks agree on.
 
     message  := status  buffer … buffer      a buffer for the state of each part
-    status   := 512 bytes: the first is 0 if the rank made its state; else 1, then the reason (UTF-8, zeros behind it)
-    buffer   := the slots in the order of the form, as `packing` lays them; zeros where a rank has fewer parts
+    status   := 512 bytes: the first is 0 if the rank made its state; 1 if it could not, then the reason (UTF-8, zeros
+                behind it); 2 if its call is of another kind than the last
+    buffer   := the slots in the order of the form, as `packing` lays them; of no meaning where a rank has fewer parts
 
 Counts and indices are int64, all else has the dtype of arithmetic. If places lie beyond the integers that this dtype
 holds, extrema and pivots are float64, as they may be in a leaf. Nothing is copied to the host but the first byte of
-every status.
+every status. A rank without a state fills its buffers with ones: every float of them is NaN, and so are the outputs of
+all.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
@@ -21,6 +23,8 @@ from redalg.incremental.state_outputs import INTEGERS
 from redalg.runtime.bind.packing import Packed, Packing
 
 STATUS_BYTES = 512
+FAILED, ANEW = 1, 2
+"""The states of a rank that has none: it could not make one, or asks all to agree anew."""
 MAYBE_WIDE = ("extremum", "pivot")
 
 
@@ -34,9 +38,11 @@ def message_packing(slots: tuple[Slot, ...], sizes: Mapping[str, int], compute: 
     return Packing({slot.name: dtype(slot) for slot in slots}, shapes)
 
 
-def new_message(packing: Packing, parts: int, device: str) -> torch.Tensor:
-    """A message of zeros for the states of so many parts."""
-    return torch.zeros(STATUS_BYTES + parts * packing.nbytes, dtype=torch.uint8, device=device)
+def new_message(nbytes: int, device: str) -> torch.Tensor:
+    """A message of so many bytes beyond its status, which says that all is well."""
+    message = torch.empty(STATUS_BYTES + nbytes, dtype=torch.uint8, device=device)
+    message[:STATUS_BYTES].zero_()
+    return message
 
 
 def buffer_in(message: torch.Tensor, packing: Packing, part: int) -> torch.Tensor:
@@ -62,12 +68,18 @@ def slots_in(message: torch.Tensor, packing: Packing, part: int) -> Packed:
 def write_failure(reason: str, message: torch.Tensor) -> None:
     """Say in a message that there is no state, and the reason."""
     text = reason.encode(errors="replace")[: STATUS_BYTES - 1]
+    write_status(FAILED, message)
     message[1 : 1 + len(text)] = torch.tensor(list(text), dtype=torch.uint8, device=message.device)
-    message[0] = 1
 
 
-def read_failures(messages: torch.Tensor) -> dict[int, str]:
+def write_status(status: int, message: torch.Tensor) -> None:
+    """Say in a message that there is no state; every float in it is NaN."""
+    message[STATUS_BYTES:].fill_(255)
+    message[0] = status
+
+
+def failures_in(messages: torch.Tensor, statuses: Sequence[int]) -> dict[int, str]:
     """The reasons of ranks that made no state, by their number in the group; `messages` has a row for every rank."""
-    failed = [number for number, flag in enumerate(messages[:, 0].tolist()) if flag]
+    failed = [number for number, status in enumerate(statuses) if status == FAILED]
     texts: dict[int, Any] = {number: bytes(messages[number, 1:STATUS_BYTES].tolist()) for number in failed}
     return {number: text.rstrip(b"\0").decode(errors="ignore") for number, text in texts.items()}

@@ -6,6 +6,8 @@ CPU too (`cpu:gloo,cuda:nccl`), they are gathered there, and otherwise on the de
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, final
 
@@ -39,15 +41,42 @@ class Ranks:
         """
         rows = torch.empty(len(self.names), *message.shape, dtype=message.dtype, device=message.device)
         all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
-        try:
+        with self.in_step():
             all_gather(rows.view(-1), message, group=self.group)
+        return rows
+
+    def send_on(self, tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]) -> Travel:
+        """Begin to send tensors to the next rank, and to receive those of the rank before, which have these shapes."""
+        size = len(self.names)
+        after, before = self.names[(self.number + 1) % size], self.names[(self.number - 1) % size]
+        coming = {name: tensors[name].new_empty(shape) for name, shape in shapes.items()}
+        moves = [dist.P2POp(dist.isend, one, after, self.group) for one in tensors.values() if one.numel()]
+        moves += [dist.P2POp(dist.irecv, one, before, self.group) for one in coming.values() if one.numel()]
+        with self.in_step():
+            return Travel(self, tensors, coming, tuple(dist.batch_isend_irecv(moves)) if moves else ())
+
+    @contextmanager
+    def in_step(self) -> Iterator[None]:
+        """Say that a rank is gone, if PyTorch says that a message was not exchanged."""
+        try:
+            yield
         except RuntimeError as error:
             raise BackendError(
                 f"distributed: rank {self.names[self.number]} could not exchange states with the others of its group "
                 f"({len(self.names)} ranks): one is gone, or has not come within the group's timeout. Find the first "
                 f"error of the others, and start the job again. PyTorch says: {error}"
             ) from error
-        return rows
+
+    def report(self, messages: torch.Tensor, statuses: torch.Tensor | None = None) -> Report:
+        """The statuses of messages, which the host reads when they are there; `statuses`: pinned memory for them."""
+        if messages.device.type != "cuda":
+            return Report(messages, messages[:, 0])
+        if statuses is None:
+            statuses = torch.empty(len(self.names), dtype=torch.uint8, pin_memory=True)
+        statuses.copy_(messages[:, 0], non_blocking=True)
+        done = torch.cuda.Event()
+        done.record()
+        return Report(messages, statuses, done)
 
     def gather_headers(self, header: Header, device: torch.device | None) -> list[Header]:
         """The headers of all ranks, in the order of the group. `device` is that of the tensors, if there are any."""
@@ -55,6 +84,58 @@ class Ranks:
         rows = self.gather(message.to(header_device(self.group, device))).cpu()
         data = rows.numpy().tobytes()
         return [Header.of_bytes(data[start : start + HEADER_BYTES]) for start in range(0, len(data), HEADER_BYTES)]
+
+
+@final
+@dataclass(frozen=True)
+class Travel:
+    """Tensors on their way around the ranks.
+
+    Attributes:
+        ranks: the group.
+        going, coming: the tensors of this rank and of the one before, by name; neither is to be changed meanwhile.
+        works: PyTorch's, of each message.
+    """
+
+    ranks: Ranks
+    going: Mapping[str, torch.Tensor]
+    coming: Mapping[str, torch.Tensor]
+    works: tuple[Any, ...]
+
+    def wait(self) -> Mapping[str, torch.Tensor]:
+        """The tensors that came, for which the current stream (the host, on CPUs) waits."""
+        with self.ranks.in_step():
+            for work in self.works:
+                work.wait()
+        return self.coming
+
+
+@final
+@dataclass(frozen=True)
+class Report:
+    """The statuses that ranks sent with their messages, on their way to the host.
+
+    Attributes:
+        messages: a row for each rank.
+        statuses: their first bytes, in the host's memory.
+        done: the event that says that they are there; None if they are.
+    """
+
+    messages: torch.Tensor
+    statuses: torch.Tensor
+    done: torch.cuda.Event | None = None
+
+    @property
+    def is_done(self) -> bool:
+        """Tell if the statuses are there."""
+        return self.done is None or self.done.query()
+
+    def read(self) -> list[int]:
+        """The statuses, for which the host waits."""
+        if self.done is not None:
+            self.done.synchronize()
+        found: list[int] = self.statuses.tolist()
+        return found
 
 
 def header_device(group: Any, device: torch.device | None) -> torch.device:

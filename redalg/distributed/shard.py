@@ -8,6 +8,7 @@ from typing import Any, final
 
 import torch
 
+from redalg.distributed.header import Header
 from redalg.distributed.parts import part_tensors
 from redalg.distributed.placements import MeshPlaces, local_tensors
 from redalg.distributed.ranks import Ranks
@@ -17,9 +18,9 @@ from redalg.expression.contents import elements_of
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
 from redalg.runtime.bind.backends import ops_for
+from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import Bound, bind, dtypes_of_floats
 from redalg.runtime.bind.leaf import check_piece_indices
-from redalg.runtime.bind.options import named_sizes
 from redalg.runtime.bind.places import finished_exprs, finished_producers, leaf_exprs
 
 
@@ -47,15 +48,17 @@ class Shard:
     total: int = 0
 
     @property
-    def float_dtypes(self) -> dict[str, str]:
-        """The dtypes of tensors that hold floating-point numbers."""
-        return dtypes_of_floats(self.bound.dtypes)
-
-    @property
     def is_far(self) -> bool:
         """Tell if places of some rank lie beyond the integers that the dtype of arithmetic holds."""
         ends = [self.bound.sizes[axis.name] + first for axis, first in self.starts.items()]
         return max([self.total, *ends, *self.bound.sizes.values()]) > ops_for(self.bound, "torch").integers
+
+    def with_tensors(self, inputs: Mapping[str, Any]) -> Shard:
+        """The shard of another call of this kind."""
+        if self.places is None:
+            return replace(self, tensors=inputs)
+        local = {name: one.to_local() if hasattr(one, "to_local") else one for name, one in inputs.items()}
+        return replace(self, tensors=local)
 
     def within(self, axis: Axis, first: int, total: int) -> Shard:
         """The shard, which begins at `first` of the `total` elements of the split axis."""
@@ -74,14 +77,12 @@ class Shard:
         return output if self.places is None else self.places.to_mesh(output, axes)
 
 
-def shard_of(fused: Any, ranks: Ranks, axis: Axis, given: tuple[Sequence[Any], dict[str, Any]],
-             sizes: Mapping[Any, Any]) -> Shard:  # fmt: skip
-    """The shard that a rank was given: tensors by position and by name.
+def shard_of(fused: Any, ranks: Ranks, axis: Axis, inputs: Mapping[str, Any], extents: Mapping[str, int]) -> Shard:
+    """The shard that a rank was given: tensors and scalars by name, and sizes that no tensor has.
 
     Raises:
         InputError: they do not fit the expression, or are no tensors of torch.
     """
-    inputs, extents = fused._pass_inputs(fused._bind(*given)), named_sizes(sizes, "distributed")
     foreign = [name for name in fused.form.cascade.inputs() if not isinstance(inputs.get(name, None), torch.Tensor)]
     if foreign and foreign[0] in inputs:
         raise InputError(f"distributed: tensor `{foreign[0]}` is a {type(inputs[foreign[0]]).__name__}, and process "
@@ -89,10 +90,32 @@ def shard_of(fused: Any, ranks: Ranks, axis: Axis, given: tuple[Sequence[Any], d
     if axis.name in extents:
         raise InputError(f"distributed: sizes gives axis {axis} a length, which is that of each rank's shard. Leave it "
                          "out.")  # fmt: skip
-    multiplied = multiplied_names(fused)
-    inputs = {name: cast_as_autocast(one) if name in multiplied else one for name, one in inputs.items()}
-    local, starts, places = local_tensors(fused.form, inputs, axis, ranks)
+    local, starts, places = local_tensors(fused.form, cast_inputs(fused, inputs), axis, ranks)
     return Shard(local, bind(fused.form.cascade, local, extents, chunked=True), starts, places, extents, fused.form)
+
+
+def header_of(form: FusedForm, axis: Axis, bound: Bound, empty: str, **terms: Any) -> Header:
+    """The header of a call with tensors that are bound so; `terms` are further fields."""
+    own, split = identity(form), {axis.name, terms.get("rows_axis", "")}
+    return Header(
+        elements=bound.sizes[axis.name],
+        state_format=VERSION,
+        form=own.digest,
+        meaning="; ".join(own.lines),
+        axis=axis.name,
+        device=bound.device.partition(":")[0],
+        empty=empty,
+        sizes={name: size for name, size in bound.sizes.items() if name not in split},
+        dtypes=dtypes_of_floats(bound.dtypes),
+        scalars={name: repr(number) for name, number in bound.scalars.items()},
+        **terms,
+    )
+
+
+def cast_inputs(fused: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """The inputs of a call, those of products cast as autocast says."""
+    multiplied = multiplied_names(fused)
+    return {name: cast_as_autocast(one) if name in multiplied else one for name, one in inputs.items()}
 
 
 def check_form(form: FusedForm, axis: Axis) -> None:

@@ -23,8 +23,8 @@ from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
 from redalg.expression import Axis, Cast, Element, Extent, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind
 from redalg.expression.dtypes import DTYPES
+from redalg.expression.parts import Part, Places, in_part, reads_in_parts
 from redalg.gradient.arrays import cast_like, empty_along, integers_like
-from redalg.gradient.parts import Part, Places, in_part, reads_in_parts
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import masks_and_rest, number_and_rest
 from redalg.gradient.stage import Stage, StagesTogether, axes_text, own_sizes
@@ -242,7 +242,7 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
     apart = not any({*axes} & {*one.bound} for one in of_kind(Reduce, first.operand))
     if {*axes} != {*parts[0].axes[:-1], x} or not (of_rows and apart):
         return None
-    places = tuple(Places.of(axis, make.names) for axis in axes)
+    places = tuple(Places.of(axis, make.names.fresh) for axis in axes)
     name, of_part = make.names.fresh("operand"), in_part(first.operand, places)
     try:
         stage = Stage(name, of_part, axes, make.fuse(of_part, axes_text(axes), 1))

@@ -14,11 +14,9 @@ with safe(c) = 0 where c = −∞ (an empty state), so that nothing is ever −�
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from enum import Enum
 from functools import cached_property
-from itertools import count
 from typing import final
 
 from sympy import Expr, Mul, S, Tuple, exp, fraction
@@ -207,12 +205,6 @@ class Pivot:
         return self.policy not in (PivotPolicy.RUNNING, PivotPolicy.SCALE)
 
 
-def free_pivot_name(pivots: Iterable[Pivot]) -> str:
-    """The first of the names c_0, c_1, … that no pivot has."""
-    names = {one.value.name for one in pivots}
-    return next(name for number in count() if (name := f"c_{number}") not in names)
-
-
 def magnitude_of(scales: tuple[tuple[Pivot, Expr], ...]) -> Pivot | None:
     """The magnitude among scales; None if they are of exponentials."""
     return next((m for m, _ in scales if m.policy is PivotPolicy.SCALE), None)
@@ -316,15 +308,17 @@ class FusedForm:
 
     @cached_property
     def slots(self) -> tuple[Slot, ...]:
-        """The state, in order: extrema, structures, pivots, accumulators."""
-        slots = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]
-        slots += [Slot(value.name, "index" if part.integer else "component", value.indices)
-                  for structure in self.structures
+        """The state, in order: extrema, structures, pivots, accumulators; axes in the order that outputs have."""
+        order = list(dict.fromkeys(axis for one in self.outputs for axis in one.axes))
+
+        def slot(kind: str, value: Value) -> Slot:
+            return Slot(value.name, kind, tuple(sorted(value.indices, key=[*order, *value.indices].index)))
+
+        slots = [slot("extremum", one.value) for one in self.extrema]
+        slots += [slot("index" if part.integer else "component", value) for structure in self.structures
                   for value, part in zip(structure.values, structure.monoid.components, strict=True)]  # fmt: skip
-        slots += [Slot(one.value.name, "pivot", one.value.indices) for one in self.pivots if one.has_slot]
-        slots += [Slot(accumulator.value.name, "count" if accumulator.is_count else "accumulator",
-                       accumulator.value.indices) for accumulator in self.accumulators]  # fmt: skip
-        return tuple(slots)
+        slots += [slot("pivot", one.value) for one in self.pivots if one.has_slot]
+        return (*slots, *(slot("count" if one.is_count else "accumulator", one.value) for one in self.accumulators))
 
     @property
     def is_elementwise(self) -> bool:
@@ -407,9 +401,8 @@ class FusedForm:
         return tuple(one for one in self.cascade.parameters if one.value in used)
 
     def __str__(self) -> str:
-        lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced_axes))}"]
-        if self.cascade.domain is not S.true:
-            lines.append(f"  where {self.cascade.domain}")
+        where = [] if self.cascade.domain is S.true else [f"  where {self.cascade.domain}"]
+        lines = [f"{self.kind} form over {', '.join(map(str, self.cascade.reduced_axes))}", *where]
         lines += [f"  {one.value} = {one.monoid} {one.term}" for one in self.extrema]
         lines += [f"  {', '.join(map(str, one.values))} = {one.monoid} {one.term}" for one in self.structures]
         lines += [f"  {one.value} := {one.policy.value} pivot of {one.base}: {one.source}" for one in self.pivots]

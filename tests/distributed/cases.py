@@ -60,6 +60,7 @@ CASES: dict[str, Case] = {
     "share of rows": Case(lambda: ra.fuse(ra.sum(A, i, n) / i.extent), i, TABLE),
     "triangle by rows": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), i, TABLE),
     "triangle by columns": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), n, TABLE),
+    "furthest": Case(lambda: ra.fuse(ra.max(x + n, n)), n, ROW),
     "softmax": Case(lambda: ra.fuse(ra.softmax(x, n), axes="b n"), n, ROW),
 }  # fmt: skip
 
@@ -89,12 +90,19 @@ def shard(name: str, data: Mapping[str, torch.Tensor], first: int, stop: int) ->
     }  # fmt: skip
 
 
+def here(data: Mapping[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+    """Tensors on the device of this rank."""
+    device = "cuda" if dist.get_backend() == "nccl" else "cpu"
+    return {name: one.to(device) for name, one in data.items()}
+
+
 def split_call(
     rank: int, size: int, name: str, lengths: list[int], seed: int, dtype: str = "float32"
 ) -> list[np.ndarray]:
     """The outputs of a call of which this rank has the part that `lengths` gives it."""
     data, first = whole_data(name, sum(lengths), seed, getattr(torch, dtype)), sum(lengths[:rank])
-    outputs = fused(name).distributed(axis=CASES[name].axis)(**shard(name, data, first, first + lengths[rank]))
+    part = here(shard(name, data, first, first + lengths[rank]))
+    outputs = fused(name).distributed(axis=CASES[name].axis)(**part)
     return as_arrays(outputs)
 
 
@@ -105,9 +113,9 @@ def part_call(rank: int, size: int, name: str, lengths: list[int], parts: int, u
         return []
     data, first = whole_data(name, sum(lengths), 0), sum(lengths[:rank])
     call = fused(name).distributed(group, axis=CASES[name].axis, deterministic=parts)
-    return as_arrays(call(**shard(name, data, first, first + lengths[rank])))
+    return as_arrays(call(**here(shard(name, data, first, first + lengths[rank]))))
 
 
 def as_arrays(outputs: Any) -> list[np.ndarray]:
     outputs = outputs if isinstance(outputs, tuple) else (outputs,)
-    return [(one.float() if one.dtype == torch.bfloat16 else one).numpy() for one in outputs]
+    return [(one.float() if one.dtype == torch.bfloat16 else one).cpu().numpy() for one in outputs]

@@ -1,4 +1,4 @@
-"""Processes that are the ranks of a Gloo group, started once: each runs what it is told, with all others."""
+"""Processes that are the ranks of a group, started once: each runs what it is told, with all others."""
 
 from __future__ import annotations
 
@@ -32,12 +32,13 @@ class Pool:
     """Ranks, each behind a pipe."""
 
     pipes: tuple[Connection, ...]
+    patience: int = 2 * TIMEOUT
 
     def outcomes(self, function: Callable[..., Any], *args: Any) -> list[Outcome]:
         """The outcomes of function(rank, number of ranks, …) on every rank."""
         for pipe in self.pipes:
             pipe.send((function, args))
-        return [receive(pipe) for pipe in self.pipes]
+        return [receive(pipe, self.patience) for pipe in self.pipes]
 
     def values(self, function: Callable[..., Any], *args: Any) -> list[Any]:
         """What function(rank, number of ranks, …) returns on every rank: none may fail."""
@@ -47,21 +48,23 @@ class Pool:
         return [one.value for one in outcomes]
 
 
-def receive(pipe: Connection) -> Outcome:
+def receive(pipe: Connection, patience: int) -> Outcome:
     try:
-        return pipe.recv() if pipe.poll(2 * TIMEOUT) else Outcome(error="hangs")
+        return pipe.recv() if pipe.poll(patience) else Outcome(error="hangs")
     except EOFError:
         return Outcome(error="died")
 
 
-def serve(rank: int, size: int, store: str, pipe: Connection) -> None:
+def serve(rank: int, size: int, store: str, pipe: Connection, backend: str, timeout: int) -> None:
     """Be a rank: initialise the group, and run what comes until nothing does."""
     import torch
     import torch.distributed as dist
 
     torch.set_num_threads(1)
-    dist.init_process_group("gloo", init_method=f"file://{store}", rank=rank, world_size=size,
-                            timeout=timedelta(seconds=TIMEOUT))  # fmt: skip
+    if backend == "nccl":
+        torch.cuda.set_device(rank)
+    dist.init_process_group(backend, init_method=f"file://{store}", rank=rank, world_size=size,
+                            timeout=timedelta(seconds=timeout))  # fmt: skip
     while (task := pipe.recv()) is not None:
         function, args = task
         try:
@@ -73,17 +76,18 @@ def serve(rank: int, size: int, store: str, pipe: Connection) -> None:
 
 
 @contextmanager
-def ranks(size: int, folder: Path) -> Iterator[Pool]:
-    """A pool of so many ranks."""
+def ranks(size: int, folder: Path, backend: str = "gloo", timeout: int = TIMEOUT) -> Iterator[Pool]:
+    """A pool of so many ranks, whose collectives wait for `timeout` seconds; with NCCL each has a GPU."""
     context = get_context("spawn")
     pairs = [context.Pipe() for _ in range(size)]
-    processes = [context.Process(target=serve, args=(rank, size, str(folder / "store"), inner), daemon=True)
+    processes = [context.Process(target=serve, args=(rank, size, str(folder / "store"), inner, backend, timeout),
+                                 daemon=True)
                  for rank, (_, inner) in enumerate(pairs)]  # fmt: skip
     for process, (_, inner) in zip(processes, pairs, strict=True):
         process.start()
         inner.close()
     try:
-        yield Pool(tuple(outer for outer, _ in pairs))
+        yield Pool(tuple(outer for outer, _ in pairs), 2 * timeout)
     finally:
         for process, (outer, _) in zip(processes, pairs, strict=True):
             if process.is_alive():

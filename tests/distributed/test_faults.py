@@ -12,7 +12,7 @@ import torch
 import torch.distributed as dist
 
 import redalg as ra
-from redalg.distributed import call, header
+from redalg.distributed import header, shard
 from redalg.distributed.header import HEADER_BYTES, Header, check_headers
 from redalg.distributed.ranks import group_ranks, header_device
 from redalg.runtime.bind import identity
@@ -57,7 +57,7 @@ def other_option(rank: int, _: int) -> Any:
 
 def other_state_format(rank: int, _: int) -> Any:
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(call, "VERSION", identity.VERSION + rank)
+        patch.setattr(shard, "VERSION", identity.VERSION + rank)
         return total.distributed(axis=n)(x=ones(2, 5))
 
 
@@ -102,8 +102,8 @@ DIFFER = {
     other_dtype: "dtype of tensor x: float32 on rank 0; float64 on rank 1",
     other_scalar: "scalar scale: 1.0 on rank 0; 2.0 on rank 1",
     other_option: "option `empty`: nan on rank 0; zero on rank 1",
-    other_state_format: "format of states: 1 on rank 0; 2 on rank 1",
-    other_message_format: "format of messages: 1 on rank 0; 2 on rank 1",
+    other_state_format: "format of states: 2 on rank 0; 3 on rank 1",
+    other_message_format: "format of messages: 2 on rank 0; 3 on rank 1",
 }
 FAIL = {  # what rank 0 is told of rank 1, whose own error is the second
     bad_input: ("rank 1: InputError: tensor `x` has 1 dimensions", "tensor `x` has 1 dimensions"),

@@ -72,7 +72,7 @@ def other_parts(rank: int, size: int) -> list[np.ndarray]:
 @pytest.mark.parametrize("parts", [0, -1, 2.0, True, "8"])
 def test_what_is_no_number_of_parts_is_refused(parts: object) -> None:
     with pytest.raises(ra.InputError, match="no number of parts"):
-        fused("variance").distributed(deterministic=parts)
+        fused("variance").distributed(deterministic=parts)  # type: ignore[call-overload]
 
 
 @given(st.lists(st.integers(0, 6), min_size=1, max_size=5), st.integers(1, 9))

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sympy import Eq, oo
 
 import redalg as ra
 from redalg.incremental.passes import Passes
@@ -19,11 +21,16 @@ from redalg.runtime.call.sizes import lower
 from redalg.runtime.lowering import lower_passes
 from tests.runtime.test_state_bytes import FUNCTIONS, is_close, tensors_of
 
-b, n, q, k, d, e = ra.axes("b n q k d e")
+b, n, m, q, k, d, e = ra.axes("b n m q k d e")
 Q, K, V = ra.tensors("Q[b,q,d] K[b,k,d] V[b,k,e]")
 ATTENTION = ra.fuse(ra.sum(ra.softmax(ra.sum(Q * K, d) / 8, k) * V, k), axes="b q e")
 FORMS = {**FUNCTIONS, "attention": ATTENTION}
 SIZES = {"b": 2, "n": 300, "q": 16, "k": 100, "d": 32, "e": 32}
+
+
+Array = np.ndarray[Any, Any]
+Arrays = dict[str, Array]
+Starts = Mapping[str, int]
 
 
 def numbers(name: str) -> dict[str, np.ndarray[Any, Any]]:
@@ -98,6 +105,68 @@ def test_counts_beyond_float32_are_exact(monkeypatch: pytest.MonkeyPatch) -> Non
     assert int(state.slots["count"]) == 40
 
 
+def gathered() -> ra.Fused:
+    """A function that reads a tensor at a place computed of the axis that it reduces."""
+    return ra.fuse(ra.sum(ra.tensor("x[n]") * ra.tensor("y[m]").subs(m, n % 3), n))
+
+
+def causal(tensors: Arrays, start: Starts) -> Array:
+    """The masked attention of a piece of the queries and keys."""
+    scores = np.einsum("bqd,bkd->bqk", tensors["Q"], tensors["K"]) / 8
+    seen = numbers_along(start, "k", 40)[None] <= numbers_along(start, "q", 16)[:, None]
+    weights = np.where(seen, np.exp(scores), 0)
+    return np.einsum("bqk,bke->bqe", weights, tensors["V"]) / weights.sum(2)[..., None]
+
+
+def numbers_along(start: Starts, axis: str, length: int) -> Array:
+    """The places along an axis, in the whole."""
+    return start.get(axis, 0) + np.arange(length)
+
+
+x, y, lengths = ra.tensor("x[b,n]"), ra.tensor("y[b,n]"), ra.tensor("lengths[b]")
+SCORES = ra.where(k <= q, ra.sum(Q * K, d) / 8, -oo)
+PIECES: dict[str, tuple[Any, Callable[[Arrays, Starts], Array]]] = {
+    "causal": (ra.sum(ra.softmax(SCORES, k) * V, k), causal),
+    "first places": (ra.sum(ra.where(n < 60, x, 0), n),
+                     lambda t, s: (t["x"] * (numbers_along(s, "n", 40) < 60)).sum(1)),
+    "every third": (ra.sum(ra.where(Eq(n % 3, 1), x, 0), n),
+                    lambda t, s: (t["x"] * (numbers_along(s, "n", 40) % 3 == 1)).sum(1)),
+    "a length": (ra.sum(ra.where(n < lengths, x, 0), n) ** 2,
+                 lambda t, s: (t["x"] * (numbers_along(s, "n", 40) < t["lengths"][:, None])).sum(1) ** 2),
+    "a number compared": (ra.sum(ra.where(n < 50 * x, 1, 0) * y, n),
+                          lambda t, s: (t["y"] * (numbers_along(s, "n", 40) < 50 * t["x"])).sum(1)),
+    "weights": (ra.sum(n * x, n) / ra.sum(x, n),
+                lambda t, s: (t["x"] * numbers_along(s, "n", 40)).sum(1) / t["x"].sum(1)),
+    "the total": (ra.sum(ra.where(2 * n < n.extent, x, 0), n),
+                  lambda t, s: (t["x"] * (2 * numbers_along(s, "n", 40) < 100)).sum(1)),
+    "a place": (ra.argmax(x, n), lambda t, s: t["x"].argmax(1) + s.get("n", 0)),
+    "places": (ra.topk(x, n, ra.axis("j", size=3))[1],
+               lambda t, s: (-t["x"]).argsort(1, kind="stable")[:, :3] + s.get("n", 0)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", PIECES)
+def test_pieces_number_elements_from_where_they_start(name: str, device: str) -> None:
+    expr, reference = PIECES[name]
+    axes = {"causal": "b q e", "places": "b j"}.get(name, "b")
+    fused, generator = ra.fuse(expr, axes=axes), np.random.default_rng(0)
+    sizes = SIZES | {"n": 40, "k": 40}
+    shapes = {one.name: [sizes[str(axis)] for axis in one.indices] for one in fused.cascade.elements()}
+    tensors: Arrays = {key: generator.normal(1, 1, shape).astype(np.float32) for key, shape in sorted(shapes.items())}
+    if "lengths" in tensors:
+        tensors["lengths"] = np.array([50, 1000])
+    extents = {n: 100} if fused.cascade.extents() else None
+    for first in (0, 1, 30, 59, 900):
+        start = {"k": first, "q": first + 7} if "Q" in tensors else {"n": first}
+        given = {key: torch.from_numpy(one).to(device) for key, one in tensors.items()}
+        state = fused.leaf(tensors if device == "cpu" else given, start, extents, backend="tilelang")
+        exact = {key: one.astype(np.float64) for key, one in tensors.items()}
+        found = torch.as_tensor(fused.finish(state)).cpu()
+        np.testing.assert_allclose(found, reference(exact, start), rtol=2e-5, atol=1e-6)
+        assert state.covers == (first, first + 40)
+
+
 def refuse_to_read(*_: Any) -> None:
     """Stand where a piece is read, for leaves that should not read it again."""
     raise AssertionError("the piece is read again")
@@ -134,27 +203,16 @@ def test_a_tangent_is_refused_of_tensors_that_had_none() -> None:
         fused.leaf({"x": torch.autograd.forward_ad.make_dual(data, data)}, backend="tilelang")
 
 
-def test_a_piece_at_another_place_takes_no_kernel_where_places_matter() -> None:
-    data = {"x": torch.tensor([[1.0, 5, 2], [0, 0, 3]])}
-    assert FUNCTIONS["argmax"].leaf(data, backend="tilelang").covers == (0, 3)
-    later = FUNCTIONS["argmax"].leaf(data, start={n: 4})
-    assert FUNCTIONS["argmax"].finish(later).tolist() == [5, 6]
-    with pytest.raises(ra.BackendError, match="the places along axis n matter"):
-        FUNCTIONS["argmax"].leaf(data, start={n: 4}, backend="tilelang")
-
-
-def with_total() -> ra.Fused:
-    """A function of the extent of the axis that it reduces."""
-    return ra.fuse(ra.sum(ra.where(2 * n < n.extent, ra.tensor("x[n]"), 0), n))
-
-
 X = np.ones(8, np.float32)
 REFUSED = {
-    "a place beyond 0": (lambda: ra.fuse(ra.argmax(ra.tensor("x[n]"), n)).leaf({"x": X}, {n: 3}, backend="tilelang"),
-                         "the places along axis n matter"),
+    "a computed place": (lambda: gathered().leaf({"x": X, "y": X}, {n: 3}, backend="tilelang"),
+                         "a tensor is read at a place computed of axis n"),
+    "far places": (lambda: ra.fuse(ra.sum(ra.where(n < m, ra.tensor("x[n]"), 0), n), axes="m").leaf(
+                       {"x": X}, {n: 2**30}, {m: 2}, backend="tilelang"), "places beyond 1073741824 matter"),
+    "far numbers": (lambda: ra.fuse(ra.sum(n * ra.tensor("x[n]"), n)).leaf({"x": X}, {n: 2**24}, backend="tilelang"),
+                    "places beyond 16777216 matter"),
     "no elements": (lambda: ra.fuse(ra.sum(ra.tensor("x[n]"), n)).leaf({"x": X[:0]}, backend="tilelang"),
                     "the piece has no elements"),
-    "a total": (lambda: with_total().leaf({"x": X}, extents={n: 16}, backend="tilelang"), "total of a reduced axis"),
     "another backend": (lambda: ra.fuse(ra.sum(ra.tensor("x[n]"), n)).leaf({"x": X}, backend="cuda"),
                         "backend='cuda' is not known. Use 'tilelang' or 'library'"),
 }  # fmt: skip

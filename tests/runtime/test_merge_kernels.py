@@ -19,7 +19,7 @@ from redalg.runtime.bind import state as state_module
 from redalg.runtime.bind.inputs import array_dtype
 from redalg.runtime.bind.packing import Packed
 from redalg.runtime.bind.places import join_boxes
-from redalg.runtime.call.merge_kernels import lower_merge, stacked_slots
+from redalg.runtime.call.merge_kernels import lower_merge, slot_inputs
 from tests.cases.corpus import Pattern
 from tests.cases.literature import PATTERNS
 from tests.runtime.test_leaf_kernels import FORMS, numbers
@@ -47,16 +47,22 @@ def merged_by_interpreter(fused: ra.Fused, states: list[ra.State], target: str) 
     """The state that a merging kernel makes, in the tile interpreter."""
     compute = "float64" if any(one.dtype == torch.float64 for one in states[0].slots.values()) else "float32"
     made, _ = lower_merge(fused.form, len(states), states[0].sizes, compute, target)
-    together = {slot.name: torch.stack([state.slots[slot.name] for state in states]) for slot in fused.form.slots}
-    dtypes = {name: array_dtype(one) for name, one in together.items()}
-    given = {one.slot: one.of(together[one.slot]).numpy() for one in stacked_slots(fused.form, made, dtypes)}
+    dtypes = {name: array_dtype(one) for name, one in states[0].slots.items()}
+    given = dict[str, Any]()
+    for one in slot_inputs(fused.form, made, dtypes):
+        arrays = one.of([state.slots[one.slot] for state in states])
+        given |= {to.key: array.numpy() for to, array in zip(made.inputs[one.slot], arrays, strict=True)}
     found = interpret(made.program, given)
     like = fused.merge(*states)
     slots = {key: torch.as_tensor(found[key]).reshape(one.shape).to(one.dtype) for key, one in like.slots.items()}
     return replace(like, slots=slots)
 
 
-@pytest.mark.parametrize("edges", [[0, 30, 100], [0, 0, 20, 40, 100]], ids=["two", "four, one of them empty"])
+@pytest.mark.parametrize(
+    "edges",
+    [[0, 30, 100], [0, 0, 20, 40, 100], [*range(0, 91, 9), 100]],
+    ids=["two", "four, one of them empty", "eleven"],
+)
 @pytest.mark.parametrize("target", ["c", "sm_90a"])
 @pytest.mark.parametrize("name", sorted({*FORMS} - {"top 3"}))
 def test_a_kernel_merges_any_number_of_states(name: str, target: str, edges: list[int]) -> None:
@@ -178,6 +184,12 @@ def test_states_of_far_places_are_merged_by_their_library() -> None:
     wide = replace(far, slots={key: one.double() if one.is_floating_point() else one for key, one in far.slots.items()})
     with pytest.raises(ra.BackendError, match="those of far places are wider"):
         FUNCTIONS["variance"].merge(near, wide, backend="tilelang")
+    mixed = [replace(one, slots={key: slot.double() if key == "c_0" else slot for key, slot in one.slots.items()})
+             for one in (near, far)]  # fmt: skip
+    with pytest.raises(ra.BackendError, match="those of far places are wider"):
+        FUNCTIONS["variance"].merge(*mixed, backend="tilelang")
+    found, wanted = (FUNCTIONS["variance"].finish(FUNCTIONS["variance"].merge(*pair)) for pair in (mixed, (near, far)))
+    assert is_close(found, wanted)
 
 
 @pytest.mark.gpu

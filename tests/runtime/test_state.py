@@ -269,7 +269,7 @@ REFUSED: dict[str, Case] = {
     "another version": Case(
         lambda: total.finish(replace(STATE, version=0)),
         ra.InputError,
-        "finish: the state is of format 0, and this redalg reads format 1. Make it again by `leaf`, or finish it with "
+        "finish: the state is of format 0, and this redalg reads format 2. Make it again by `leaf`, or finish it with "
         "the redalg that made it.",
     ),
     "no slot": Case(

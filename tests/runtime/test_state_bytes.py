@@ -195,8 +195,8 @@ def test_any_changed_byte_is_refused_or_read_as_a_state(place: int, change: int)
 
 
 def test_states_of_another_form_or_version_are_refused_when_they_are_used() -> None:
-    with pytest.raises(ra.InputError, match="format 2"):
-        FUNCTIONS["variance"].finish(ra.State.from_bytes(with_fields(version=2)))
+    with pytest.raises(ra.InputError, match="format 3"):
+        FUNCTIONS["variance"].finish(ra.State.from_bytes(with_fields(version=3)))
     with pytest.raises(ra.InputError, match="slots"):
         FUNCTIONS["argmax"].finish(ra.State.from_bytes(DATA))
 

@@ -25,8 +25,10 @@ so that v − c, which is exact near c, is rounded before it is multiplied;
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import count
 from typing import final
 
 from sympy import Abs, Add, Expr, S, Tuple, expand_mul, log
@@ -51,7 +53,7 @@ from redalg.incremental.derive.scales import counting_condition, scale_of
 from redalg.incremental.derive.selected import selected_index, selected_value
 from redalg.incremental.derive.structures import structure_of
 from redalg.incremental.derive.vanished import where_kept
-from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure, free_pivot_name
+from redalg.incremental.form import Extremum, Pivot, PivotPolicy, Structure
 from redalg.monoids import Monoid, monoid
 from redalg.monoids.functions import Powered, Scaled
 from redalg.monoids.peaks import ARGPEAK, PEAK
@@ -366,3 +368,9 @@ def _without_logs(centre: Expr) -> Expr:
     """Drop slowly varying terms: any finite pivot is exact, and max u alone is already at hand."""
     terms = [term for term in Add.make_args(centre) if not term.has(log)]
     return Add(*terms) if terms else centre
+
+
+def free_pivot_name(pivots: Iterable[Pivot]) -> str:
+    """The first of the names c_0, c_1, … that no pivot has."""
+    names = {one.value.name for one in pivots}
+    return next(name for number in count() if (name := f"c_{number}") not in names)

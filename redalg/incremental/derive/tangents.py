@@ -33,8 +33,9 @@ from sympy import Abs, Add, Eq, Expr, Lt, Mul, Rational, S, expand, log
 from redalg.expression import UNDEFINED, Axis, Element, Label, Let, Value, Where
 from redalg.expression.contents import elements_of, free_axes, of_kind, operations_of, values_of
 from redalg.expression.rebuild import replace_nodes
+from redalg.incremental.derive.placement import free_pivot_name
 from redalg.incremental.fix_pivots import hold_pivots
-from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy, free_pivot_name
+from redalg.incremental.form import Accumulator, Assignment, FusedForm, Pivot, PivotPolicy
 
 TERMS = 8
 """Terms of the series: enough for float64 if r is less than NEAR."""

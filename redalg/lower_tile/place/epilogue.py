@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import final
 
 from sympy import And, Expr, S
+from sympy.logic.boolalg import Boolean
 
 from redalg.incremental.combine.finish import finish_program, output_program, value_of_output
 from redalg.incremental.combine.programs import programs
@@ -71,8 +72,7 @@ class Epilogue:
             self._wide(output, read)
         else:
             guard = And(self.space.rows_inside(), self.space.first_columns())
-            if self.space.plan.binding.row is not None and not self.space.plan.binding.rows & set(output.axes):
-                guard = guard & (I < 1)
+            guard = guard & self._first_block(output)
             extents = [(I, self.space.plan.block_row)]
             for axis in set(output.axes) & self.space.places:
                 size = self.space.problem.sizes[axis.name]
@@ -80,6 +80,13 @@ class Epilogue:
                 guard = guard & (size > PLACE) if 1 < size < padded_places(size) else guard
             store = Store(self.space.output_name(output.name), self._place(output), read, guard)
             self.body.append(Parallel(tuple(extents), (store,)))
+
+    def _first_block(self, output: FormOutput) -> Boolean:
+        """The condition of the one block, and of its one row, that stores what others have too."""
+        binding, at = self.space.plan.binding, self.space.at
+        used = {symbol for index in self._place(output) for symbol in index.free_symbols}
+        row = () if binding.row is None else (binding.row,)
+        return And(*(at[axis] < 1 for axis in (*binding.grid, *row) if not at[axis].free_symbols & used))
 
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """Store a (row, column) output in a tile, then copy it out."""

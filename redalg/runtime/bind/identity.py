@@ -19,7 +19,7 @@ from redalg.incremental.form import Accumulator, FusedForm, Pivot
 from redalg.incremental.remembered import Remembered
 from redalg.runtime.known.naming import Writer, text_digest
 
-VERSION = 1
+VERSION = 2
 """Version of the format of states; it changes when a slot's meaning or a state's fields do."""
 
 

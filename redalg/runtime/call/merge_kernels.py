@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from typing import Any, final
 
 from redalg.errors import PlanError
-from redalg.expression import Axis
 from redalg.incremental.form import FusedForm, Slot
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.stages import single
@@ -18,6 +17,7 @@ from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header
 from redalg.runtime.bind.packing import Packed, Packing, empty_buffer
 from redalg.runtime.bind.state import State, reduced_names
+from redalg.runtime.call.kernels import with_alignment
 from redalg.runtime.compile.compile import compile_source, launch_function
 from redalg.runtime.lowering import problem_of, target_of
 from redalg.strategies.device import device_for
@@ -30,15 +30,16 @@ ELEMENTS = 64
 
 @final
 @dataclass(frozen=True)
-class Stacked:
-    """An input of a merging kernel: one slot of all states, in the dimensions of the kernel.
+class SlotInput:
+    """The inputs of a merging kernel that hold one slot of all states, in the dimensions of the kernel.
 
     Attributes:
         slot: its name.
-        order: the dimensions of the slots side by side, in the order in which the kernel has those that they have.
+        order: the dimensions of the slot, in the order in which the kernel has those that they have.
         absent: the dimensions of the kernel that the slot lacks: it is repeated along them.
-        shape, dtype: of the kernel's input.
-        is_plain: whether the slots side by side are that input.
+        shape, dtype: of the kernel's input, for one state.
+        is_plain: whether the slot of a state is that input.
+        apart: an input for every state; else one, of all side by side.
         counts: whether the states' numbers are added up beside the kernel, which counts in float32.
     """
 
@@ -48,27 +49,27 @@ class Stacked:
     shape: tuple[int, ...]
     dtype: str
     is_plain: bool
+    apart: bool
     counts: bool
 
-    def of(self, together: Any) -> Any:
-        """The input of slots side by side."""
-        if self.is_plain:
-            return together
+    def of(self, arrays: Sequence[Any]) -> list[Any]:
+        """The inputs, from the slot of every state."""
+        if self.apart:
+            return [with_alignment(self._in_order(array)) for array in arrays]
         import torch
 
-        together = together.permute(self.order)
+        return [torch.stack([self._in_order(array) for array in arrays])]
+
+    def _in_order(self, array: Any) -> Any:
+        """The slot of a state in the dimensions of the kernel."""
+        if self.is_plain:
+            return array.contiguous().view(self.shape)
+        import torch
+
+        array = array.permute(self.order)
         for place in self.absent:
-            together = together.unsqueeze(place)
-        return together.expand(self.shape).to(getattr(torch, self.dtype)).contiguous()
-
-
-def stacked_slot(parameter: Parameter, slot: Slot, axes: tuple[Axis | None, ...], dtype: str) -> Stacked:
-    """The input of a kernel that has a slot of every state, whose dimensions after the first have these axes."""
-    order = (0, *(1 + slot.axes.index(axis) for axis in axes if axis is not None and axis in slot.axes))
-    absent = tuple(1 + place for place, axis in enumerate(axes) if axis not in slot.axes)
-    shape = tuple(map(int, parameter.shape))
-    is_plain = order == tuple(range(len(shape))) and dtype == parameter.dtype
-    return Stacked(slot.name, order, absent, shape, parameter.dtype, is_plain, slot.kind == "count")
+            array = array.unsqueeze(place)
+        return array.expand(self.shape).to(getattr(torch, self.dtype)).contiguous()
 
 
 @final
@@ -78,12 +79,12 @@ class Merge:
 
     Attributes:
         entry: takes the inputs and the outputs, in order.
-        inputs: its inputs, a slot each.
+        inputs: its inputs, by slot.
         packing: of the merged state.
     """
 
     entry: Callable[..., Any]
-    inputs: tuple[Stacked, ...]
+    inputs: tuple[SlotInput, ...]
     packing: Packing
 
     def __call__(self, states: Sequence[State]) -> Packed:
@@ -92,15 +93,13 @@ class Merge:
 
         slots = [state.slots for state in states]
         merged = Packed(empty_buffer(self.packing, "torch", slots[0][self.inputs[0].slot].device), self.packing)
-        arguments, counted = list[Any](), list[tuple[Any, Any]]()
+        arguments = list[Any]()
         for given in self.inputs:
-            together = torch.stack([one[given.slot] for one in slots])
-            arguments.append(given.of(together))
-            if given.counts:
-                counted.append((together, merged[given.slot]))
+            arguments += given.of([one[given.slot] for one in slots])
         self.entry(*arguments, *(one if one.dim() else one.view(1) for one in merged.values()))
-        for together, sum_of_all in counted:
-            torch.sum(together, 0, out=sum_of_all)
+        for given in self.inputs:
+            if given.counts:
+                torch.sum(torch.stack([one[given.slot] for one in slots]), 0, out=merged[given.slot])
         return merged
 
 
@@ -132,14 +131,23 @@ def slot_packing(state: State) -> Packing:
 def _merge(form: FusedForm, number: int, like: State, packing: Packing) -> Merge:
     compute = "float64" if "float64" in packing.dtypes.values() else "float32"
     made, source = lower_merge(form, number, like.sizes, compute, target_of(like.device))
-    return Merge(launch_function(compile_source(source)), stacked_slots(form, made, packing.dtypes), packing)
+    return Merge(launch_function(compile_source(source)), slot_inputs(form, made, packing.dtypes), packing)
 
 
-def stacked_slots(form: FusedForm, made: MergeProgram, dtypes: Mapping[str, str]) -> tuple[Stacked, ...]:
-    """The inputs of a merging program, in order, for slots of these dtypes."""
+def slot_inputs(form: FusedForm, made: MergeProgram, dtypes: Mapping[str, str]) -> tuple[SlotInput, ...]:
+    """The inputs of a merging program by slot, in order, for slots of these dtypes."""
     slots = {slot.name: slot for slot in form.slots}
-    inputs = (one for one in made.program.parameters if one.role == "input")
-    return tuple(stacked_slot(one, slots[one.key], made.axes[one.key], dtypes[one.key]) for one in inputs)
+    return tuple(_slot_input(one[0], slots[name], made, dtypes[name]) for name, one in made.inputs.items())
+
+
+def _slot_input(parameter: Parameter, slot: Slot, made: MergeProgram, dtype: str) -> SlotInput:
+    axes = made.axes[slot.name]
+    order = tuple(slot.axes.index(axis) for axis in axes if axis is not None and axis in slot.axes)
+    absent = tuple(place for place, axis in enumerate(axes) if axis not in slot.axes)
+    shape = tuple(map(int, parameter.shape if made.apart else parameter.shape[1:]))
+    ones = all(axis is None for axis in axes if axis not in slot.axes)
+    is_plain = order == tuple(range(len(slot.axes))) and ones and dtype == parameter.dtype
+    return SlotInput(slot.name, order, absent, shape, parameter.dtype, is_plain, made.apart, slot.kind == "count")
 
 
 def lower_merge(

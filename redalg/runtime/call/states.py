@@ -1,7 +1,7 @@
 """States of pieces of data, by kernels on CUDA and where they are asked for, else by the operations of a library.
 
-The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. It numbers elements from 0: a
-piece that starts elsewhere takes the operations of its library, if the places of elements matter.
+The kernel of a leaf gives the slots of a state as outputs, and has the plans of a call. If the places of elements
+matter, a piece that starts beyond 0 has a kernel of its own, which takes the start as an input (`moved_places`).
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ from math import prod
 from typing import Any, final
 
 from sympy import S
+from sympy.core.relational import Relational
 
 from redalg.errors import BackendError, InputError, PlanError
 from redalg.expression import Axis
+from redalg.expression.contents import elements_of, of_kind
+from redalg.expression.parts import reads_in_parts
 from redalg.incremental.form import FusedForm
+from redalg.incremental.moved_places import MovedForm, with_moved_places
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
-from redalg.runtime.bind.inputs import may_have_tangents, scalars_of, without_gradients
+from redalg.runtime.bind.inputs import Bound, may_have_tangents, scalars_of, without_gradients
 from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
 from redalg.runtime.bind.options import check_places, global_starts, named_sizes
 from redalg.runtime.bind.packing import Packed, Packing, common_buffer
-from redalg.runtime.bind.places import axes_by_place, computed_axes, leaf_exprs
+from redalg.runtime.bind.places import axes_by_place, computed_axes, leaf_exprs, placed_axes
 from redalg.runtime.bind.state import State, check_state, copy_with, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
 from redalg.runtime.call.merge_kernels import merge_of, slot_packing
@@ -33,14 +37,26 @@ from redalg.runtime.call.prepared import KINDS, kind_of, without_tensors
 BACKENDS = (KERNELS, "library")
 MOST_COUNTED = 1 << 24
 """Elements that kernels count exactly: they count in float32."""
+FARTHEST = 1 << 30
+"""The place up to which kernels number elements by 32-bit integers."""
 
 
 def _passes_of_states(form: FusedForm) -> dict[str, Passes]:
     return {dtype: Passes((with_state_for_outputs(form, dtype),)) for dtype in ("float32", "float64")}
 
 
+def _moved_passes(form: FusedForm) -> dict[str, tuple[MovedForm, Passes]]:
+    axes = axes_by_place(form) | {axis for axis in form.cascade.axes() if axis.name in form.cascade.extents()}
+    moved = {dtype: with_moved_places(with_state_for_outputs(form, dtype), axes) for dtype in ("float32", "float64")}
+    return {dtype: (one, Passes((one.form,))) for dtype, one in moved.items()}
+
+
 passes_of_states = Remembered(_passes_of_states)
 """Form -> the pass that makes its states, by the dtype of their slots."""
+moved_passes = Remembered(_moved_passes)
+"""Form -> the same of a piece that starts beyond 0."""
+axes_of_places = Remembered(axes_by_place)
+"""Form -> the axes whose places matter to its kernel."""
 
 
 @final
@@ -50,14 +66,18 @@ class PreparedLeaf:
 
     Attributes:
         piece: without tensors.
-        fixed: the axes along which a piece that starts beyond 0 takes no kernel.
+        moved: its first places are inputs of the kernel.
+        placed: the axes whose places matter.
+        farthest: the place up to which the kernel tells elements apart.
         numbers: the axes whose places stand in arithmetic.
         state: without slots; it tells no places.
         packing: of the slots, if the kernel writes them into one buffer; else None.
     """
 
     piece: Piece
-    fixed: frozenset[Axis]
+    moved: bool
+    placed: frozenset[Axis]
+    farthest: int
     numbers: frozenset[Axis]
     state: State
     packing: Packing | None
@@ -72,16 +92,23 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
     check_backend("leaf", backend)
     inputs, extents = without_gradients(inputs), named_sizes(extents, "leaf", "extents")
     plain = not may_have_tangents() and all(isinstance(size, int) for size in extents.values())
-    kind = kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS) if plain else None
+    starts = global_starts(form.cascade, start, "leaf")
+    kind = None
+    if plain:
+        beyond = frozenset(axis for axis, first in starts.items() if first)
+        kind = (
+            beyond & axes_of_places(form),
+            kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS),
+        )
     known = _PREPARED(form).get(kind)
     if known is None:
         return new_leaf(form, read_piece(form, inputs, start, extents), backend, kind)
-    starts = global_starts(form.cascade, start, "leaf")
-    if any(first and axis in known.fixed for axis, first in starts.items()):
+    sizes = known.piece.bound.sizes
+    check_places(starts, sizes, known.numbers, "leaf")
+    if any(first + sizes.get(axis.name, 0) > known.farthest for axis, first in starts.items() if axis in known.placed):
         return new_leaf(form, read_piece(form, inputs, start, extents), backend, None)
-    check_places(starts, known.piece.bound.sizes, known.numbers, "leaf")
     state = copy_with(known.state, scalars=scalars_of(form.cascade, inputs))
-    return leaf_by_kernel(form, replace(known.piece, inputs=inputs, start=starts), state, known.packing)
+    return leaf_by_kernel(form, replace(known.piece, inputs=inputs, start=starts), state, known)
 
 
 def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable) -> State:
@@ -91,29 +118,39 @@ def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable)
         raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
     if reason or (backend or default_backend(piece.bound)) != KERNELS:
         return leaf_by_arrays(form, piece)
-    slots = slots_by_kernel(form, piece)
+    moved = is_moved(form, piece)
+    slots = slots_by_kernel(form, piece, moved=moved)
     state = new_state(form, slots, piece.bound)
     if kind is not None:
         known = _PREPARED(form)
         if len(known) >= KINDS:
             known.clear()
         plain = replace(piece, inputs={}, bound=without_tensors(piece.bound))
-        numbers, packing = frozenset[Axis]().union(*map(computed_axes, leaf_exprs(form))), view_packing(slots)
-        known[kind] = PreparedLeaf(plain, fixed_axes(form), numbers, copy_with(state, slots={}), packing)
+        numbers = frozenset[Axis]().union(*map(computed_axes, leaf_exprs(form)))
+        known[kind] = PreparedLeaf(
+            plain, moved, axes_of_places(form), farthest_place(form, piece.bound), numbers, copy_with(state, slots={}),
+            view_packing(slots),
+        )  # fmt: skip
     return piece.complete(state, form)
 
 
-def leaf_by_kernel(form: FusedForm, piece: Piece, state: State, packing: Packing | None) -> State:
+def leaf_by_kernel(form: FusedForm, piece: Piece, state: State, known: PreparedLeaf) -> State:
     """The state of a piece by its kernel, with the fields of a state without slots."""
-    slots = slots_by_kernel(form, piece)
+    slots, packing = slots_by_kernel(form, piece, moved=known.moved), known.packing
     packed = Packed.of(slots, state.library, state.device) if packing is None else Packed.around(slots, packing)
     return piece.complete(copy_with(state, slots=packed), form)
 
 
-def slots_by_kernel(form: FusedForm, piece: Piece) -> dict[str, Any]:
-    """The slots of a piece's state."""
-    passes = passes_of_states(form)[piece.bound.compute]
-    slots = call(passes, piece.inputs, KERNELS, piece.extents, {**DEFAULTS, "packed": True})
+def slots_by_kernel(form: FusedForm, piece: Piece, *, moved: bool) -> dict[str, Any]:
+    """The slots of a piece's state; `moved`: its first places are inputs of the kernel."""
+    passes, inputs, extents = passes_of_states(form)[piece.bound.compute], piece.inputs, piece.extents
+    if moved:
+        of_places, passes = moved_passes(form)[piece.bound.compute]
+        firsts = {name: integer_for(piece.bound, first) for name, first in of_places.firsts(piece.start).items()}
+        inputs = {**inputs, **firsts, **of_places.scalars(piece.start, {**piece.bound.sizes, **piece.extents})}
+        extents = {name: size for name, size in extents.items() if piece.bound.sizes.get(name) == size}
+    slots = call(passes, inputs, KERNELS, extents, {**DEFAULTS, "packed": True})
+    add_starts(form, piece, slots)
     if elements_of_piece(form, piece) > MOST_COUNTED:
         for accumulator in form.accumulators:
             if accumulator.is_count:
@@ -135,11 +172,18 @@ def check_backend(method: str, backend: str | None) -> None:
 
 def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
     """The reason why no kernel makes the state of a piece; empty if one does."""
-    moved = {axis for axis, first in piece.start.items() if first} & fixed_axes(form)
-    if moved:
-        return f"the places along axis {min(map(str, moved))} matter, and kernels count from 0"
-    if {*form.cascade.extents()} & {*reduced_names(form)}:
-        return "the expression holds the total of a reduced axis, which a kernel takes from its piece"
+    beyond = {axis for axis, first in piece.start.items() if first}
+    places, reduced = axes_of_places(form), set(form.cascade.reduced_axes)
+    if len(reduced) > 1 and beyond & reduced and any(one.has_place_component for one in form.structures):
+        return "a place is that of several axes, along which kernels count from 0"
+    read = {element for expr in leaf_exprs(form) for element in elements_of(expr)}
+    if beyond & places and not all(reads_in_parts(one, beyond) for one in read):
+        return (
+            f"a tensor is read at a place computed of axis {min(map(str, beyond & places))}, of which this is a piece"
+        )
+    farthest = farthest_place(form, piece.bound)
+    if any(piece.start[axis] + piece.bound.sizes.get(axis.name, 0) > farthest for axis in beyond & places):
+        return f"places beyond {farthest} matter, which kernels do not tell apart"
     if 0 in piece.bound.sizes.values():
         return "the piece has no elements"
     counts = any(one.is_count for one in form.accumulators) and form.cascade.domain is not S.true
@@ -148,11 +192,43 @@ def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
     return ""
 
 
-def fixed_axes(form: FusedForm) -> frozenset[Axis]:
-    """The axes whose places matter in a state."""
-    places = axes_by_place(form)
-    has_places = any(one.has_place_component for one in form.structures)
-    return places | {*form.cascade.reduced_axes} if has_places else places
+def is_moved(form: FusedForm, piece: Piece) -> bool:
+    """Tell if a piece starts beyond 0 where places matter, or is a part of an axis whose length matters."""
+    beyond = {axis for axis, first in piece.start.items() if first}
+    return bool(beyond & axes_of_places(form) or {*form.cascade.extents()} & {*reduced_names(form)})
+
+
+def farthest_place(form: FusedForm, bound: Bound) -> int:
+    """The place up to which a kernel tells elements apart."""
+    return FARTHEST if compares_integers_alone(form, bound) else MOST_COUNTED
+
+
+def compares_integers_alone(form: FusedForm, bound: Bound) -> bool:
+    """Tell if places stand in comparisons of integers alone, which kernels make in integers."""
+    exprs = tuple(leaf_exprs(form))
+    if any(map(computed_axes, exprs)):
+        return False
+    compared = {one for one in of_kind(Relational, *exprs) if placed_axes(one)}
+    return all("int" in bound.dtypes[element.name] for one in compared for element in elements_of(one))
+
+
+def integer_for(bound: Bound, number: int) -> Any:
+    """A tensor of one integer, beside tensors bound as `bound` says; it is filled, so that a graph may capture it."""
+    if bound.library == "torch":
+        import torch
+
+        return torch.full((), number, dtype=torch.int32, device=bound.device)
+    import numpy as np
+
+    return np.full((), number, np.int32)
+
+
+def add_starts(form: FusedForm, piece: Piece, slots: Mapping[str, Any]) -> None:
+    """Number the elements that structures found from the start of the piece; −1 says that there is none."""
+    first = piece.start.get(form.cascade.axis, 0)
+    for value in (one for structure in form.structures if structure.has_place_component for one in structure.integers):
+        if first:
+            slots[value.name][...] += first * (slots[value.name] >= 0)
 
 
 def elements_of_piece(form: FusedForm, piece: Piece) -> int:
@@ -179,7 +255,8 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
     try:
         if states[0].library != "torch" or not slot_packing(states[0]).nbytes:
             raise PlanError("kernels merge states of torch that have rows.")
-        if any(slot_packing(one).key != slot_packing(states[0]).key for one in states[1:]):
+        floats = {dtype for dtype in slot_packing(states[0]).dtypes.values() if dtype.startswith("float")}
+        if len(floats) > 1 or any(slot_packing(one).key != slot_packing(states[0]).key for one in states[1:]):
             raise PlanError("kernels merge slots of one dtype, and those of far places are wider.")
         slots = merge_of(form, states)(states)
     except (PlanError, InputError) as error:  # of planning: the states fit each other

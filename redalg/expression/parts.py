@@ -9,7 +9,7 @@ Places at which tensors are read stay: a part of the tensor is passed.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass
 from typing import Any, final
@@ -18,10 +18,10 @@ from sympy import Expr
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 
-from redalg.expression import Axis, Element, Extent, Label, Scalar
+from redalg.expression.axis import Axis, Extent, Scalar
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.rebuild import with_args
-from redalg.lower_tile.ir.names import Names
+from redalg.expression.tensor import Element, Label, Value
 
 
 @final
@@ -63,9 +63,9 @@ class Places:
     length: str
 
     @classmethod
-    def of(cls, axis: Axis, names: Names) -> Places:
-        """Names that nothing else has."""
-        return cls(axis, *(names.fresh(f"{axis.name}_{one}") for one in ("first", "start", "length")))
+    def of(cls, axis: Axis, fresh: Callable[[str], str]) -> Places:
+        """Names that `fresh` makes of stems: those that nothing else has."""
+        return cls(axis, *(fresh(f"{axis.name}_{one}") for one in ("first", "start", "length")))
 
 
 def reads_in_parts(element: Element, axes: AbstractSet[Axis]) -> bool:
@@ -88,7 +88,7 @@ def in_part(node: Basic, places: Sequence[Places], *, compared: bool = False) ->
             return node + (Element(Label(names.first)) if compared else Scalar(names.start))
         if isinstance(node, Extent) and node.name == names.axis.name:
             return Scalar(names.length)
-    if isinstance(node, Element) or not (of_kind(Axis, node) or of_kind(Extent, node)):
+    if isinstance(node, Element | Value) or not (of_kind(Axis, node) or of_kind(Extent, node)):
         return node
     if isinstance(node, Relational):
         compared = all(isinstance(side, Element) or not elements_of(side) for side in node.args)

@@ -1,0 +1,205 @@
+"""The agreement of ranks on calls of one kind, which spares later calls the exchange of headers.
+
+    kind      of every tensor dtype, device and shape; scalars, sizes and options
+    message   status  …              status: 0 all is well; 1 this rank fails, and the reason; 2 a call of another kind
+
+Every rank remembers the last agreement, and all remember the same. So a rank whose call is of another kind still knows
+how long a message the others expect: it sends one that says so, and all exchange headers again.
+
+A rank that fails tells all others, so that the group stays in step and may be used again. On CUDA a host may go on
+before it has read the statuses: `read_reports` raises the error later.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import cycle
+from typing import Any, Generic, TypeVar, final
+
+import torch
+
+from redalg.decompose.cascade import Cascade
+from redalg.distributed.header import Header, check_headers, failure_message, ranks_in_words
+from redalg.distributed.packed import ANEW, failures_in, new_message, write_failure, write_status
+from redalg.distributed.ranks import Ranks, Report
+from redalg.errors import InputError
+from redalg.expression import Axis
+
+MOST_REPORTS = 64
+"""Calls on CUDA that may run before the host looks whether the first of them went well."""
+
+T = TypeVar("T")
+
+
+@final
+@dataclass(frozen=True)
+class Agreement(Generic[T]):
+    """An agreement of all ranks.
+
+    Attributes:
+        kind: of this rank's call.
+        device: on which messages lie.
+        nbytes: of a message, beyond its status.
+        terms: all else that calls of this kind share.
+    """
+
+    kind: Hashable
+    device: str
+    nbytes: int
+    terms: T
+
+    def new_message(self) -> torch.Tensor:
+        """A message that says that all is well."""
+        return new_message(self.nbytes, self.device)
+
+
+@final
+class Protocol(Generic[T]):
+    """The protocol of a function that ranks call together.
+
+    Attributes:
+        ranks: the group.
+        last: the last agreement.
+        reports: of calls that were not yet read.
+    """
+
+    def __init__(self, ranks: Ranks) -> None:
+        self.ranks = ranks
+        self.last: Agreement[T] | None = None
+        self.reports = deque[Report]()
+        self._statuses = cycle(new_statuses(len(ranks.names), MOST_REPORTS + 2))
+
+    @contextmanager
+    def stops_all(self, device: torch.device | None) -> Iterator[None]:
+        """If something fails within, tell the others that this rank takes no part in the call."""
+        try:
+            yield
+        except Exception as error:
+            if self.last is None:
+                self.ranks.gather_headers(Header(reason_of(error)), device)
+            else:
+                message = self.last.new_message()
+                write_failure(reason_of(error), message)
+                self.ranks.gather(message)
+            raise
+
+    @contextmanager
+    def stops_headers(self, device: torch.device | None) -> Iterator[None]:
+        """If something fails within, tell the others, who expect a header."""
+        try:
+            yield
+        except Exception as error:
+            self.ranks.gather_headers(Header(reason_of(error)), device)
+            raise
+
+    def agree(self, header: Header, device: torch.device | None,
+              make: Callable[[list[Header]], Agreement[T]]) -> Agreement[T]:  # fmt: skip
+        """The agreement that `make` makes of the headers of all ranks; all remember it.
+
+        Raises:
+            InputError: a rank fails, or ranks differ; it is raised on all.
+        """
+        headers = self.ranks.gather_headers(header, device)
+        check_headers(headers, self.ranks.names)
+        self.last = make(headers)
+        return self.last
+
+    def ask_anew(self, known: Agreement[T], *, late: bool) -> None:
+        """Tell the others, who may expect a call of the last kind, that this one is of another.
+
+        `late`: those would learn of it after their call, so that it fails.
+        """
+        message = known.new_message()
+        write_status(ANEW, message)
+        statuses = self.statuses(self.ranks.gather(message))
+        if late and set(statuses) != {ANEW}:
+            raise InputError(unlike_message(statuses, self.ranks.names))
+
+    def statuses(self, messages: torch.Tensor) -> list[int]:
+        """The statuses of all ranks, for which the host waits.
+
+        Raises:
+            InputError: a rank failed; it is raised on all.
+        """
+        return self._refuse_failures(messages, messages[:, 0].tolist())
+
+    def read_statuses(self, report: Report) -> list[int]:
+        """The statuses of a report, for which the host waits.
+
+        Raises:
+            InputError: a rank failed; it is raised on all.
+        """
+        return self._refuse_failures(report.messages, report.read())
+
+    def _refuse_failures(self, messages: torch.Tensor, statuses: list[int]) -> list[int]:
+        if failed := failures_in(messages, statuses):
+            raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
+        return statuses
+
+    def report(self, messages: torch.Tensor) -> Report:
+        """The statuses of messages on their way to the host."""
+        return self.ranks.report(messages, next(self._statuses))
+
+    def keep_report(self, messages: torch.Tensor) -> None:
+        """Remember the statuses of messages, which the host reads later."""
+        self.reports.append(self.report(messages))
+
+    def read_reports(self, *, waits: bool) -> None:
+        """Raise the error of an earlier call that waited for nobody: of those that are done, or of all."""
+        reports = self.reports
+        while reports and (waits or len(reports) > MOST_REPORTS or reports[0].is_done):
+            report = reports.popleft()
+            statuses = report.read()
+            if any(statuses):
+                reports.clear()
+                self._refuse_failures(report.messages, statuses)
+                raise InputError(unlike_message(statuses, self.ranks.names))
+
+
+def new_statuses(ranks: int, number: int) -> Iterable[torch.Tensor | None]:
+    """Places in the host's memory for the statuses of calls, each used again after the last; None without CUDA."""
+    if not torch.cuda.is_available():
+        return (None,)
+    return torch.empty(number, ranks, dtype=torch.uint8, pin_memory=True)
+
+
+def call_kind(
+    cascade: Cascade, inputs: Mapping[str, Any], axis: Axis | None, options: Sequence[Hashable]
+) -> Hashable:  # fmt: skip
+    """The kind of a call; the length of `axis` is no part of it (None: all lengths are)."""
+    dimensions = {one.name: one.indices.index(axis) for one in cascade.elements() if axis in one.indices}
+    tensors = [(name, *_tensor_kind(one, dimensions.get(name))) for name, one in sorted(inputs.items())]
+    autocast = tuple((one, torch.is_autocast_enabled(one), torch.get_autocast_dtype(one)) for one in ("cpu", "cuda"))
+    return (*tensors, autocast, *options)
+
+
+def _tensor_kind(given: Any, free: int | None) -> tuple[Hashable, ...]:
+    if not isinstance(given, torch.Tensor):
+        return type(given).__name__, given if isinstance(given, int | float) else None
+    shape = tuple(-1 if dimension == free else size for dimension, size in enumerate(given.shape))
+    if type(given) is torch.Tensor:
+        return shape, given.dtype, given.device
+    return shape, given.dtype, given.device, type(given), *_mesh_kind(given)
+
+
+def _mesh_kind(given: torch.Tensor) -> tuple[Hashable, ...]:
+    """The mesh and the placements of a DTensor, and its shapes, which say where shards end."""
+    local = given.to_local() if hasattr(given, "to_local") else given
+    return getattr(given, "device_mesh", None), getattr(given, "placements", None), tuple(given.shape), local.shape
+
+
+def unlike_message(statuses: Sequence[int], names: Sequence[int]) -> str:
+    """The message if some ranks called with tensors as in the call before, and some did not."""
+    unlike = [name for name, status in zip(names, statuses, strict=True) if status]
+    return (
+        f"distributed: {ranks_in_words(unlike)} called with tensors of other shapes, dtypes or numbers than before, "
+        "and the other ranks did not, so no rank has a result. Pass tensors of one kind on all ranks."
+    )
+
+
+def reason_of(error: Exception) -> str:
+    """The reason that other ranks are told."""
+    return f"{type(error).__name__}: {error}"

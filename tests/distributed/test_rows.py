@@ -1,0 +1,200 @@
+"""Outputs that are split along rows: shards travel, and every rank has the rows of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from sympy import And, Eq, Or, oo
+
+import redalg as ra
+from redalg.distributed.spans import Span, excludes, spans_in_order, spans_in_zigzag
+from tests.distributed.cases import as_arrays, here
+from tests.distributed.pool import Pool, ranks
+
+h, q, k, d, e = ra.axes("h q k d e")
+Q, K, V, B = ra.tensors("Q[h,q,d] K[h,k,d] V[h,k,e] B[q,k]")
+own, other = ra.tensors("own[q] other[k]")
+SCORES = ra.sum(Q * K, d) / 2
+AXES = {"Q": "hqd", "K": "hkd", "V": "hke", "B": "qk", "own": "q", "other": "k"}
+SIZES = {"h": 2, "d": 4, "e": 3}
+
+
+def weighted(mask: Any, scores: Any = SCORES) -> Any:
+    """The mean of V, weighted by the softmax of the scores that a mask leaves, and the logarithm of their sum."""
+    masked = ra.where(mask, scores, -oo)
+    return {"out": (ra.sum(ra.softmax(masked, k) * V, k), "h q e"), "lse": (ra.logsumexp(masked, k), "h q")}
+
+
+MAKE: dict[str, Callable[[], Any]] = {
+    "all": lambda: weighted(k >= 0),
+    "causal": lambda: weighted(k <= q),
+    "window": lambda: weighted(And(k <= q, k > q - 5)),
+    "window and sinks": lambda: weighted(Or(k < 2, And(k <= q, k > q - 5))),
+    "documents": lambda: weighted(And(k <= q, Eq(own, other))),
+    "bias": lambda: weighted(k <= q, SCORES + B),
+}
+MASKS: dict[str, Callable[[Any, Any, Any], Any]] = {
+    "all": lambda i, j, _: j >= 0,
+    "causal": lambda i, j, _: j <= i,
+    "window": lambda i, j, _: (j <= i) & (j > i - 5),
+    "window and sinks": lambda i, j, _: (j < 2) | ((j <= i) & (j > i - 5)),
+    "documents": lambda i, j, data: (j <= i) & (data["own"][:, None] == data["other"][None]),
+    "bias": lambda i, j, _: j <= i,
+}
+FUSED = dict[str, Any]()
+
+
+def fused(name: str) -> Any:
+    if name not in FUSED:
+        FUSED[name] = ra.fuse(MAKE[name]())
+    return FUSED[name]
+
+
+def whole_data(name: str, rows: int, streamed: int) -> dict[str, torch.Tensor]:
+    random = np.random.default_rng(rows + streamed)
+    sizes = {**SIZES, "q": rows, "k": streamed}
+    shapes = {one.name: [sizes[axis] for axis in AXES[one.name]] for one in fused(name).cascade.elements()}
+    data = {key: torch.tensor(random.normal(size=shape)).float() for key, shape in sorted(shapes.items())}
+    if "own" in data:
+        data["own"], data["other"] = (torch.arange(length) * 3 // length for length in (rows, streamed))
+    return data
+
+
+def wanted(name: str, rows: int, streamed: int) -> tuple[np.ndarray, np.ndarray]:
+    """The outputs of the whole in float64."""
+    data = {key: one.double().numpy() for key, one in whole_data(name, rows, streamed).items()}
+    scores = np.einsum("hqd,hkd->hqk", data["Q"], data["K"]) / 2 + data.get("B", 0)
+    mask = MASKS[name](np.arange(rows)[:, None], np.arange(streamed)[None], data)
+    weights = np.where(mask, np.exp(scores), 0)
+    return np.einsum("hqk,hke->hqe", weights, data["V"]) / weights.sum(2)[..., None], np.log(weights.sum(2))
+
+
+def part(name: str, data: dict[str, torch.Tensor], rows: Sequence[Span], streamed: Sequence[Span]) -> Any:
+    """The tensors of a rank."""
+    shard = {}
+    for key, one in data.items():
+        shard[key] = one
+        for axis, spans in (("q", rows), ("k", streamed if key != "B" else ())):
+            if axis in AXES[key] and spans:
+                places = torch.cat([torch.arange(span.first, span.stop) for span in spans])
+                shard[key] = shard[key].index_select(AXES[key].index(axis), places)
+    return here(shard)
+
+
+def spans_of(lengths: list[int], zigzag: bool, axis: Any) -> list[list[Span]]:
+    return spans_in_zigzag(lengths, range(len(lengths)), axis) if zigzag else spans_in_order(lengths)
+
+
+def rows_call(rank: int, size: int, name: str, lengths: list[tuple[list[int], list[int]]], zigzag: bool) -> Any:
+    """The outputs of calls, each with rows and streamed elements in these lengths."""
+    call, found = fused(name).distributed(axis=k, rows=q, zigzag=zigzag), []
+    for rows, streamed in lengths:
+        data = whole_data(name, sum(rows), sum(streamed))
+        mine = [spans_of(one, zigzag, axis)[rank] for one, axis in ((rows, q), (streamed, k))]
+        found.append(as_arrays(call(**part(name, data, *mine))))
+    return found
+
+
+def check(pool: Pool, name: str, lengths: list[tuple[list[int], list[int]]], zigzag: bool, rtol: float = 1e-4) -> None:
+    outcomes = pool.values(rows_call, name, lengths, zigzag)
+    for number, (rows, streamed) in enumerate(lengths):
+        spans = spans_of(rows, zigzag, q)
+        for output, want in enumerate(wanted(name, sum(rows), sum(streamed))):
+            for rank, found in enumerate(outcomes):
+                places = np.concatenate([np.arange(one.first, one.stop) for one in spans[rank]])
+                np.testing.assert_allclose(found[number][output], want[:, places], rtol=rtol, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", MAKE)
+def test_rows_of_two_ranks(two: Pool, name: str) -> None:
+    check(two, name, [([6, 8], [6, 8]), ([6, 8], [6, 8]), ([3, 9], [7, 5]), ([12, 0], [5, 7])], zigzag=False)
+    check(two, name, [([8, 8], [8, 8]), ([8, 8], [8, 8]), ([4, 4], [4, 4])], zigzag=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [3, 4])
+def test_rows_of_many_ranks(size: int, tmp_path) -> None:
+    with ranks(size, tmp_path) as pool:
+        for name in MAKE:
+            check(pool, name, [([6, 8, 2, 5][:size], [7, 3, 6, 5][:size])], zigzag=False)
+            check(pool, name, [([8] * size, [8] * size)] * 2, zigzag=True)
+
+
+@given(st.integers(0, 9), st.integers(1, 9), st.integers(0, 9), st.integers(1, 9))
+def test_boxes_without_live_places_are_known(first: int, rows: int, start: int, streamed: int) -> None:
+    box = {q: Span(first, first + rows), k: Span(start, start + streamed)}
+    places = [(i, j) for i in range(first, first + rows) for j in range(start, start + streamed)]
+    for mask, holds in (
+        (k <= q, lambda i, j: j <= i),
+        (k < q - 2, lambda i, j: j < i - 2),
+        (And(k <= q, k > q - 3), lambda i, j: i - 3 < j <= i),
+        (Or(k < 2, k >= q), lambda i, j: j < 2 or j >= i),
+    ):
+        parts = [holds(i, j) for i, j in places]
+        assert not excludes(mask, box) or not any(parts)
+        if not isinstance(mask, And):  # its parts may be live at other places each
+            assert excludes(mask, box) or any(parts)
+
+
+def otherwise(rank: int, size: int, fault: str) -> Any:
+    call = fused("causal").distributed(axis=k, rows=q, zigzag=fault in ("odd", "unlike"))
+    lengths = {"odd": [3, 3], "unlike": [4, 6]}.get(fault, [4, 4])
+    data = whole_data("causal", sum(lengths), sum(lengths))
+    spans = spans_in_order(lengths)[rank]
+    given = part("causal", data, spans, spans)
+    if rank == 1 and fault == "dtype":
+        given = {key: one.double() for key, one in given.items()}
+    if rank == 1 and fault == "missing":
+        del given["V"]
+    if rank == 1 and fault == "array":
+        given["V"] = given["V"].numpy()
+    try:
+        return str(call(**given))
+    except ra.RedalgError as error:
+        return str(error)
+
+
+FAULTS = {
+    "dtype": "the ranks differ in the dtype of tensor K",
+    "missing": "rank 1 made no state",
+    "array": "rank 1 made no state",
+    "odd": "cuts shards into two halves, and along axis q they have 3",
+    "unlike": "takes shards of one length, and along axis q rank 0 has 4 elements, and rank 1 not",
+}
+
+
+@pytest.mark.parametrize("fault", FAULTS)
+def test_ranks_that_do_not_fit_are_told(two: Pool, fault: str) -> None:
+    first, second = two.values(otherwise, fault)
+    assert FAULTS[fault] in first
+    assert FAULTS[fault] in second or fault in ("missing", "array")
+    check(two, "causal", [([4, 4], [4, 4])], zigzag=True)
+
+
+x, w = ra.tensor("x[q,k]"), ra.tensor("w[k]")
+REFUSED = {
+    "zigzag alone": (lambda: weighted(k <= q), {"axis": k, "zigzag": True}, "zigzag=True is an order of rows"),
+    "no axis": (lambda: weighted(k <= q), {"axis": k, "rows": "r"}, "rows=r is no free axis"),
+    "reduced rows": (lambda: weighted(k <= q), {"axis": k, "rows": k}, "rows=k is no free axis"),
+    "parts": (lambda: weighted(k <= q), {"axis": k, "rows": q, "deterministic": 4}, "Leave `deterministic=` or"),
+    "an output without": ({"a": (ra.sum(x * w, k), "q"), "b": (ra.sum(w, k), "")}, {"axis": k, "rows": q},
+                          "rows=q is no axis of output `b`"),
+    "an extent": (ra.sum(ra.where(k <= q + k.extent - q.extent, w, 0), k), {"axis": k, "rows": q},
+                  "the extent of this axis stands in the expression"),
+    "softmax": (ra.softmax(x * w, k), {"axis": k, "rows": q}, "an output holds `"),
+    "nothing travels": (ra.sum(x, k), {"axis": k, "rows": q}, "no tensor has axis k without rows q"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_split_by_rows_is_refused(name: str) -> None:
+    what, options, message = REFUSED[name]
+    axes = {"softmax": "q k", "an extent": "q"}.get(name)
+    with pytest.raises(ra.InputError, match=message):
+        ra.fuse(what() if callable(what) else what, **({"axes": axes} if axes else {})).distributed(**options)
