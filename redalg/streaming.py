@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.expression import Axis
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.options import Sizes
 
@@ -123,6 +124,83 @@ class Streaming(ABC):
 
         refuse_states("update", self.cascade, self.earlier)
         return update(self.form, state, self._pass_inputs(tensors), start, extents or {})
+
+    def take(self, state: State, rows: Any, axis: Axis | str) -> State:
+        """The state of some rows of a state, in memory of its own: requests that leave a batch, or go on in another.
+
+        Args:
+            state: the state.
+            rows: their numbers along the axis (a sequence or an array, in any order, again and again), or a slice.
+            axis: one that is not reduced.
+
+        Raises:
+            InputError: there are no such rows, or their places matter and they do not follow each other.
+
+        >>> import numpy as np, redalg as ra
+        >>> b, n = ra.axes("b n")
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), n))
+        >>> state = total.leaf({"x": np.float32([[1, 2], [3, 4], [5, 6]])})
+        >>> total.finish(total.take(state, [2, 0], b)).tolist()
+        [11.0, 3.0]
+        """
+        from redalg.runtime.bind.rows import take_rows
+
+        refuse_states("take", self.cascade, self.earlier)
+        return take_rows(self.form, state, rows, axis)
+
+    def put(self, state: State, rows: Any, other: State, axis: Axis | str) -> State:
+        """The state with some rows replaced by those of another, in the memory of the state, which is spent by it.
+
+        The rows of an empty state begin anew. Rows may hold other elements than the state, and other numbers of them.
+        Where the order of elements alone matters, they go on after what they hold, at the places of the state.
+
+        Args:
+            state: the state.
+            rows: the numbers along the axis of the rows to be replaced, each once, or a slice.
+            other: a state of so many rows.
+            axis: one that is not reduced.
+
+        Raises:
+            InputError: the rows do not fit the state, differ in a slot that all rows share (a count), or hold other
+                places than the state where places matter.
+
+        >>> import numpy as np, redalg as ra
+        >>> b, n = ra.axes("b n")
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), n))
+        >>> state = total.leaf({"x": np.float32([[1, 2], [3, 4], [5, 6]])})
+        >>> state = total.put(state, [1], total.leaf({"x": np.float32([[7]])}), b)
+        >>> total.finish(state).tolist()
+        [3.0, 7.0, 11.0]
+        """
+        from redalg.runtime.bind.rows import put_rows
+
+        refuse_states("put", self.cascade, self.earlier)
+        return put_rows(self.form, state, rows, other, axis)
+
+    def expand(self, state: State, sizes: Sizes, of: Streaming | None = None) -> State:
+        """The state of many rows that are alike, from that of one: a prefix that rows share. Its slots are views.
+
+        Args:
+            state: the state.
+            sizes: the numbers of rows by axis, or by its name.
+            of: the function that the state is of, if that is this one but for tensors which lack some of these axes.
+                A prefix of keys that have no batch is read once for all rows so.
+
+        Raises:
+            InputError: the state has other than one row along an axis, the places along it matter, or `of` is another
+                function.
+
+        >>> import numpy as np, redalg as ra
+        >>> b, n = ra.axes("b n")
+        >>> total, shared = (ra.fuse(ra.sum(ra.tensor(x), n)) for x in ("x[b,n]", "x[n]"))
+        >>> prefix = total.expand(shared.leaf({"x": np.float32([1, 2])}), {b: 3}, of=shared)
+        >>> total.finish(total.merge(prefix, total.leaf({"x": np.float32([[0], [1], [2]])}))).tolist()
+        [3.0, 4.0, 5.0]
+        """
+        from redalg.runtime.bind.rows import expand_rows
+
+        refuse_states("expand", self.cascade, self.earlier)
+        return expand_rows(self.form, state, sizes, None if of is None else of.form)
 
     def finish(self, state: State, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
                start: Sizes | None = None, *, condition: bool = False,

@@ -91,13 +91,41 @@ def call_ms(backend: str) -> Callable[[], float]:
     import redalg as ra
 
     form = ra.fuse(*attention())
-    given = {name: torch.randn(1, 1, length, 16) for name, length in (("Q", 1), ("K", 4), ("V", 4))}
     device = "cuda" if torch.cuda.is_available() and backend == "tilelang" else "cpu"
-    given = {name: one.to(device) for name, one in given.items()}
+    given = few_tensors(device)
+    return host_ms(lambda: form(**given, backend=backend))
+
+
+def few_tensors(device: str) -> dict[str, Any]:
+    """Tensors of attention of few numbers."""
+    import torch
+
+    return {name: torch.randn(1, 1, length, 16, device=device) for name, length in (("Q", 1), ("K", 4), ("V", 4))}
+
+
+def state_ms(method: str) -> Callable[[], float]:
+    """Time `leaf`, `merge` of four states or `finish` by kernels, of kinds met before and of few numbers."""
+    import torch
+
+    import redalg as ra
+
+    form = ra.fuse(*attention())
+    given = few_tensors("cuda" if torch.cuda.is_available() else "cpu")
+    states = [form.leaf(given, {"k": 4 * place}, backend="tilelang") for place in range(4)]
+    runs: dict[str, Callable[[], Any]] = {
+        "leaf": lambda: form.leaf(given, {"k": 4}, backend="tilelang"),
+        "merge": lambda: form.merge(*states, backend="tilelang"),
+        "finish": lambda: form.finish(states[0], backend="tilelang"),
+    }
+    return host_ms(runs[method])
+
+
+def host_ms(run: Callable[[], Any]) -> Callable[[], float]:
+    """Time what the host does until a call returns."""
 
     def sample() -> float:
         start = time.perf_counter()
-        form(**given, backend=backend)
+        run()
         return 1e3 * (time.perf_counter() - start)
 
     for _ in range(3):
@@ -170,6 +198,9 @@ def budgets() -> list[Budget]:
         Budget("list MCFuser's space of two products", funnel_ms, 2000),
         Budget("list the plans of a latent attention, with times", plans_ms, 2000),
         Budget("call a kernel, known kind", call_ms("tilelang"), 0.030),
+        Budget("make a state by a kernel, known kind", state_ms("leaf"), 0.1),
+        Budget("merge four states by a kernel, known kind", state_ms("merge"), 0.15),
+        Budget("finish a state by a kernel, known kind", state_ms("finish"), 0.05),
         Budget("call the interpreter in torch, known kind", call_ms("torch")),
         Budget("call the interpreter in NumPy, known kind", call_ms("numpy")),
     ]

@@ -22,11 +22,11 @@ from redalg.runtime.bind.blocks import block_lengths, stream
 from redalg.runtime.bind.inputs import Bound, bind, without_gradients
 from redalg.runtime.bind.options import check_places, global_starts, named_dtypes, named_sizes
 from redalg.runtime.bind.places import (
-    axes_by_place,
     computed_axes,
     finished_exprs,
     is_nothing,
     leaf_exprs,
+    row_axes_by_place,
     under_two_indices,
 )
 from redalg.runtime.bind.state import State, copy_with, pack_state, reduced_names, total_extents
@@ -53,7 +53,7 @@ class Piece:
         reduced = form.cascade.reduced_axes
         firsts = ((axis, self.start.get(axis, 0)) for axis in reduced)
         box = tuple((first, first + self.bound.sizes[axis.name]) for axis, first in firsts)
-        others = axes_by_place(form) - set(reduced)
+        others = row_axes_by_place(form) if self.start else ()
         starts = {axis.name: first for axis, first in self.start.items() if axis in others}
         return copy_with(state, places=() if is_nothing(box) else (box,), starts=starts)
 

@@ -91,10 +91,7 @@ def fit(form: FusedForm, a: State, b: State) -> tuple[State, State, Boxes | None
     """
     for state in (a, b):
         check_state(form, state, "merge")
-    for what in ("library", "device", "result"):
-        if getattr(a, what) != getattr(b, what):
-            raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "
-                             "tensors of one library, device and dtype.")  # fmt: skip
+    check_tensors(a, b, "merge")
     if dict(a.sizes) != dict(b.sizes):
         raise InputError(
             f"merge: the states are of different sizes, {dict(a.sizes)} and {dict(b.sizes)}. Merge states of the same "
@@ -103,6 +100,14 @@ def fit(form: FusedForm, a: State, b: State) -> tuple[State, State, Boxes | None
     check_starts(a, b)
     places = together(form, a, b)
     return *sort_pieces(form, *one_set_of_scalars(a, b)), places
+
+
+def check_tensors(a: State, b: State, method: str) -> None:
+    """Refuse two states that were made from tensors of unlike libraries, devices or dtypes."""
+    for what in ("library", "device", "result"):
+        if getattr(a, what) != getattr(b, what):
+            raise InputError(f"{method}: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both "
+                             "from tensors of one library, device and dtype.")  # fmt: skip
 
 
 def check_starts(a: State, b: State) -> None:
@@ -116,13 +121,15 @@ def check_starts(a: State, b: State) -> None:
                          "the same rows.")  # fmt: skip
 
 
-def one_set_of_scalars(a: State, b: State) -> tuple[State, State]:
+def one_set_of_scalars(a: State, b: State, method: str = "merge") -> tuple[State, State]:
     """Both states with the scalars of either (an empty state has none); different values are refused."""
     if any(a.scalars[name] != b.scalars[name] for name in a.scalars.keys() & b.scalars.keys()):
         raise InputError(
-            f"merge: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make both "
-            "with the same."
+            f"{method}: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make "
+            "both with the same."
         )
+    if a.scalars == b.scalars:
+        return a, b
     scalars = {**a.scalars, **b.scalars}
     return replace(a, scalars=scalars), replace(b, scalars=scalars)
 

@@ -105,16 +105,34 @@ axes_by_place: Remembered[frozenset[Axis]] = Remembered(_axes_by_place)
 """Form -> the axes whose places stand in the expressions that a leaf evaluates."""
 
 
-def _places_matter(form: FusedForm) -> bool:
-    if form.is_ordered or axes_by_place(form) & set(form.cascade.reduced_axes):
+def _finished_axes_by_place(form: FusedForm) -> frozenset[Axis]:
+    return frozenset().union(*map(placed_axes, finished_exprs(form)))
+
+
+finished_axes_by_place: Remembered[frozenset[Axis]] = Remembered(_finished_axes_by_place)
+"""Form -> the axes whose places stand in the expressions that `finish` evaluates."""
+
+
+def row_axes_by_place(form: FusedForm) -> frozenset[Axis]:
+    """The axes that are not reduced and whose places stand in any expression."""
+    return (axes_by_place(form) | finished_axes_by_place(form)) - {*form.cascade.reduced_axes}
+
+
+def _is_of_places(form: FusedForm) -> bool:
+    if axes_by_place(form) & set(form.cascade.reduced_axes):
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
     used = frozenset().union(*map(values_of, finished))
     return any(one.has_place_component and used & set(one.integers) for one in form.structures)
 
 
-places_matter: Remembered[bool] = Remembered(_places_matter)
-"""Form -> whether a state is right only if the places of its elements are right."""
+is_of_places: Remembered[bool] = Remembered(_is_of_places)
+"""Form -> whether a state has other numbers if its elements have other places."""
+
+
+def places_matter(form: FusedForm) -> bool:
+    """Tell if a state is right only if the places of its elements are right: their numbers, or their order."""
+    return form.is_ordered or is_of_places(form)
 
 
 def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> Iterator[tuple[Element, Element]]:

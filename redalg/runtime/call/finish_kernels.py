@@ -35,7 +35,7 @@ from redalg.runtime.bind.inputs import (
     without_gradients,
 )
 from redalg.runtime.bind.options import check_places, global_starts
-from redalg.runtime.bind.places import finished_exprs, placed_axes, under_two_indices
+from redalg.runtime.bind.places import finished_axes_by_place, finished_exprs, under_two_indices
 from redalg.runtime.bind.state import State, check_state, kind_of_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, default_backend, start_pass
 from redalg.runtime.call.prepared import KINDS, Step, kind_of_tensors
@@ -119,7 +119,7 @@ def kind_of_finish(state: State, inputs: Mapping[str, Any], empty: str, backend:
 def obstacle_to_finish(form: FusedForm, state: State, request: Request) -> str:
     """The reason why no kernel finishes a state; empty if one may."""
     exprs = finished_exprs(form)
-    moved = {axis for axis, first in request.start.items() if first} & fixed_axes_of_outputs(form)
+    moved = {axis for axis, first in request.start.items() if first} & finished_axes_by_place(form)
     if moved:
         return f"the places along axis {min(map(str, moved))} matter, and kernels count from 0."
     if {*form.cascade.extents()} & {*reduced_names(form)}:
@@ -132,11 +132,6 @@ def obstacle_to_finish(form: FusedForm, state: State, request: Request) -> str:
     if state.library == "torch" and devices - {state.device}:
         return f"the tensors lie on {', '.join(sorted(devices))}, and the state on {state.device}."
     return ""
-
-
-def fixed_axes_of_outputs(form: FusedForm) -> frozenset[Axis]:
-    """The axes whose places stand in what `finish` evaluates."""
-    return frozenset[Axis]().union(*map(placed_axes, finished_exprs(form)))
 
 
 def new_finish(form: FusedForm, state: State, request: Request, empty: str, kind: Hashable) -> Results:
@@ -161,8 +156,8 @@ def new_finish(form: FusedForm, state: State, request: Request, empty: str, kind
         if len(prepared) >= KINDS:
             prepared.clear()
         slots = {name: slot for name, slot in finishing.slots.items() if name in arrays}
-        fixed, numbers = fixed_axes_of_outputs(form), finished_numbers(form)
-        prepared[kind] = PreparedFinish(step, slots, request.piece, fixed, numbers)
+        placed, numbers = finished_axes_by_place(form), finished_numbers(form)
+        prepared[kind] = PreparedFinish(step, slots, request.piece, placed, numbers)
     return (outputs,)
 
 
