@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from redalg.data.functions import BY_NUMPY
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.errors import InputError
 from redalg.fused import Fused
@@ -62,7 +63,8 @@ class Columns:
             check_type(array.type, f"column `{self.names[name]}` (tensor `{name}`)", self.caller)
         values = self.fused.form.cascade.value_tensors()
         rows = {name: self.numbers(name, array, name in values) for name, array in self.without_nulls(arrays).items()}
-        return self.fused.leaf({**rows, **self.tensors}, start={self.fused.form.cascade.axis: start})
+        starts = {self.fused.form.cascade.axis: start}
+        return self.fused.leaf({**rows, **self.tensors}, start=starts, backend=BY_NUMPY)
 
     def empty(self, types: Mapping[str, Any]) -> State:
         """The state of no rows, of columns of these types by tensor."""

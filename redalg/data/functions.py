@@ -17,6 +17,8 @@ from redalg.runtime.bind.blocks import output_axes
 from redalg.runtime.bind.leaf import check_piece_indices
 from redalg.runtime.bind.places import finished_exprs, leaf_exprs
 
+BY_NUMPY = "library"
+"""The backend of `leaf` and `merge`: engines give NumPy's arrays, and the default would import torch for them."""
 Cuts = Mapping[str, tuple[Axis | None, ...]]
 """Tensor -> the axis that each dimension may be cut along; None where every piece needs all of it."""
 

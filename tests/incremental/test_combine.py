@@ -306,7 +306,7 @@ def test_a_second_call_repeats_what_the_first_recorded() -> None:
     form, rows = variance(), torch.randn(64, 300)
     form(x=rows, backend="torch")
     counted = calls_of(lambda: form(x=rows, backend="torch"))
-    assert sum(counted.values()) <= 120, counted
+    assert sum(counted.values()) <= 125, counted
 
 
 def test_programs_live_as_long_as_their_form() -> None:
