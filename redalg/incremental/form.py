@@ -314,7 +314,7 @@ class FusedForm:
         """The axes over which outputs sum reduced values, in the order of their names."""
         return tuple(sorted({axis for one in self.outputs for axis in bound_axes(one.expr)}, key=str))
 
-    @property
+    @cached_property
     def slots(self) -> tuple[Slot, ...]:
         """The state, in order: extrema, structures, pivots, accumulators."""
         slots = [Slot(one.value.name, "extremum", one.value.indices) for one in self.extrema]

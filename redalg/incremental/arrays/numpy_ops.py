@@ -68,15 +68,16 @@ class NumpyOps(ArrayOps):
         return bool(np.issubdtype(array.dtype, np.floating))
 
     def expand(self, array: Any, shape: Sequence[int]) -> Any:
-        return np.broadcast_to(array, tuple(shape))
+        whole = tuple(shape)
+        return array if array.shape == whole else np.broadcast_to(array, whole)
 
     def permute(self, array: Any, order: Sequence[int]) -> Any:
         return np.transpose(array, order)
 
     def reduce(self, kind: str, array: Any, dim: int) -> Any:
         if kind == "sum":  # NumPy adds pairwise along the last dimension in memory only
-            last = np.ascontiguousarray(np.moveaxis(array, dim, -1))
-            return np.moveaxis(np.sum(last, axis=-1, keepdims=True), -1, dim)
+            last = np.ascontiguousarray(array.swapaxes(dim, -1))
+            return np.sum(last, axis=-1, keepdims=True).swapaxes(dim, -1)
         return getattr(np, kind)(array, axis=dim, keepdims=True)
 
     def count(self, array: Any, dim: int) -> Any:

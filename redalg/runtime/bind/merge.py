@@ -66,11 +66,11 @@ def merge(form: FusedForm, a: State, b: State) -> State:
 def fit(form: FusedForm, a: State, b: State) -> tuple[State, State, Boxes | None]:
     """Both states in order, with the scalars of either, and the places that they hold together.
 
+    Each by itself is a state of the form already (`sort_states`).
+
     Raises:
         InputError: they may not be merged.
     """
-    for state in (a, b):
-        check_state(form, state, "merge")
     for what in ("library", "device", "result"):
         if getattr(a, what) != getattr(b, what):
             raise InputError(f"merge: the states are of {getattr(a, what)} and of {getattr(b, what)}. Make both from "

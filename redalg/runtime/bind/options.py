@@ -20,6 +20,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Extent, Tensor
 from redalg.expression.dtypes import DTYPES
+from redalg.runtime.bind.frameworks import imported_torch
 
 ALIASES = {spelled: name for name, dtype in DTYPES.items() for spelled in dtype.spelled}
 """Other names of dtypes."""
@@ -72,18 +73,17 @@ def global_starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
     if start is None:
         return {}
     axes = {axis.name: axis for axis in cascade.axes()}
-    names = ", ".join(map(str, cascade.axes()))
     if not isinstance(start, Mapping):
-        raise InputError(
-            f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the axes are {names}."
-        )
+        raise InputError(f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the "
+                         f"axes are {', '.join(map(str, cascade.axes()))}.")  # fmt: skip
     starts = dict[Axis, int]()
     for key, number in start.items():
         axis, first = axes.get(key.name if isinstance(key, Axis) else key), python_integer(number)
         if axis is None or not isinstance(first, int) or isinstance(first, bool) or first < 0:
             raise InputError(
                 f"{caller}: start should give an axis its first element's number, as in "
-                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {number!r}}}. The axes are {names}."
+                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {number!r}}}. The axes are "
+                f"{', '.join(map(str, cascade.axes()))}."
             )
         starts[axis] = first
     return starts
@@ -110,7 +110,7 @@ def dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str):
         name = dtype.removeprefix("torch.")
         return ALIASES.get(name, name)
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    torch, numpy = imported_torch(), sys.modules.get("numpy")
     if torch is not None and isinstance(dtype, torch.dtype):
         return str(dtype).removeprefix("torch.")
     if numpy is not None and (

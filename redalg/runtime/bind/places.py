@@ -21,6 +21,7 @@ from redalg.decompose.cascade import Cascade, Producer
 from redalg.expression import Axis, Element, Reduce, Value
 from redalg.expression.contents import REMEMBERED, elements_of, values_of
 from redalg.incremental.form import FusedForm
+from redalg.incremental.remembered import Remembered
 
 Box = tuple[tuple[int, int], ...]
 """(start, stop) of every reduced axis."""
@@ -96,18 +97,26 @@ def produced_exprs(cascade: Cascade) -> Iterator[Basic]:
         yield from producer.cascade.expressions()
 
 
-def axes_by_place(form: FusedForm) -> frozenset[Axis]:
-    """The axes whose places stand in the expressions that a leaf evaluates."""
+def _axes_by_place(form: FusedForm) -> frozenset[Axis]:
     return frozenset().union(*map(placed_axes, leaf_exprs(form)))
 
 
-def places_matter(form: FusedForm) -> bool:
-    """Tell if a state is right only if the places of its elements are right."""
+axes_by_place = Remembered(_axes_by_place)
+"""Form -> the axes whose places stand in the expressions that a leaf evaluates."""
+axes_in_arithmetic = Remembered(lambda form: frozenset[Axis]().union(*map(computed_axes, leaf_exprs(form))))
+"""Form -> the axes whose places a leaf computes with."""
+
+
+def _places_matter(form: FusedForm) -> bool:
     if form.is_ordered or axes_by_place(form) & set(form.cascade.reduced_axes):
         return True
     finished = [one.expr for one in form.assignments] + [one.expr for one in form.outputs]
     used = frozenset().union(*map(values_of, finished))
     return any(one.has_place_component and used & set(one.integers) for one in form.structures)
+
+
+places_matter = Remembered(_places_matter)
+"""Form -> True if a state is right only if the places of its elements are right."""
 
 
 def under_two_indices(exprs: Iterable[Basic], reduced: tuple[Axis, ...]) -> Iterator[tuple[Element, Element]]:
