@@ -12,6 +12,7 @@ from time import monotonic
 from typing import Any
 
 from redalg.data.columns import Columns, check_columns
+from redalg.data.functions import BY_NUMPY
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
 from redalg.fused import Fused
@@ -56,7 +57,7 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
         for batch in batches_of(pa, source):
             check_columns(batch.schema.names, bound)
             piece = bound.state({name: batch.column(column) for name, column in bound.names.items()}, start + rows)
-            state = piece if state is None else fused.merge(state, piece)
+            state = piece if state is None else fused.merge(state, piece, backend=BY_NUMPY)
             rows += batch.num_rows
             tell(rows)
     if state is not None:

@@ -8,7 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
-from redalg.data.functions import BY_NUMPY
+from redalg.data.functions import BY_NUMPY, finished_tensors
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.errors import InputError
 from redalg.fused import Fused
@@ -71,6 +71,15 @@ class Columns:
         import pyarrow as pa
 
         return self.state({name: pa.array([], types[name]) for name in self.names}, 0)
+
+    def outputs(self, state: State, empty: str) -> Any:
+        """The outputs of a state as Python's numbers and lists: one, or a dictionary of them."""
+        form, tensors = self.fused.form, self.tensors
+        wanted = finished_tensors(form) | {scalar.name for scalar in form.cascade.scalars()}
+        result = self.fused.finish(state, {name: tensors[name] for name in wanted & tensors.keys()}, empty)
+        if self.fused.single:
+            return np.asarray(result).tolist()
+        return {name: np.asarray(array).tolist() for name, array in result._asdict().items()}
 
     def without_nulls(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The arrays, without the rows at which one of them has a NULL."""
