@@ -22,6 +22,8 @@ PATIENCE_S = 1.0
 """Seconds before a bar appears."""
 BUFFER_BYTES = 1 << 20
 """Of a Parquet column that are read at once."""
+BATCH_ROWS = 1 << 17
+"""Rows of a batch of Parquet: a megabyte of float64 a column."""
 
 
 def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, *,
@@ -95,7 +97,7 @@ def parquet_batches(dataset: Any, columns: list[str]) -> Iterator[Any]:
     for fragment in dataset.get_fragments():
         with fragment.open() as file:
             reader = parquet.ParquetFile(file, pre_buffer=False, buffer_size=BUFFER_BYTES)
-            yield from reader.iter_batches(columns=columns)
+            yield from reader.iter_batches(BATCH_ROWS, columns=columns)
 
 
 def batches_of(pa: Any, source: Any) -> Iterator[Any]:
