@@ -49,7 +49,7 @@ slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and 
 random: $(STAMP)       ## the property tests on new examples in every run; what fails is kept in .hypothesis, and tried first
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "hypothesis and not gpu and not slow" --numprocesses auto --dist worksteal tests
 
-integration: $(OTHERS)/.installed       ## whole models, those of transformers too, in an environment of their own (some minutes)
+integration: $(OTHERS)/.installed       ## whole models, clusters of dask and Ray, a Parquet file of 1 GiB, in an environment of their own (some minutes)
 	$(OTHERS)/bin/python -m pytest tests/integration
 
 gpu: $(STAMP)       ## the tests that need a CUDA device

@@ -20,7 +20,7 @@ from functools import partial
 from itertools import pairwise
 from math import fsum, sqrt
 from pathlib import Path
-from time import perf_counter
+from time import perf_counter, process_time
 from typing import Any
 
 import numpy as np
@@ -126,14 +126,15 @@ def read_here(path: Path, limit_bytes: int) -> dict[str, Any]:
     import pyarrow as pa
 
     fused = statistics()
-    begun = perf_counter()
+    begun, cpu_begun = perf_counter(), process_time()
     state = ra.data.arrow.state_of(fused, path)
     outputs = fused.finish(state)
-    seconds = perf_counter() - begun
+    seconds, cpu_seconds = perf_counter() - begun, process_time() - cpu_begun
     [(first, stop)] = [state.covers or (0, 0)]
     return {
         "rows": stop - first,
         "seconds": seconds,
+        "cpu_seconds": cpu_seconds,
         "found": {name: float(value) for name, value in outputs._asdict().items()},
         "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
         "limit_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],

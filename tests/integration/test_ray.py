@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -83,6 +84,18 @@ def test_a_null_is_left_out_and_a_nan_is_a_number() -> None:
     frame = pd.DataFrame({"x": [1.0, 2.0, float("nan")], "g": [0, 0, 1]})
     rows = ray.data.from_pandas(frame).groupby("g").aggregate(aggregation(variance, "found")).take_all()
     np.testing.assert_equal({row["g"]: row["found"] for row in rows}, {0: 0.25, 1: float("nan")})
+
+
+def test_the_code_of_the_documents_runs() -> None:
+    """The blocks that need Ray, which tests/benchmarks/test_readme.py does not run."""
+    n, (u, v) = ra.axes("n"), ra.tensors("u[n] v[n]")
+    table = pa.table({"price": [1e8 + 1, 1e8 + 2, 1e8 + 4, None], "volume": [2.0, 3.0, 5.0, 7.0]})
+    similarity = ra.fuse(ra.cosine_similarity(u - ra.mean(u, n), v - ra.mean(v, n), n))
+    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
+    blocks = [block for text in texts for block in re.findall(r"^```py\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
+    assert blocks
+    for block in blocks:
+        exec(compile(block, "docs", "exec"), {"ra": ra, "np": np, "pa": pa, "table": table, "correlation": similarity})
 
 
 def test_nothing_at_all() -> None:
