@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from math import prod
 from typing import Any, final
 
@@ -40,7 +41,7 @@ class Packing:
         shapes = {name: tuple(int(size) for size in array.shape) for name, array in arrays.items()}
         return cls({name: array_dtype(array) for name, array in arrays.items()}, shapes)
 
-    @property
+    @cached_property
     def offsets(self) -> dict[str, int]:
         """The first byte of every array."""
         found, first = dict[str, int](), 0
@@ -49,10 +50,11 @@ class Packing:
             first += -(-self.bytes_of(name) // ALIGNMENT) * ALIGNMENT
         return found
 
-    @property
+    @cached_property
     def nbytes(self) -> int:
         """The bytes of the buffer, what fills it up to multiples of 16 too."""
-        return sum(-(-self.bytes_of(name) // ALIGNMENT) * ALIGNMENT for name in self.dtypes)
+        ends = (first + -(-self.bytes_of(name) // ALIGNMENT) * ALIGNMENT for name, first in self.offsets.items())
+        return max(ends, default=0)
 
     def bytes_of(self, name: str) -> int:
         """The bytes of an array."""
