@@ -82,6 +82,10 @@ def _column_aggregate(base: type) -> type:
         def finalize(self, accumulator: bytes) -> Any:
             return self.states.finish(accumulator)
 
+        def _validate(self, schema: Any) -> None:  # which Ray calls before it cuts other columns off
+            if hasattr(schema, "names"):
+                check_columns(list(schema.names), self.states.columns)
+
     return ColumnAggregate
 
 

@@ -104,10 +104,11 @@ def test_nothing_at_all() -> None:
 
 
 @pytest.mark.parametrize(("column", "text"), [("z", "no column `z`, for tensor `x`"), ("name", "is of type")])
-def test_a_column_that_does_not_serve_is_an_error(column: str, text: str) -> None:
+@pytest.mark.parametrize("fused", [variance, correlation], ids=["of one", "of several"])
+def test_a_column_that_does_not_serve_is_an_error(fused: ra.Fused, column: str, text: str) -> None:
     dataset = blocks_of(pa.table({"x": [1.0, 2], "y": [1.0, 2], "name": ["a", "b"]}))
     with pytest.raises(ra.InputError, match=text):
-        dataset.aggregate(aggregation(correlation, "found", columns={"x": column}))
+        dataset.aggregate(aggregation(fused, "found", columns={"x": column}))
 
 
 def test_the_blocks_of_a_killed_worker_are_read_again(tmp_path: Path) -> None:
