@@ -19,7 +19,13 @@ from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.arrays import scope_for
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.backends import ops_for, tensors_for
-from redalg.runtime.bind.blocks import block_lengths, stream
+from redalg.runtime.bind.blocks import (
+    BLOCK_ELEMENTS,
+    BLOCK_ELEMENTS_OF_A_CORE,
+    block_lengths,
+    makes_products,
+    stream,
+)
 from redalg.runtime.bind.inputs import Bound, bind, without_gradients
 from redalg.runtime.bind.options import check_places, global_starts, named_dtypes, named_sizes
 from redalg.runtime.bind.places import (
@@ -91,8 +97,10 @@ def leaf_by_arrays(form: FusedForm, piece: Piece) -> State:
     ops = ops_for(bound, bound.library)
     executor, tensors = Executor(form, ops), tensors_for(bound, bound.library)
     scope = scope_for(form.cascade, bound, ops, tensors, start=piece.start, extents=piece.extents)
+    on_core = bound.library == "numpy" and not makes_products(form)
+    lengths = block_lengths(form, bound.sizes, BLOCK_ELEMENTS_OF_A_CORE if on_core else BLOCK_ELEMENTS)
     with ops.quiet():
-        slots = stream(executor, scope, block_lengths(form, bound.sizes))
+        slots = stream(executor, scope, lengths)
     return piece.complete(pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **piece.extents})), form)
 
 
