@@ -83,8 +83,9 @@ def _column_aggregate(base: type) -> type:
             return self.states.finish(accumulator)
 
         def _validate(self, schema: Any) -> None:  # which Ray calls before it cuts other columns off
-            if hasattr(schema, "names"):
-                check_columns(list(schema.names), self.states.columns)
+            names = list(getattr(schema, "names", ()))
+            if names:  # an empty block may have no columns
+                check_columns(names, self.states.columns)
 
     return ColumnAggregate
 
@@ -116,8 +117,8 @@ class BlockStates:
         check_columns(names, self.columns)
         values = self.columns.fused.form.cascade.value_tensors()
         arrays = {name: block_column(block, column) for name, column in self.columns.names.items()}
-        wide = {name: as_float64(array) if name in values else array for name, array in arrays.items()}
-        return self.columns.state(wide, 0).to_bytes()
+        numbers = {name: as_block_numbers(array, is_value=name in values) for name, array in arrays.items()}
+        return self.columns.state(numbers, 0).to_bytes()
 
     def add(self, state: bytes, block: Any) -> bytes:
         """The state of what a state holds and of a block."""
@@ -143,8 +144,13 @@ def block_column(block: Any, name: str) -> Any:
     return pa.array(series.to_numpy() if isinstance(series.dtype, np.dtype) else series.array, from_pandas=False)
 
 
-def as_float64(array: Any) -> Any:
-    """A column of narrower floats as float64, so that states of all blocks have one dtype; others as they are."""
+def as_block_numbers(array: Any, *, is_value: bool) -> Any:
+    """A column, so that states of all blocks have one dtype: float64 where it stands in arithmetic.
+
+    A block that holds nothing but NULL may have lost the column's type.
+    """
     import pyarrow as pa
 
-    return array.cast(pa.float64()) if pa.types.is_floating(array.type) else array
+    if pa.types.is_null(array.type):
+        return array.cast(pa.float64() if is_value else pa.int64())
+    return array.cast(pa.float64()) if is_value and pa.types.is_floating(array.type) else array

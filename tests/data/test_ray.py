@@ -47,6 +47,8 @@ def test_blocks_of_one_dtype_or_of_several() -> None:
     states = states_of(variance)
     blocks = [pa.table({"x": pa.array([1, 2], of)}) for of in (pa.float32(), pa.float64(), pa.int8(), pa.float16())]
     assert states.finish(reduce(states.add, blocks, states.start())) == 0.25
+    untyped = pa.table({"x": pa.array([None, None])})
+    assert states.finish(reduce(states.add, (untyped, *blocks, untyped), states.start())) == 0.25
 
 
 def test_columns_are_named_and_a_null_is_left_out() -> None:
