@@ -32,7 +32,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def command_line() -> ArgumentParser:
     """The parser, with a verb's function in `run`."""
-    from redalg.demo.show import PATTERNS, TARGETS
+    from redalg.demo.show import TARGETS
+    from redalg.library import PATTERNS
 
     parser = ArgumentParser("python -m redalg", description=DESCRIPTION)
     parser.add_argument("--version", action="version", version=f"redalg {__version__}")

@@ -2,51 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import final
+from collections.abc import Mapping
 
 from rich.console import Console
 from rich.syntax import Syntax
 
-from redalg import Fused, InputError, library
+from redalg import InputError
+from redalg.library import PATTERNS, Pattern
 from redalg.strategies.device import CARDS, targets
 
 TARGETS = (*targets(), *CARDS)
-ROWS = {"b": 1024, "n": 8192}
-
-
-@final
-@dataclass(frozen=True)
-class Pattern:
-    """A pattern, and the sizes by axis name and the dtype that its kernel is shown for."""
-
-    build: Callable[[], Fused]
-    sizes: dict[str, int]
-    dtype: str = "float32"
-
-
-SHOWN = {
-    "attention": Pattern(library.attention, {"b": 1, "h": 8, "q": 4096, "k": 4096, "d": 64, "e": 64}, "float16"),
-    "variance": Pattern(library.variance, ROWS),
-    "weighted_mean": Pattern(library.weighted_mean, ROWS),
-    "weighted_variance": Pattern(library.weighted_variance, ROWS),
-    "inertia": Pattern(library.inertia, ROWS),
-    "logsumexp": Pattern(library.logsumexp, ROWS),
-    "softmax_denominator": Pattern(library.softmax_denominator, ROWS),
-}
-
-
-PATTERNS = tuple(library.__all__)
 
 
 def pattern_of(name: str) -> Pattern:
-    """A function of the library, and what its kernel is shown for: long streamed axes, and tiles for the others."""
-    if name in SHOWN:
-        return SHOWN[name]
-    build: Callable[[], Fused] = getattr(library, name)
-    cascade = build().cascade
-    return Pattern(build, {str(axis.name): 4096 if axis == cascade.axis else 64 for axis in cascade.axes()}, "float16")
+    """A pattern of the library by its name."""
+    return PATTERNS[name]
 
 
 def parse_sizes(text: str) -> dict[str, int]:
@@ -62,12 +32,12 @@ def parse_sizes(text: str) -> dict[str, int]:
     return {axis: int(size) for axis, _, size in pairs}
 
 
-def with_sizes(pattern: Pattern, sizes: dict[str, int]) -> dict[str, int]:
+def with_sizes(pattern: Pattern, sizes: Mapping[str, int]) -> dict[str, int]:
     """A pattern's sizes, some of them changed; an axis that it does not have is refused by name."""
     foreign = [axis for axis in sizes if axis not in pattern.sizes]
     if foreign:
         raise InputError(f"sizes: there is no axis `{foreign[0]}` here. The axes are {', '.join(pattern.sizes)}.")
-    return pattern.sizes | sizes
+    return {**pattern.sizes, **sizes}
 
 
 def show(console: Console, name: str, target: str, sizes: str = "", dtype: str | None = None) -> None:
@@ -75,7 +45,8 @@ def show(console: Console, name: str, target: str, sizes: str = "", dtype: str |
     pattern = pattern_of(name)
     fused = pattern.build()
     all_sizes = with_sizes(pattern, parse_sizes(sizes))
-    source = fused.source(target, sizes=all_sizes, dtypes=dtype or ("float32" if target == "c" else pattern.dtype))
+    dtypes = pattern.dtypes(fused, dtype or ("float32" if target == "c" else None))
+    source = fused.source(target, sizes=all_sizes, dtypes=dtypes, shapes=pattern.tensor_shapes(all_sizes))
     print_text(console, fused.explain())
     console.print()
     print_code(console, source)

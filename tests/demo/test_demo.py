@@ -18,6 +18,7 @@ from redalg.demo import show, tour, trial
 from redalg.demo.memory import peak_bytes
 from redalg.demo.tour import ERROR_BOUND, complaints, error_bound
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Shape, Trial
+from redalg.library import PATTERNS
 from tests.house.source import ROOT
 
 SMALL = Shape(b=1, h=2, q=33, k=77, d=16, e=24)
@@ -161,9 +162,9 @@ def test_the_kernel_beside_sdpa_on_the_gpu() -> None:
 # ---- the command line ------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(8)
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
-@pytest.mark.parametrize("name", show.PATTERNS)
+@pytest.mark.parametrize("name", PATTERNS)
 def test_show_prints_the_derivation_and_a_kernel(name: str, target: str) -> None:
     out, stream = console()
     show.show(out, name, target)
