@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from redalg.demo.show import print_text
+from redalg.demo.printing import print_text, time_text
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Outcome, Shape, Trial, measure_apart
 from redalg.fuse import Fused
 from redalg.library import attention
@@ -99,15 +99,6 @@ def result_cells(outcome: Outcome) -> Iterable[str]:
     if isinstance(outcome, Failure):
         return "failed", "", ""
     return f"{outcome.error:.1e}", time_text(outcome.seconds), f"{outcome.peak_bytes / MIB:.1f} MiB"
-
-
-def time_text(seconds: float) -> str:
-    """Seconds from one second on, milliseconds below.
-
-    >>> time_text(0.25), time_text(2.0)
-    ('250.00 ms', '2.00 s')
-    """
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
 
 
 def error_bound(trial: Trial, results: Results) -> float:
