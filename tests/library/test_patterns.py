@@ -10,7 +10,7 @@ import torch
 
 from redalg.library import PATTERNS
 from tests.cases import gallery_points, gallery_rows
-from tests.cases.gallery import assert_defined, derived
+from tests.cases.gallery import assert_defined, assert_single, derived
 
 CHECKS = gallery_rows.CHECKS | gallery_points.CHECKS
 ELSEWHERE = {  # pattern: the tests that hold it to a definition
@@ -22,6 +22,13 @@ ELSEWHERE = {  # pattern: the tests that hold it to a definition
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_pattern_is_its_definition(name: str) -> None:
     assert_defined(name, CHECKS[name])
+
+
+@pytest.mark.sweep(16)
+@pytest.mark.parametrize("name", CHECKS)
+def test_a_kernel_is_its_definition(name: str) -> None:
+    """Compiled for the CPU."""
+    assert_single(name, CHECKS[name], "tilelang")
 
 
 def test_every_pattern_has_a_definition() -> None:
