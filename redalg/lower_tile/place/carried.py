@@ -27,7 +27,7 @@ from typing import final
 from sympy import Add, And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 
 from redalg.decompose.domain import live_term
-from redalg.expression import Cast, Value, Where
+from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.combine.finish import output_program, value_of_output
@@ -39,6 +39,7 @@ from redalg.lower_tile.ir.scalars import Is, Kept, Load, ScaledExp
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
+from redalg.lower_tile.place.expressions import drop_rounding
 from redalg.lower_tile.place.few_digits import has_few_digits
 from redalg.lower_tile.place.frames import Within
 from redalg.lower_tile.place.lines import Placer
@@ -105,9 +106,9 @@ class Carried:
         placer.build({})
         for output in self.form.outputs:
             if output.carries:
-                read = placer.result(value_of_output(output))
-                read = read.args[0] if isinstance(read, Cast) else read
-                if has_few_digits(self.dtypes.get(output.name, self.assembly.compute)):
+                dtype = self.dtypes.get(output.name, self.assembly.compute)
+                read = drop_rounding(placer.result(value_of_output(output)), dtype)
+                if has_few_digits(dtype):
                     read = self.about_means(read)
                 body += self._store(output, self.hoist(read), placer.space)
         return body
