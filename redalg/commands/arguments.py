@@ -70,7 +70,7 @@ redalg cache --clear""",
     "doctor": "redalg doctor",
     "demo": """\
 redalg demo
-redalg demo --length 1024""",
+redalg demo --length 1024 --full""",
 }
 """Of every verb, as its help shows them."""
 
@@ -146,6 +146,7 @@ def add_measuring_verbs(verbs: Any) -> None:
     made = verb(verbs, "demo", "derive attention, run it beside PyTorch, write its kernel to a file", "start:run_demo")
     made.add_argument("--length", type=int, default=4096, help="queries and keys on the CPU (default: %(default)s)")
     made.add_argument("--heads", type=int, default=8, help="heads (default: %(default)s)")
+    made.add_argument("--full", action="store_true", help="the whole derivation")
     made.add_argument("--kernel", type=Path, default=Path("build/attention.py"), help="the kernel's file (%(default)s)")
 
 

@@ -24,4 +24,4 @@ def run_demo(console: Console, options: Namespace) -> int:
     """Attention, derived and run beside PyTorch."""
     need_packages("the demo")
     tour = import_module("redalg.demo.tour")
-    return int(tour.tour(console, tour.Options(options.length, options.heads, options.kernel)))
+    return int(tour.tour(console, tour.Options(options.length, options.heads, options.kernel, options.full)))

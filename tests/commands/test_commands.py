@@ -140,7 +140,7 @@ def test_scalars_are_told(run) -> None:
     assert "taken for scalars, as they are no axes: beta" in run("explain", "logsumexp(-beta*E[b,n], n)").err
 
 
-@pytest.mark.sweep(8)
+@pytest.mark.sweep(20)
 @pytest.mark.parametrize("target", ["sm_90a", "c"])
 @pytest.mark.parametrize("name", PATTERNS)
 def test_show_prints_the_derivation_and_a_kernel(run, name: str, target: str) -> None:
