@@ -15,7 +15,7 @@ from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
 from redalg import BackendError, InputError, RedalgError
-from redalg.commands.shown import read_subject
+from redalg.commands.shown import print_beside, read_subject
 from redalg.commands.subject import Subject
 from redalg.demo.printing import print_text, time_text
 from redalg.expression import Axis
@@ -75,7 +75,11 @@ def tune_subject(console: Console, options: Namespace) -> int:
     sizes = benched_sizes(subject, device)
     found = subject.function.tune(budget_s=options.budget, sizes=missing_sizes(subject, sizes),
                                **draw(subject, sizes, device))  # fmt: skip
-    print_text(console, str(found.table(options.most)))
+    table = found.table(options.most)
+    print_text(console, f"{subject.name}, {table.title}\n     measured    predicted   of best  plan, or why it failed")
+    for _, predicted, measured, ratio, plan in table.rows:
+        print_beside(console, f"{measured:>10} µs {predicted:>9} µs {ratio:>9}  ", plan)
+    print_text(console, table.note)
     if found.path:
         print_text(console, f"remembered in {found.path}")
     return 0 if found.best else 1

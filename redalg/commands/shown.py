@@ -136,15 +136,17 @@ def print_plans(console: Console, options: Namespace) -> int:
     found = subject.function.plans(device=device, **subject.problem(device))
     sizes = " ".join(f"{axis}={size}" for axis, size in subject.all_sizes.items())
     print_text(console, f"{subject.name}, {sizes}, {', '.join(sorted(set(subject.dtypes(device).values())))}")
-    width = text_columns(console)
     for place, candidate in enumerate(found[: options.most]):
-        lead = f"{place:>3}  {candidate.predicted_us:>10.2f} µs  {candidate.bound:<9} "
         plan = str(candidate.plan).rpartition(";")[0] or str(candidate.plan)
-        room = max(width - len(lead), 20)
-        lines = wrap_plan(plan, room)
-        print_text(console, "\n".join([lead + lines[0], *(" " * len(lead) + line for line in lines[1:])]))
+        print_beside(console, f"{place:>3}  {candidate.predicted_us:>10.2f} µs  {candidate.bound:<12} ", plan)
     print_text(console, f"for {device}; the time is predicted, and bounded by what is named beside it.")
     return 0
+
+
+def print_beside(console: Console, lead: str, plan: str) -> None:
+    """Print figures and the plan beside them, in the columns of the terminal."""
+    lines = wrap_plan(plan, max(text_columns(console) - len(lead), 20))
+    print_text(console, "\n".join([lead + lines[0], *(" " * len(lead) + line for line in lines[1:])]))
 
 
 def wrap_plan(text: str, room: int) -> list[str]:

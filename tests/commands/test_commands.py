@@ -370,3 +370,10 @@ def test_a_pipe_that_closes_early_is_no_traceback() -> None:
     line = f"{sys.executable} -m redalg show attention | head -1"
     process = subprocess.run(line, shell=True, cwd=ROOT, check=True, capture_output=True, text=True)
     assert "Traceback" not in process.stderr
+
+
+def test_the_page_has_every_verb_and_the_error_as_it_is(run) -> None:
+    page = (ROOT / "docs" / "COMMANDS.md").read_text(encoding="utf-8")
+    verbs = page.partition("| verb |")[2].partition("\n\n")[0]
+    assert set(re.findall(r"^\| `([a-z]+)", verbs, re.MULTILINE)) == EXAMPLES.keys()
+    assert run("explain", "sum(softmx(x[n], n), n)").err.strip() in page
