@@ -49,6 +49,8 @@ NAMES = """
     log_softmax logical_and logical_not logical_or logsumexp max mean min ne norm normalize prod rms_norm softmax std
     sum sum_at_max topk var where axes axis tensors tensor scalars Tensor"""
 """Functions of redalg."""
+CONDITIONS = {"Eq": "eq", "Ne": "ne", "And": "logical_and", "Or": "logical_or", "Not": "logical_not"}
+"""SymPy's names, as it prints them, and redalg's."""
 MODULES = ("ra", "redalg", "sympy", "sp")
 REDUCED_FROM = {"sum_at_max": 2, "affine": 2, "covariance": 2, "cosine_similarity": 2, "extent": 0}
 """Function -> the place of the first argument that is an axis, where it is not the second."""
@@ -109,6 +111,7 @@ def functions() -> Mapping[str, Callable[..., Any]]:
     known: dict[str, Callable[..., Any]] = {name: getattr(redalg, name) for name in NAMES.split()}
     known |= {name: getattr(sympy if hasattr(sympy, name) else cfunctions, name) for name in OPERATORS}
     known |= {"sqrt": sympy.sqrt, "abs": sympy.Abs, "ceil": sympy.ceiling}
+    known |= {name: getattr(redalg, known_as) for name, known_as in CONDITIONS.items()}
     return known | {"extent": lambda one: one.extent}
 
 

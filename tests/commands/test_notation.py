@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
+import re
+from contextlib import suppress
+
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from sympy import Abs, Expr, Max, Rational, exp, log, oo, pi, sqrt, tanh
 
 import redalg as ra
-from redalg.commands.notation import LONGEST, NotationError, read_expression
+from redalg.commands.notation import LONGEST, NotationError, Written, read_expression
+from redalg.expression import Let
+from redalg.library import PATTERNS
 from tests.house.source import ROOT
 
 b, n, k, q, d, h, e, t = ra.axes("b n k q d h e t")
@@ -82,6 +89,29 @@ def test_fuse_takes_its_options() -> None:
     assert both.expr == {"s": ra.sum(x, n), "m": (ra.max(x, n), "b")}
 
 
+OTHERWISE = ("topk(", "affine(", "last(", "cast(", "1.0e-")
+"""What SymPy prints and the notation writes otherwise: results by name, dtypes without quotes, floats."""
+DISTRIBUTED = ("alibi_attention", "inertia_tensor", "preference_loss")
+"""SymPy distributes the sign of what it printed with a bracket."""
+
+
+def plain(expr: Expr) -> Expr:
+    """Without names, which are not printed."""
+    return expr.replace(lambda node: isinstance(node, Let), lambda node: node.args[1])
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("name", sorted(PATTERNS.keys() - set(DISTRIBUTED)))
+def test_what_sympy_prints_of_a_pattern_is_read_again(name: str) -> None:
+    fused = PATTERNS[name].build()
+    axes_of = {output.name: ",".join(str(axis.name) for axis in output.axes) for output in fused.cascade.outputs}
+    for output, expr in fused.written:
+        text = re.sub(r"\|(\w+)\|", r"\1.extent", str(plain(expr)))
+        if axes_of[output] and not any(word in text for word in OTHERWISE):
+            [(again, _)] = read_expression(f"{output}[{axes_of[output]}] = {text}").expr.values()
+            assert str(plain(again)) == str(plain(expr))
+
+
 WRONG = {
     "sum(softmx(x[n], n), n)": "there is no function `softmx`. Did you mean softmax",
     "sum(relu(x[n]), n)": "there is no function `relu`. Functions of expressions are SymPy's: write `Max(x, 0)`",
@@ -142,6 +172,20 @@ def test_a_long_line_is_cut_about_the_place() -> None:
     _, line, carets = str(error.value).splitlines()
     assert len(line) <= 100
     assert line[carets.index("^") : carets.rindex("^") + 1] == "nosuch"
+
+
+TOKENS = (
+    "x[b,n]", "y[n]", "m", "n", "sum(", "max(", "exp(", "where(", "topk(", "Max(", ")", ",", "=", "**", "*", "-",
+    "+", "/", "//", "<", "==", "2", "0.5", "1e9", "oo", "'a'", "[", "]", "{", "}", ":", ";", "if", "else", "not",
+    "and", "lambda", ".extent", ".x", "axis(", "tensors(", "fuse(", "let(", "cast(", "scalars(", "axes=", "size=",
+    "ra.",
+)  # fmt: skip
+
+
+@given(st.lists(st.sampled_from(TOKENS), max_size=12))
+def test_any_text_is_read_or_refused(tokens: list[str]) -> None:
+    with suppress(NotationError):
+        assert isinstance(read_expression(" ".join(tokens)), Written)
 
 
 @pytest.mark.parametrize("text", ["(" * 5000 + ")" * 5000, "-" * 15000 + "x[n]", "x" * (LONGEST + 1)])
