@@ -27,9 +27,9 @@ from typing import final
 from sympy import Add, And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 
 from redalg.decompose.domain import live_term
-from redalg.expression import Value, Where
+from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
-from redalg.expression.dtypes import DTYPES
+from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
@@ -39,7 +39,6 @@ from redalg.lower_tile.ir.scalars import Is, Kept, Load, ScaledExp
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.data import Data
-from redalg.lower_tile.place.expressions import drop_rounding
 from redalg.lower_tile.place.few_digits import has_few_digits
 from redalg.lower_tile.place.frames import Within
 from redalg.lower_tile.place.lines import Placer
@@ -106,9 +105,10 @@ class Carried:
         placer.build({})
         for output in self.form.outputs:
             if output.carries:
-                dtype = self.dtypes.get(output.name, self.assembly.compute)
-                read = drop_rounding(placer.result(value_of_output(output)), dtype)
-                if has_few_digits(dtype):
+                read = placer.result(value_of_output(output))
+                if isinstance(read, Cast) and is_float(read.dtype):  # the store rounds; to integers it truncates
+                    read = read.args[0]
+                if has_few_digits(self.dtypes.get(output.name, self.assembly.compute)):
                     read = self.about_means(read)
                 body += self._store(output, self.hoist(read), placer.space)
         return body
