@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, final
 
 from redalg.errors import InputError
 from redalg.expression import Axis, Element
@@ -22,6 +23,53 @@ from redalg.runtime.bind.places import computed_axes, finished_exprs, finished_p
 from redalg.runtime.bind.state import State, check_state, reduced_names, unpack, unpacked_scope
 
 
+@final
+@dataclass(frozen=True)
+class Given:
+    """The arrays that `finish` is given, checked.
+
+    Attributes:
+        inputs: tensors and scalars by name.
+        sizes: of the axes that they have and a state has not: of a piece.
+        start: the global number of the piece's first element, by axis.
+    """
+
+    inputs: Mapping[str, Any]
+    sizes: dict[str, int]
+    start: Mapping[Axis, int]
+
+
+def read_finished(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, sizes: dict[str, int]) -> Given:
+    """Check the arrays for the outputs of a state; `sizes` are known of their piece.
+
+    Raises:
+        InputError: one is missing, unknown, or does not fit.
+    """
+    inputs = without_gradients(inputs)
+    start = with_starts(form, state, global_starts(form.cascade, start, "finish"))
+    elements = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
+    absent = sorted(str(one) for name, one in elements.items() if name not in inputs)
+    if absent:
+        raise InputError(
+            f"finish: the outputs hold {', '.join(absent)}, which a state does not. Pass them as tensors: "
+            f'`finish(state, {{"{absent[0].split("[")[0]}": …}})`.'
+        )
+    names = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
+    unknown = [name for name in inputs if name not in names]
+    if unknown:
+        raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(names))}.")
+    check_scalars(form, state, inputs)
+    piece = {**piece_sizes(form, state, {name: inputs[name] for name in elements}), **sizes}
+    for axis, (first, stop) in summed_boxes(form, state, piece).items():
+        piece[axis.name], start = stop - first, {axis: first} | start
+    check_places(start, piece, frozenset().union(*map(computed_axes, finished_exprs(form))), "finish")
+    check_whole(form, state, piece, start)
+    for name, element in elements.items():
+        check_output_tensor(inputs[name], element, state.library, {**state.sizes, **piece})
+        check_kind(inputs[name], element, name in form.cascade.value_tensors())
+    return Given(inputs, piece, start)
+
+
 @without_autocast()
 def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empty: str, start: Any, *,
            condition: bool = False) -> tuple[dict[str, Any], ...]:  # fmt: skip
@@ -31,29 +79,9 @@ def finish(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empt
     made for the piece of it that `inputs` holds, which begins at `start`.
     """
     check_state(form, state, "finish")
-    inputs = without_gradients(inputs or {})
-    start = with_starts(form, state, global_starts(form.cascade, start, "finish"))
-    elements = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
-    absent = sorted(str(one) for name, one in elements.items() if name not in inputs)
-    if absent:
-        raise InputError(
-            f"finish: the outputs hold {', '.join(absent)}, which a state does not. Pass them as tensors: "
-            f'`finish(state, {{"{absent[0].split("[")[0]}": …}})`.'
-        )
     check_choice("empty", empty, "finish: ")
-    names = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
-    unknown = [name for name in inputs if name not in names]
-    if unknown:
-        raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(names))}.")
-    check_scalars(form, state, inputs)
-    piece = piece_sizes(form, state, {name: inputs[name] for name in elements})
-    for axis, (first, stop) in summed_boxes(form, state, piece).items():
-        piece[axis.name], start = stop - first, {axis: first} | start
-    check_places(start, piece, frozenset().union(*map(computed_axes, finished_exprs(form))), "finish")
-    check_whole(form, state, piece, start)
-    for name, element in elements.items():
-        check_output_tensor(inputs[name], element, state.library, {**state.sizes, **piece})
-        check_kind(inputs[name], element, name in form.cascade.value_tensors())
+    given = read_finished(form, state, inputs or {}, start, {})
+    inputs, piece, start = given.inputs, given.sizes, given.start
     scope, executor = unpacked_scope(form, state, inputs, empty, piece=piece, start=start)
     results = []
     with scope.ops.quiet():

@@ -15,11 +15,16 @@ from sympy import S
 
 from redalg.errors import BackendError, InputError, PlanError
 from redalg.incremental.form import FusedForm
+from redalg.incremental.grouped import group_axis, grouped_form
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
-from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
+from redalg.runtime.bind.finish import finish
+from redalg.runtime.bind.finish_groups import finish_by_groups
+from redalg.runtime.bind.groups import check_by, check_grouped, check_groups, leaf_by_groups, read_keys
+from redalg.runtime.bind.leaf import Piece, empty_state, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
+from redalg.runtime.bind.options import named_sizes
 from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, check_state, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
@@ -38,10 +43,14 @@ passes_of_states = Remembered(_passes_of_states)
 """Form -> the pass that makes its states, by the dtype of their slots."""
 
 
-def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None) -> State:
+def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None, *,
+         by: Any = None, groups: Any = None) -> State:  # fmt: skip
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+    check_by(by, groups, "leaf")
     piece = read_piece(form, inputs, start, extents)
     check_backend("leaf", backend)
+    if by is not None:
+        return leaf_of_keys(form, piece, backend, by, groups)
     reason = obstacle_to_kernels(form, piece)
     if backend == KERNELS and reason:
         raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
@@ -54,6 +63,28 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
             if accumulator.is_count:
                 slots[accumulator.value.name][...] = elements_of_piece(form, piece)
     return piece.complete(new_state(form, slots, piece.bound), form)
+
+
+def leaf_of_keys(form: FusedForm, piece: Piece, backend: str | None, by: Any, groups: Any) -> State:
+    """The state of a piece for every key."""
+    check_grouped(form, "leaf")
+    if backend == KERNELS:
+        raise BackendError(f'leaf: no kernel makes states by group. Leave backend="{KERNELS}" out: the tensors\' '
+                           "library makes them.")  # fmt: skip
+    return leaf_by_groups(form, piece, read_keys(by, groups, piece.bound, form.cascade.axis, "leaf"))
+
+
+def form_of_states(form: FusedForm, *states: Any) -> FusedForm:
+    """The form of states: by group, if they are.
+
+    Raises:
+        InputError: some are by group, and others not.
+    """
+    name = group_axis(form).name
+    by_group = {isinstance(state, State) and name in state.sizes for state in states}
+    if len(by_group) > 1:
+        raise InputError("merge: some of the states are by group, and others are not. Make all by `leaf(…, by=)`.")
+    return grouped_form(form) if True in by_group else form
 
 
 def check_backend(method: str, backend: str | None) -> None:
@@ -85,12 +116,21 @@ def elements_of_piece(form: FusedForm, piece: Piece) -> int:
     return prod(piece.bound.sizes[axis.name] for axis in form.cascade.reduced_axes)
 
 
-def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
+def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any, *,
+           by: Any) -> State:  # fmt: skip
     """The state of what a state holds and of a piece after it, in the memory of the former."""
-    check_state(form, state, "update")
+    merged = form_of_states(form, state)
+    check_state(merged, state, "update")
+    groups = state.sizes.get(group_axis(form).name)
+    if (by is None) != (groups is None):
+        raise InputError(
+            f"update: the state is {'' if groups else 'not '}by group, and the piece comes "
+            f"{'with' if groups is None else 'without'} keys. {'Pass' if groups else 'Leave out'} `by=`."
+        )
     if start is None:
         start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
-    return in_memory_of(state, merge_any(form, (state, leaf(form, inputs, start, extents))))
+    piece = leaf(form, inputs, start, extents, by=by, groups=groups)
+    return in_memory_of(state, merge_any(merged, (state, piece)))
 
 
 def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = None) -> State:
@@ -114,3 +154,23 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
             ) from None
         return merge_all(form, states)
     return replace(whole, slots=slots)
+
+
+def finish_any(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, empty: str, start: Any, *,
+               condition: bool, by: Any) -> tuple[dict[str, Any], ...]:  # fmt: skip
+    """The outputs of a state, by group or not, and their condition numbers if they are asked for."""
+    if form_of_states(form, state) is form:
+        if by is not None:
+            raise InputError("finish: the state is not by group, and `by=` is given. Make it by `leaf(…, by=)`.")
+        return finish(form, state, inputs, empty, start, condition=condition)
+    return finish_by_groups(form, state, inputs, empty, start, by=by, condition=condition)
+
+
+def nothing_of(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str, *, groups: Any) -> State:
+    """The state of no elements, of every group or without groups."""
+    if groups is None:
+        return empty_state(form, sizes, dtypes, device, library)
+    check_grouped(form, "empty_state")
+    check_groups(groups, "empty_state")
+    sizes = {**named_sizes(sizes, "empty_state"), group_axis(form).name: groups}
+    return empty_state(grouped_form(form), sizes, dtypes, device, library)
