@@ -58,12 +58,12 @@ def finish_elements(
     scope, executor = unpacked_scope(form, state, given.inputs, empty, piece=given.sizes, start=given.start)
     kinds = {one.name: (one.axes, output_dtype(one, form, state.result)) for one in form.outputs}
     with scope.ops.quiet():
-        of_part = partial(elements_of_part, executor, values_of_groups(form, state, scope, executor))
+        of_part = partial(elements_of_part, executor, values_by_group(form, state, scope, executor))
         chunks = results_by_part(form, scope, Groups(axis, keys.numbers, number, scope.ops), of_part)
         return assemble_chunks(chunks, kinds, scope, state.library)
 
 
-def values_of_groups(form: FusedForm, state: State, scope: Scope, executor: Executor) -> Slots:
+def values_by_group(form: FusedForm, state: State, scope: Scope, executor: Executor) -> Slots:
     """The values that `finish` knows of every group, along the dimension of the streamed axis."""
     axis, values = form.cascade.axis, values_of_slots(form)
     number = state.sizes[group_axis(form).name]

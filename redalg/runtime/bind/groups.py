@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
+from numbers import Integral
 from typing import Any, final
 
 from redalg.errors import InputError
@@ -66,7 +67,7 @@ def check_by(by: Any, groups: Any, method: str) -> None:
 
 def check_groups(groups: Any, method: str) -> None:
     """Refuse what is no number of groups."""
-    if isinstance(groups, bool) or not hasattr(groups, "__index__") or int(groups) < 1:
+    if isinstance(groups, bool) or not isinstance(groups, Integral) or groups < 1:
         raise InputError(f"{method}: groups={groups!r} is no number of groups. Pass an int from 1 on.")
 
 
