@@ -146,7 +146,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming):
             sizes: extents of axes that no tensor carries, by axis or by its name.
             check: check data-dependent indices on CUDA too, and the signs that tensors were declared to have.
             by: the group of every element along the reduced axis, an integer from 0 to `groups` - 1: the outputs of
-                each group, in one pass (`leaf`). By the tensors' library, and without gradients.
+                each group, in one pass (`leaf`), without gradients. By the tensors' library, unless `backend=` says.
             groups: the number of groups, those without an element counted.
             tensors: arrays by name; integer and boolean ones only where they index or mask.
 

@@ -26,7 +26,7 @@ BUFFER_BYTES = 1 << 20
 
 def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, *,
              tensors: Mapping[str, Any] | None = None, start: int = 0, progress: bool = True,
-             by: str | None = None, groups: Any = None) -> State:  # fmt: skip
+             by: str | None = None, groups: Any = None, backend: str | None = None) -> State:  # fmt: skip
     """The state of all rows of Arrow data, in one pass: `fused.finish` makes the outputs of it.
 
     Rows that hold a NULL in a bound column are left out, as SQL's aggregates do; where the place of a row matters, a
@@ -44,6 +44,7 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
         groups: the number of groups, if the column holds their numbers from 0 on; or the values of the groups in order,
             as any array, if it holds values. Left out, the groups are the places in the dictionary of a
             dictionary-encoded column, which all batches must share.
+        backend: as that of `fused.leaf`: `"tilelang"` for generated kernels, which group large batches fastest.
 
     Returns:
         The state, of NumPy arrays. It merges with those of other parts.
@@ -55,7 +56,7 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
     """
     pa = import_engine("pyarrow", "arrow", "state_of")
     keys = key_column(by, groups, "state_of")
-    bound = Columns.of_function(fused, columns, tensors, "state_of", keys=keys)
+    bound = Columns.of_function(fused, columns, tensors, "state_of", keys=keys, backend=backend)
     source, schema, total = readable_data(data, bound)
     state: State | None = None
     rows = 0

@@ -32,6 +32,7 @@ class Columns:
         tensors: the other tensors and the scalars, by name.
         caller: the function that messages name.
         keys: the column of groups, if the states are by group.
+        backend: that of leaves; None for the default.
     """
 
     fused: Fused
@@ -39,10 +40,11 @@ class Columns:
     tensors: Mapping[str, Any]
     caller: str
     keys: KeyColumn | None = None
+    backend: str | None = None
 
     @classmethod
     def of_function(cls, fused: Fused, columns: Mapping[str, str] | None, tensors: Mapping[str, Any] | None,
-                    caller: str, *, keys: KeyColumn | None = None) -> Columns:  # fmt: skip
+                    caller: str, *, keys: KeyColumn | None = None, backend: str | None = None) -> Columns:  # fmt: skip
         """The columns of every streamed tensor, its own name where `columns` does not say it.
 
         Raises:
@@ -55,7 +57,9 @@ class Columns:
         if unknown:
             raise InputError(f"{caller}: columns: the expression streams no tensor `{unknown[0]}`. It streams "
                              f"{', '.join(names)}; pass others in `tensors=`.")  # fmt: skip
-        return cls(fused, {name: name for name in names} | dict(columns or {}), dict(tensors or {}), caller, keys)
+        return cls(
+            fused, {name: name for name in names} | dict(columns or {}), dict(tensors or {}), caller, keys, backend
+        )
 
     @property
     def read(self) -> list[str]:
@@ -75,7 +79,8 @@ class Columns:
         rows = {name: self.numbers(name, array, name in values) for name, array in whole.items() if name != BY}
         by, groups = (None, None) if self.keys is None else (self.keys.numbers(whole[BY]), self.keys.groups)
         first = {self.fused.form.cascade.axis: start}
-        return self.fused.leaf({**rows, **self.tensors}, start=first, by=by, groups=groups)
+        backend = self.backend if len(next(iter(rows.values()))) else None  # no kernel takes no rows
+        return self.fused.leaf({**rows, **self.tensors}, first, backend=backend, by=by, groups=groups)
 
     def where(self, name: str) -> str:
         """The column of a tensor, or of the groups, in words."""

@@ -76,12 +76,13 @@ REFUSED: dict[str, Case] = {
         "leaf: by= groups the elements that are reduced, and the expression reduces nothing.",
     ),
     "a kernel": Case(
-        lambda: variance.leaf({"x": DATA}, by=BY, groups=2, backend="tilelang"), ra.BackendError,
-        'leaf: no kernel makes states by group. Leave backend="tilelang" out: the tensors\' library makes them.',
+        lambda: ra.fuse(ra.argmax(x, n)).leaf({"x": DATA}, by=BY, groups=2, backend="tilelang"), ra.BackendError,
+        "leaf: no kernel makes these states by group: a slot has several components (an index, an order, a product). "
+        'Leave backend="tilelang" out: the tensors\' library makes them.',
     ),
     "another backend": Case(
         lambda: variance(x=DATA, by=BY, groups=2, backend="torch"), ra.BackendError,
-        "by=: the tensors' own library reduces groups, and backend='torch' is another. Leave it out.",
+        "by=: the tensors' own library reduces groups, or kernels do, and backend='torch' is neither. Leave it out.",
     ),
     "memory": Case(
         lambda: variance(x=DATA, by=BY, groups=2, memory=1), ra.BackendError,

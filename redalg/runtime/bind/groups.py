@@ -22,7 +22,7 @@ from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.groups import Groups, Owners, fold_sorted, run_by_groups
 from redalg.incremental.arrays.interpret import Executor, Slots
-from redalg.incremental.combine.programs import leaf_program, programs
+from redalg.incremental.combine.programs import group_program, programs
 from redalg.incremental.form import FusedForm
 from redalg.incremental.grouped import group_axis, grouped_form
 from redalg.incremental.state_outputs import values_of_slots
@@ -46,12 +46,15 @@ class Keys:
     Attributes:
         numbers: the group of every element (64-bit integers).
         groups: how many there are.
-        ascending: no key is less than the one before.
     """
 
     numbers: Any
     groups: int
-    ascending: bool
+
+    @property
+    def is_sorted(self) -> bool:
+        """Tell if no key is less than the one before."""
+        return bool((self.numbers[1:] >= self.numbers[:-1]).all())
 
 
 def check_by(by: Any, groups: Any, method: str) -> None:
@@ -111,7 +114,7 @@ def read_keys(by: Any, groups: Any, bound: Bound, axis: Axis, method: str) -> Ke
         raise InputError(f"{where}; it should have shape ({size},), and has {tuple(by.shape)}.")
     numbers = ops_for(bound, bound.library).integer(by)
     check_range(numbers, int(groups), where)
-    return Keys(numbers, int(groups), bool((numbers[1:] >= numbers[:-1]).all()))
+    return Keys(numbers, int(groups))
 
 
 def check_range(numbers: Any, groups: int, where: str) -> None:
@@ -150,7 +153,7 @@ def blocks_of_keys(form: FusedForm, bound: Bound, keys: Keys) -> Iterator[tuple[
     others = ({one for one in axes if one != axis and one.name in bound.sizes} for axes in axes_of_arrays(form))
     width = max(prod(bound.sizes[one.name] for one in axes) for axes in others)
     length = max(1, BLOCK_ELEMENTS[bound.device.split(":")[0]] // max(width, 1))
-    length = length if keys.ascending else max(length, keys.groups)
+    length = length if keys.is_sorted else max(length, keys.groups)
     for start in range(0, size, length):
         yield start, min(start + length, size)
 
@@ -219,7 +222,7 @@ class GroupStates:
         """The states of all groups of a block."""
         streamed, begin = self.form.cascade.axis, self.start + start
         scope = self.scope.over({streamed: (begin, begin + groups.keys.shape[0])})
-        found = run_by_groups(programs(self.form).of(leaf_program), scope, {}, groups)
+        found = run_by_groups(programs(self.form).of(group_program), scope, {}, groups)
         values, lengths = values_of_slots(self.executor.form), scope.over({streamed: (0, groups.number)})
         arrays = {
             values[value.name]: to_axes(array, (streamed, *value.indices), lengths) for value, array in found.items()

@@ -8,17 +8,17 @@ from typing import Any
 from redalg.errors import BackendError, InputError
 from redalg.incremental.passes import Passes
 from redalg.runtime.bind.inputs import check_choice, is_recorded, library_name
-from redalg.runtime.call.dispatch import check_assumptions
+from redalg.runtime.call.dispatch import KERNELS, check_assumptions
 from redalg.runtime.call.states import finish_any, leaf
 
 
 def call_by_groups(
     passes: Passes, inputs: Mapping[str, Any], options: Mapping[str, Any], *, by: Any, groups: Any
 ) -> dict[str, Any]:  # fmt: skip
-    """The outputs of every group, by the operations of the tensors' library.
+    """The outputs of every group, by the operations of the tensors' library, or by kernels where they are asked for.
 
     Raises:
-        BackendError: another backend, or a plan, is asked for.
+        BackendError: another backend, or a plan, is asked for; or no kernel makes these states.
         InputError: an option is none, a tensor asks for a gradient, or the keys do not fit (`read_keys`).
     """
     for name in ("empty", "precision"):
@@ -28,16 +28,17 @@ def call_by_groups(
             raise BackendError(f"by=: {name}= belongs to kernels, and the tensors' library reduces groups. Leave one "
                                "of them out.")  # fmt: skip
     libraries = {library_name(one) for one in inputs.values()} - {None}
-    if options["backend"] not in (None, *libraries):
-        raise BackendError(f"by=: the tensors' own library reduces groups, and backend={options['backend']!r} is "
-                           "another. Leave it out.")  # fmt: skip
+    if options["backend"] not in (None, KERNELS, *libraries):
+        raise BackendError(f"by=: the tensors' own library reduces groups, or kernels do, and "
+                           f"backend={options['backend']!r} is neither. Leave it out.")  # fmt: skip
     if is_recorded(inputs):
         raise InputError("by=: a tensor requires a gradient, and calls by groups record none. Work under "
                          "`torch.no_grad()`, or pass `tensor.detach()`, if no gradient is needed.")  # fmt: skip
     if options["check"]:
         check_assumptions(passes, inputs)
     form = passes.last
-    state = leaf(form, inputs, None, options["sizes"] or {}, by=by, groups=groups)
+    backend = KERNELS if options["backend"] == KERNELS else None
+    state = leaf(form, inputs, None, options["sizes"] or {}, backend, by=by, groups=groups)
     keys = by if any(one.carries for one in form.outputs) else None
     [outputs] = finish_any(form, state, inputs, options["empty"], None, condition=False, by=keys)
     return outputs

@@ -28,6 +28,7 @@ from redalg.runtime.bind.options import named_sizes
 from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, check_state, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
+from redalg.runtime.call.group_kernels import leaf_by_sweeps
 from redalg.runtime.call.merge_kernels import merge_of
 
 BACKENDS = (KERNELS, "library")
@@ -68,10 +69,8 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
 def leaf_of_keys(form: FusedForm, piece: Piece, backend: str | None, by: Any, groups: Any) -> State:
     """The state of a piece for every key."""
     check_grouped(form, "leaf")
-    if backend == KERNELS:
-        raise BackendError(f'leaf: no kernel makes states by group. Leave backend="{KERNELS}" out: the tensors\' '
-                           "library makes them.")  # fmt: skip
-    return leaf_by_groups(form, piece, read_keys(by, groups, piece.bound, form.cascade.axis, "leaf"))
+    keys = read_keys(by, groups, piece.bound, form.cascade.axis, "leaf")
+    return leaf_by_sweeps(form, piece, keys) if backend == KERNELS else leaf_by_groups(form, piece, keys)
 
 
 def form_of_states(form: FusedForm, *states: Any) -> FusedForm:
