@@ -11,7 +11,7 @@ import numpy as np
 from redalg.errors import InputError
 from redalg.runtime.bind.groups import check_groups
 
-ROWS = 1 << 18
+ROWS = 1 << 20
 """Rows that are reduced at once, where there are fewer groups: each piece is merged into all groups."""
 
 

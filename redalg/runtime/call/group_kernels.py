@@ -5,10 +5,12 @@ Arithmetic is float64, whatever the tensors' dtype; slots are rounded to theirs 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
+import numpy as np
 from sympy import Expr, Mul, log
 
 from redalg.errors import BackendError, PlanError
@@ -25,8 +27,9 @@ from redalg.incremental.state_outputs import INTEGERS
 from redalg.lower_tile.place.by_group import FOUND, KEYS, KNOWN, program_of_sweep
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.runtime.bind.arrays import scope_for
-from redalg.runtime.bind.backends import ops_of, tensors_for
+from redalg.runtime.bind.backends import ARRAY_BACKENDS, ops_of
 from redalg.runtime.bind.groups import Keys
+from redalg.runtime.bind.inputs import native
 from redalg.runtime.bind.leaf import Piece
 from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, new_state
@@ -113,38 +116,36 @@ def leaf_by_sweeps(form: FusedForm, piece: Piece, keys: Keys) -> State:
     if reason:
         raise BackendError(f'leaf: no kernel makes these states by group: {reason}. Leave backend="tilelang" out: the '
                            "tensors' library makes them.")  # fmt: skip
-    tensors = {name: array.contiguous() for name, array in tensors_for(bound, "torch").items()}
-    ops = ops_of("torch", "float64", "cpu")
+    tensors = {name: shared_tensor(array) for name, array in bound.tensors.items()}
+    ops = ops_of("numpy", "float64", "cpu")
     scope = scope_for(form.cascade, bound, ops, tensors, start=piece.start, extents=piece.extents)
     with ops.quiet():
-        values = run_sweeps(kernels, scope, keys_of(keys), keys.groups)
+        values = run_sweeps(kernels, scope, shared_tensor(keys.numbers), keys.groups)
     found = programs(form).of(group_program).results
     grouped, sizes = grouped_form(form), {**bound.sizes, group_axis(form).name: keys.groups, **piece.extents}
     slots = {slot.name: value for slot, value in found.items()}
     arrays = {slot.name: slot_array(values[slots[slot.name]], slot.kind in INTEGERS, keys.groups, bound.compute)
               for slot in grouped.slots}  # fmt: skip
-    if bound.library == "numpy":
-        arrays = {name: array.numpy() for name, array in arrays.items()}
+    arrays = {name: ARRAY_BACKENDS["numpy"].to_library(array, bound.library) for name, array in arrays.items()}
     return piece.complete(new_state(grouped, arrays, replace(bound, sizes=sizes)), form)
 
 
 def run_sweeps(kernels: GroupKernels, scope: Scope, keys: Any, groups: int) -> dict[Value, Any]:
     """The values of groups after all sweeps."""
-    import torch
-
     plain = scope.over({}, {})
     for kernel in kernels.kernels:
         for let in kernel.sweep.before:
             run_let(let, plain)
-        known = torch.zeros((groups, max(len(kernel.sweep.reads), 1)), dtype=torch.float64)
+        known = np.zeros((groups, max(len(kernel.sweep.reads), 1)))
         for place, value in enumerate(kernel.sweep.reads):
             known[:, place] = plain.values[value]
-        found = torch.empty((groups, len(kernel.sweep.folds)), dtype=torch.float64)
+        found = np.empty((groups, len(kernel.sweep.folds)))
         for place, fold in enumerate(kernel.sweep.folds):
             found[:, place] = float(fold.folding.identity)
-        kernel.launch(*map(scope.tensors.__getitem__, kernel.tensors), keys, known, found)
+        tensors = map(scope.tensors.__getitem__, kernel.tensors)
+        kernel.launch(*tensors, keys, shared_tensor(known), shared_tensor(found))
         for place, fold in enumerate(kernel.sweep.folds):
-            plain.values[fold.value] = results_of_fold(fold, found[:, place].contiguous())
+            plain.values[fold.value] = results_of_fold(fold, np.ascontiguousarray(found[:, place]))
     for let in kernels.after:
         run_let(let, plain)
     return plain.values
@@ -153,21 +154,26 @@ def run_sweeps(kernels: GroupKernels, scope: Scope, keys: Any, groups: int) -> d
 def results_of_fold(fold: Fold, array: Any) -> Any:
     """The results of a fold as the interpreter keeps them: counts are integers."""
     kind = fold.folding.kind
-    return array.long() if kind == "count" else array > 0 if kind == "any" else array
+    return array.astype(np.int64) if kind == "count" else array > 0 if kind == "any" else array
 
 
 def slot_array(array: Any, is_integer: bool, groups: int, compute: str) -> Any:
     """The values of every group in the dtype of their slot."""
+    return np.broadcast_to(array, groups).astype(np.int64 if is_integer else compute)
+
+
+def shared_tensor(array: Any) -> Any:
+    """An array as a contiguous tensor, on the same memory where torch can read it.
+
+    Columns of Arrow are read-only, of which PyTorch would warn: kernels do not write to them.
+    """
     import torch
 
-    return array.expand(groups).to(torch.int64 if is_integer else getattr(torch, compute))
-
-
-def keys_of(keys: Keys) -> Any:
-    """The keys as a tensor."""
-    import torch
-
-    return torch.as_tensor(keys.numbers).contiguous()
+    if isinstance(array, torch.Tensor):
+        return array.contiguous()
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The given NumPy array is not writable", UserWarning)
+        return torch.from_numpy(np.ascontiguousarray(native(array)))
 
 
 def kernels_of_sweeps(form: FusedForm, dtypes: Mapping[str, str]) -> GroupKernels:
