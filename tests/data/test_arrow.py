@@ -244,7 +244,11 @@ def test_correlations_by_group_far_from_zero(dtype: str) -> None:
     pair = [(one + 1e8).astype(dtype) for one in (first, first + generator.normal(size=5000) * scale)]
     fused = COLUMNS["correlation"]
     table = pa.table({"x": pair[0], "y": pair[1], "key": keys})
-    found = fused.finish(state_of(fused, table.to_batches(max_chunksize=700), by="key", groups=9))
+    kernels, found = (
+        fused.finish(state_of(fused, table.to_batches(max_chunksize=700), by="key", groups=9, backend=backend))
+        for backend in ("tilelang", None)
+    )
+    np.testing.assert_allclose(kernels, found, rtol=1e-6)
     near = [one.astype("float64") - 1e8 for one in pair]
     want = [np.corrcoef(near[0][keys == group], near[1][keys == group])[0, 1] for group in range(9)]
     np.testing.assert_allclose(found, want, rtol=1e-7 if dtype == "float64" else 1e-5)

@@ -13,6 +13,7 @@ from sympy import Abs, exp, log
 import redalg as ra
 from redalg.incremental.combine.programs import group_program, programs, starts_at_centres
 from redalg.incremental.combine.sweeps import sweeps_of
+from redalg.runtime.call import group_kernels
 from redalg.runtime.call.group_kernels import sources_of_sweeps
 from tests.cases.refusals import Case, each
 
@@ -69,6 +70,18 @@ def test_kernels_take_tensors_of_float32(name: str) -> None:
     want = FUSED[name].reference(**{key: one[by == 4] for key, one in arrays.items()})
     np.testing.assert_allclose(found[4], want, rtol=1e-6)
     assert found[1].isnan()
+
+
+@pytest.mark.parametrize("name", FUNCTIONS)
+def test_threads_take_parts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    fused, (tensors, keys) = FUSED[name], data()
+    arrays = read(name, tensors)
+    want = fused.finish(fused.leaf(arrays, by=keys, groups=20, backend="tilelang"))
+    monkeypatch.setattr(group_kernels, "ELEMENTS_OF_A_PART", 300)
+    monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
+    assert group_kernels.number_of_parts(fused.form, 2000) == (1 if name == "masks" else 3)
+    found = fused.finish(fused.leaf(arrays, by=keys, groups=20, backend="tilelang"))
+    np.testing.assert_allclose(found, want, rtol=1e-11)
 
 
 HARD: dict[str, Callable[[np.ndarray], Any]] = {

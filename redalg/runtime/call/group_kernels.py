@@ -6,7 +6,8 @@ Arithmetic is float64, whatever the tensors' dtype; slots are rounded to theirs 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import Any, final
 
@@ -17,6 +18,7 @@ from redalg.errors import BackendError, PlanError
 from redalg.expression import Axis, Value
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import run_let
+from redalg.incremental.arrays.numpy_ops import FOLDS
 from redalg.incremental.combine.let import Fold, Let
 from redalg.incremental.combine.programs import group_program, programs
 from redalg.incremental.combine.sweeps import Sweep, sweeps_of
@@ -42,6 +44,8 @@ from redalg.strategies.schedule import numbers_of
 DTYPES = ("float64", "float32")
 """Of tensors that kernels read."""
 MOST_ELEMENTS = 2**31 - 1
+ELEMENTS_OF_A_PART = 1 << 20
+"""That a thread takes at least."""
 ELEMENTS = 64
 """Elements of an axis, by which a schedule is chosen: the kernel has one loop."""
 
@@ -120,7 +124,8 @@ def leaf_by_sweeps(form: FusedForm, piece: Piece, keys: Keys) -> State:
     ops = ops_of("numpy", "float64", "cpu")
     scope = scope_for(form.cascade, bound, ops, tensors, start=piece.start, extents=piece.extents)
     with ops.quiet():
-        values = run_sweeps(kernels, scope, shared_tensor(keys.numbers), keys.groups)
+        parts = number_of_parts(form, bound.sizes[form.cascade.axis.name])
+        values = run_sweeps(kernels, scope, shared_tensor(keys.numbers), keys.groups, parts)
     found = programs(form).of(group_program).results
     grouped, sizes = grouped_form(form), {**bound.sizes, group_axis(form).name: keys.groups, **piece.extents}
     slots = {slot.name: value for slot, value in found.items()}
@@ -130,8 +135,8 @@ def leaf_by_sweeps(form: FusedForm, piece: Piece, keys: Keys) -> State:
     return piece.complete(new_state(grouped, arrays, replace(bound, sizes=sizes)), form)
 
 
-def run_sweeps(kernels: GroupKernels, scope: Scope, keys: Any, groups: int) -> dict[Value, Any]:
-    """The values of groups after all sweeps."""
+def run_sweeps(kernels: GroupKernels, scope: Scope, keys: Any, groups: int, parts: int) -> dict[Value, Any]:
+    """The values of groups after all sweeps, each in so many parts."""
     plain = scope.over({}, {})
     for kernel in kernels.kernels:
         for let in kernel.sweep.before:
@@ -139,16 +144,47 @@ def run_sweeps(kernels: GroupKernels, scope: Scope, keys: Any, groups: int) -> d
         known = np.zeros((groups, max(len(kernel.sweep.reads), 1)))
         for place, value in enumerate(kernel.sweep.reads):
             known[:, place] = plain.values[value]
-        found = np.empty((groups, len(kernel.sweep.folds)))
-        for place, fold in enumerate(kernel.sweep.folds):
-            found[:, place] = float(fold.folding.identity)
-        tensors = map(scope.tensors.__getitem__, kernel.tensors)
-        kernel.launch(*tensors, keys, shared_tensor(known), shared_tensor(found))
+        tensors = [scope.tensors[name] for name in kernel.tensors]
+        found = launch_in_parts(kernel, (*tensors, keys), known, parts)
         for place, fold in enumerate(kernel.sweep.folds):
             plain.values[fold.value] = results_of_fold(fold, np.ascontiguousarray(found[:, place]))
     for let in kernels.after:
         run_let(let, plain)
     return plain.values
+
+
+def number_of_parts(form: FusedForm, elements: int) -> int:
+    """The number of parts that threads take: as many as PyTorch has; one where a kernel counts places."""
+    import torch
+
+    places = form.cascade.axis in axes_by_place(form)
+    return 1 if places else max(1, min(torch.get_num_threads(), elements // ELEMENTS_OF_A_PART))
+
+
+def launch_in_parts(kernel: SweepKernel, elements: Sequence[Any], known: Any, parts: int) -> Any:
+    """What a sweep finds of the groups: every part by a thread, which has results of its own, and then they join.
+
+    `elements` are the arrays over the elements: tensors and keys.
+    """
+    length, identities = len(elements[-1]), [float(fold.folding.identity) for fold in kernel.sweep.folds]
+    ends = [length * part // parts for part in range(parts + 1)]
+    given = shared_tensor(known)
+
+    def launch(part: int) -> Any:
+        found = np.tile(np.array(identities), (len(known), 1))
+        arrays = (array[ends[part] : ends[part + 1]] for array in elements)
+        kernel.launch(*arrays, given, shared_tensor(found))
+        return found
+
+    if parts == 1:
+        return launch(0)
+    with ThreadPoolExecutor(parts) as threads:
+        whole, *others = threads.map(launch, range(parts))
+    for found in others:
+        for place, fold in enumerate(kernel.sweep.folds):
+            join = FOLDS.get(fold.folding.kind, np.add)  # counts are sums of ones
+            whole[:, place] = join(whole[:, place], found[:, place])
+    return whole
 
 
 def results_of_fold(fold: Fold, array: Any) -> Any:
