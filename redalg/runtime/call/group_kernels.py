@@ -162,7 +162,7 @@ def number_of_parts(form: FusedForm, elements: int) -> int:
 
 
 def launch_in_parts(kernel: SweepKernel, elements: Sequence[Any], known: Any, parts: int) -> Any:
-    """What a sweep finds of the groups: every part by a thread, which has results of its own, and then they join.
+    """The results of a sweep for all groups: every part by a thread, which has results of its own, and then they join.
 
     `elements` are the arrays over the elements: tensors and keys.
     """
