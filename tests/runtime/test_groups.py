@@ -218,16 +218,27 @@ def test_random_cascades(seed: int, data: st.DataObject) -> None:
     fused = verdict.fused
     inputs = {name: tensors[name] for name in fused.cascade.inputs()}
     scalars = {one.name: random_cascades.SCALARS[one.name] for one in fused.cascade.scalars()}
-    found = fused(**inputs, **scalars, by=keys, groups=groups)
-    along = {"v": 0, "t": None, "place": 0}
-    for group in np.unique(keys):
-        rows = np.flatnonzero(keys == group)
-        own = {name: one if along.get(name, 1) is None else one.take(rows, along.get(name, 1))
-               for name, one in tensors.items()}  # fmt: skip
-        oracle = Oracle(own, random_cascades.SCALARS, {**random_cascades.sizes(seed), "n": len(rows)})
-        for name, (expr, axes) in outputs.items():
-            got = found[list(outputs).index(name)] if isinstance(found, tuple) else found
-            assert_defined(got[group], *oracle.output(expr, axes))
+    cut = data.draw(st.integers(0, length))
+    states = [
+        fused.leaf({**elements_of(inputs, np.arange(*piece)), **scalars}, {n: piece[0]}, by=keys[slice(*piece)],
+                   groups=groups)
+        for piece in ((cut, length), (0, cut))
+    ]  # fmt: skip
+    merged = fused.finish(fused.merge(*states), {**inputs, **scalars})
+    for found in (fused(**inputs, **scalars, by=keys, groups=groups), merged):
+        for group in np.unique(keys):
+            rows = np.flatnonzero(keys == group)
+            own, sizes = elements_of(tensors, rows), {**random_cascades.sizes(seed), "n": len(rows)}
+            oracle = Oracle(own, random_cascades.SCALARS, sizes)
+            for name, (expr, axes) in outputs.items():
+                got = found[list(outputs).index(name)] if isinstance(found, tuple) else found
+                assert_defined(got[group], *oracle.output(expr, axes))
+
+
+def elements_of(tensors: Rows, rows: np.ndarray) -> dict[str, np.ndarray]:
+    """The elements of the tensors of random cascades that are chosen along n."""
+    along = {"v": 0, "place": 0}
+    return {name: one if name == "t" else one.take(rows, along.get(name, 1)) for name, one in tensors.items()}
 
 
 # ---- blocks ----------------------------------------------------------------------------------------------------------
