@@ -246,15 +246,20 @@ def elements_of(tensors: Rows, rows: np.ndarray) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("ascending", [True, False])
-@pytest.mark.parametrize("name", ["correlation", "pooled", "argmax", "recurrence", "third moment"])
+@pytest.mark.parametrize("block", [16, 128])  # fewer and more elements than groups
+@pytest.mark.parametrize("name", ["correlation", "pooled", "argmax", "recurrence", "third moment", "mask by data"])
 def test_blocks_are_merged_into_their_groups(
-    monkeypatch: pytest.MonkeyPatch, name: str, ascending: bool, library: str
+    monkeypatch: pytest.MonkeyPatch, name: str, block: int, ascending: bool, library: str
 ) -> None:
-    monkeypatch.setattr(by_groups, "BLOCK_ELEMENTS", {"cpu": 64})
+    monkeypatch.setattr(by_groups, "BLOCK_ELEMENTS", {"cpu": block})
     tensors, keys = numbers(name, 900, 5), np.random.default_rng(1).integers(0, 20, 900) * 2 + 1
     keys = np.sort(keys) if ascending else keys
-    found = FUSED[name](**in_library(tensors, library, "float64"), by=keys_in(library, keys), groups=43)
-    check_groups(found, name, tensors, keys, "float64")
+    arrays, by = in_library(tensors, library, "float64"), keys_in(library, keys)
+    check_groups(FUSED[name](**arrays, by=by, groups=43), name, tensors, keys, "float64")
+    halves = [(0, 100), (100, 900)]
+    states = [FUSED[name].leaf(of_any_rows(arrays, slice(*half)), {n: half[0]}, by=by[slice(*half)], groups=43)
+              for half in halves]  # fmt: skip
+    check_groups(FUSED[name].finish(FUSED[name].merge(*states)), name, tensors, keys, "float64")
 
 
 def test_lines_are_found_within_runs() -> None:

@@ -3,14 +3,15 @@
     block of elements   a leaf of every group that has elements in it, at the group's own pivots
     blocks              each is merged into the groups from its least key to its largest
 
-Keys in ascending order touch few groups in a block, and then blocks may be short. Elements of one group are merged in
-the order of the axis, whatever the order of the keys. Where a pivot lies on a line, a group's elements are cut further:
-residuals are rounded as the line is, and so runs of them are short.
+Keys in ascending order touch few groups in a block. Where there are more groups than elements in a block, and the keys
+are in any order, elements are taken in that of their keys; if their places count, a block is as long as there are
+groups, and is merged into all of them. Elements of one group are merged in the order of the axis, whatever the order of
+the keys. Where a pivot lies on a line, a group's elements are cut further: residuals are rounded as the line is, and so
+runs of them are short.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from math import prod
 from numbers import Integral
@@ -32,6 +33,7 @@ from redalg.runtime.bind.backends import ops_for, tensors_for
 from redalg.runtime.bind.blocks import SMALLEST_BLOCK, axes_of_arrays
 from redalg.runtime.bind.inputs import Bound, array_dtype, library_name, native
 from redalg.runtime.bind.leaf import Piece
+from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, new_state
 
 BLOCK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}
@@ -131,31 +133,38 @@ def check_range(numbers: Any, groups: int, where: str) -> None:
 def leaf_by_groups(form: FusedForm, piece: Piece, keys: Keys) -> State:
     """The state of a piece for every group."""
     bound, states = piece.bound, GroupStates.of_piece(form, piece, keys.groups)
-    running: Slots | None = None
+    length, order, numbers = block_length(form, bound), None, keys.numbers
+    running, size = Running(states), bound.sizes[form.cascade.axis.name]
     with states.scope.ops.quiet():
-        for start, stop in blocks_of_keys(form, bound, keys):
-            first, block = states.leaf(keys.numbers[start:stop], start)
-            running = states.put(running, first, block)
-        slots = states.identity(keys.groups) if running is None else running
+        if keys.groups > length and not keys.is_sorted:
+            if reads_places(form):
+                length = keys.groups
+            else:
+                order = states.ops.order(numbers, 0, descending=False)
+                numbers = states.ops.pick(numbers, order, 0)
+        for start in range(0, size, length):
+            stop = min(start + length, size)
+            running.take(*states.leaf(numbers[start:stop], states.elements(start, stop, order)))
+        slots = states.identity(keys.groups) if running.slots is None else running.slots
     grouped, sizes = states.executor.form, {**bound.sizes, states.axis.name: keys.groups}
     values = values_of_slots(grouped)
     arrays = {slot.name: to_axes(slots[values[slot.name]], slot.axes, states.merging) for slot in grouped.slots}
     return piece.complete(new_state(grouped, arrays, replace(bound, sizes={**sizes, **piece.extents})), form)
 
 
-def blocks_of_keys(form: FusedForm, bound: Bound, keys: Keys) -> Iterator[tuple[int, int]]:
-    """The first element of every block, and that after its last.
-
-    Where keys ascend no array has more elements than a block may; else a block is as long as there are groups: it is
-    merged into all of them.
-    """
-    axis, size = form.cascade.axis, bound.sizes[form.cascade.axis.name]
+def block_length(form: FusedForm, bound: Bound) -> int:
+    """The number of elements along the streamed axis at which no array of a block is too large."""
+    axis = form.cascade.axis
     others = ({one for one in axes if one != axis and one.name in bound.sizes} for axes in axes_of_arrays(form))
     width = max(prod(bound.sizes[one.name] for one in axes) for axes in others)
-    length = max(1, BLOCK_ELEMENTS[bound.device.split(":")[0]] // max(width, 1))
-    length = length if keys.is_sorted else max(length, keys.groups)
-    for start in range(0, size, length):
-        yield start, min(start + length, size)
+    return max(1, BLOCK_ELEMENTS[bound.device.split(":")[0]] // max(width, 1))
+
+
+def reads_places(form: FusedForm) -> bool:
+    """Tell if elements may not be taken in another order: their places are read, or a slot has several components."""
+    axis = form.cascade.axis
+    twice = any(element.indices.count(axis) > 1 for element in form.cascade.elements())
+    return twice or bool(form.structures) or axis in axes_by_place(form)
 
 
 @final
@@ -210,27 +219,37 @@ class GroupStates:
         """The scope in which states of so many groups are merged."""
         return self.merging.over({self.axis: (0, groups)})
 
-    def leaf(self, keys: Any, start: int) -> tuple[int, Slots]:
-        """The states of a block from its least key to its largest, and the least key."""
+    def elements(self, start: int, stop: int, order: Any = None) -> Scope:
+        """The scope over a block of elements; in another order than they have, if one is given."""
+        streamed = self.form.cascade.axis
+        if order is None:
+            return self.scope.over({streamed: (self.start + start, self.start + stop)})
+        tensors = dict(self.scope.tensors)
+        for element in self.form.cascade.elements():
+            if streamed in element.indices:
+                dim = element.indices.index(streamed)
+                tensors[element.name] = self.ops.pick(self.scope.tensors[element.name], order[start:stop], dim)
+        block = self.scope.over({streamed: (0, stop - start)})
+        return replace(block, tensors=tensors, offsets={**block.offsets, streamed: 0})
+
+    def leaf(self, keys: Any, elements: Scope) -> tuple[int, Slots]:
+        """The least key of a block, and the states of the groups from there to its largest."""
         first, last = int(keys.min()), int(keys.max())
         groups = Groups(self.form.cascade.axis, keys - first, last + 1 - first, self.ops)
-        if any(pivot.slopes for pivot in self.form.pivots):
-            return first, self.leaf_of_runs(groups, start)
-        return first, self.leaf_of(groups, start)
+        in_runs = any(pivot.slopes for pivot in self.form.pivots)
+        return first, self.leaf_of_runs(groups, elements) if in_runs else self.leaf_of(groups, elements)
 
-    def leaf_of(self, groups: Groups, start: int) -> Slots:
+    def leaf_of(self, groups: Groups, elements: Scope) -> Slots:
         """The states of all groups of a block."""
-        streamed, begin = self.form.cascade.axis, self.start + start
-        scope = self.scope.over({streamed: (begin, begin + groups.keys.shape[0])})
-        found = run_by_groups(programs(self.form).of(group_program), scope, {}, groups)
-        values, lengths = values_of_slots(self.executor.form), scope.over({streamed: (0, groups.number)})
+        found = run_by_groups(programs(self.form).of(group_program), elements, {}, groups)
+        streamed, values = groups.axis, values_of_slots(self.executor.form)
+        lengths, merging = elements.over({streamed: (0, groups.number)}), self.over(groups.number)
         arrays = {
             values[value.name]: to_axes(array, (streamed, *value.indices), lengths) for value, array in found.items()
         }
-        merging = self.over(groups.number)
         return {value: from_axes(array, value.indices, merging) for value, array in arrays.items()}
 
-    def leaf_of_runs(self, groups: Groups, start: int) -> Slots:
+    def leaf_of_runs(self, groups: Groups, elements: Scope) -> Slots:
         """The same, where every run of a group's elements has a state of its own first."""
         ops = self.ops
         owner = ops.pick(groups.keys, groups.order, 0)
@@ -238,7 +257,7 @@ class GroupStates:
         counts = -(-groups.counts // SMALLEST_BLOCK)
         run = ops.pick(counts.cumsum(0) - counts, owner, 0) + rank // SMALLEST_BLOCK
         keys = ops.pick(run, ops.order(groups.order, 0, descending=False), 0)
-        state = self.leaf_of(Groups(groups.axis, keys, int(counts.sum()), ops), start)
+        state = self.leaf_of(Groups(groups.axis, keys, int(counts.sum()), ops), elements)
         values = tuple(state)
 
         def join(a: Any, b: Any) -> Any:
@@ -251,19 +270,38 @@ class GroupStates:
         folded = fold_sorted(join, tuple(state.values()), owners, tuple(map(nothing.__getitem__, values)))
         return dict(zip(values, folded, strict=True))
 
-    def put(self, running: Slots | None, first: int, block: Slots) -> Slots:
-        """The states of all groups with those of a block, which begin at a group."""
-        ops, place = self.ops, self.place
-        number, groups = next(iter(block.values())).shape[place], self.merging.length(self.axis)
-        if running is None and number == groups:
-            return block
-        known = self.identity(groups) if running is None else running
-        part = {value: ops.cut(array, place, first, first + number) for value, array in known.items()}
-        joined = self.executor.merge(self.over(number), part, block)
+
+@final
+class Running:
+    """The states of all groups, into which blocks are merged.
+
+    Attributes:
+        states: what makes and merges them.
+        slots: their arrays; None before the first block.
+    """
+
+    def __init__(self, states: GroupStates) -> None:
+        self.states = states
+        self.slots: Slots | None = None
+        self._are_own = False
+
+    def take(self, first: int, block: Slots) -> None:
+        """Merge the states of a block, which begin at a group; what they touch is written where it lies."""
+        ops, place, states = self.states.ops, self.states.place, self.states
+        number, groups = next(iter(block.values())).shape[place], states.merging.length(states.axis)
+        if self.slots is None and number == groups:
+            self.slots = block
+            return
+        running = states.identity(groups) if self.slots is None else self.slots
+        part = {value: ops.cut(array, place, first, first + number) for value, array in running.items()}
+        joined = states.executor.merge(states.over(number), part, block)
         if number == groups:
-            return joined
-        return {
-            value: ops.concat([ops.cut(known[value], place, 0, first), array,
-                               ops.cut(known[value], place, first + number)], place)
-            for value, array in joined.items()
-        }  # fmt: skip
+            self.slots, self._are_own = joined, False
+            return
+        if not self._are_own:  # the arrays of a merge may be views
+            running, self._are_own = {value: ops.concat([array], place) for value, array in running.items()}, True
+        for value, array in joined.items():
+            if array.dtype != running[value].dtype:  # of far places numbers are wider
+                running[value] = ops.wide(running[value])
+            ops.cut(running[value], place, first, first + number)[...] = array
+        self.slots = running
