@@ -46,7 +46,7 @@ class Streaming(ABC):
             extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
             backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
                 tensors on CUDA take a kernel, but for an empty piece and for one that starts beyond 0 where places
-                matter. By group there are kernels on the CPU alone, of columns, and they are asked for.
+                matter. By group there are kernels on the CPU alone, and they are asked for.
             by: the group of every element along the streamed axis, an integer from 0 to `groups` - 1, in any order: the
                 state of every group, in one pass. Its slots have the groups as their first axis.
             groups: the number of groups, those without an element counted.

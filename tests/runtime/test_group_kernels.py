@@ -17,8 +17,8 @@ from redalg.runtime.call import group_kernels
 from redalg.runtime.call.group_kernels import sources_of_sweeps
 from tests.cases.refusals import Case, each
 
-b, n = ra.axes("b n")
-x, y = ra.tensors("x[n] y[n]")
+b, n, e = ra.axes("b n e")
+x, y, X, V = ra.tensors("x[n] y[n] X[b,n] V[n,e]")
 FUNCTIONS: dict[str, tuple[Any, int]] = {  # name -> (expression, number of sweeps)
     "variance": (ra.var(x, n), 2),
     "correlation": (ra.covariance(x, y, n) / (ra.std(x, n) * ra.std(y, n)), 3),
@@ -27,13 +27,17 @@ FUNCTIONS: dict[str, tuple[Any, int]] = {  # name -> (expression, number of swee
     "extrema and truth": (ra.max(x, n) - ra.min(y, n) + ra.any(y > 1, n), 1),
     "masks": (ra.mean(ra.where(ra.logical_and(n < 700, x > 9), y, 0), n), 1),
     "logarithms": (ra.mean(log(x), n) - ra.sum(Abs(y) * exp(-(y**2)), n), 2),
+    "pooled": (ra.sum(ra.softmax(y, n) * V, n), 2),
+    "variance of rows": (ra.var(X, n), 2),
+    "rows beside a column": (ra.covariance(X, y, n) / ra.std(y, n) + ra.max(X, n) - ra.logsumexp(x, n), 2),
 }
 FUSED = {name: ra.fuse(expr) for name, (expr, _) in FUNCTIONS.items()}
 
 
 def data(dtype: str = "float64", length: int = 2000) -> tuple[dict[str, np.ndarray], np.ndarray]:
     generator = np.random.default_rng(0)
-    tensors = {"x": generator.normal(size=length) + 10, "y": generator.normal(size=length)}
+    tensors = {"x": generator.normal(size=length) + 10, "y": generator.normal(size=length),
+               "X": generator.normal(size=(3, length)) + 7, "V": generator.normal(size=(length, 5))}  # fmt: skip
     return {name: one.astype(dtype) for name, one in tensors.items()}, generator.integers(0, 9, length) * 2
 
 
@@ -53,8 +57,8 @@ def test_kernels_make_what_the_library_makes(name: str) -> None:
     np.testing.assert_allclose(fused.finish(state), fused.finish(again), rtol=1e-11)
     if name != "masks":  # whose places count from 0
         halves = [
-            fused.leaf({key: one[rows] for key, one in arrays.items()}, {n: rows.start}, by=keys[rows], groups=20,
-                       backend=backend)
+            fused.leaf({key: one[:, rows] if key == "X" else one[rows] for key, one in arrays.items()},
+                       {n: rows.start}, by=keys[rows], groups=20, backend=backend)
             for rows, backend in ((slice(0, 900), "tilelang"), (slice(900, 2000), "library"))
         ]  # fmt: skip
         np.testing.assert_allclose(fused.finish(fused.merge(*halves)), fused.finish(again), rtol=1e-10)
@@ -94,7 +98,7 @@ HARD: dict[str, Callable[[np.ndarray], Any]] = {
 }
 
 
-@pytest.mark.parametrize("name", ["variance", "correlation", "weighted mean", "extrema and truth"])
+@pytest.mark.parametrize("name", ["variance", "correlation", "weighted mean", "extrema and truth", "pooled"])
 @pytest.mark.parametrize("hard", HARD)
 def test_hard_data(hard: str, name: str) -> None:
     fused, (tensors, keys) = FUSED[name], data()
@@ -115,13 +119,12 @@ def test_sweeps_are_few(name: str) -> None:
 
 
 def test_the_text_of_a_sweep() -> None:
-    _, (first, last) = sources_of_sweeps(FUSED["variance"].form, n, {"x": "float32"})
-    assert "found[keys[j], 0] = found[keys[j], 0] + 1.0" in first.text
-    assert 'difference = T.cast(x[j], "float64") - known[keys[j], 0]' in last.text
+    *_, (first, last) = sources_of_sweeps(FUSED["variance"].form, {"x": "float32"})
+    assert "group_found[group_keys[j], 0] = group_found[group_keys[j], 0] + 1.0" in first.text
+    assert 'difference = T.cast(x[j], "float64") - group_known[group_keys[j], 0]' in last.text
 
 
 DATA, KEYS = data(length=8)
-X = ra.tensor("X[b,n]")
 
 
 def leave(reason: str) -> str:
@@ -136,11 +139,11 @@ def leaf(expr: Any, tensors: dict[str, Any], **how: Any) -> Any:
 
 REFUSED: dict[str, Case] = {
     "rows": Case(
-        lambda: leaf(ra.sum(X, n), {"X": DATA["x"][None]}), ra.BackendError,
-        leave("a tensor has other axes or indices than n"),
+        lambda: leaf(ra.sum(X * V, n), {"X": DATA["X"], "V": DATA["V"]}), ra.BackendError,
+        leave("a tensor has other axes or indices than n and one more"),
     ),
     "a scalar": Case(
-        lambda: leaf(ra.sum(x * exp(y * ra.scalars("a")), n), {**DATA, "a": 1.0}), ra.BackendError,
+        lambda: leaf(ra.sum(exp(x * ra.scalars("a")), n), {"x": DATA["x"], "a": 1.0}), ra.BackendError,
         leave("the expression holds run-time scalars, or sums within its terms"),
     ),
     "log 0": Case(
@@ -161,7 +164,7 @@ REFUSED: dict[str, Case] = {
     ),
     "nothing": Case(
         lambda: leaf(ra.sum(x, n), {"x": DATA["x"][:0]}), ra.BackendError,
-        leave("a kernel takes from 1 to 2147483647 elements"),
+        leave("a kernel takes from 1 to 2147483647 elements, and one row at least"),
     ),
 }  # fmt: skip
 
