@@ -36,8 +36,8 @@ from redalg.runtime.bind.leaf import Piece
 from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, new_state
 
-BLOCK_ELEMENTS = {"cpu": 1 << 18, "cuda": 1 << 22}
-"""Elements of the largest array of a block, by device: on a CPU a few of them stay in a core's cache."""
+BLOCK_ELEMENTS = {"cpu": 1 << 18, "gpu": 1 << 22}
+"""Elements of the largest array of a block: on a CPU a few of them stay in a core's cache."""
 
 
 @final
@@ -157,7 +157,7 @@ def block_length(form: FusedForm, bound: Bound) -> int:
     axis = form.cascade.axis
     others = ({one for one in axes if one != axis and one.name in bound.sizes} for axes in axes_of_arrays(form))
     width = max(prod(bound.sizes[one.name] for one in axes) for axes in others)
-    return max(1, BLOCK_ELEMENTS[bound.device.split(":")[0]] // max(width, 1))
+    return max(1, BLOCK_ELEMENTS["cpu" if bound.device == "cpu" else "gpu"] // max(width, 1))
 
 
 def reads_places(form: FusedForm) -> bool:
