@@ -14,7 +14,7 @@ from sympy import Expr
 from redalg.algebra import Algebra
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.written import named_outputs, outputs_type, unread_inputs
-from redalg.decompose.verdict.passes import most_passes
+from redalg.decompose.verdict.passes import most_passes, refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.differentiable import Differentiable
 from redalg.explain import explain_latex, explain_text
@@ -128,7 +128,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming):
 
     def __call__(self, /, *positional: Any, backend: str | None = None, plan: AnySchedule | None = None,
                  empty: str = "nan", precision: str = "ieee", memory: int | None = None, sizes: Sizes | None = None,
-                 check: bool = False, **tensors: Any) -> Any:  # fmt: skip
+                 check: bool = False, by: Any = None, groups: int | None = None,
+                 **tensors: Any) -> Any:  # fmt: skip
         """Run on tensors (torch on one device, or NumPy), given by keyword.
 
         Args:
@@ -144,14 +145,27 @@ class Fused(Portable, Algebra, Differentiable, Streaming):
                 inputs and outputs have, or 8 times as many for the unfused form. Kernels store states alone.
             sizes: extents of axes that no tensor carries, by axis or by its name.
             check: check data-dependent indices on CUDA too, and the signs that tensors were declared to have.
+            by: the group of every element along the reduced axis, an integer from 0 to `groups` - 1: the outputs of
+                each group, in one pass (`leaf`), without gradients. By the tensors' library, unless `backend=` says.
+            groups: the number of groups, those without an element counted.
             tensors: arrays by name; integer and boolean ones only where they index or mask.
 
         Returns:
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
-            extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
+            extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes. By
+            groups, these come first; outputs that keep the reduced axis read the values of their element's group.
         """
         options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
         torch = imported_torch()
+        if by is not None or groups is not None:
+            from redalg.runtime.call.groups import call_by_groups
+
+            if torch is not None and torch.compiler.is_compiling():
+                call_by_groups = torch.compiler.disable(call_by_groups)
+            inputs = self._pass_inputs(self._bind(positional, tensors))
+            refuse_states("by=", self.cascade, self.earlier)
+            how = {**options, "backend": backend, "sizes": sizes}
+            return self._outputs(call_by_groups(self.passes, inputs, how, by=by, groups=groups))
         if torch is not None and torch.compiler.is_compiling():
             from redalg.gradient.traced import traced_call
             from redalg.gradient.within_operator import is_within_operator

@@ -37,7 +37,8 @@ class Streaming(ABC):
         """The outputs as a call returns them."""
 
     def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
-             extents: Sizes | None = None, *, backend: str | None = None) -> State:  # fmt: skip
+             extents: Sizes | None = None, *, backend: str | None = None, by: Any = None,
+             groups: int | None = None) -> State:  # fmt: skip
         """The state of a piece of the data: arrays over the free axes alone, whatever the length of the piece.
 
         Args:
@@ -46,13 +47,17 @@ class Streaming(ABC):
             extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
             backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
                 tensors on CUDA take a kernel, but for an empty piece, and for tensors that are read at computed places
-                of a piece that starts beyond 0.
+                of a piece that starts beyond 0. By group there are kernels on the CPU alone, and they are asked for.
+            by: the group of every element along the streamed axis, an integer from 0 to `groups` - 1, in any order: the
+                state of every group, in one pass. Its slots have the groups as their first axis.
+            groups: the number of groups, those without an element counted.
 
         Returns:
             A state, which pickles: `.slots`, name -> array, as `state` lists them, at least float32 (integers int64).
 
         Raises:
-            InputError: the tensors do not fit the expression, a total is missing, or the form takes several passes.
+            InputError: the tensors or the keys do not fit the expression, a total is missing, or the form takes several
+                passes.
             BackendError: no kernel makes the state of this piece, and one was asked for.
 
         >>> import numpy as np, redalg as ra
@@ -60,11 +65,15 @@ class Streaming(ABC):
         >>> print(mean.leaf({"x": np.float32([[1, 2, 6], [2, 2, 2]])}))
         count[] count: ()
         sum_0[b] accumulator: (2,)
+        >>> print(mean.leaf({"x": np.float32([[1, 2, 6], [2, 2, 2]])}, by=np.array([0, 3, 0]), groups=4))
+        count[groups] count: (4,)
+        sum_0[groups, b] accumulator: (4, 2)
         """
         from redalg.runtime.call.states import leaf
 
         refuse_states("leaf", self.cascade, self.earlier)
-        return leaf(self.form, self._pass_inputs(tensors), start, extents or {}, backend)
+        inputs = self._pass_inputs(tensors)
+        return leaf(self.form, inputs, start, extents or {}, backend, by=by, groups=groups)
 
     def merge(self, a: State, *more: State, backend: str | None = None) -> State:
         """The state of all pieces together, in any order (the laws hold modulo the pivot: compare `finish`).
@@ -90,13 +99,13 @@ class Streaming(ABC):
         >>> int(at.finish(at.merge(b, a)))
         2
         """
-        from redalg.runtime.call.states import merge_any
+        from redalg.runtime.call.states import form_of_states, merge_any
 
         refuse_states("merge", self.cascade, self.earlier)
-        return merge_any(self.form, (a, *more), backend)
+        return merge_any(form_of_states(self.form, a, *more), (a, *more), backend)
 
     def update(self, state: State, tensors: Mapping[str, Any], start: Sizes | None = None,
-               extents: Sizes | None = None) -> State:  # fmt: skip
+               extents: Sizes | None = None, *, by: Any = None) -> State:  # fmt: skip
         """The state of what a state holds and of a piece more, in the memory of the state, which is spent by it.
 
         Args:
@@ -104,6 +113,7 @@ class Streaming(ABC):
             tensors, extents: as in `leaf`.
             start: `{axis: global number of the piece's first element}`; left out, the piece follows what the state
                 holds.
+            by: the groups of the piece's elements, for a state by group.
 
         Returns:
             The running state from now on. Its `buffer` is that of `state`, which no one may read as a state again.
@@ -123,7 +133,7 @@ class Streaming(ABC):
         from redalg.runtime.call.states import update
 
         refuse_states("update", self.cascade, self.earlier)
-        return update(self.form, state, self._pass_inputs(tensors), start, extents or {})
+        return update(self.form, state, self._pass_inputs(tensors), start, extents or {}, by=by)
 
     def take(self, state: State, rows: Any, axis: Axis | str) -> State:
         """The state of some rows of a state, in memory of its own: requests that leave a batch, or go on in another.
@@ -203,7 +213,7 @@ class Streaming(ABC):
         return expand_rows(self.form, state, sizes, None if of is None else of.form)
 
     def finish(self, state: State, tensors: Mapping[str, Any] | None = None, empty: str = "nan",
-               start: Sizes | None = None, *, condition: bool = False,
+               start: Sizes | None = None, *, condition: bool = False, by: Any = None,
                backend: str | None = None) -> Any:  # fmt: skip
         """The outputs of a state.
 
@@ -218,6 +228,8 @@ class Streaming(ABC):
             backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
                 states on CUDA take a kernel if there is one: not where an output reduces tensors itself, nor for a
                 piece that starts beyond 0 where places matter, nor with `condition`.
+            by: of a state by group, the groups of the elements that `tensors` hold, for outputs that keep the axis. The
+                other outputs have the groups as their first dimension.
 
         Returns:
             What a call gives, dimensions in the order of the output axes, a reduced axis as long as the piece; with
@@ -237,26 +249,27 @@ class Streaming(ABC):
         >>> float(value), float(kappa)
         (1.0, 1000001.0)
         """
-        from redalg.runtime.call.finish_kernels import finish_state
+        from redalg.runtime.call.groups import finish_any
 
         refuse_states("finish", self.cascade, self.earlier)
         inputs = tensors and self._pass_inputs(tensors)
-        results = finish_state(self.form, state, inputs, empty, start, condition=condition, backend=backend)
+        results = finish_any(self.form, state, inputs, empty, start, condition=condition, by=by, backend=backend)
         return tuple(map(self._outputs, results)) if condition else self._outputs(results[0])
 
     def empty_state(self, sizes: Sizes, dtypes: Any = "float32", device: str = "cpu",
-                    library: str = "torch") -> State:  # fmt: skip
+                    library: str = "torch", *, groups: int | None = None) -> State:  # fmt: skip
         """The identity of `merge`: the state of no elements.
 
         Args:
             sizes: extents of the free axes, by axis or by its name, and totals of reduced axes as in `leaf(extents=)`.
             dtypes: of the tensors that other states are made from: one for all, or by tensor name.
             device, library: of those tensors (torch or numpy).
+            groups: the number of groups, for states by group.
 
         Raises:
             InputError: a size is missing, or the form takes several passes.
         """
-        from redalg.runtime.bind.leaf import empty_state
+        from redalg.runtime.call.states import nothing_of
 
         refuse_states("empty_state", self.cascade, self.earlier)
-        return empty_state(self.form, sizes, dtypes, str(device), library)
+        return nothing_of(self.form, sizes, dtypes, str(device), library, groups=groups)

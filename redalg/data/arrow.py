@@ -13,6 +13,7 @@ from typing import Any
 
 from redalg.data.columns import Columns, check_columns
 from redalg.data.functions import BY_NUMPY
+from redalg.data.keys import key_column, large_batches
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
 from redalg.fused import Fused
@@ -27,7 +28,8 @@ BATCH_ROWS = 1 << 17
 
 
 def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, *,
-             tensors: Mapping[str, Any] | None = None, start: int = 0, progress: bool = True) -> State:  # fmt: skip
+             tensors: Mapping[str, Any] | None = None, start: int = 0, progress: bool = True,
+             by: str | None = None, groups: Any = None, backend: str | None = None) -> State:  # fmt: skip
     """The state of all rows of Arrow data, in one pass: `fused.finish` makes the outputs of it.
 
     Rows that hold a NULL in a bound column are left out, as SQL's aggregates do; where the place of a row matters, a
@@ -41,6 +43,11 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
         tensors: the tensors that do not lie along the rows, and the scalars, by name, as NumPy arrays and numbers.
         start: the global number of the first row, where data are a part of the whole.
         progress: whether to show a bar on a terminal (stderr) if it takes longer than a second.
+        by: the column that gives every row its group; the state is by group then (`fused.leaf`).
+        groups: the number of groups, if the column holds their numbers from 0 on; or the values of the groups in order,
+            as any array, if it holds values. Left out, the groups are the places in the dictionary of a
+            dictionary-encoded column, which all batches must share.
+        backend: as that of `fused.leaf`: `"tilelang"` for generated kernels, which group large batches fastest.
 
     Returns:
         The state, of NumPy arrays. It merges with those of other parts.
@@ -51,14 +58,16 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
             beside the rows.
     """
     pa = import_engine("pyarrow", "arrow", "state_of")
-    bound = Columns.of_function(fused, columns, tensors, "state_of")
+    keys = key_column(by, groups, "state_of")
+    bound = Columns.of_function(fused, columns, tensors, "state_of", keys=keys, backend=backend)
     source, schema, total = readable_data(data, bound)
     state: State | None = None
     rows = 0
     with row_bar(total, enabled=progress) as tell:
-        for batch in batches_of(pa, source):
+        batches = batches_of(pa, source)
+        for batch in batches if keys is None else large_batches(pa, batches, keys):
             check_columns(batch.schema.names, bound)
-            piece = bound.state({name: batch.column(column) for name, column in bound.names.items()}, start + rows)
+            piece = bound.state(bound.arrays_of(batch), start + rows)
             state = piece if state is None else fused.merge(state, piece, backend=BY_NUMPY)
             rows += batch.num_rows
             tell(rows)
@@ -83,7 +92,9 @@ def readable_data(data: Any, bound: Columns) -> tuple[Any, Any, int | None]:
     schema = getattr(data, "projected_schema", None) or getattr(data, "schema", None)
     if schema is not None:
         check_columns(schema.names, bound)
-    columns = list(dict.fromkeys(bound.names.values()))
+        if bound.keys is not None:
+            bound.keys.check_names(schema.names)
+    columns = bound.read
     if is_path:
         return parquet_batches(data, columns), schema, data.count_rows()
     if hasattr(data, "scanner"):  # a dataset, of any format

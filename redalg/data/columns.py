@@ -9,12 +9,15 @@ from typing import Any, final
 import numpy as np
 
 from redalg.data.functions import BY_NUMPY, finished_tensors
+from redalg.data.keys import KeyColumn
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.errors import InputError
 from redalg.fused import Fused
 from redalg.runtime.bind.places import places_matter
 from redalg.runtime.bind.state import State
 
+BY = "by="
+"""The groups among arrays by tensor: no tensor has such a name."""
 EXACT_IN_FLOAT64 = 2**53
 """Integers up to this one are exact in float64."""
 
@@ -29,16 +32,20 @@ class Columns:
         names: tensor -> column.
         tensors: the other tensors and the scalars, by name.
         caller: the function that messages name.
+        keys: the column of groups, if the states are by group.
+        backend: that of leaves; None for the default.
     """
 
     fused: Fused
     names: Mapping[str, str]
     tensors: Mapping[str, Any]
     caller: str
+    keys: KeyColumn | None = None
+    backend: str | None = None
 
     @classmethod
     def of_function(cls, fused: Fused, columns: Mapping[str, str] | None, tensors: Mapping[str, Any] | None,
-                    caller: str) -> Columns:  # fmt: skip
+                    caller: str, *, keys: KeyColumn | None = None, backend: str | None = None) -> Columns:  # fmt: skip
         """The columns of every streamed tensor, its own name where `columns` does not say it.
 
         Raises:
@@ -51,26 +58,51 @@ class Columns:
         if unknown:
             raise InputError(f"{caller}: columns: the expression streams no tensor `{unknown[0]}`. It streams "
                              f"{', '.join(names)}; pass others in `tensors=`.")  # fmt: skip
-        return cls(fused, {name: name for name in names} | dict(columns or {}), dict(tensors or {}), caller)
+        return cls(
+            fused, {name: name for name in names} | dict(columns or {}), dict(tensors or {}), caller, keys, backend
+        )
+
+    @property
+    def read(self) -> list[str]:
+        """The columns that are read, each once."""
+        return list(dict.fromkeys([*self.names.values(), *([self.keys.name] if self.keys else [])]))
 
     def state(self, arrays: Mapping[str, Any], start: int) -> State:
-        """The state of arrays of Arrow by tensor, of equal lengths; rows that hold a NULL are left out.
+        """The state of arrays of Arrow by tensor, and the groups' by `BY`; rows that hold a NULL are left out.
 
         Raises:
             InputError: a column holds what is no number, or a NULL where the places of rows matter.
         """
         for name, array in arrays.items():
-            check_type(array.type, f"column `{self.names[name]}` (tensor `{name}`)", self.caller)
-        values = self.fused.form.cascade.value_tensors()
-        rows = {name: self.numbers(name, array, name in values) for name, array in self.without_nulls(arrays).items()}
-        starts = {self.fused.form.cascade.axis: start}
-        return self.fused.leaf({**rows, **self.tensors}, start=starts, backend=BY_NUMPY)
+            if name != BY:
+                check_type(array.type, self.where(name), self.caller)
+        values, whole = self.fused.form.cascade.value_tensors(), self.without_nulls(arrays)
+        rows = {name: self.numbers(name, array, name in values) for name, array in whole.items() if name != BY}
+        by, groups = (None, None) if self.keys is None else (self.keys.numbers(whole[BY]), self.keys.groups)
+        first = {self.fused.form.cascade.axis: start}
+        some = len(next(iter(rows.values())))  # no kernel takes no rows
+        backend = self.backend if self.backend is not None and some else None if by is not None else BY_NUMPY
+        return self.fused.leaf({**rows, **self.tensors}, first, backend=backend, by=by, groups=groups)
+
+    def where(self, name: str) -> str:
+        """The column of a tensor, or of the groups, in words."""
+        if name == BY and self.keys is not None:
+            return f"column `{self.keys.name}` (by=)"
+        return f"column `{self.names[name]}` (tensor `{name}`)"
+
+    def arrays_of(self, batch: Any) -> dict[str, Any]:
+        """The columns of a record batch, by tensor; and that of the groups by `BY`."""
+        of_keys = {} if self.keys is None else {BY: batch.column(self.keys.name)}
+        return {name: batch.column(column) for name, column in self.names.items()} | of_keys
 
     def empty(self, types: Mapping[str, Any]) -> State:
         """The state of no rows, of columns of these types by tensor."""
         import pyarrow as pa
 
-        return self.state({name: pa.array([], types[name]) for name in self.names}, 0)
+        of_keys = {} if self.keys is None else {BY: pa.array([], pa.int64())}
+        if self.keys is not None and self.keys.groups is None:
+            raise InputError(f"{self.caller}: no batch tells how many groups there are. Pass `groups=`.")
+        return self.state({name: pa.array([], types[name]) for name in self.names} | of_keys, 0)
 
     def outputs(self, state: State, empty: str) -> Any:
         """The outputs of a state as Python's numbers and lists: one, or a dictionary of them."""
@@ -90,7 +122,7 @@ class Columns:
             return dict(arrays)
         if places_matter(self.fused.form):
             raise InputError(
-                f"{self.caller}: column `{self.names[holes[0]]}` (tensor `{holes[0]}`) holds NULL, and the expression "
+                f"{self.caller}: {self.where(holes[0])} holds NULL, and the expression "
                 "depends on the places of rows, so none can be left out. Fill the NULLs, or filter the rows before, "
                 "if places are to be counted without them."
             )

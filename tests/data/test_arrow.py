@@ -171,3 +171,145 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(ra.BackendError, match=re.escape('Run: pip install "redalg[arrow]"')):
         state_of(variance, TABLE)
+
+
+# ---- groups ----------------------------------------------------------------------------------------------------------
+
+KEYED = pa.table({"x": DATA, "y": DATA**2, "key": pa.array([2, 0, 2, 3, 3, 0, 2, 2, 0, 3, 0, 2], pa.int16())})
+NAMES = pa.array(["north", "east", "south", "west"])
+
+
+def grouped(table: Any, groups: int, formula: Callable[[Any], float]) -> list[float]:
+    """A formula of the rows of every group that has some; NaN for the others."""
+    keys = np.array(table["key"].to_pylist())
+    rows = [table.filter(pa.array(keys == group)) for group in range(groups)]
+    return [formula(one) if one.num_rows else np.nan for one in rows]
+
+
+@settings(max_examples=8)
+@given(st.data())
+def test_rows_by_group_in_any_batches(data: st.DataObject) -> None:
+    name = data.draw(st.sampled_from(("variance", "logsumexp", "weighted mean")))
+    fused, lengths = ALL[name], data.draw(cuts(12))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("redalg.data.keys.ROWS", data.draw(st.sampled_from((1, 5, 100))))
+        state = state_of(fused, in_batches(KEYED, lengths), by="key", groups=4)
+    want = grouped(KEYED, 4, lambda rows: fused.finish(state_of(fused, rows)))
+    want[1] = -np.inf if name == "logsumexp" else np.nan
+    np.testing.assert_allclose(fused.finish(state), want, rtol=1e-12)
+
+
+def test_groups_of_a_dictionary_are_its_places(tmp_path: Path) -> None:
+    fused = COLUMNS["variance"]
+    table = KEYED.append_column("name", pa.DictionaryArray.from_arrays(KEYED["key"].combine_chunks(), NAMES))
+    want = grouped(KEYED, 4, lambda rows: np.var(rows["x"].to_numpy()))
+    state = state_of(fused, table.to_batches(max_chunksize=5), by="name")
+    assert state.sizes == {"groups": 4}
+    np.testing.assert_allclose(fused.finish(state), want, rtol=1e-12)
+    np.testing.assert_allclose(fused.finish(state_of(fused, table, by="name", groups=4)), want, rtol=1e-12)
+    pq.write_table(KEYED, tmp_path / "keyed.parquet")
+    np.testing.assert_allclose(
+        fused.finish(state_of(fused, tmp_path / "keyed.parquet", by="key", groups=4)), want, rtol=1e-12
+    )
+
+
+@pytest.mark.parametrize("encoded", [True, False])
+def test_values_of_groups_are_listed(encoded: bool, tmp_path: Path) -> None:
+    fused, names = COLUMNS["variance"], NAMES.take(KEYED["key"].combine_chunks())
+    table = KEYED.append_column("name", names.dictionary_encode() if encoded else names)
+    pq.write_table(
+        table, tmp_path / "named.parquet", row_group_size=4
+    )  # each group of rows has a dictionary of its own
+    want = grouped(KEYED, 4, lambda rows: np.var(rows["x"].to_numpy()))
+    for source in (table, tmp_path / "named.parquet"):
+        found = fused.finish(state_of(fused, source, by="name", groups=NAMES))
+        np.testing.assert_allclose(found, want, rtol=1e-12)
+    found = fused.finish(state_of(fused, KEYED, by="key", groups=np.array([3, 0, 2])))
+    np.testing.assert_allclose(found, [want[3], want[0], want[2]], rtol=1e-12)
+
+
+def test_places_of_groups_are_those_of_the_whole() -> None:
+    state = state_of(argmax, KEYED.to_batches(max_chunksize=5), by="key", groups=4)
+    keys = np.array(KEYED["key"].to_pylist())
+    rows = [np.flatnonzero(keys == group) for group in range(4)]
+    want = [one[DATA[one].argmax()] if len(one) else -1 for one in rows]
+    np.testing.assert_array_equal(argmax.finish(state), want)
+
+
+@pytest.mark.parametrize("dtype", ["float64", "float32"])
+def test_correlations_by_group_far_from_zero(dtype: str) -> None:
+    generator = np.random.default_rng(0)
+    keys, scale = generator.integers(0, 9, 5000), 1.0 if dtype == "float64" else 1024.0
+    first = generator.normal(size=5000) * scale
+    pair = [(one + 1e8).astype(dtype) for one in (first, first + generator.normal(size=5000) * scale)]
+    fused = COLUMNS["correlation"]
+    table = pa.table({"x": pair[0], "y": pair[1], "key": keys})
+    kernels, found = (
+        fused.finish(state_of(fused, table.to_batches(max_chunksize=700), by="key", groups=9, backend=backend))
+        for backend in ("tilelang", None)
+    )
+    np.testing.assert_allclose(kernels, found, rtol=1e-6)
+    near = [one.astype("float64") - 1e8 for one in pair]
+    want = [np.corrcoef(near[0][keys == group], near[1][keys == group])[0, 1] for group in range(9)]
+    np.testing.assert_allclose(found, want, rtol=1e-7 if dtype == "float64" else 1e-5)
+
+
+def test_keys_of_null_are_left_out_and_no_rows_are_groups_of_nothing() -> None:
+    holes = pa.table({"x": [1.0, 2, 4, 8], "key": pa.array([0, None, 0, 1], pa.int32())})
+    total = ra.fuse(ra.sum(x, n))
+    np.testing.assert_array_equal(total.finish(state_of(total, holes, by="key", groups=3)), [5, 8, 0])
+    np.testing.assert_array_equal(total.finish(state_of(total, [], by="key", groups=3)), [0, 0, 0])
+
+
+other = pa.table({"x": [1.0], "key": pa.array(["b"]).dictionary_encode()})
+GROUPS_REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
+    "no column": (
+        lambda: state_of(variance, KEYED, by="z", groups=4),
+        "no column `z`, which `by=` names. They have x, ",
+    ),
+    "no number": (
+        lambda: state_of(variance, KEYED, by="key"),
+        "holds integers, and their number of groups is not given",
+    ),
+    "no keys": (
+        lambda: state_of(variance, KEYED, groups=4),
+        "groups=4 stands without keys. Pass `by=`, the column that",
+    ),
+    "an array": (lambda: state_of(variance, KEYED, by=DATA, groups=4), "by= should name the column"),
+    "numbers": (
+        lambda: state_of(variance, KEYED, by="x", groups=4),
+        "column `x`, which `by=` names, is of type double",
+    ),
+    "beyond": (
+        lambda: state_of(variance, KEYED, by="key", groups=3),
+        "a number from 0 to 2 as groups=3; of element 3 ",
+    ),
+    "none": (lambda: state_of(variance, KEYED, by="key", groups=0), "groups=0 is no number of groups"),
+    "nothing": (lambda: state_of(variance, [], by="key"), "no batch tells how many groups there are. Pass `groups=`."),
+    "two dictionaries": (
+        lambda: state_of(
+            variance, [pa.table({"x": [1.0], "key": pa.array(["a"]).dictionary_encode()}), other], by="key", groups=2
+        ),
+        "has another dictionary than in the batches before. List the values of the groups, `groups=[…]`.",
+    ),
+    "not listed": (
+        lambda: state_of(variance, KEYED, by="key", groups=np.array([3, 2])),
+        "holds 0, which is none of the 2 values that `groups=` lists. List all, or filter the rows.",
+    ),
+    "another type": (
+        lambda: state_of(variance, KEYED, by="key", groups=["a"]),
+        "is of type int16, and the values that `groups=` lists are of string. List values of the column's type.",
+    ),
+    "listed twice": (
+        lambda: state_of(variance, KEYED, by="key", groups=[1, 1]),
+        "should list the value of every group",
+    ),
+    "no values": (lambda: state_of(variance, KEYED, by="key", groups=object()), "it is a object."),
+}
+
+
+@pytest.mark.parametrize("name", GROUPS_REFUSED)
+def test_refusals_of_groups(name: str) -> None:
+    call, text = GROUPS_REFUSED[name]
+    with pytest.raises(ra.InputError, match=re.escape(text)):
+        call()

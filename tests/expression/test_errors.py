@@ -116,7 +116,7 @@ EXPRESSIONS: dict[str, Case] = {
         lambda: ra.fuse(ra.sum(ra.tensor("backend[n]"), n)),
         ra.ExpressionError,
         "a tensor is named `backend`, which is an option of the call. Rename the tensor; the reserved names are "
-        "backend, plan, empty, precision, sizes, check, budget_s, seed, progress.",
+        "backend, plan, empty, precision, sizes, check, by, groups, budget_s, seed, progress.",
     ),
     "output name": Case(
         lambda: ra.fuse({"a b": (ra.sum(x, n), "b")}),

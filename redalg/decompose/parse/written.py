@@ -17,7 +17,7 @@ from redalg.expression import Axis, Element, Scalar
 from redalg.expression.axis import split_names
 from redalg.expression.contents import of_kind
 
-OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check", "budget_s", "seed", "progress")
+OPTIONS = ("backend", "plan", "empty", "precision", "sizes", "check", "by", "groups", "budget_s", "seed", "progress")
 """Options of a call, and of `tune`: names that no tensor may bear."""
 
 

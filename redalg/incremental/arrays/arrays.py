@@ -113,6 +113,21 @@ class ArrayOps(ABC):
         """The elements at these positions along a dimension."""
 
     @abstractmethod
+    def pick(self, array: Any, numbers: Any, dim: int) -> Any:
+        """The slices of these numbers, an array of one dimension, along a dimension."""
+
+    @abstractmethod
+    def count_groups(self, keys: Any, groups: int) -> Any:
+        """The number of elements of every group, from the group of each element (64-bit integers)."""
+
+    @abstractmethod
+    def fold_groups(self, kind: str, array: Any, keys: Any, dim: int, *, groups: int, identity: float = 0.0) -> Any:
+        """sum, prod, max or min of every group's elements along a dimension, and the identity of no elements.
+
+        `keys` has the group of each element. Sums of floats are added in float64.
+        """
+
+    @abstractmethod
     def concat(self, arrays: Sequence[Any], dim: int) -> Any:
         """Arrays one after the other along a dimension."""
 

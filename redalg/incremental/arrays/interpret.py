@@ -88,13 +88,17 @@ def run_let(let: Let, scope: Scope) -> None:
     elif isinstance(let, Fold):
         scope.values[let.value] = _fold(let.folding, scope)
     elif isinstance(let, Gather):
-        parts = zip(let.parts, let.structure.monoid.components, strict=True)
-        arrays = [scope.evaluate(part) if component.integer else scope.number(part) for part, component in parts]
-        element = scope.ops.apply(partial(fold_elements, let), scope, *arrays)
+        element = scope.ops.apply(partial(fold_elements, let), scope, *lifted_parts(let, scope))
         scope.values.update(zip(let.values, scope.ops.several(len(let.values), element), strict=True))
     elif isinstance(let, Join):
         element = scope.ops.apply(partial(join_elements, let), scope, *map(scope.evaluate, (*let.first, *let.second)))
         scope.values.update(zip(let.values, scope.ops.several(len(let.values), element), strict=True))
+
+
+def lifted_parts(let: Gather, scope: Scope) -> list[Any]:
+    """The components of the elements that a line folds, an array each."""
+    parts = zip(let.parts, let.structure.monoid.components, strict=True)
+    return [scope.evaluate(part) if component.integer else scope.number(part) for part, component in parts]
 
 
 def _fold(folding: Folding, scope: Scope) -> Any:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
 from typing import Any, final
@@ -19,6 +20,10 @@ def round_to_format(array: Any, bits: int, smallest: int, largest: float) -> Any
     step = np.ldexp(np.asarray(1.0, array.dtype), np.maximum(exponent - 1, smallest) - bits)
     return np.where(np.isfinite(array), np.clip(np.rint(array / step) * step, -largest, largest),
                     np.clip(array, -largest, largest))  # fmt: skip
+
+
+FOLDS = {"sum": np.add, "prod": np.multiply, "max": np.maximum, "min": np.minimum}
+"""⊕ of two arrays, by the word for it."""
 
 
 def is_innermost_last(array: np.ndarray[Any, Any]) -> bool:
@@ -117,6 +122,23 @@ class NumpyOps(ArrayOps):
 
     def take(self, array: Any, positions: Any, dim: int) -> Any:
         return np.take_along_axis(array, positions, dim)
+
+    def pick(self, array: Any, numbers: Any, dim: int) -> Any:
+        return np.take(array, numbers, dim)
+
+    def count_groups(self, keys: Any, groups: int) -> Any:
+        return np.bincount(keys, minlength=groups)
+
+    def fold_groups(self, kind: str, array: Any, keys: Any, dim: int, *, groups: int, identity: float = 0.0) -> Any:
+        first = np.moveaxis(array, dim, 0)
+        width, flat = math.prod(first.shape[1:]), np.ascontiguousarray(first).reshape(-1)
+        places = keys if width == 1 else (keys[:, None] * width + np.arange(width)).reshape(-1)
+        if kind == "sum" and self.is_float(array):
+            folded = np.bincount(places, flat, groups * width).astype(array.dtype, copy=False)
+        else:
+            folded = np.full(groups * width, identity, array.dtype)
+            FOLDS[kind].at(folded, places, flat)
+        return np.moveaxis(folded.reshape(groups, *first.shape[1:]), 0, dim)
 
     def concat(self, arrays: Sequence[Any], dim: int) -> Any:
         return np.concatenate(arrays, dim)

@@ -159,7 +159,13 @@ def tree(join: Joiner, element: Element, dim: int, ops: ArrayOps) -> Element:
 
 
 class Native(ABC):
-    """A monoid by the operations of array libraries."""
+    """A monoid by the operations of array libraries.
+
+    Attributes:
+        ranks: it selects the best of its elements.
+    """
+
+    ranks = False
 
     @abstractmethod
     def fold(self, element: Element, lies: Layout) -> Element:
@@ -173,6 +179,8 @@ class Native(ABC):
 @final
 class Selected(Native):
     """argmax, argmin (one place) and topk (k places): pairs of a value and an index."""
+
+    ranks = True
 
     def fold(self, element: Element, lies: Layout) -> Element:
         ops, (values, indices) = lies.ops, element

@@ -214,6 +214,15 @@ class Recorder(ArrayOps):
     def take(self, array: Any, positions: Any, dim: int) -> Any:
         raise _shape_error("take")
 
+    def pick(self, array: Any, numbers: Any, dim: int) -> Any:
+        raise _shape_error("pick")
+
+    def count_groups(self, keys: Any, groups: int) -> Any:
+        raise _shape_error("count_groups")
+
+    def fold_groups(self, kind: str, array: Any, keys: Any, dim: int, *, groups: int, identity: float = 0.0) -> Any:
+        raise _shape_error("fold_groups")
+
     def concat(self, arrays: Sequence[Any], dim: int) -> Any:
         raise _shape_error("concat")
 

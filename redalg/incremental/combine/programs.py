@@ -6,6 +6,8 @@ from collections.abc import Callable
 from typing import Any, final
 from weakref import ref
 
+from sympy import fraction
+
 from redalg.expression import Value
 from redalg.incremental.combine.combine import combine
 from redalg.incremental.combine.define import definition_program, producer_program
@@ -13,7 +15,7 @@ from redalg.incremental.combine.elements import Elements
 from redalg.incremental.combine.let import Program
 from redalg.incremental.combine.lines import Lines
 from redalg.incremental.combine.sources import FIRST, LANE, SECOND, States, slot_of_tag
-from redalg.incremental.form import FusedForm
+from redalg.incremental.form import FusedForm, Pivot
 from redalg.incremental.remembered import Remembered
 
 
@@ -23,6 +25,26 @@ def leaf_program(form: FusedForm) -> Program:
     elements = Elements(form, lines)
     state = combine(form, [elements], lines)
     return Program("leaf", (), tuple(lines.lets), state, elements.domain).prune()
+
+
+def group_program(form: FusedForm) -> Program:
+    """The state of a block of data whose sums are added in float64: a centre that is a mean is found once."""
+    lines = Lines()
+    elements = Elements(form, lines)
+    state = combine(form, [elements], lines, form.links if starts_at_centres(form) else None)
+    return Program("groups", (), tuple(lines.lets), state, elements.domain).prune()
+
+
+def starts_at_centres(form: FusedForm) -> bool:
+    """Tell if every pivot that a block finds is the mean of its generator, at which the block starts."""
+    sums = {one.value: one for one in form.accumulators}
+
+    def is_mean(pivot: Pivot) -> bool:
+        above, below = (sums.get(part) for part in fraction(pivot.source))
+        plain = above is not None and not above.weight and above.factors == (pivot.residual,)
+        return plain and below is not None and below.is_count and not pivot.slopes
+
+    return all(is_mean(one) for one in form.slot_pivots if one.is_found)
 
 
 def merge_program(form: FusedForm) -> Program:

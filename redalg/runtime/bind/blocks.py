@@ -65,7 +65,7 @@ def _blocks(form: FusedForm, sizes: Mapping[str, int], limit: int) -> dict[Axis,
     }
     inner -= set(form.cascade.reduced_axes)
     whole = whole_axes(form.cascade)
-    arrays = [axes - inner for axes in _arrays(form)]
+    arrays = [axes - inner for axes in axes_of_arrays(form)]
     while True:
         largest = max(arrays, key=lambda axes: prod(length[axis] for axis in axes))
         if prod(length[axis] for axis in largest) <= limit:
@@ -90,7 +90,7 @@ def _preference(form: FusedForm, axis: Axis) -> int:
     return int(axis in form.cascade.reduced_axes or any(axis in one.axes for one in form.outputs))
 
 
-def _arrays(form: FusedForm) -> list[AbstractSet[Axis]]:
+def axes_of_arrays(form: FusedForm) -> list[AbstractSet[Axis]]:
     """The axes of every array that a block makes."""
     arrays: list[AbstractSet[Axis]] = []
     arrays += [free_axes(one.term) for one in form.extrema]

@@ -42,7 +42,18 @@ class Request:
 def read_request(form: FusedForm, state: State, inputs: Mapping[str, Any] | None, start: Any) -> Request:
     """The tensors and scalars that stand in the outputs themselves, and the places at which their piece begins."""
     check_state(form, state, "finish")
-    inputs = without_gradients(inputs or {})
+    return read_finished(form, state, inputs or {}, start, {})
+
+
+def read_finished(
+    form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, sizes: Mapping[str, int]
+) -> Request:  # fmt: skip
+    """Check the arrays for the outputs of a state; `sizes` are known of their piece.
+
+    Raises:
+        InputError: one is missing, unknown, or does not fit.
+    """
+    inputs = without_gradients(inputs)
     start = with_starts(form, state, global_starts(form.cascade, start, "finish"))
     elements = {one.name: one for expr in finished_exprs(form) for one in elements_of(expr)}
     absent = sorted(str(one) for name, one in elements.items() if name not in inputs)
@@ -56,7 +67,7 @@ def read_request(form: FusedForm, state: State, inputs: Mapping[str, Any] | None
     if unknown:
         raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(names))}.")
     check_scalars(form, state, inputs)
-    piece = piece_sizes(form, state, {name: inputs[name] for name in elements})
+    piece = {**piece_sizes(form, state, {name: inputs[name] for name in elements}), **sizes}
     for axis, (first, stop) in summed_boxes(form, state, piece).items():
         piece[axis.name], start = stop - first, {axis: first} | start
     check_places(start, piece, finished_numbers(form), "finish")

@@ -11,6 +11,9 @@ from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS
 from redalg.incremental.arrays.arrays import ArrayOps
 
+FOLDS = {"prod": "prod", "max": "amax", "min": "amin"}
+"""⊕ as torch spells it where it scatters."""
+
 
 @final
 class TorchOps(ArrayOps):
@@ -93,6 +96,22 @@ class TorchOps(ArrayOps):
 
     def take(self, array: Any, positions: Any, dim: int) -> Any:
         return torch.take_along_dim(array, positions, dim)
+
+    def pick(self, array: Any, numbers: Any, dim: int) -> Any:
+        return array.index_select(dim, numbers)
+
+    def count_groups(self, keys: Any, groups: int) -> Any:
+        return torch.zeros(groups, dtype=torch.int64, device=self.device).index_add_(0, keys, torch.ones_like(keys))
+
+    def fold_groups(self, kind: str, array: Any, keys: Any, dim: int, *, groups: int, identity: float = 0.0) -> Any:
+        shape = [groups if place == dim else size for place, size in enumerate(array.shape)]
+        if kind == "sum":
+            wide = torch.float64 if array.is_floating_point() else array.dtype
+            total = torch.zeros(shape, dtype=wide, device=self.device)
+            return total.index_add_(dim, keys, array.to(wide)).to(array.dtype)
+        folded = torch.full(shape, identity, dtype=array.dtype, device=self.device)
+        places = keys.reshape([-1 if place == dim else 1 for place in range(array.ndim)]).expand(array.shape)
+        return folded.scatter_reduce_(dim, places, array, FOLDS[kind])
 
     def concat(self, arrays: Sequence[Any], dim: int) -> Any:
         return torch.cat(tuple(arrays), dim)

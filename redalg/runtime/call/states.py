@@ -19,18 +19,21 @@ from redalg.expression import Axis
 from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.parts import reads_in_parts
 from redalg.incremental.form import FusedForm
+from redalg.incremental.grouped import group_axis, grouped_form
 from redalg.incremental.moved_places import MovedForm, with_moved_places
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
+from redalg.runtime.bind.groups import check_by, check_grouped, check_groups, leaf_by_groups, read_keys
 from redalg.runtime.bind.inputs import Bound, may_have_tangents, scalars_of, without_gradients
-from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
+from redalg.runtime.bind.leaf import Piece, empty_state, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
 from redalg.runtime.bind.options import check_places, global_starts, named_sizes
 from redalg.runtime.bind.packing import Packed, Packing, common_buffer
 from redalg.runtime.bind.places import axes_by_place, axes_in_arithmetic, leaf_exprs, placed_axes
 from redalg.runtime.bind.state import State, check_state, copy_with, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
+from redalg.runtime.call.group_kernels import leaf_by_sweeps
 from redalg.runtime.call.merge_kernels import merge_of, slot_packing
 from redalg.runtime.call.prepared import KINDS, kind_of, without_tensors
 
@@ -85,19 +88,20 @@ _PREPARED: Remembered[dict[Hashable, PreparedLeaf]] = Remembered(lambda _: {})
 """Form -> what is known of its leaves, by the kind of their tensors."""
 
 
-def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None) -> State:
+def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None, *,
+         by: Any = None, groups: Any = None) -> State:  # fmt: skip
     """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
+    check_by(by, groups, "leaf")
     check_backend("leaf", backend)
+    if by is not None:
+        return leaf_of_keys(form, read_piece(form, inputs, start, extents), backend, by, groups)
     inputs, extents = without_gradients(inputs), named_sizes(extents, "leaf", "extents")
     plain = not may_have_tangents() and all(isinstance(size, int) for size in extents.values())
     starts = global_starts(form.cascade, start, "leaf")
     kind = None
     if plain:
-        beyond = frozenset(axis for axis, first in starts.items() if first)
-        kind = (
-            beyond & axes_by_place(form),
-            kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS),
-        )
+        moved = frozenset(axis for axis, first in starts.items() if first) & axes_by_place(form)
+        kind = moved, kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS)
     known = _PREPARED(form).get(kind)
     if known is None:
         return new_leaf(form, read_piece(form, inputs, start, extents), backend, kind)
@@ -158,6 +162,26 @@ def view_packing(arrays: Mapping[str, Any]) -> Packing | None:
     """The packing of arrays that are views of one buffer of torch, which has no more; else None."""
     packing = Packing.of(arrays)
     return packing if common_buffer(arrays, packing) is not None else None
+
+
+def leaf_of_keys(form: FusedForm, piece: Piece, backend: str | None, by: Any, groups: Any) -> State:
+    """The state of a piece for every key."""
+    check_grouped(form, "leaf")
+    keys = read_keys(by, groups, piece.bound, form.cascade.axis, "leaf")
+    return leaf_by_sweeps(form, piece, keys) if backend == KERNELS else leaf_by_groups(form, piece, keys)
+
+
+def form_of_states(form: FusedForm, *states: Any) -> FusedForm:
+    """The form of states: by group, if they are.
+
+    Raises:
+        InputError: some are by group, and others not.
+    """
+    name = group_axis(form).name
+    by_group = {isinstance(state, State) and name in state.sizes for state in states}
+    if len(by_group) > 1:
+        raise InputError("merge: some of the states are by group, and others are not. Make all by `leaf(…, by=)`.")
+    return grouped_form(form) if True in by_group else form
 
 
 def check_backend(method: str, backend: str | None) -> None:
@@ -231,12 +255,21 @@ def elements_of_piece(form: FusedForm, piece: Piece) -> int:
     return prod(piece.bound.sizes[axis.name] for axis in form.cascade.reduced_axes)
 
 
-def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any) -> State:
+def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any, extents: Any, *,
+           by: Any) -> State:  # fmt: skip
     """The state of what a state holds and of a piece after it, in the memory of the former."""
-    check_state(form, state, "update")
+    merged = form_of_states(form, state)
+    check_state(merged, state, "update")
+    groups = state.sizes.get(group_axis(form).name)
+    if (by is None) != (groups is None):
+        raise InputError(
+            f"update: the state is {'' if groups else 'not '}by group, and the piece comes "
+            f"{'with' if groups is None else 'without'} keys. {'Pass' if groups else 'Leave out'} `by=`."
+        )
     if start is None:
         start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
-    return in_memory_of(state, merge_any(form, (state, leaf(form, inputs, start, extents))))
+    piece = leaf(form, inputs, start, extents, by=by, groups=groups)
+    return in_memory_of(state, merge_any(merged, (state, piece)))
 
 
 def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = None) -> State:
@@ -261,3 +294,13 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
             ) from None
         return merge_all(form, states)
     return copy_with(whole, slots=slots)
+
+
+def nothing_of(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str, *, groups: Any) -> State:
+    """The state of no elements, of every group or without groups."""
+    if groups is None:
+        return empty_state(form, sizes, dtypes, device, library)
+    check_grouped(form, "empty_state")
+    check_groups(groups, "empty_state")
+    sizes = {**named_sizes(sizes, "empty_state"), group_axis(form).name: groups}
+    return empty_state(grouped_form(form), sizes, dtypes, device, library)
