@@ -123,6 +123,8 @@ class Layout:
         """The larger or smaller of tensors and numbers."""
         word, bound = ("maximum", "min") if name == "Max" else ("minimum", "max")
         tensors = [one for one in parts if one.tensor]
+        if not tensors:
+            return Term(f"{name.lower()}({', '.join(one.text for one in parts)})", tensor=False)
         axes, result = self.union(parts), tensors[0]
         for tensor in tensors[1:]:
             result = Term(f"torch.{word}({self.align(result, axes)}, {self.align(tensor, axes)})", axes)

@@ -72,6 +72,21 @@ LIBRARY: dict[str, Saved] = {
 }  # fmt: skip
 
 
+def of_registry(entry: library.Pattern) -> Saved:
+    """A pattern at small sizes."""
+    sizes = {axis: min(size, 24) for axis, size in entry.sizes.items()}
+    return entry.build, sizes, entry.dtypes(entry.build(), "float32"), {"shapes": entry.tensor_shapes(sizes)}
+
+
+APART = {  # pattern: why a file does not find itself right on the numbers that it draws
+    "block_quantization": "float32 rounds across a step of 8 bits where float64 does not",
+    "geometric_mean": "numbers below 0 have no logarithm",
+    "js_divergence": "numbers below 0 have no logarithm",
+    "shannon_entropy": "numbers below 0 have no logarithm",
+}
+LIBRARY |= {name: of_registry(one) for name, one in library.PATTERNS.items() if name not in LIBRARY | APART}
+
+
 def save(name: str, path: Path, target: str = "c") -> Path:
     make, sizes, dtypes, options = LIBRARY[name]
     return make().save(path, target=target, sizes=sizes, dtypes=dtypes, **options)
@@ -90,8 +105,14 @@ def run(path: Path) -> Any:
 
 
 def test_every_function_of_the_library_is_saved() -> None:
-    patterns = {*library.__all__} - {"register_with_transformers"}
-    assert patterns <= {name.split(",")[0] for name in LIBRARY}
+    assert library.PATTERNS.keys() - APART.keys() <= {name.split(",")[0] for name in LIBRARY}
+
+
+def test_a_number_of_numbers_alone_is_the_larger_one(tmp_path: Path) -> None:
+    """The divisor of a sample's variance, max(0, n - 1), holds no tensor."""
+    form = ra.fuse(ra.var(ra.tensor("x[b,n]"), n, correction=1), axes="b")
+    path = form.save(tmp_path / "saved.py", target="c", sizes={"b": 5, "n": 7}, dtypes="float32")
+    assert run(path) == 0
 
 
 def test_a_saved_file_may_count_beside_logarithms(tmp_path: Path) -> None:
@@ -104,7 +125,7 @@ def test_a_saved_file_may_count_beside_logarithms(tmp_path: Path) -> None:
     assert run(path) == 0
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("name", LIBRARY)
 def test_a_saved_file_finds_itself_right(name: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     path = save(name, tmp_path / "saved.py")
@@ -114,7 +135,7 @@ def test_a_saved_file_finds_itself_right(name: str, tmp_path: Path, capsys: pyte
     assert all(0 < float(largest) < float("inf") for _, largest in said)
 
 
-@pytest.mark.sweep(4)
+@pytest.mark.sweep(24)
 @pytest.mark.parametrize("name", LIBRARY)
 def test_a_file_for_a_gpu_differs_in_no_line_of_its_check(name: str, tmp_path: Path) -> None:
     """But for dtypes that the C target lacks."""
