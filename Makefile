@@ -9,13 +9,14 @@ FAMILIES ?= all
 ROWS    ?=
 ASKED   ?=
 RESULTS ?= benchmarks/results
+GIB     ?= 10
 FAST    := -m "not gpu and not slow"
 
 export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow random integration gpu budget fuzz replay architecture golden bench models step readme accuracy sanitize fit cold clean
+.PHONY: help demo test lint format types unit notebooks slow random integration gpu budget fuzz replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -48,7 +49,7 @@ slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and 
 random: $(STAMP)       ## the property tests on new examples in every run; what fails is kept in .hypothesis, and tried first
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "hypothesis and not gpu and not slow" --numprocesses auto --dist worksteal tests
 
-integration: $(OTHERS)/.installed       ## whole models, those of transformers too, in an environment of their own (some minutes)
+integration: $(OTHERS)/.installed       ## whole models, clusters of dask and Ray, a Parquet file of 1 GiB, in an environment of their own (some minutes)
 	$(OTHERS)/bin/python -m pytest tests/integration
 
 gpu: $(STAMP)       ## the tests that need a CUDA device
@@ -89,6 +90,9 @@ models: $(STAMP)       ## whole models through torch.compile(backend="redalg"), 
 
 step: $(STAMP)       ## a training step of a small language model, beside torch.compile
 	$(BIN)/python -m benchmarks step --out $(RESULTS)
+
+parquet: $(STAMP)    ## statistics of a Parquet file of 10 GiB by two cores with 2 GiB of memory (GIB=1 for a smaller one)
+	$(BIN)/python -m benchmarks run parquet --gib $(GIB) --out $(RESULTS)
 
 readme: $(STAMP)       ## make README's tables, docs/BENCHMARKS.md and its pictures from benchmarks/results and benchmarks/data
 	$(BIN)/python -m benchmarks report

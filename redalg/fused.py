@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -25,6 +24,7 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import analyse, derive_passes
 from redalg.portable import Portable
+from redalg.runtime.bind.frameworks import imported_torch
 from redalg.runtime.bind.functions import number_of, read_texts_by
 from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
 from redalg.streaming import Streaming
@@ -151,7 +151,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming):
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes.
         """
         options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
-        torch = sys.modules.get("torch")
+        torch = imported_torch()
         if torch is not None and torch.compiler.is_compiling():
             from redalg.gradient.traced import traced_call
             from redalg.gradient.within_operator import is_within_operator

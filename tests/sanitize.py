@@ -30,7 +30,7 @@ from rich.table import Table
 
 import redalg as ra
 from benchmarks.environment import environment, target
-from benchmarks.families.pairs import EXPRESSIONS, derived
+from benchmarks.families.pairs import FORMS, derived
 from benchmarks.families.pairs import row as pairs_row
 from benchmarks.report import save
 from redalg.library import chained_product, quantized_product
@@ -132,7 +132,7 @@ def every() -> Iterator[Small]:
     for words, plan in STAYING.items():
         yield Small("blocks that stay", words, partial(fused, "attention"), heads, HALF, {"persistent": 1, **plan})
     yield Small("blocks that stay", "rows", partial(fused, "softmax"), rows, SINGLE, {"persistent": 1})
-    for use in EXPRESSIONS:
+    for use in FORMS:
         yield Small("rows on lanes", use, partial(derived, use), partial(points, use), SINGLE)
     yield Small("lanes along columns", "variance", columns, matrix, SINGLE)
     yield Small("stretches", "statistics of channels", channels, images, HALF)

@@ -10,6 +10,8 @@
     transformations
                  kernels and bytes of models as transformations of graphs are switched on (no GPU); times, on a GPU
     predictions  the model's best plan of every row on other cards (no GPU)
+    engines      reductions of dask arrays beside dask's own (no GPU)
+    parquet      a file larger than memory, read by two cores with 2 GiB (no GPU)
 
 A document a name is written into `--out`; `python -m benchmarks report` makes tables and pictures of it.
 """
@@ -25,7 +27,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import track
 
-from benchmarks import arrays, calls, cold, predict, report
+from benchmarks import arrays, calls, cold, engines, parquet, predict, report
 from benchmarks.ablations import ABLATIONS
 from benchmarks.ablations.ablation import Measured
 from benchmarks.compete import OWN, Result, bench
@@ -54,6 +56,8 @@ OTHERS: dict[str, Callable[[argparse.Namespace], bool]] = {
     "cold": cold.run,
     **{name: partial(ablate, found) for name, found in ABLATIONS.items() if isinstance(found, Measured)},
     predict.NAME: predict.run,
+    engines.NAME: engines.run,
+    parquet.NAME: parquet.run,
 }
 """What is run beside families: whether all of it is as it must be."""
 
@@ -65,7 +69,7 @@ def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--rows", nargs="+", default=[], metavar="ROW", help="of families: some rows, e.g. H1 H2")
     parser.add_argument("--families", nargs="+", default=[], choices=FAMILIES, metavar="FAMILY",
                         help="of funnel, smem and predictions: some families")  # fmt: skip
-    for module in (arrays, calls, cold, predict):
+    for module in (arrays, calls, cold, parquet, predict):
         module.options(parser)
     parser.add_argument("--sample", type=int, default=40, help="of smem: plans of a row")
     parser.add_argument("--compiled", type=int, default=0, help="of smem: plans of a family compiled with nvcc")

@@ -9,10 +9,10 @@ from functools import cache
 from typing import Any
 
 import torch
-from sympy import Expr, Rational, exp
 
 import redalg as ra
 from benchmarks.family import Contestant, Family, Row, Tensors, eager_and_compiled, outputs, picks, relative_error
+from redalg import library
 
 SIZES = {
     "forces": ((20000, 20000), (4096, 65536)),
@@ -25,19 +25,12 @@ SMALL = ((130, 70),)
 COMPONENTS, SOFTENING, CHECKED = 3, 0.01, 512
 """Dimensions of space; what is added to a squared distance of a force; targets whose results are checked."""
 TOLERANCE = 5e-6
-i, j, d, e = ra.axes("i j d e")
-x, y, z, w = ra.tensors("x[i,d] y[j,d] y[j,e] w[j]")
-SQUARE = ra.sum((x - y) ** 2, d)
-KERNEL = exp(-SQUARE)
-EXPRESSIONS: dict[str, tuple[Expr, str]] = {
-    "forces": (
-        ra.sum(w * (z - ra.Tensor("x")[i, e]) / (SQUARE + Rational(1, 100)) ** Rational(3, 2), j),
-        "i e",
-    ),
-    "gaussian_sum": (ra.sum(KERNEL * w, j), "i"),
-    "kernel_regression": (ra.sum(KERNEL * w, j) / ra.sum(KERNEL, j), "i"),
-    "log_density": (ra.logsumexp(-SQUARE / 2, j), "i"),
-    "nearest": (ra.min(SQUARE, j), "i"),
+FORMS: dict[str, Callable[[], ra.Fused]] = {
+    "forces": library.gravity,
+    "gaussian_sum": library.gaussian_sum,
+    "kernel_regression": library.kernel_regression,
+    "log_density": library.log_density,
+    "nearest": library.nearest_distance,
 }
 
 
@@ -80,8 +73,7 @@ def row(operation: str, targets: int, sources: int) -> Row:
 @cache
 def derived(operation: str) -> Any:
     """The operation, derived once."""
-    expr, axes = EXPRESSIONS[operation]
-    return ra.fuse(expr, axes=axes)
+    return FORMS[operation]()
 
 
 @dataclass(frozen=True)

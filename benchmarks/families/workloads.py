@@ -6,12 +6,12 @@ pairs are checked at some rows of `x`.
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cache
+from functools import cache, partial
 from math import prod
 from typing import Any
 
 import torch
-from sympy import Abs, Expr, Rational, cos, exp, log, sin, sqrt
+from sympy import Rational, sqrt
 from torch.nn.functional import group_norm
 
 import redalg as ra
@@ -26,6 +26,7 @@ from benchmarks.family import (
     relative_error,
     width,
 )
+from redalg import library
 
 CHECKED = 256
 TOLERANCE = {"float32": 2e-5, "float16": 4e-3, "bfloat16": 2e-2}
@@ -37,7 +38,7 @@ class Workload:
     """A cascade, the same in PyTorch, and its sizes.
 
     Attributes:
-        expr: what is fused, with the axes of every output where there are several.
+        form: what is run, of the library where it has it.
         axes: of the outputs.
         written: the same in PyTorch, on tensors of the same names.
         inputs: name -> the names of its axes, such as `i d`.
@@ -48,7 +49,7 @@ class Workload:
         checked: the axis of `x` at some places of which the result is checked; "" for the whole.
     """
 
-    expr: Callable[[], Any]
+    form: Callable[[], ra.Fused]
     axes: str
     written: Callable[..., Any]
     inputs: Mapping[str, str]
@@ -65,11 +66,11 @@ def wide(x: torch.Tensor) -> torch.Tensor:
     return x if x.dtype == torch.float64 else x.float()
 
 
-def kurtosis() -> Expr:
+def kurtosis() -> ra.Fused:
     """The kurtosis of every column."""
     [x] = ra.tensors("x[n,c]")
     centred = x - ra.mean(x, n)
-    return ra.mean(centred**4, n) / ra.mean(centred**2, n) ** 2
+    return ra.fuse(ra.mean(centred**4, n) / ra.mean(centred**2, n) ** 2, axes="c")
 
 
 def kurtosis_in_torch(x: torch.Tensor) -> torch.Tensor:
@@ -78,84 +79,41 @@ def kurtosis_in_torch(x: torch.Tensor) -> torch.Tensor:
     return (centred**4).mean(0) / (centred**2).mean(0) ** 2
 
 
-def correlation() -> Expr:
-    """Pearson's correlation of the rows of two matrices."""
-    x, y = ra.tensors("x[b,n] y[b,n]")
-    mx, my = ra.mean(x, n), ra.mean(y, n)
-    return ra.sum((x - mx) * (y - my), n) / sqrt(ra.sum((x - mx) ** 2, n) * ra.sum((y - my) ** 2, n))
-
-
 def correlation_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """See `correlation`."""
+    """Pearson's correlation of the rows of two matrices."""
     x, y = x - x.mean(1, keepdim=True), y - y.mean(1, keepdim=True)
     return (x * y).sum(1) / ((x * x).sum(1) * (y * y).sum(1)).sqrt()
 
 
-def energy_distance() -> Expr:
-    """The mean Euclidean distance of a point to all others."""
-    x, y = ra.tensors("x[i,d] y[j,d]")
-    return ra.mean(sqrt(ra.sum((x - y) ** 2, d)), j)
-
-
-def score() -> Expr:
-    """The gradient of the log density of a Gaussian kernel estimate (Stein's score, mean shift)."""
-    x, y, z = ra.tensors("x[i,d] y[j,d] y[j,e]")
-    weight = exp(-ra.sum((x - y) ** 2, d) / 2)
-    return ra.sum(weight * (z - ra.Tensor("x")[i, e]), j) / ra.sum(weight, j)
-
-
 def score_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """See `score`."""
+    """See `library.density_score`."""
     weight = torch.softmax(-((x[:, None] - y) ** 2).sum(2) / 2, 1)
     return (weight[:, :, None] * (y - x[:, None])).sum(1)
 
 
-def lennard_jones() -> Expr:
-    """The potential of every atom with a cutoff of 2.5, itself excluded by its place."""
-    x, y = ra.tensors("x[i,d] y[j,d]")
-    square = ra.sum((x - y) ** 2, d)
-    sixth = 1 / square**3
-    near = (square < Rational(25, 4)) & (square > Rational(1, 4))
-    return ra.sum(ra.where(near, 2 * (sixth * sixth - sixth), 0), j)
-
-
 def lennard_jones_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """See `lennard_jones`."""
+    """See `library.lennard_jones`."""
     square = ((x[:, None] - y) ** 2).sum(2)
     sixth = 1 / square**3
     return torch.where((square < 6.25) & (square > 0.25), 2 * (sixth * sixth - sixth), 0).sum(1)
 
 
-def structure_factor() -> Expr:
-    """The squared modulus of the Fourier transform of point charges at given wave vectors."""
-    x, y, q = ra.tensors("x[i,d] y[j,d] q[j]")
-    phase = ra.sum(x * y, d)
-    return ra.sum(q * cos(phase), j) ** 2 + ra.sum(q * sin(phase), j) ** 2
-
-
 def structure_factor_in_torch(x: torch.Tensor, y: torch.Tensor, q: torch.Tensor) -> torch.Tensor:
-    """See `structure_factor`."""
+    """See `library.structure_factor`."""
     phase = x @ y.T
     return (q * phase.cos()).sum(1) ** 2 + (q * phase.sin()).sum(1) ** 2
 
 
-def heat_capacity() -> Expr:
-    """The variance of the energy under Boltzmann's weights, row by row."""
-    [x] = ra.tensors("x[b,n]")
-    weight = ra.softmax(-x, n)
-    return ra.sum(weight * (x - ra.sum(weight * x, n)) ** 2, n)
-
-
 def heat_capacity_in_torch(x: torch.Tensor) -> torch.Tensor:
-    """See `heat_capacity`."""
+    """See `library.heat_capacity`."""
     weight = torch.softmax(-x, 1)
     return (weight * (x - (weight * x).sum(1, keepdim=True)) ** 2).sum(1)
 
 
-def contrastive() -> Expr:
+def contrastive() -> ra.Fused:
     """The log of the sum of similarities at a temperature of 0.07 (InfoNCE's denominator)."""
     x, y = ra.tensors("x[i,d] y[j,d]")
-    return ra.logsumexp(ra.sum(x * y, d) * Rational(1, 16) / Rational(7, 100), j)
+    return ra.fuse(ra.logsumexp(ra.sum(x * y, d) * Rational(1, 16) / Rational(7, 100), j), axes="i")
 
 
 def contrastive_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -163,23 +121,18 @@ def contrastive_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     return torch.logsumexp(wide(x @ y.T) / 16 / 0.07, 1)
 
 
-def distillation() -> Expr:
-    """The divergence of a student's distribution from a teacher's at a temperature of 2."""
-    x, y = ra.tensors("x[b,v] y[b,v]")
-    return ra.sum(ra.softmax(y / 2, v) * (ra.log_softmax(y / 2, v) - ra.log_softmax(x / 2, v)), v)
-
-
 def distillation_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """See `distillation`."""
+    """See `library.kl_divergence`."""
     student, teacher = torch.log_softmax(wide(x) / 2, 1), torch.log_softmax(wide(y) / 2, 1)
     return (teacher.exp() * (teacher - student)).sum(1)
 
 
-def groups_norm() -> Expr:
+def groups_norm() -> ra.Fused:
     """Group normalisation over the channels of a group and over space."""
     x, gain, shift = ra.tensors("x[b,g,c,s] w[g,c] y[g,c]")
     mean = ra.mean(x, (c, s))
-    return (x - mean) / sqrt(ra.mean((x - mean) ** 2, (c, s)) + Rational(1, 100000)) * gain + shift
+    scaled = (x - mean) / sqrt(ra.mean((x - mean) ** 2, (c, s)) + Rational(1, 100000))
+    return ra.fuse(scaled * gain + shift, axes="b g c s")
 
 
 def groups_norm_in_torch(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
@@ -187,26 +140,13 @@ def groups_norm_in_torch(x: torch.Tensor, w: torch.Tensor, y: torch.Tensor) -> t
     return group_norm(x.flatten(1, 2), x.shape[1], w.flatten(), y.flatten()).view(x.shape)
 
 
-def sinkhorn() -> Expr:
-    """One dual step of entropic transport between clouds of points, at a regularisation of 1/10."""
-    x, y, w = ra.tensors("x[i,d] y[j,d] w[j]")
-    return -ra.logsumexp(10 * (w - ra.sum((x - y) ** 2, d) / 2), j) / 10
-
-
 def sinkhorn_in_torch(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> torch.Tensor:
-    """See `sinkhorn`."""
+    """See `library.sinkhorn_step`."""
     return -torch.logsumexp(10 * (w - ((x[:, None] - y) ** 2).sum(2) / 2), 1) / 10
 
 
-def flatness() -> Any:
-    """The geometric mean of a power spectrum over its mean, and its crest: its maximum over its mean."""
-    [x] = ra.tensors("x[b,n]")
-    mean = ra.mean(x, n)
-    return {"flat": (exp(ra.mean(log(x), n)) / mean, "b"), "crest": (ra.max(Abs(x), n) / mean, "b")}
-
-
 def flatness_in_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """See `flatness`."""
+    """See `library.spectral_flatness`."""
     mean = x.mean(1)
     return x.log().mean(1).exp() / mean, x.abs().amax(1) / mean
 
@@ -216,43 +156,44 @@ WORKLOADS = {
     "kurtosis of columns": Workload(
         kurtosis, "c", kurtosis_in_torch, {"x": "n c"}, {"n": 262144, "c": 256}, {"n": 300, "c": 70}),
     "correlation of rows": Workload(
-        correlation, "b", correlation_in_torch, {"x": "b n", "y": "b n"}, {"b": 8192, "n": 8192}, {"b": 9, "n": 700}),
+        library.correlation, "b", correlation_in_torch, {"x": "b n", "y": "b n"}, {"b": 8192, "n": 8192},
+        {"b": 9, "n": 700}),
     "energy distance": Workload(
-        energy_distance, "i", lambda x, y: ((x[:, None] - y) ** 2).sum(2).sqrt().mean(1), POINTS,
+        library.energy_distance, "i", lambda x, y: ((x[:, None] - y) ** 2).sum(2).sqrt().mean(1), POINTS,
         {"i": 16384, "j": 16384, "d": 8}, {"i": 130, "j": 70, "d": 8}, checked="i"),
     "score of a density": Workload(
-        score, "i e", score_in_torch, POINTS, {"i": 8192, "j": 8192, "d": 16, "e": 16},
+        library.density_score, "i e", score_in_torch, POINTS, {"i": 8192, "j": 8192, "d": 16, "e": 16},
         {"i": 130, "j": 70, "d": 16, "e": 16}, checked="i"),
     "lennard-jones": Workload(
-        lennard_jones, "i", lennard_jones_in_torch, POINTS, {"i": 16384, "j": 16384, "d": 3},
+        library.lennard_jones, "i", lennard_jones_in_torch, POINTS, {"i": 16384, "j": 16384, "d": 3},
         {"i": 130, "j": 70, "d": 3}, checked="i"),
     "structure factor": Workload(
-        structure_factor, "i", structure_factor_in_torch, {**POINTS, "q": "j"}, {"i": 4096, "j": 65536, "d": 3},
+        library.structure_factor, "i", structure_factor_in_torch, {**POINTS, "q": "j"}, {"i": 4096, "j": 65536, "d": 3},
         {"i": 130, "j": 70, "d": 3}, checked="i"),
     "heat capacity": Workload(
-        heat_capacity, "b", heat_capacity_in_torch, {"x": "b n"}, {"b": 4096, "n": 16384}, {"b": 9, "n": 700}),
+        library.heat_capacity, "b", heat_capacity_in_torch, {"x": "b n"}, {"b": 4096, "n": 16384}, {"b": 9, "n": 700}),
     "contrastive loss": Workload(
         contrastive, "i", contrastive_in_torch, POINTS, {"i": 8192, "j": 8192, "d": 256},
         {"i": 130, "j": 70, "d": 64}, "float16", products="i j d", checked="i"),
     "distillation": Workload(
-        distillation, "b", distillation_in_torch, {"x": "b v", "y": "b v"}, {"b": 4096, "v": 32000},
-        {"b": 9, "v": 700}, "bfloat16"),
+        partial(library.kl_divergence, 2), "b", distillation_in_torch, {"x": "b v", "y": "b v"},
+        {"b": 4096, "v": 32000}, {"b": 9, "v": 700}, "bfloat16"),
     "group norm": Workload(
         groups_norm, "b g c s", groups_norm_in_torch, {"x": "b g c s", "w": "g c", "y": "g c"},
         {"b": 32, "g": 32, "c": 10, "s": 1024}, {"b": 2, "g": 3, "c": 5, "s": 49}, "float16"),
     "sinkhorn step": Workload(
-        sinkhorn, "i", sinkhorn_in_torch, {**POINTS, "w": "j"}, {"i": 16384, "j": 16384, "d": 3},
+        library.sinkhorn_step, "i", sinkhorn_in_torch, {**POINTS, "w": "j"}, {"i": 16384, "j": 16384, "d": 3},
         {"i": 130, "j": 70, "d": 3}, checked="i"),
     "spectral flatness": Workload(
-        flatness, "b", flatness_in_torch, {"x": "b n"}, {"b": 65536, "n": 1025}, {"b": 9, "n": 257}, positive=("x",)),
+        library.spectral_flatness, "b", flatness_in_torch, {"x": "b n"}, {"b": 65536, "n": 1025},
+        {"b": 9, "n": 257}, positive=("x",)),
 }  # fmt: skip
 
 
 @cache
 def derived(name: str) -> Any:
     """A workload, derived once."""
-    expr, axes = WORKLOADS[name].expr(), WORKLOADS[name].axes
-    return ra.fuse(expr) if isinstance(expr, dict) else ra.fuse(expr, axes=axes)
+    return WORKLOADS[name].form()
 
 
 class Workloads(Family):

@@ -3,6 +3,7 @@
     redalg.data.dask          reduction(fused, x): lazily, over the chunks of dask arrays
     redalg.data.arrow         state_of(fused, batches): one running state over record batches, or a Parquet file
     redalg.data.datafusion    udaf(fused): an aggregate function of SQL
+    redalg.data.ray           aggregation(fused): an aggregate of Ray Data, of a dataset and of its groups
 
 A state is an element of a commutative monoid: a piece gives a `leaf`, states `merge` in any grouping, and `finish`
 gives the outputs. Each module is imported when it is asked for, and imports its engine when it is called.
@@ -10,7 +11,7 @@ gives the outputs. Each module is imported when it is asked for, and imports its
 
 from types import ModuleType
 
-MODULES = ("arrow", "dask", "datafusion")
+MODULES = ("arrow", "dask", "datafusion", "ray")
 
 
 def __getattr__(name: str) -> ModuleType:

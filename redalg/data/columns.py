@@ -8,6 +8,7 @@ from typing import Any, final
 
 import numpy as np
 
+from redalg.data.functions import BY_NUMPY, finished_tensors
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.errors import InputError
 from redalg.fused import Fused
@@ -62,13 +63,23 @@ class Columns:
             check_type(array.type, f"column `{self.names[name]}` (tensor `{name}`)", self.caller)
         values = self.fused.form.cascade.value_tensors()
         rows = {name: self.numbers(name, array, name in values) for name, array in self.without_nulls(arrays).items()}
-        return self.fused.leaf({**rows, **self.tensors}, start={self.fused.form.cascade.axis: start})
+        starts = {self.fused.form.cascade.axis: start}
+        return self.fused.leaf({**rows, **self.tensors}, start=starts, backend=BY_NUMPY)
 
     def empty(self, types: Mapping[str, Any]) -> State:
         """The state of no rows, of columns of these types by tensor."""
         import pyarrow as pa
 
         return self.state({name: pa.array([], types[name]) for name in self.names}, 0)
+
+    def outputs(self, state: State, empty: str) -> Any:
+        """The outputs of a state as Python's numbers and lists: one, or a dictionary of them."""
+        form, tensors = self.fused.form, self.tensors
+        wanted = finished_tensors(form) | {scalar.name for scalar in form.cascade.scalars()}
+        result = self.fused.finish(state, {name: tensors[name] for name in wanted & tensors.keys()}, empty)
+        if self.fused.single:
+            return np.asarray(result).tolist()
+        return {name: np.asarray(array).tolist() for name, array in result._asdict().items()}
 
     def without_nulls(self, arrays: Mapping[str, Any]) -> dict[str, Any]:
         """The arrays, without the rows at which one of them has a NULL."""

@@ -21,6 +21,7 @@ from typing import Any, final
 import numpy as np
 
 from redalg.data.functions import (
+    BY_NUMPY,
     Cuts,
     cut_dimensions,
     definition_digest,
@@ -281,23 +282,24 @@ class Graph:
         """The tasks of the free chunks `block`: leaves of all pieces, the merges of them, and the outputs."""
         function, reduced, names = f"redalg-{token}", tuple(self.every), tuple(self.arrays)
         tasks, states = dict[Any, Any](), dict[Place, Any]()
+        firsts = {axis: (0, *accumulate(lengths)) for axis, lengths in self.chunks.items()}
         for place in self.places(reduced):
             at = dict(zip((*self.free, *reduced), (*block, *place), strict=True))
-            start = {axis.name: sum(self.chunks[axis][:number]) for axis, number in at.items()}
+            start = {axis.name: firsts[axis][number] for axis, number in at.items()}
             leaf = partial(leaf_of_chunk, names=names, scalars=self.scalars, start=start, extents=self.totals)
             states[place] = key = (f"leaf-{token}", *block, *place)
-            tasks[key] = (leaf, function, [self.chunk_key(name, at) for name in names])
+            tasks[key] = (leaf, function, *(self.chunk_key(name, at) for name in names))
         for depth, level in enumerate(merge_levels(states, tuple(self.every.values()))):
             below, states = states, {}
             for place, members in level.items():
                 states[place] = below[members[0]]
                 if len(members) > 1:
                     states[place] = key = (f"merge-{token}", depth, *block, *place)
-                    tasks[key] = (merge_chunks, function, [below[member] for member in members])
+                    tasks[key] = (merge_chunks, function, *(below[member] for member in members))
         wanted = [name for name in names if name in finished_tensors(self.fused.form)]
         finish = partial(finish_chunk, names=tuple(wanted), scalars=self.scalars, empty=self.empty)
         chunks = [self.chunk_key(name, dict(zip(self.free, block, strict=True))) for name in wanted]
-        tasks[f"finish-{token}", *block] = (finish, function, states[(0,) * len(reduced)], chunks)
+        tasks[f"finish-{token}", *block] = (finish, function, states[(0,) * len(reduced)], *chunks)
         return tasks
 
     @property
@@ -335,19 +337,20 @@ def merge_levels(states: Mapping[Place, Any], every: Sequence[int]) -> Iterator[
 # ---- tasks -----------------------------------------------------------------------------------------------------------
 
 
-def leaf_of_chunk(function: Fused, arrays: Sequence[Any], *, names: Sequence[str], scalars: Mapping[str, Any],
+def leaf_of_chunk(function: Fused, *arrays: Any, names: Sequence[str], scalars: Mapping[str, Any],
                   start: Mapping[str, int], extents: Mapping[str, int]) -> State:  # fmt: skip
     """The state of a piece."""
-    return function.leaf({**dict(zip(names, arrays, strict=True)), **scalars}, start=start, extents=extents)
+    tensors = {**dict(zip(names, arrays, strict=True)), **scalars}
+    return function.leaf(tensors, start=start, extents=extents, backend=BY_NUMPY)
 
 
-def merge_chunks(function: Fused, states: Sequence[State]) -> State:
+def merge_chunks(function: Fused, *states: State) -> State:
     """The state of neighbours together."""
-    return function.merge(*states)
+    return function.merge(*states, backend=BY_NUMPY)
 
 
-def finish_chunk(function: Fused, state: State, arrays: Sequence[Any], *, names: Sequence[str],
-                 scalars: Mapping[str, Any], empty: str) -> tuple[Any, ...]:  # fmt: skip
+def finish_chunk(function: Fused, state: State, *arrays: Any, names: Sequence[str], scalars: Mapping[str, Any],
+                 empty: str) -> tuple[Any, ...]:  # fmt: skip
     """The outputs of a state, in order."""
     result = function.finish(state, {**dict(zip(names, arrays, strict=True)), **scalars}, empty)
     return (result,) if function.single else tuple(result)

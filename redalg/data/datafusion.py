@@ -13,14 +13,13 @@ from typing import Any, final
 import numpy as np
 
 from redalg.data.columns import Columns
-from redalg.data.functions import definition_digest, finished_tensors, streamable_form
+from redalg.data.functions import BY_NUMPY, definition_digest, orderless_form
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
 from redalg.fused import Fused
 from redalg.runtime.bind.arrays import output_kinds
 from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.options import named_dtypes
-from redalg.runtime.bind.places import places_matter
 from redalg.runtime.bind.state import State
 
 
@@ -47,16 +46,10 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
         InputError: the function depends on the order or the places of rows, keeps the rows, takes several passes, or
             has tensors with axes beside the rows.
     """
-    engine = import_engine("datafusion", "datafusion", "udaf")
+    engine = import_engine("datafusion", "datafusion", "udaf", ("AggregateUDF",))
     pa = import_engine("pyarrow", "datafusion", "udaf")
-    form = streamable_form(fused, "udaf")
+    form = orderless_form(fused, "udaf", "DataFusion")
     check_choice("empty", empty, "udaf: ")
-    if places_matter(form):
-        raise InputError(
-            f"udaf: the expression depends on the places of elements along {form.cascade.axis} (an index, a mask by "
-            "place, the order), and DataFusion gives rows in any order. Reduce in the data's own order, "
-            "`redalg.data.arrow.state_of`, or compare a column that holds the place."
-        )
     columns = Columns.of_function(fused, None, tensors, "udaf")
     order = argument_order(columns, inputs)
     known = named_dtypes(form.cascade, "float64") | named_dtypes(form.cascade, dtypes)
@@ -111,7 +104,7 @@ class StateAccumulator:
 
     def update(self, *arrays: Any) -> None:
         piece = self.columns.state(dict(zip(self.order, arrays, strict=True)), 0)
-        self.running = self.columns.fused.merge(self.running, piece)
+        self.running = self.columns.fused.merge(self.running, piece, backend=BY_NUMPY)
 
     def state(self) -> list[Any]:
         import pyarrow as pa
@@ -122,14 +115,9 @@ class StateAccumulator:
         for column in states:
             pieces = [State.from_bytes(item.as_py(), library="numpy") for item in column if item.is_valid]
             if pieces:
-                self.running = self.columns.fused.merge(self.running, *pieces)
+                self.running = self.columns.fused.merge(self.running, *pieces, backend=BY_NUMPY)
 
     def evaluate(self) -> Any:
         import pyarrow as pa
 
-        fused, tensors = self.columns.fused, self.columns.tensors
-        wanted = finished_tensors(fused.form) | {scalar.name for scalar in fused.form.cascade.scalars()}
-        result = fused.finish(self.running, {name: tensors[name] for name in wanted & tensors.keys()}, self.empty)
-        if fused.single:
-            return pa.scalar(np.asarray(result).tolist(), self.kind)
-        return pa.scalar({name: np.asarray(one).tolist() for name, one in result._asdict().items()}, self.kind)
+        return pa.scalar(self.columns.outputs(self.running, self.empty), self.kind)

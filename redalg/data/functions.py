@@ -15,8 +15,10 @@ from redalg.fused import Fused
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.blocks import output_axes
 from redalg.runtime.bind.leaf import check_piece_indices
-from redalg.runtime.bind.places import finished_exprs, leaf_exprs
+from redalg.runtime.bind.places import finished_exprs, leaf_exprs, places_matter
 
+BY_NUMPY = "library"
+"""The backend of `leaf` and `merge`: engines give NumPy's arrays, and the default would import torch for them."""
 Cuts = Mapping[str, tuple[Axis | None, ...]]
 """Tensor -> the axis that each dimension may be cut along; None where every piece needs all of it."""
 
@@ -46,6 +48,22 @@ def streamable_form(fused: Fused, caller: str) -> FusedForm:
                 f"{caller}: an output holds tensor `{name}` outside of the reductions, and only pieces of it along "
                 f"axis {axis} are at hand. Pass what the output needs as a tensor of another name."
             )
+    return form
+
+
+def orderless_form(fused: Fused, caller: str, engine: str) -> FusedForm:
+    """The form of a function for an engine that gives rows in any order.
+
+    Raises:
+        InputError: it depends on the places of rows, or a state does not give its outputs by itself.
+    """
+    form = streamable_form(fused, caller)
+    if places_matter(form):
+        raise InputError(
+            f"{caller}: the expression depends on the places of elements along {form.cascade.axis} (an index, a mask "
+            f"by place, the order), and {engine} gives rows in any order. Reduce in the data's own order, "
+            "`redalg.data.arrow.state_of`, or compare a column that holds the place."
+        )
     return form
 
 

@@ -8,13 +8,15 @@ from pathlib import Path
 from typing import final
 
 import torch
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from redalg.demo.show import print_text
+from redalg.demo.printing import print_text, text_columns, time_text
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Outcome, Shape, Trial, measure_apart
+from redalg.explain import explain_text
 from redalg.fuse import Fused
 from redalg.library import attention
 
@@ -24,20 +26,28 @@ TARGET = "sm_90a"
 SMALL = Shape(b=1, h=2, q=77, k=513, d=32, e=48)
 MIB = 2**20
 LEGEND = (
-    "error: max|out - ref| / max|ref|, where ref is the definition in float64, on a few rows of every head; time: the "
-    "median of a few calls; peak memory: above the inputs, output and all, each contestant in a process of its own."
+    "error: max|out - ref| / max|ref|, ref in float64, on a few rows; peak memory: above the inputs, each contestant "
+    "in a process of its own; time: the fastest of a few calls. On a CPU the derived form saves memory; time, on a GPU."
 )
+MORE = "The whole derivation: redalg demo --full. Its kernel: redalg source attention. More patterns: redalg list."
+BRIEF = "One more element"
+"""The beginning of the part of a derivation that the demo shows after its summary."""
 Results = dict[Trial, Outcome]
 
 
 @final
 @dataclass(frozen=True)
 class Options:
-    """Settings of the command line: length and number of heads of the run on the CPU, and the kernel's file."""
+    """Settings of the command line.
+
+    They are the length and the number of heads of the run on the CPU, the kernel's file, and whether the whole
+    derivation is printed.
+    """
 
     length: int = 4096
     heads: int = 8
     kernel: Path = Path("build/attention.py")
+    full: bool = False
 
     @property
     def shape(self) -> Shape:
@@ -48,9 +58,10 @@ def tour(console: Console, options: Options) -> int:
     """Show everything; the exit code is 0 only when every run succeeded within its error bound."""
     fused = attention()
     console.rule("Attention, derived from its definition")
-    print_text(console, fused.explain())
+    text = explain_text(fused.decomposition, fused.passes, text_columns(console))
+    print_text(console, text if options.full else brief_text(text))
     save_kernel(console, fused, options)
-    results = compete(console, "The generated kernel on this CPU, through TileLang's C target", [Trial(KERNEL, SMALL)])
+    results = check_kernel(console)
     cpu = [Trial(name, options.shape) for name in (BLOCKS, SDPA, UNFUSED)]
     results |= compete(console, "The derived form on this CPU, beside PyTorch", cpu)
     if torch.cuda.is_available():
@@ -59,12 +70,31 @@ def tour(console: Console, options: Options) -> int:
     return closing_line(console, results)
 
 
+def brief_text(text: str) -> str:
+    r"""The summary of a derivation, and its update by one more element.
+
+    >>> brief_text("f in one pass\n=\nOne pass.\n\n1 …\n\n   One more element:\n     m = 1\n\n5 …")
+    'f in one pass\n=\nOne pass.\n\n   One more element:\n     m = 1'
+    """
+    blocks = text.split("\n\n")
+    return "\n\n".join([blocks[0], *(block for block in blocks if block.lstrip().startswith(BRIEF))])
+
+
+def check_kernel(console: Console) -> Results:
+    """Run the generated kernel through TileLang's C target, and say how far it is from the definition."""
+    trial = Trial(KERNEL, SMALL)
+    outcome = measure_apart(trial)
+    told = outcome.reason if isinstance(outcome, Failure) else f"error {outcome.error:.1e}"
+    print_text(console, f"The kernel on this CPU, {SMALL}, {trial.dtype}: {told}")
+    return {trial: outcome}
+
+
 def save_kernel(console: Console, fused: Fused, options: Options) -> None:
     """Write the generated TileLang program, and say where it is."""
     options.kernel.parent.mkdir(parents=True, exist_ok=True)
     path = fused.save(options.kernel, TARGET, sizes=options.shape.sizes, dtypes="float16")
     console.print()
-    print_text(console, f"The TileLang kernel for {TARGET}, {options.shape}, float16: {path}")
+    print_text(console, f"The TileLang kernel for {TARGET}, {options.shape}, float16:\n  {path}")
 
 
 def compete(console: Console, title: str, trials: Sequence[Trial]) -> Results:
@@ -85,9 +115,9 @@ def compete(console: Console, title: str, trials: Sequence[Trial]) -> Results:
 def table(results: Results) -> Table:
     """Error, time and peak memory of the trials of one shape."""
     first = next(iter(results))
-    rows = Table(title=f"{first.shape}, {first.dtype}", title_justify="left", title_style="none")
+    rows = Table(title=f"{first.shape}, {first.dtype}", title_justify="left", title_style="none", box=box.SIMPLE_HEAD)
     rows.add_column("", no_wrap=True)
-    for heading in ("error", "time", "peak memory"):
+    for heading in ("error", "peak memory", "time"):
         rows.add_column(heading, justify="right", no_wrap=True)
     for trial, outcome in results.items():
         rows.add_row(trial.contestant, *result_cells(outcome))
@@ -98,16 +128,7 @@ def result_cells(outcome: Outcome) -> Iterable[str]:
     """A row's cells, from the error on."""
     if isinstance(outcome, Failure):
         return "failed", "", ""
-    return f"{outcome.error:.1e}", time_text(outcome.seconds), f"{outcome.peak_bytes / MIB:.1f} MiB"
-
-
-def time_text(seconds: float) -> str:
-    """Seconds from one second on, milliseconds below.
-
-    >>> time_text(0.25), time_text(2.0)
-    ('250.00 ms', '2.00 s')
-    """
-    return f"{seconds:.2f} s" if seconds >= 1 else f"{seconds * 1e3:.2f} ms"
+    return f"{outcome.error:.1e}", f"{outcome.peak_bytes / MIB:.1f} MiB", time_text(outcome.seconds)
 
 
 def error_bound(trial: Trial, results: Results) -> float:
@@ -133,10 +154,10 @@ def complaints(results: Results) -> list[str]:
 def closing_line(console: Console, results: Results) -> int:
     """Print the closing line and return the exit code."""
     found = complaints(results)
-    console.print()
-    console.print(LEGEND, highlight=False)
+    console.print(LEGEND, style="dim", highlight=False)
     for complaint in found:
         console.print(f"[red]{escape(complaint)}[/red]", highlight=False, soft_wrap=True)
     if not found:
-        console.print("All errors are within their bounds.")
+        console.print("All errors are within their bounds.", style="green", highlight=False)
+    console.print(MORE, highlight=False)
     return int(bool(found))

@@ -29,7 +29,7 @@ from redalg.distributed.spans import Span, excludes, spans_in_order, spans_in_zi
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.runtime.bind.blocks import whole_axes
-from redalg.runtime.bind.inputs import Bound, bind, check_choice
+from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice
 from redalg.runtime.bind.options import named_sizes
 
 if TYPE_CHECKING:
@@ -69,6 +69,7 @@ class DistributedRows:
         axis: the reduced axis that is split.
         rows: the free axis that is split.
         zigzag: every shard has two spans of either axis, one of the first half and one of the second.
+        wide_travel: tensors with both axes travel: a shard of them has all rows. Else it has all of the reduced axis.
     """
 
     fused: Any
@@ -76,6 +77,7 @@ class DistributedRows:
     axis: Axis
     rows: Axis
     zigzag: bool = False
+    wide_travel: bool = False
 
     @cached_property
     def form(self) -> FusedForm:
@@ -114,8 +116,14 @@ class DistributedRows:
         protocol = self._protocol
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
+            named = by_name(self.fused.inputs, positional, tensors) if positional else tensors
+        if torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in named.values()):
+            from redalg.distributed.row_gradients import recorded_rows
+
+            return recorded_rows(self, named, empty, named_sizes(sizes or {}, "distributed"))
+        with protocol.stops_all(device):
             check_choice("empty", empty, "distributed: ")
-            inputs = self.fused._pass_inputs(self.fused._bind(positional, tensors))
+            inputs = self.fused._pass_inputs(self.fused._bind((), named))
             extents = named_sizes(sizes or {}, "distributed")
             kind = call_kind(self.form.cascade, inputs, None, (empty, *sorted(extents.items())))
         known, cast = protocol.last, cast_inputs(self.fused, inputs)
@@ -143,14 +151,18 @@ class DistributedRows:
             if name in inputs and type(inputs[name]) not in (torch.Tensor, torch.nn.Parameter):
                 raise InputError(f"distributed: tensor `{name}` is a {type(inputs[name]).__name__}, and rows are split "
                                  "of plain tensors of torch. Pass one: of a DTensor its `to_local()`.")  # fmt: skip
+        return bind(self.form.cascade, self.own_part(inputs), extents, chunked=True)
+
+    def own_part(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
+        """The tensors of which those with both axes are cut to as much of either as this rank has."""
         streamed, rows = self._dimensions[self.axis], self._dimensions[self.rows]
-        lengths = {inputs[name].shape[place] for name, place in streamed.items()
-                   if name not in rows and name in inputs and inputs[name].ndim > place}  # fmt: skip
-        own = min(lengths, default=0)
+        whole, other = (rows, streamed) if self.wide_travel else (streamed, rows)
+        lengths = {inputs[name].shape[place] for name, place in whole.items()
+                   if name not in other and name in inputs and inputs[name].ndim > place}  # fmt: skip
         cut = dict(inputs)
         for name in streamed.keys() & rows.keys() & inputs.keys():
-            cut[name] = inputs[name].narrow(streamed[name], 0, own)
-        return bind(self.form.cascade, cut, extents, chunked=True)
+            cut[name] = inputs[name].narrow(whole[name], 0, min(lengths, default=0))
+        return cut
 
     def _agreement(self, kind: Any, bound: Bound, extents: Mapping[str, int], headers: list[Header]) -> Agreed:
         """The agreement of all ranks."""
@@ -173,15 +185,16 @@ class Ring:
         self.of, self.terms = of, terms
         self.number, self.size = of.ranks.number, len(of.ranks.names)
         streamed, rows = of._dimensions[of.axis], of._dimensions[of.rows]
+        self.travelling = {name for name in streamed if of.wide_travel or name not in rows}
         self.rows = [self._of_rows(tensors, span) for span in terms.rows[self.number]]
-        self.here: Tensors = {name: tensors[name].contiguous() for name in streamed if name not in rows}
+        self.here: Tensors = {name: tensors[name].contiguous() for name in sorted(self.travelling)}
         self.steps = 0
         self.states: list[State | None] = [None] * len(self.rows)
 
     def _of_rows(self, tensors: Mapping[str, Any], span: Span) -> dict[str, Any]:
         """The tensors of a span of rows, but for those that travel."""
-        streamed, rows = self.of._dimensions[self.of.axis], self.of._dimensions[self.of.rows]
-        own = {name: tensor for name, tensor in tensors.items() if name in rows or name not in streamed}
+        rows = self.of._dimensions[self.of.rows]
+        own = {name: tensor for name, tensor in tensors.items() if name not in self.travelling}
         return own | {name: _part(own[name], rows[name], span.at, span.length) for name in rows if name in own}
 
     def step(self) -> None:
@@ -203,9 +216,8 @@ class Ring:
         if state is not None and (not of.form.structures and excludes(of.form.cascade.domain, box)):
             return
         streamed, rows = of._dimensions[of.axis], of._dimensions[of.rows]
-        span = box[of.axis]
-        both = {name: _part(tensors[name], streamed[name], span.first, span.length)
-                for name in streamed if name in rows}  # fmt: skip
+        whole, span = (rows, box[of.rows]) if of.wide_travel else (streamed, box[of.axis])
+        both = {name: _part(tensors[name], whole[name], span.first, span.length) for name in streamed if name in rows}
         piece = of.fused.leaf({**tensors, **both}, {axis: one.first for axis, one in box.items()}, self.terms.extents)
         self.states[place] = piece if state is None else of.fused.merge(state, piece)
 

@@ -30,12 +30,13 @@ class Negative(Protocol):
         """The evidence that was looked at."""
 
 
-def explain_refusal(found: Negative, medium: str = "text") -> str:
+def explain_refusal(found: Negative, medium: str = "text", width: int = text.WIDTH) -> str:
     """Explain a refusal or an undecided verdict to a reader.
 
     Args:
         found: `NotFusible` or `Undecided`, as an error or as the value that `analyze` gives.
-        medium: "text" (at most 100 columns), "latex" (one displayed block for MathJax) or "html".
+        medium: "text", "latex" (one displayed block for MathJax) or "html".
+        width: the most columns of a line of text.
 
     Returns:
         The explanation; code, such as a term, stands in typewriter letters.
@@ -49,7 +50,8 @@ def explain_refusal(found: Negative, medium: str = "text") -> str:
     >>> explain_refusal(refused).splitlines()[0]
     'Not fusible: no state of fixed size exists'
     """
-    return MEDIA[medium](notice(found))
+    with text.at_most(width):
+        return MEDIA[medium](notice(found))
 
 
 MEDIA = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.notice_html}

@@ -1,9 +1,11 @@
-"""Text: plain Unicode for a terminal, at most 100 columns, aligned."""
+"""Text: plain Unicode for a terminal, at most 100 columns unless it is told another width, aligned."""
 
 from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from itertools import groupby
 from typing import final
 
@@ -18,6 +20,8 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 
 WIDTH = 100
+COLUMNS = ContextVar("COLUMNS", default=WIDTH)
+"""The most columns of a line."""
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
@@ -25,17 +29,29 @@ GLUE = "⊗=≤≥<>≠"
 """No line ends at these: they hold their neighbours together."""
 
 
-def explain_text(decomposition: Decomposition, passes: Passes) -> str:
+def explain_text(decomposition: Decomposition, passes: Passes, width: int = WIDTH) -> str:
     """The derivation as text.
 
     Args:
         decomposition: that of the last pass, `Fused.decomposition`.
         passes: the forms of all passes, `Fused.passes`.
+        width: the most columns of a line.
 
     Returns:
-        Lines of at most 100 columns.
+        Lines of at most so many columns.
     """
-    return render(derivation(decomposition, passes))
+    with at_most(width):
+        return render(derivation(decomposition, passes))
+
+
+@contextmanager
+def at_most(width: int) -> Iterator[None]:
+    """Lay out text in so many columns."""
+    before = COLUMNS.set(width)
+    try:
+        yield
+    finally:
+        COLUMNS.reset(before)
 
 
 # ---- the writer ------------------------------------------------------------------------------------------------------
@@ -137,7 +153,7 @@ def notice_text(notice: Notice) -> str:
 def section_text(number: int, section: Section) -> Iterator[str]:
     """A section under its ruled title; sentences in a row stand together, an empty line precedes all else."""
     title = f"{number}  {section.title} "
-    yield title + "─" * (WIDTH - len(title))
+    yield title + "─" * (COLUMNS.get() - len(title))
     for kind, group in groupby(section.lines, key=type):
         lines = list(group)
         for line in lines:
@@ -159,14 +175,14 @@ def line_text(line: Line, bullet: str) -> Iterator[str]:
 def equations_text(line: Equations) -> Iterator[str]:
     """The title with its source at the right margin; then the equations, aligned at their relations."""
     title = "   " + prose_text(line.title)
-    yield title + line.source.rjust(WIDTH - text_width(title)) if line.source else title
+    yield title + line.source.rjust(COLUMNS.get() - text_width(title)) if line.source else title
     rows = [[(WRITER.write(one.left), one.relation, WRITER.write(one.right)) for one in row] for row in line.rows]
     left = max(text_width(cell[0]) for row in rows for cell in row)
     pairs = [row for row in rows if len(row) > 1]
     second = max((text_width(row[0][2]) for row in pairs), default=0)
-    beside = 8 + left + second + 4 + max((left + 3 + text_width(row[1][2]) for row in pairs), default=0) <= WIDTH
+    beside = 8 + left + second + 4 + max((left + 3 + text_width(row[1][2]) for row in pairs), default=0)
     for row in rows:
-        if len(row) > 1 and beside:
+        if len(row) > 1 and beside <= COLUMNS.get():
             (a, r, b), (c, s, d) = row
             yield f"     {pad_right(a, left)} {r} {pad_right(b, second)}    {pad_right(c, left)} {s} {d}"
         else:
@@ -207,8 +223,8 @@ def pad_right(text: str, size: int) -> str:
 def wrap_text(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
     """A text after its lead, broken where the fewest brackets are open, and then as late as possible."""
     hang = hang if hang is not None else " " * text_width(lead)
-    while text_width(lead + text) > WIDTH:
-        cut = _break(text, WIDTH - text_width(lead))
+    while text_width(lead + text) > COLUMNS.get():
+        cut = _break(text, COLUMNS.get() - text_width(lead))
         if cut is None:
             break
         yield lead + text[:cut].rstrip()

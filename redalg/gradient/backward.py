@@ -87,16 +87,19 @@ class Backward:
 
     def from_saved(
         self, cotangents: Any, made: Mapping[str, Any], tensors: Mapping[str, Any], sizes: Mapping[str, int],
-        wanted: Iterable[str] | None = None,
+        wanted: Iterable[str] | None = None, *, lengths: Mapping[str, int] | None = None,
     ) -> dict[str, Any]:  # fmt: skip
-        """The gradients of the `wanted` tensors (None: of all), of what the forward has made: outputs, row values."""
+        """The gradients of the `wanted` tensors (None: of all), of what the forward has made: outputs, row values.
+
+        `lengths` are those of the axes of tensors; None: as the tensors have them, which must agree.
+        """
         given = cotangents if isinstance(cotangents, Mapping) else {self.outputs[0]: cotangents}
         self._check(given, made)
         zeros = {name: zeros_like(made[name]) for name in self.outputs if given.get(name) is None}
         known = {**tensors, **{name: made[name] for name in self.saved}}
         known |= {name: made[output] for output, name in self.made.items()}
         known |= {name: zeros.get(output, given.get(output)) for output, name in self.cotangents.items()}
-        lengths = {**sizes_of(self.forward.cascade, tensors), **sizes}
+        lengths = {**(sizes_of(self.forward.cascade, tensors) if lengths is None else lengths), **sizes}
         names = self.gradients.keys() if wanted is None else [one for one in wanted if one in self.gradients]
         for stage in needed_stages(self.stages, [self.gradients[name] for name in names]):
             known |= stage.tensors(known, lengths)

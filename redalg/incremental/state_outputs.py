@@ -11,6 +11,7 @@ from sympy import S
 
 from redalg.expression import Cast, Value
 from redalg.incremental.form import FormOutput, FusedForm
+from redalg.incremental.remembered import Remembered
 
 INTEGERS = ("count", "index")
 """Kinds of slots that are integers."""
@@ -24,9 +25,12 @@ def with_state_for_outputs(form: FusedForm, dtype: str) -> FusedForm:
     return replace(form, outputs=outputs, assignments=(), unscaled=None, gives_state=True)
 
 
-def values_of_slots(form: FusedForm) -> dict[str, Value]:
-    """The value of every slot, by name."""
+def _values_of_slots(form: FusedForm) -> dict[str, Value]:
     values = [*(one.value for one in form.extrema), *(one.value for one in form.pivots)]
     values += [one.value for one in form.accumulators]
     values += [value for one in form.structures for value in one.values]
     return {value.name: value for value in values}
+
+
+values_of_slots: Remembered[dict[str, Value]] = Remembered(_values_of_slots)
+"""Form -> the value of every slot, by name."""

@@ -4,19 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sympy import Expr, Max, exp, log, oo, sqrt
+from sympy import Expr, Max, exp, log, oo, sqrt, tanh
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
-from redalg.expression import Element, Tensor, axes, let, tensors, where
+from redalg.expression import Element, Tensor, axes, let, tensor, tensors, where
 from redalg.expression import max as max_over
 from redalg.expression import sum as sum_over
 from redalg.fuse import Fused, fuse
+from redalg.library.pattern import pattern
 from redalg.sugar import softmax
 
 STATISTICS = ("lse", "top")
 
 
+@pattern("attention", b=1, h=32, q=4096, k=4096, d=128, e=128, dtype="float16")
 def attention(
     score: Callable[[Expr], Expr] | None = None,
     mask: Boolean | None = None,
@@ -103,6 +105,142 @@ def check_attention_options(groups: int, page: int | None, also: Sequence[str]) 
         )
 
 
+@pattern("attention", b=1, h=32, q=4096, k=4096, d=128, e=128, dtype="float16")
+def causal_attention() -> Fused:
+    """Attention in which a query takes the keys up to its own place: `attention(mask=k <= q)`.
+
+    Source: Vaswani et al. (2017), section 3.2.3.
+
+    >>> import numpy as np
+    >>> ones, V = np.ones((1, 1, 3, 2)), np.arange(3.0).reshape(1, 1, 3, 1)
+    >>> causal_attention()(Q=ones, K=ones, V=V).ravel().tolist()
+    [0.0, 0.5, 1.0]
+    """
+    q, k = axes("q k")
+    return attention(mask=k <= q)
+
+
+@pattern("attention", b=1, h=32, q=16384, k=16384, d=128, e=128, dtype="float16")
+def sliding_window_attention(window: int = 1024, *, sinks: bool = False) -> Fused:
+    """Causal attention over the last keys alone, `window` of them with the query's own.
+
+    Args:
+        window: the number of keys that count.
+        sinks: a logit sinks[h] beside them, as in `attention`.
+
+    Source: Beltagy, Peters, Cohan (2020), "Longformer"; with sinks: Xiao et al. (2024).
+
+    >>> import numpy as np
+    >>> ones, V = np.ones((1, 1, 3, 2)), np.arange(3.0).reshape(1, 1, 3, 1)
+    >>> sliding_window_attention(2)(Q=ones, K=ones, V=V).ravel().tolist()
+    [0.0, 0.5, 1.5]
+    """
+    q, k = axes("q k")
+    return attention(mask=(k <= q) & (k > q - window), sinks=sinks)
+
+
+@pattern("attention", b=1, h=64, q=4096, k=4096, d=64, e=64, dtype="float16")
+def sink_attention() -> Fused:
+    """Causal attention with a logit sinks[h] in every denominator, which has no value: `attention(…, sinks=True)`.
+
+    Source: Xiao et al. (2024), "Efficient streaming language models with attention sinks".
+
+    >>> import numpy as np
+    >>> zeros = np.zeros((1, 1, 1, 2))
+    >>> sink_attention()(Q=zeros, K=zeros, V=np.ones((1, 1, 1, 1)), sinks=np.zeros(1)).ravel().tolist()
+    [0.5]
+    """
+    q, k = axes("q k")
+    return attention(mask=k <= q, sinks=True)
+
+
+@pattern("attention", b=1, h=16, q=4096, k=4096, d=256, e=256, dtype="float16")
+def softcap_attention(cap: float = 50) -> Fused:
+    """Causal attention of capped scores: cap·tanh(s / cap).
+
+    Args:
+        cap: the largest magnitude of a score, a positive number.
+
+    Source: Gemma Team (2024), "Gemma 2", section 2.
+
+    >>> import numpy as np
+    >>> Q, K = np.array([[[[9.0]] * 2]]), np.array([[[[9e9], [-9e9]]]])
+    >>> softcap_attention(1)(Q=Q, K=K, V=np.array([[[[1.0], [0.0]]]])).ravel().round(6).tolist()
+    [1.0, 0.880797]
+    """
+    q, k = axes("q k")
+    return attention(lambda s: cap * tanh(s / cap), k <= q)
+
+
+@pattern("attention", b=1, h=32, q=4096, k=4096, d=128, e=128, dtype="float16")
+def alibi_attention() -> Fused:
+    """Causal attention whose scores fall with the distance of the key: s - slope[h]·(q - k).
+
+    Source: Press, Smith, Lewis (2022), "Train short, test long", section 3.
+
+    >>> import numpy as np
+    >>> zeros = np.zeros((1, 1, 2, 1))
+    >>> alibi_attention()(Q=zeros, K=zeros, V=np.eye(2)[None, None], slope=np.array([np.log(3)])).round(6).tolist()
+    [[[[1.0, 0.0], [0.25, 0.75]]]]
+    """
+    q, k = axes("q k")
+    slope = tensor("slope[h]")
+    return attention(lambda s: s - slope * (q - k), k <= q)
+
+
+@pattern("attention", b=32, h=32, q=1, k=4096, d=128, e=128, dtype="float16",
+         shapes={"K": "b h/4 k d", "V": "b h/4 k e"})  # fmt: skip
+def grouped_query_attention(groups: int = 4) -> Fused:
+    """Attention in which `groups` query heads share a head of keys and values: `attention(groups=…)`.
+
+    Args:
+        groups: how many; all of them is multi-query attention (Shazeer, 2019).
+
+    Source: Ainslie et al. (2023), "GQA".
+
+    >>> import numpy as np
+    >>> Q, K = np.ones((1, 4, 1, 2)), np.ones((1, 2, 3, 2))
+    >>> grouped_query_attention(2)(Q=Q, K=K, V=np.arange(6.0).reshape(1, 2, 3, 1)).ravel().tolist()
+    [1.0, 1.0, 4.0, 4.0]
+    """
+    return attention(groups=groups)
+
+
+@pattern("attention", b=32, h=32, q=1, k=4096, d=128, e=128, dtype="float16",
+         shapes={"K": "8192 16 h/4 d", "V": "8192 16 h/4 e", "pages": "b k/16"})  # fmt: skip
+def paged_attention(page: int = 16, groups: int = 4) -> Fused:
+    """Attention over a cache in pages, which an integer tensor pages[b, number] finds: `attention(page=…)`.
+
+    Args:
+        page: positions of a page.
+        groups: query heads that share a head of the cache.
+
+    Source: Kwon et al. (2023), "PagedAttention".
+
+    >>> import numpy as np
+    >>> K, V = np.zeros((2, 2, 1, 1)), np.arange(4.0).reshape(2, 2, 1, 1)
+    >>> decode = paged_attention(page=2, groups=1)
+    >>> decode(Q=np.zeros((1, 1, 1, 1)), K=K, V=V, pages=np.array([[1]]), sizes={"k": 2}).ravel().tolist()
+    [2.5]
+    """
+    return attention(groups=groups, page=page)
+
+
+@pattern("attention", b=32, h=32, q=512, k=512, d=64, e=64, dtype="float16")
+def padded_attention() -> Fused:
+    """Attention over the first length[b] keys of each sequence of a padded batch; what lies beyond is never read.
+
+    Source: Vaswani et al. (2017), Eq. 1, of sequences of several lengths.
+
+    >>> import numpy as np
+    >>> zeros, V = np.zeros((1, 1, 3, 1)), np.array([[[[1.0], [3.0], [np.nan]]]])
+    >>> padded_attention()(Q=zeros[:, :, :1], K=zeros, V=V, length=np.array([2])).ravel().tolist()
+    [2.0]
+    """
+    return attention(mask=axes("k") < tensor("length[b]"))
+
+
+@pattern("attention", b=32, h=128, k=4096, c=512, r=64, e=512, dtype="float16")
 def mla_decode() -> Fused:
     """Latent attention of one query a head: keys and values are one latent tensor, and keys have a part of their own.
 

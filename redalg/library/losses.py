@@ -12,10 +12,12 @@ from redalg.errors import ExpressionError
 from redalg.expression import Tensor, axes, eq, ne, tensors, where
 from redalg.expression import sum as sum_over
 from redalg.fuse import Fused, fuse
+from redalg.library.pattern import pattern
 
 REDUCTIONS = ("mean", "sum", "none")
 
 
+@pattern("losses", i=4096, d=2048, v=32000, dtype="bfloat16")
 def linear_cross_entropy(
     score: Callable[[Expr], Expr] | None = None,
     *,
@@ -76,6 +78,7 @@ def linear_cross_entropy(
     return reduced_loss(loss, counts, reduction)
 
 
+@pattern("losses", i=4096, d=2048, c=4096, v=32000, dtype="bfloat16")
 def linear_distillation(*, temperature: Any = 1, reduction: str = "mean") -> Fused:
     """The divergence KL(teacher ‖ student) of the words of two heads, without the scores of either in memory.
 

@@ -1,10 +1,18 @@
 """The code in README.md and docs/ runs as it stands there; what they name exists."""
 
 import re
+import shlex
+import tomllib
+from contextlib import nullcontext, redirect_stdout
+from io import StringIO
 from pathlib import Path
 
 import pytest
 
+from redalg.commands.arguments import command_line
+from redalg.commands.subject import subject_of
+from redalg.library import PATTERNS
+from redalg.strategies.device import ARCHITECTURES
 from tests.house.source import ROOT
 
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -18,6 +26,23 @@ def blocks(path: Path) -> list[str]:
             for found in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]  # fmt: skip
 
 
+def shown_outputs(path: Path) -> dict[int, str]:
+    """What a document shows of the output of its Python blocks, by their number: the block `output` that follows."""
+    fences = re.findall(r"^```(\w*)\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    kinds = [kind for kind, _ in fences]
+    return {kinds[:place].count("python") - 1: text for place, (kind, text) in enumerate(fences)
+            if kind == "output" and "python" in kinds[:place]}  # fmt: skip
+
+
+def assert_shown(text: str, printed: str) -> None:
+    """Every line of a text was printed, in its order; where `…` stands, lines are left out."""
+    lines, at = printed.splitlines(), 0
+    for line in text.splitlines():
+        if line != "…":
+            assert line in lines[at:], f"not printed here: {line}"
+            at = lines.index(line, at) + 1
+
+
 # of torch.func's forward mode
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # of torch.compile, on its first import
@@ -27,12 +52,49 @@ def test_the_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.chdir(tmp_path)
     monkeypatch.syspath_prepend(str(ROOT))  # what a spawned process inherits
     namespace: dict[str, object] = {"__name__": path.stem}
-    for block in blocks(path):
-        exec(compile(block, path.name, "exec"), namespace)
+    outputs = shown_outputs(path)
+    for number, block in enumerate(blocks(path)):
+        printed = StringIO()
+        with redirect_stdout(printed):
+            exec(compile(block, path.name, "exec"), namespace)
+        assert_shown(outputs.get(number, ""), printed.getvalue())
 
 
 def test_documents_have_code() -> None:
     assert {path.name for path in DOCUMENTS if blocks(path)} >= {"README.md", "STREAMING.md"}
+
+
+@pytest.mark.parametrize(("text", "right"), [("a\n…\nc\n", True), ("c\na\n", False), ("d\n", False), ("", True)])
+def test_the_rule_for_outputs_itself(text: str, right: bool) -> None:
+    with nullcontext() if right else pytest.raises(AssertionError):
+        assert_shown(text, "a\nb\nc\n")
+
+
+def test_the_readme_shows_an_output() -> None:
+    assert "One more element" in shown_outputs(ROOT / "README.md")[0]
+
+
+def test_commands_are_usage() -> None:
+    """Every line of `redalg` parses, and its subject exists or can be read."""
+    texts = [path.read_text(encoding="utf-8") for path in DOCUMENTS]
+    found = [line for text in texts for line in re.findall(r"^    redalg (.+)$", text, re.MULTILINE)]
+    lines = [shlex.split(line, comments=True) for line in found]
+    assert {line[0] for line in lines} >= {"doctor", "list", "show", "explain", "plans", "bench"}
+    for line in lines:
+        options = command_line().parse_args(line)
+        if hasattr(options, "subject"):
+            assert subject_of(options.subject).given is not None
+
+
+def test_its_facts_are_those_of_the_code() -> None:
+    """The extras, the number of patterns, the compute capabilities."""
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]
+    table = README.partition("| extra |")[2].partition("\n\n")[0]
+    named = set(re.findall(r"`(\w+)`", " ".join(row.split("|")[1] for row in table.splitlines()[2:])))
+    assert named == extras.keys() - {"dev", "integration"}
+    assert f"{len(PATTERNS)} patterns" in README
+    capabilities = sorted(".".join(map(str, one.capability)) for one in ARCHITECTURES.values())
+    assert f"{', '.join(capabilities[:-1])} and {capabilities[-1]}" in README
 
 
 def test_its_make_targets_exist() -> None:

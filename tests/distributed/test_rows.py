@@ -198,3 +198,76 @@ def test_what_cannot_be_split_by_rows_is_refused(name: str) -> None:
     axes = {"softmax": "q k", "an extent": "q"}.get(name)
     with pytest.raises(ra.InputError, match=message):
         ra.fuse(what() if callable(what) else what, **({"axes": axes} if axes else {})).distributed(**options)
+
+
+def gradient_call(rank: int, size: int, name: str, rows: list[int], streamed: list[int], zigzag: bool) -> Any:
+    """The gradients of this rank's tensors, of random cotangents of both outputs."""
+    data = whole_data(name, sum(rows), sum(streamed))
+    spans = [spans_of(one, zigzag, axis)[rank] for one, axis in ((rows, q), (streamed, k))]
+    given = part(name, data, *spans)
+    wanted = [key for key in given if key not in ("own", "other", "B")]
+    call, found = fused(name).distributed(axis=k, rows=q, zigzag=zigzag), []
+    for _ in range(2):
+        for key in wanted:
+            given[key] = given[key].detach().requires_grad_()
+        out, lse = call(**given)
+        weights = here(part(name, cotangents(sum(rows)), *spans))
+        ((out * weights["out"]).sum() + (lse * weights["lse"]).sum()).backward()
+        found.append({key: given[key].grad.cpu().numpy() for key in wanted})
+    return found
+
+
+AXES |= {"out": "hqe", "lse": "hq"}
+
+
+def cotangents(rows: int) -> dict[str, torch.Tensor]:
+    random = np.random.default_rng(7)
+    return {"out": torch.tensor(random.normal(size=(2, rows, 3))).float(),
+            "lse": torch.tensor(random.normal(size=(2, rows))).float()}  # fmt: skip
+
+
+def gradients_of_whole(name: str, rows: int, streamed: int) -> dict[str, np.ndarray]:
+    """The gradients in float64, by PyTorch."""
+    data = {key: one.double() for key, one in whole_data(name, rows, streamed).items()}
+    for key in "QKV":
+        data[key].requires_grad_()
+    scores = torch.einsum("hqd,hkd->hqk", data["Q"], data["K"]) / 2 + data.get("B", torch.zeros(()))
+    places = {key: one.detach().numpy() for key, one in data.items()}
+    mask = torch.tensor(MASKS[name](np.arange(rows)[:, None], np.arange(streamed)[None], places))
+    scores = torch.where(mask, scores, -torch.inf)
+    weights = {key: one.double() for key, one in cotangents(rows).items()}
+    out = torch.einsum("hqk,hke->hqe", scores.softmax(2), data["V"])
+    ((out * weights["out"]).sum() + (scores.logsumexp(2) * weights["lse"]).sum()).backward()
+    return {key: data[key].grad.numpy() for key in "QKV"}  # type: ignore[union-attr]
+
+
+@pytest.mark.parametrize("zigzag", [False, True], ids=["in order", "in zigzag"])
+@pytest.mark.parametrize("name", MAKE)
+def test_gradients_of_two_ranks(two: Pool, name: str, zigzag: bool) -> None:
+    rows, streamed = ([8, 8], [8, 8]) if zigzag else ([6, 8], [5, 9])
+    wanted = gradients_of_whole(name, sum(rows), sum(streamed))
+    outcomes = two.values(gradient_call, name, rows, streamed, zigzag)
+    for rank, calls in enumerate(outcomes):
+        for found in calls:
+            for key, output in found.items():
+                spans = spans_of(rows if key == "Q" else streamed, zigzag, q)[rank]
+                places = np.concatenate([np.arange(one.first, one.stop) for one in spans])
+                np.testing.assert_allclose(output, wanted[key][:, places], rtol=2e-4, atol=2e-5)
+
+
+def bias_call(rank: int, size: int) -> str:
+    data = whole_data("bias", 8, 8)
+    spans = spans_in_order([4, 4])[rank]
+    given = {key: one.requires_grad_() for key, one in part("bias", data, spans, spans).items()}
+    out, _ = fused("bias").distributed(axis=k, rows=q)(**given)
+    try:
+        out.sum().backward()
+    except ra.GradientError as error:
+        return str(error)
+    return ""
+
+
+def test_a_gradient_of_both_axes_is_refused(two: Pool) -> None:
+    for text in two.values(bias_call):
+        assert "grad_B" in text
+        assert "detach the others" in text

@@ -28,7 +28,7 @@ STAGES = (
     ("What the user wrote → its derivatives", ("gradient",)),
     ("Graph of a framework → TensorProgram", ("torch", "graphs")),
     ("Data of an engine → states", ("data",)),
-    ("The command line", ("__main__", "demo")),
+    ("The command line", ("__main__", "commands", "demo")),
     ("Expression → Cascade", ("decompose.parse", "decompose")),
     (
         "Cascade → Decomposition, or the verdict that there is none",

@@ -20,10 +20,10 @@ ROOT_MODULE = "__init__"
 # files stand below the rooms in it where it has some. `__init__` is the package's own namespace: it may take names from
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
-    *("__main__", "demo", ROOT_MODULE, "torch", "graphs", "data"),
+    *("__main__", "commands", "demo", ROOT_MODULE, "torch", "graphs", "data"),
     *("registration", "library", "fuse", "fused", "portable"),
-    *("algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
-    *("distributed", "runtime.together", "runtime.tune", "runtime.call", "pipeline"),
+    *("distributed", "algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
+    *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",
     *(
@@ -51,6 +51,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.gradient.within_operator": "PyTorch traces past it",
     "redalg.library.transformers": "its models are PyTorch's",
     "redalg.torch": "it imports PyTorch's graphs",
+    "redalg.commands": "it measures, and tells what is installed; nothing but the command line imports it",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",
 }
 NOT_LOADED_BY_IMPORT = {"torch", "tilelang", "numpy", "rich"}

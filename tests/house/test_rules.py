@@ -22,14 +22,21 @@ LONG_FILES: dict[str, str] = {}  # "redalg/module.py": why it may be long
 
 # Where workloads may be named: the sugar, the library, what shows them, and the package's list of public names.
 KNOWS_WORKLOADS = (
-    *("redalg/sugar.py", "redalg/library/", "redalg/__main__.py", "redalg/demo", "redalg/__init__.py"),
+    *(
+        "redalg/sugar.py",
+        "redalg/library/",
+        "redalg/__main__.py",
+        "redalg/demo",
+        "redalg/commands",
+        "redalg/__init__.py",
+    ),
     "redalg/torch/sums.py",  # its operators are PyTorch's
 )
 WORKLOADS = {
     *("attention", "sdpa", "mha", "gqa", "mla", "moe", "flash", "flashattention", "flashdecoding"),
     *("softmax", "logsoftmax", "layernorm", "rmsnorm", "quant", "quantize", "quantized", "quantization"),
 }
-SPEAKS_TO_THE_TERMINAL = ("redalg/__main__.py", "redalg/demo")
+SPEAKS_TO_THE_TERMINAL = ("redalg/__main__.py", "redalg/demo", "redalg/commands")
 VAGUE_MODULES = {"util", "utils", "helper", "helpers", "misc", "common"}
 CLOSED_BASES = {"ABC", "Protocol", "NamedTuple", "TypedDict", "Enum", "IntEnum", "StrEnum", "Flag", "IntFlag"}
 SETUP_FILES = ("pyproject.toml", "constraints.txt", "Makefile", ".ci/run")

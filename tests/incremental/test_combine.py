@@ -306,7 +306,17 @@ def test_a_second_call_repeats_what_the_first_recorded() -> None:
     form, rows = variance(), torch.randn(64, 300)
     form(x=rows, backend="torch")
     counted = calls_of(lambda: form(x=rows, backend="torch"))
-    assert sum(counted.values()) <= 120, counted
+    assert sum(counted.values()) <= 125, counted
+
+
+def test_states_work_out_once_what_their_form_says() -> None:
+    """A leaf of rows took 428 calls of redalg's functions, and a merge 484, when each worked out slots and places."""
+    form, rows = variance(), np.random.default_rng(0).normal(size=(4, 100))
+    for make, most in ((lambda: form.leaf({"x": rows}, start={"n": 3}, backend="library"), 300),
+                       (lambda: form.merge(*[form.leaf({"x": rows}, backend="library")] * 2), 560)):  # fmt: skip
+        make()
+        counted = calls_of(make)
+        assert sum(counted.values()) <= most, counted
 
 
 def test_programs_live_as_long_as_their_form() -> None:

@@ -200,13 +200,3 @@ def test_attention_with_sinks(level: float, backend: str) -> None:
 def test_attention_refuses_what_names_none(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ra.ExpressionError, match=said):
         attention(**options)
-
-
-# ---- what is exported ------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("name", sorted({*library.__all__} - {"register_with_transformers"}))
-def test_every_pattern_tells_its_source(name: str) -> None:
-    text = getattr(library, name).__doc__
-    assert "Source: " in text
-    assert ">>> " in text

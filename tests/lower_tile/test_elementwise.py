@@ -215,3 +215,14 @@ def test_the_gradient_of_cross_entropy_moves_16_bytes_at_a_time() -> None:
     assert "*(uint4*)(x + " in kernel.cuda.split("=", 1)[1]
     assert "*(uint4*)(out + " in kernel.cuda
     assert kernel.cuda.count(" / ") == 1  # the reciprocal of a row, ahead of its elements
+
+
+@pytest.mark.parametrize("term", [x, x / ra.max(abs(x), n) * 300], ids=["of nothing reduced", "about a maximum"])
+def test_an_output_of_integers_is_rounded_and_saturates(term: Expr) -> None:
+    """A store truncates, and wraps: the kernel rounds before."""
+    data = torch.tensor([[-1.7, 0.5, 1.5, 2.5, -2.5, 300.0, -300.0, 2.6]])
+    form = ra.fuse(ra.cast(term, "int8"), axes="b n")
+    made = [form(x=data, backend=backend) for backend in ("tilelang", "torch")]
+    assert [one.dtype for one in made] == [torch.int8] * 2
+    assert made[0].tolist() == made[1].tolist()
+    assert made[0].tolist()[0][5:7] == [127, -128]

@@ -21,6 +21,17 @@ def round_to_format(array: Any, bits: int, smallest: int, largest: float) -> Any
                     np.clip(array, -largest, largest))  # fmt: skip
 
 
+def is_innermost_last(array: np.ndarray[Any, Any]) -> bool:
+    """Tell if the elements along the last dimension are neighbours in memory, and those along no other are.
+
+    >>> rows = np.zeros((4, 9))
+    >>> is_innermost_last(rows[:, 2:5]), is_innermost_last(rows.T), is_innermost_last(np.broadcast_to(rows, (2, 4, 9)))
+    (True, False, False)
+    """
+    *outer, last = zip(array.strides, array.shape, strict=True)
+    return last[0] == array.itemsize and all(step > last[0] or size == 1 for step, size in outer)
+
+
 @final
 class NumpyOps(ArrayOps):
     """NumPy, in float64 or float32."""
@@ -68,15 +79,18 @@ class NumpyOps(ArrayOps):
         return bool(np.issubdtype(array.dtype, np.floating))
 
     def expand(self, array: Any, shape: Sequence[int]) -> Any:
-        return np.broadcast_to(array, tuple(shape))
+        whole = tuple(shape)
+        return array if array.shape == whole else np.broadcast_to(array, whole)
 
     def permute(self, array: Any, order: Sequence[int]) -> Any:
         return np.transpose(array, order)
 
     def reduce(self, kind: str, array: Any, dim: int) -> Any:
         if kind == "sum":  # NumPy adds pairwise along the last dimension in memory only
-            last = np.ascontiguousarray(np.moveaxis(array, dim, -1))
-            return np.moveaxis(np.sum(last, axis=-1, keepdims=True), -1, dim)
+            last = array.swapaxes(dim, -1)
+            if not is_innermost_last(last):
+                last = np.ascontiguousarray(last)
+            return np.sum(last, axis=-1, keepdims=True).swapaxes(dim, -1)
         return getattr(np, kind)(array, axis=dim, keepdims=True)
 
     def count(self, array: Any, dim: int) -> Any:

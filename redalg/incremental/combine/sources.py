@@ -14,13 +14,14 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import TypeVar, final
 
 from sympy import Eq, Expr, Gt, Mul, S, exp
 from sympy.logic.boolalg import And, Boolean
 
 from redalg.expression import Axis, Label, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import REMEMBERED, values_of
 from redalg.incremental.combine.let import Move, Precision
 from redalg.incremental.combine.lines import OO, Lines, is_below_all, is_finite_number, is_infinite, is_zero
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Pivot, PivotPolicy, Structure, magnitude_of
@@ -282,6 +283,7 @@ def tag_slots(state: Mapping[Value, T], tag: str, over: tuple[Axis, ...] = ()) -
     return {slot_of_tag(value, tag, over): content for value, content in state.items()}
 
 
+@lru_cache(REMEMBERED)
 def slot_of_tag(value: Value, tag: str, over: tuple[Axis, ...] = ()) -> Value:
     """A slot of the states that bear a tag, which may lie side by side along axes."""
     return Value(Label(f"{tag}.{value.name}"), *value.indices, *over)

@@ -29,7 +29,7 @@ from sympy import Add, And, Expr, Float, Mul, Or, Pow, S, Symbol, exp, sympify
 from redalg.decompose.domain import live_term
 from redalg.expression import Cast, Value, Where
 from redalg.expression.contents import values_of
-from redalg.expression.dtypes import DTYPES
+from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.combine.finish import output_program, value_of_output
 from redalg.incremental.combine.let import Assign
 from redalg.incremental.combine.programs import programs
@@ -106,7 +106,8 @@ class Carried:
         for output in self.form.outputs:
             if output.carries:
                 read = placer.result(value_of_output(output))
-                read = read.args[0] if isinstance(read, Cast) else read
+                if isinstance(read, Cast) and is_float(read.dtype):  # the store rounds; to integers it truncates
+                    read = read.args[0]
                 if has_few_digits(self.dtypes.get(output.name, self.assembly.compute)):
                     read = self.about_means(read)
                 body += self._store(output, self.hoist(read), placer.space)

@@ -15,6 +15,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Extent, Scalar, Value, Where
 from redalg.expression import Let as Named
+from redalg.expression.dtypes import is_float
 from redalg.incremental.combine.sources import SECOND
 from redalg.lower_tile.ir.scalars import FAR, Is, IsFinite, Load, Places, ScaledExp
 
@@ -91,10 +92,10 @@ def value_occurrences(expr: Basic) -> Iterator[Value]:
 
 
 def drop_rounding(term: Expr, dtype: str) -> Expr:
-    """The term without its last rounding, if the copy into a buffer of that dtype does it."""
+    """The term without its last rounding, if the copy into a buffer of that dtype does it: to integers it truncates."""
     if isinstance(term, Where) and S.Zero in term.args:
         return Where(term.args[0], *(drop_rounding(branch, dtype) for branch in term.args[1:]))
-    return term.args[0] if isinstance(term, Cast) and term.dtype == dtype else term
+    return term.args[0] if isinstance(term, Cast) and term.dtype == dtype and is_float(dtype) else term
 
 
 def buffer_name(name: str) -> str:

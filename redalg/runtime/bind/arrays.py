@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 from itertools import chain
 from operator import attrgetter
 from typing import Any
@@ -11,7 +12,7 @@ from sympy import Expr, log
 
 from redalg.decompose.cascade import Cascade, dtype_of
 from redalg.expression import Axis, Cast
-from redalg.expression.contents import values_of
+from redalg.expression.contents import REMEMBERED, values_of
 from redalg.expression.dtypes import DTYPES
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
@@ -101,20 +102,28 @@ def assemble_chunks(
 
 def to_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
     """Bring an array with one dimension per axis of the scope to the dimensions `axes`, in their order."""
-    order = list(map(scope.axes.index, axes))
+    order, ranks = _order_of_axes(axes, scope.axes)
     full = [size if place in order else 1 for place, size in enumerate(scope.lengths)]
     flat = scope.ops.expand(array, full).reshape(list(map(scope.lengths.__getitem__, sorted(order))))
-    return scope.ops.permute(flat, list(map(sorted(order).index, order)))
+    return flat if ranks == tuple(range(len(ranks))) else scope.ops.permute(flat, ranks)
 
 
 def from_axes(array: Any, axes: tuple[Axis, ...], scope: Scope) -> Any:
     """The inverse of `to_axes`: one dimension per axis of the scope, in its order; of length 1 if not in `axes`."""
-    order = list(map(scope.axes.index, axes))
-    ordered_array = scope.ops.permute(array, list(map(order.index, sorted(order))))
+    order, ranks = _order_of_axes(axes, scope.axes)
+    if ranks != tuple(range(len(ranks))):
+        array = scope.ops.permute(array, [order.index(place) for place in sorted(order)])
     shape = [1] * len(scope.axes)
-    for place, size in zip(sorted(order), ordered_array.shape, strict=True):
+    for place, size in zip(sorted(order), array.shape, strict=True):
         shape[place] = size
-    return ordered_array.reshape(shape)
+    return array.reshape(shape)
+
+
+@lru_cache(REMEMBERED)
+def _order_of_axes(axes: tuple[Axis, ...], all_axes: tuple[Axis, ...]) -> tuple[tuple[int, ...], tuple[int, ...]]:
+    """The places of axes among all, and the rank of each of these places."""
+    order = tuple(map(all_axes.index, axes))
+    return order, tuple(map(sorted(order).index, order))
 
 
 Kinds = dict[str, tuple[tuple[Axis, ...], str]]

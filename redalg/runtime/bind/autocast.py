@@ -5,12 +5,12 @@ All else is left as the caller gave it: sums, norms and what stands in exponents
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
 from redalg.expression.products import multiplied_tensors
+from redalg.runtime.bind.frameworks import imported_torch
 from redalg.runtime.bind.inputs import by_name
 
 DEVICES = ("cuda", "cpu")
@@ -19,7 +19,7 @@ DEVICES = ("cuda", "cpu")
 @contextmanager
 def without_autocast() -> Iterator[None]:
     """Switch autocast off: what runs below a call has the dtypes that it says."""
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     with ExitStack() as stack:
         for device in DEVICES:
             if torch is not None and torch.is_autocast_enabled(device):

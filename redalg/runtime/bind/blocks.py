@@ -25,6 +25,9 @@ from redalg.strategies.varying import producer_axes
 BLOCK_ELEMENTS = 1 << 20
 """Elements of the largest array of a block: 4 MiB in float32. Larger blocks leave a core's cache, smaller ones make
 short matrix products; a few temporaries of this size stay below 50 MiB."""
+BLOCK_ELEMENTS_OF_A_CORE = 1 << 17
+"""The same where NumPy makes all arrays elementwise, on one core: 1 MiB in float64, and memory that is used again. A
+leaf of the variance of 4 million numbers takes half of the time that blocks of 2^20 take."""
 SMALLEST_BLOCK = 128
 Ranges = dict[Axis, tuple[int, int]]
 """Axis -> its first element and that after its last, in global numbering."""
@@ -41,6 +44,15 @@ def block_lengths(form: FusedForm, sizes: Mapping[str, int], limit: int = BLOCK_
     if key not in lengths:
         lengths[key] = _blocks(form, sizes, limit)
     return lengths[key]
+
+
+def _makes_products(form: FusedForm) -> bool:
+    tensors = (set(map(free_axes, accumulator.factors)) for accumulator in form.accumulators)
+    return bool(form.cascade.producers) or any(len(axes) > 1 for axes in tensors)
+
+
+makes_products: Remembered[bool] = Remembered(_makes_products)
+"""Form -> True if a block of it may be a product of matrices: of arrays over different axes."""
 
 
 def _blocks(form: FusedForm, sizes: Mapping[str, int], limit: int) -> dict[Axis, int]:

@@ -15,6 +15,8 @@ from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Scalar
 from redalg.expression.dtypes import DTYPES, floats, is_eight_bits, is_float
+from redalg.incremental.remembered import Remembered
+from redalg.runtime.bind.frameworks import imported_torch
 
 UNSIGNED = ("uint16", "uint32", "uint64")
 """Integers that torch stores and does not compute with."""
@@ -85,7 +87,7 @@ def by_name(names: Sequence[str], positional: Sequence[Any], tensors: Mapping[st
 
 def is_recorded(inputs: Mapping[str, Any]) -> bool:
     """Tell if PyTorch records a call on these tensors, or transforms it (`torch.func`)."""
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     if torch is None:
         return False
     if torch._C._functorch.peek_interpreter_stack() is not None:  # there is no public question for a transform
@@ -104,7 +106,7 @@ def may_have_tangents() -> bool:
 
 def has_dual_level() -> bool:
     """Tell if PyTorch is within a level of forward mode: there is no public question for it."""
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     return torch is not None and bool(torch.autograd.forward_ad._current_level >= 0)
 
 
@@ -120,7 +122,7 @@ def without_gradients(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
     Under `torch.no_grad` and `torch.inference_mode` a parameter is a tensor like any other. A tangent is not lost: no
     tensor is detached where they may be.
     """
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     if torch is None or torch.is_grad_enabled() or may_have_tangents():
         return inputs
     return {name: one.detach() if getattr(one, "requires_grad", False) else one for name, one in inputs.items()}
@@ -144,7 +146,12 @@ def as_signed(array: Any) -> Any:
 
 def array_dtype(array: Any) -> str:
     """The dtype as redalg names it, `float32`, `bool`, `int64` …"""
-    return str(array.dtype).removeprefix("torch.")
+    return _name_of_dtype(array.dtype)
+
+
+@cache
+def _name_of_dtype(dtype: Any) -> str:
+    return str(dtype).removeprefix("torch.")
 
 
 def bind(cascade: Cascade, inputs: Mapping[str, Any], extents: Mapping[str, int] | None = None,
@@ -193,11 +200,9 @@ def promote_dtypes(dtypes: list[str]) -> tuple[str, str]:
 
 
 def _select_inputs(cascade: Cascade, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
-    names = cascade.inputs()
-    check_call_names(
-        {name: _signature(cascade, name) for name in names}, [one.name for one in cascade.scalars()], inputs
-    )
-    return {name: inputs[name] for name in names}, {
+    signatures = _SIGNATURES(cascade)
+    check_call_names(signatures, [one.name for one in cascade.scalars()], inputs)
+    return {name: inputs[name] for name in signatures}, {
         scalar.name: scalar_of(scalar, inputs[scalar.name]) for scalar in cascade.scalars()
     }
 
@@ -214,6 +219,11 @@ def check_call_names(tensors: Mapping[str, str], scalars: Collection[str], input
 
 def _signature(cascade: Cascade, name: str) -> str:
     return str(next(one for one in cascade.elements() if one.name == name))
+
+
+_SIGNATURES: Remembered[dict[str, str]] = Remembered(
+    lambda cascade: {name: _signature(cascade, name) for name in cascade.inputs()}
+)
 
 
 ASSUMPTIONS: tuple[tuple[str, Callable[[float], bool]], ...] = (

@@ -15,14 +15,21 @@ from redalg.expression.contents import elements_of
 from redalg.expression.dtypes import is_emulated
 from redalg.incremental.arrays.interpret import Executor
 from redalg.incremental.form import FusedForm
+from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.arrays import scope_for
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.backends import ops_for, tensors_for
-from redalg.runtime.bind.blocks import block_lengths, stream
+from redalg.runtime.bind.blocks import (
+    BLOCK_ELEMENTS,
+    BLOCK_ELEMENTS_OF_A_CORE,
+    block_lengths,
+    makes_products,
+    stream,
+)
 from redalg.runtime.bind.inputs import Bound, bind, without_gradients
 from redalg.runtime.bind.options import check_places, global_starts, named_dtypes, named_sizes
 from redalg.runtime.bind.places import (
-    computed_axes,
+    axes_in_arithmetic,
     finished_exprs,
     is_nothing,
     leaf_exprs,
@@ -58,10 +65,18 @@ class Piece:
         return copy_with(state, places=() if is_nothing(box) else (box,), starts=starts)
 
 
+def _check_leaf_indices(form: FusedForm) -> bool:
+    check_piece_indices(leaf_exprs(form), form, "leaf", beside=finished_exprs(form))
+    return True
+
+
+_checked: Remembered[bool] = Remembered(_check_leaf_indices)
+
+
 def read_piece(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> Piece:
     """A piece whose first element along the streamed axis has the global number `start`."""
     start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
-    check_piece_indices(leaf_exprs(form), form, "leaf", beside=finished_exprs(form))
+    _checked(form)
     inputs = without_gradients(inputs)
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
     if lone:
@@ -71,7 +86,7 @@ def read_piece(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: 
             f'`leaf(…, extents={{"{lone[0]}": …}})`.'
         )
     bound = bind(form.cascade, inputs, extents, chunked=True)
-    check_places(start, bound.sizes, frozenset().union(*map(computed_axes, leaf_exprs(form))), "leaf")
+    check_places(start, bound.sizes, axes_in_arithmetic(form), "leaf")
     return Piece(inputs, bound, start, extents)
 
 
@@ -82,8 +97,10 @@ def leaf_by_arrays(form: FusedForm, piece: Piece) -> State:
     ops = ops_for(bound, bound.library)
     executor, tensors = Executor(form, ops), tensors_for(bound, bound.library)
     scope = scope_for(form.cascade, bound, ops, tensors, start=piece.start, extents=piece.extents)
+    on_core = bound.library == "numpy" and not makes_products(form)
+    lengths = block_lengths(form, bound.sizes, BLOCK_ELEMENTS_OF_A_CORE if on_core else BLOCK_ELEMENTS)
     with ops.quiet():
-        slots = stream(executor, scope, block_lengths(form, bound.sizes))
+        slots = stream(executor, scope, lengths)
     return piece.complete(pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **piece.extents})), form)
 
 

@@ -86,6 +86,8 @@ def merge(form: FusedForm, a: State, b: State) -> State:
 def fit(form: FusedForm, a: State, b: State) -> tuple[State, State, Boxes | None]:
     """Both states in order, with the scalars of either, and the places that they hold together.
 
+    Each by itself is a state of the form already (`sort_states`).
+
     Raises:
         InputError: they may not be merged.
     """

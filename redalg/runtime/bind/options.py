@@ -20,6 +20,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Extent, Tensor
 from redalg.expression.dtypes import DTYPES
+from redalg.runtime.bind.frameworks import imported_torch
 
 ALIASES = {spelled: name for name, dtype in DTYPES.items() for spelled in dtype.spelled}
 """Other names of dtypes."""
@@ -110,7 +111,7 @@ def dtype_name(dtype: Any) -> str:
     if isinstance(dtype, str):
         name = dtype.removeprefix("torch.")
         return ALIASES.get(name, name)
-    torch, numpy = sys.modules.get("torch"), sys.modules.get("numpy")
+    torch, numpy = imported_torch(), sys.modules.get("numpy")
     if torch is not None and isinstance(dtype, torch.dtype):
         return str(dtype).removeprefix("torch.")
     if numpy is not None and (

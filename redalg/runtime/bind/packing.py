@@ -61,7 +61,8 @@ class Packing:
     @cached_property
     def nbytes(self) -> int:
         """The bytes of the buffer, what fills it up to multiples of 16 too."""
-        return sum(-(-self.bytes_of(name) // ALIGNMENT) * ALIGNMENT for name in self.dtypes)
+        ends = (first + -(-self.bytes_of(name) // ALIGNMENT) * ALIGNMENT for name, first in self.offsets.items())
+        return max(ends, default=0)
 
     @cached_property
     def has_gaps(self) -> bool:

@@ -103,6 +103,8 @@ def _axes_by_place(form: FusedForm) -> frozenset[Axis]:
 
 axes_by_place: Remembered[frozenset[Axis]] = Remembered(_axes_by_place)
 """Form -> the axes whose places stand in the expressions that a leaf evaluates."""
+axes_in_arithmetic = Remembered(lambda form: frozenset[Axis]().union(*map(computed_axes, leaf_exprs(form))))
+"""Form -> the axes whose places a leaf computes with."""
 
 
 def _finished_axes_by_place(form: FusedForm) -> frozenset[Axis]:

@@ -28,7 +28,7 @@ from redalg.runtime.bind.leaf import Piece, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
 from redalg.runtime.bind.options import check_places, global_starts, named_sizes
 from redalg.runtime.bind.packing import Packed, Packing, common_buffer
-from redalg.runtime.bind.places import axes_by_place, computed_axes, leaf_exprs, placed_axes
+from redalg.runtime.bind.places import axes_by_place, axes_in_arithmetic, leaf_exprs, placed_axes
 from redalg.runtime.bind.state import State, check_state, copy_with, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
 from redalg.runtime.call.merge_kernels import merge_of, slot_packing
@@ -55,8 +55,6 @@ passes_of_states = Remembered(_passes_of_states)
 """Form -> the pass that makes its states, by the dtype of their slots."""
 moved_passes = Remembered(_moved_passes)
 """Form -> the same of a piece that starts beyond 0."""
-axes_of_places = Remembered(axes_by_place)
-"""Form -> the axes whose places matter to its kernel."""
 
 
 @final
@@ -97,7 +95,7 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
     if plain:
         beyond = frozenset(axis for axis, first in starts.items() if first)
         kind = (
-            beyond & axes_of_places(form),
+            beyond & axes_by_place(form),
             kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS),
         )
     known = _PREPARED(form).get(kind)
@@ -126,11 +124,9 @@ def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable)
         if len(known) >= KINDS:
             known.clear()
         plain = replace(piece, inputs={}, bound=without_tensors(piece.bound))
-        numbers = frozenset[Axis]().union(*map(computed_axes, leaf_exprs(form)))
-        known[kind] = PreparedLeaf(
-            plain, moved, axes_of_places(form), farthest_place(form, piece.bound), numbers, copy_with(state, slots={}),
-            view_packing(slots),
-        )  # fmt: skip
+        farthest, numbers = farthest_place(form, piece.bound), axes_in_arithmetic(form)
+        known[kind] = PreparedLeaf(plain, moved, axes_by_place(form), farthest, numbers, copy_with(state, slots={}),
+                                   view_packing(slots))  # fmt: skip
     return piece.complete(state, form)
 
 
@@ -173,7 +169,7 @@ def check_backend(method: str, backend: str | None) -> None:
 def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
     """The reason why no kernel makes the state of a piece; empty if one does."""
     beyond = {axis for axis, first in piece.start.items() if first}
-    places, reduced = axes_of_places(form), set(form.cascade.reduced_axes)
+    places, reduced = axes_by_place(form), set(form.cascade.reduced_axes)
     if len(reduced) > 1 and beyond & reduced and any(one.has_place_component for one in form.structures):
         return "a place is that of several axes, along which kernels count from 0"
     read = {element for expr in leaf_exprs(form) for element in elements_of(expr)}
@@ -195,7 +191,7 @@ def obstacle_to_kernels(form: FusedForm, piece: Piece) -> str:
 def is_moved(form: FusedForm, piece: Piece) -> bool:
     """Tell if a piece starts beyond 0 where places matter, or is a part of an axis whose length matters."""
     beyond = {axis for axis, first in piece.start.items() if first}
-    return bool(beyond & axes_of_places(form) or {*form.cascade.extents()} & {*reduced_names(form)})
+    return bool(beyond & axes_by_place(form) or {*form.cascade.extents()} & {*reduced_names(form)})
 
 
 def farthest_place(form: FusedForm, bound: Bound) -> int:
@@ -205,10 +201,9 @@ def farthest_place(form: FusedForm, bound: Bound) -> int:
 
 def compares_integers_alone(form: FusedForm, bound: Bound) -> bool:
     """Tell if places stand in comparisons of integers alone, which kernels make in integers."""
-    exprs = tuple(leaf_exprs(form))
-    if any(map(computed_axes, exprs)):
+    if axes_in_arithmetic(form):
         return False
-    compared = {one for one in of_kind(Relational, *exprs) if placed_axes(one)}
+    compared = {one for one in of_kind(Relational, *leaf_exprs(form)) if placed_axes(one)}
     return all("int" in bound.dtypes[element.name] for one in compared for element in elements_of(one))
 
 
