@@ -61,7 +61,7 @@ def test_the_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_documents_have_code() -> None:
-    assert {path.name for path in DOCUMENTS if blocks(path)} >= {"README.md", "STREAMING.md"}
+    assert {path.name for path in DOCUMENTS if blocks(path)} >= {"README.md", "STATES.md"}
 
 
 @pytest.mark.parametrize(("text", "right"), [("a\n…\nc\n", True), ("c\na\n", False), ("d\n", False), ("", True)])

@@ -9,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from sympy import Eq, oo
 
 import redalg as ra
@@ -20,6 +22,7 @@ from redalg.runtime.call.dispatch import call
 from redalg.runtime.call.sizes import lower
 from redalg.runtime.lowering import lower_passes
 from tests.runtime.test_state_bytes import FUNCTIONS, is_close, tensors_of
+from tests.sweeps import draws
 
 b, n, m, q, k, d, e = ra.axes("b n m q k d e")
 Q, K, V = ra.tensors("Q[b,q,d] K[b,k,d] V[b,k,e]")
@@ -223,6 +226,45 @@ def test_what_no_kernel_makes_is_refused_where_one_is_asked_for(name: str) -> No
     make, message = REFUSED[name]
     with pytest.raises(ra.BackendError, match=message):
         make()
+
+
+def masked_attention(mask: Any) -> ra.Fused:
+    """Attention of keys that a mask leaves."""
+    scores = ra.where(mask, ra.sum(Q * K, d), -oo)
+    return ra.fuse(ra.sum(ra.softmax(scores, k) * V, k), axes="b q e")
+
+
+COMPARED = {
+    "causal": masked_attention(k <= q),
+    "a window": masked_attention((k <= q) & (k > q - 5)),
+    "lengths": masked_attention(k < ra.tensor("length[b]")),
+    "lines": masked_attention(k // 3 <= q // 3),
+    "backwards": masked_attention(3 * k + 2 >= 40 - q),
+    "variance before a place": ra.fuse(ra.var(ra.where(n < 30, ra.tensor("x[b,n]"), 0), n), axes="b"),
+}
+"""Functions of places."""
+
+
+def pieces_of(name: str) -> dict[str, np.ndarray[Any, Any]]:
+    """The tensors of a piece."""
+    generator = np.random.default_rng(0)
+    sizes = {"b": 2, "q": 16, "k": 24, "d": 8, "e": 8, "n": 20}
+    shapes = {one.name: [sizes[str(axis)] for axis in one.indices] for one in COMPARED[name].cascade.elements()}
+    arrays = {key: generator.normal(0, 1, shape).astype(np.float32) for key, shape in sorted(shapes.items())}
+    return {**arrays, "length": np.array([20, 43])} if "length" in arrays else arrays
+
+
+@pytest.mark.parametrize("name", COMPARED)
+@settings(max_examples=draws(60))
+@given(starts=st.tuples(st.integers(0, 60), st.integers(0, 60)))
+def test_kernels_make_the_states_of_pieces_at_any_place(name: str, starts: tuple[int, int]) -> None:
+    fused, tensors = COMPARED[name], pieces_of(name)
+    start = {n: starts[0]} if "x" in tensors else {q: starts[0], k: starts[1]}
+    found, wanted = (fused.leaf(tensors, start, backend=backend) for backend in ("tilelang", "library"))
+    assert (found.places, found.starts) == (wanted.places, wanted.starts)
+    for slot in wanted.slots if name != "variance before a place" else ():
+        np.testing.assert_allclose(found.slots[slot], wanted.slots[slot], rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(fused.finish(found), fused.finish(wanted), rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.gpu
