@@ -131,9 +131,7 @@ def draw(subject: Subject, sizes: Mapping[str, int], device: str) -> Tensors:
 def plain_shape(element: Any, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of a tensor whose indices are axes."""
     if not all(isinstance(index, Axis) for index in element.indices):
-        raise InputError(
-            f"bench: the shape of {element.name} is not known, since {element} has an index that is no axis."
-        )
+        raise InputError(f"the shape of {element.name} is not known, since {element} has an index that is no axis.")
     return tuple(index.size or sizes[str(index.name)] for index in element.indices)
 
 

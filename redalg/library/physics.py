@@ -34,7 +34,7 @@ def centre_of_mass() -> Fused:
     return fuse(_centre(axis("i", size=3), axes("n")), axes="b i")
 
 
-@pattern("physics", b=1024, n=8192)
+@pattern("physics", b=1024, n=8192, shapes={"r": "b n 3"})
 def inertia() -> Fused:
     """Moment of inertia of bodies of n points about their centres of mass, Σ m |r - c|², as out[b].
 
@@ -75,7 +75,7 @@ def inertia_tensor() -> Fused:
     return fuse(sum_over(m * term, n), axes="b i j")
 
 
-@pattern("physics", b=1024, n=8192)
+@pattern("physics", b=1024, n=8192, shapes={"r": "b n 3"})
 def radius_of_gyration() -> Fused:
     """√(Σ m |r - c|² / Σ m) about the centre of mass c, of m[b,n] and r[b,n,i], as out[b].
 
