@@ -12,7 +12,6 @@ is bound and checked every time.
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, replace
 from functools import cache
@@ -23,6 +22,7 @@ import numpy as np
 from redalg.decompose.cascade import Cascade
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
+from redalg.runtime.bind.frameworks import imported_torch
 from redalg.runtime.bind.inputs import UNSIGNED, Bound, native, scalars_of
 
 Step = Callable[[Mapping[str, Any]], dict[str, Any]]
@@ -70,7 +70,7 @@ def kind_of(
 
 def kind_of_tensors(inputs: Mapping[str, Any]) -> list[Any] | None:
     """The kind of tensors and scalars by name, as a glance tells it; None if that does not tell enough."""
-    torch = sys.modules.get("torch")
+    torch = imported_torch()
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
     key: list[Any] = []
     for name, value in inputs.items():
