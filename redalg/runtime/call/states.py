@@ -95,6 +95,8 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
     check_backend("leaf", backend)
     if by is not None:
         return leaf_of_keys(form, read_piece(form, inputs, start, extents), backend, by, groups)
+    if backend == "library":
+        return leaf_by_arrays(form, read_piece(form, inputs, start, extents))
     inputs, extents = without_gradients(inputs), named_sizes(extents, "leaf", "extents")
     plain = not may_have_tangents() and all(isinstance(size, int) for size in extents.values())
     starts = global_starts(form.cascade, start, "leaf")
@@ -115,10 +117,11 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
 
 def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable) -> State:
     """The state of a piece, of a kind that was not met before; if a kernel makes it, the next one may be as quick."""
-    reason = obstacle_to_kernels(form, piece)
-    if backend == KERNELS and reason:
-        raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
-    if reason or (backend or default_backend(piece.bound)) != KERNELS:
+    if (backend or default_backend(piece.bound)) != KERNELS:
+        return leaf_by_arrays(form, piece)
+    if reason := obstacle_to_kernels(form, piece):
+        if backend == KERNELS:
+            raise BackendError(f'leaf: {reason}. Leave backend="{KERNELS}" out: the tensors\' library makes the state.')
         return leaf_by_arrays(form, piece)
     moved = is_moved(form, piece)
     slots = slots_by_kernel(form, piece, moved=moved)
