@@ -18,7 +18,7 @@ from redalg.runtime.call.group_kernels import sources_of_sweeps
 from tests.cases.refusals import Case, each
 
 b, n, e = ra.axes("b n e")
-x, y, X, V = ra.tensors("x[n] y[n] X[b,n] V[n,e]")
+x, y, X, V, t = ra.tensors("x[n] y[n] X[b,n] V[n,e] t[b]")
 FUNCTIONS: dict[str, tuple[Any, int]] = {  # name -> (expression, number of sweeps)
     "variance": (ra.var(x, n), 2),
     "correlation": (ra.covariance(x, y, n) / (ra.std(x, n) * ra.std(y, n)), 3),
@@ -29,6 +29,7 @@ FUNCTIONS: dict[str, tuple[Any, int]] = {  # name -> (expression, number of swee
     "logarithms": (ra.mean(log(x), n) - ra.sum(Abs(y) * exp(-(y**2)), n), 2),
     "pooled": (ra.sum(ra.softmax(y, n) * V, n), 2),
     "variance of rows": (ra.var(X, n), 2),
+    "rows beside their numbers": (ra.mean(ra.where(t < X, (X - t) ** 2, y), n) * t, 1),
     "rows beside a column": (ra.covariance(X, y, n) / ra.std(y, n) + ra.max(X, n) - ra.logsumexp(x, n), 2),
 }
 FUSED = {name: ra.fuse(expr) for name, (expr, _) in FUNCTIONS.items()}
@@ -37,12 +38,17 @@ FUSED = {name: ra.fuse(expr) for name, (expr, _) in FUNCTIONS.items()}
 def data(dtype: str = "float64", length: int = 2000) -> tuple[dict[str, np.ndarray], np.ndarray]:
     generator = np.random.default_rng(0)
     tensors = {"x": generator.normal(size=length) + 10, "y": generator.normal(size=length),
-               "X": generator.normal(size=(3, length)) + 7, "V": generator.normal(size=(length, 5))}  # fmt: skip
+               "X": generator.normal(size=(3, length)) + 7, "t": np.array([6.0, 7, 8]),
+               "V": generator.normal(size=(length, 5))}  # fmt: skip
     return {name: one.astype(dtype) for name, one in tensors.items()}, generator.integers(0, 9, length) * 2
 
 
 def read(name: str, tensors: dict[str, Any]) -> dict[str, Any]:
     return {key: tensors[key] for key in FUSED[name].cascade.inputs()}
+
+
+def of_rows(arrays: dict[str, Any], rows: slice) -> dict[str, Any]:
+    return {key: one[:, rows] if key == "X" else one if key == "t" else one[rows] for key, one in arrays.items()}
 
 
 @pytest.mark.parametrize("name", FUNCTIONS)
@@ -54,14 +60,14 @@ def test_kernels_make_what_the_library_makes(name: str) -> None:
     assert (state.layout, state.places, state.sizes) == (again.layout, again.places, again.sizes)
     for slot, array in again.slots.items():
         assert state.slots[slot].dtype == array.dtype
-    np.testing.assert_allclose(fused.finish(state), fused.finish(again), rtol=1e-11)
+    tail = {key: arrays[key] for key in "t" if key in arrays}
+    np.testing.assert_allclose(fused.finish(state, tail), fused.finish(again, tail), rtol=1e-11)
     if name != "masks":  # whose places count from 0
         halves = [
-            fused.leaf({key: one[:, rows] if key == "X" else one[rows] for key, one in arrays.items()},
-                       {n: rows.start}, by=keys[rows], groups=20, backend=backend)
+            fused.leaf(of_rows(arrays, rows), {n: rows.start}, by=keys[rows], groups=20, backend=backend)
             for rows, backend in ((slice(0, 900), "tilelang"), (slice(900, 2000), "library"))
         ]  # fmt: skip
-        np.testing.assert_allclose(fused.finish(fused.merge(*halves)), fused.finish(again), rtol=1e-10)
+        np.testing.assert_allclose(fused.finish(fused.merge(*halves), tail), fused.finish(again, tail), rtol=1e-10)
 
 
 @pytest.mark.parametrize("name", ["variance", "weighted mean"])
@@ -80,11 +86,12 @@ def test_kernels_take_tensors_of_float32(name: str) -> None:
 def test_threads_take_parts(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     fused, (tensors, keys) = FUSED[name], data()
     arrays = read(name, tensors)
-    want = fused.finish(fused.leaf(arrays, by=keys, groups=20, backend="tilelang"))
+    tail = {key: arrays[key] for key in "t" if key in arrays}
+    want = fused.finish(fused.leaf(arrays, by=keys, groups=20, backend="tilelang"), tail)
     monkeypatch.setattr(group_kernels, "ELEMENTS_OF_A_PART", 300)
     monkeypatch.setattr(torch, "get_num_threads", lambda: 3)
     assert group_kernels.number_of_parts(fused.form, 2000) == (1 if name == "masks" else 3)
-    found = fused.finish(fused.leaf(arrays, by=keys, groups=20, backend="tilelang"))
+    found = fused.finish(fused.leaf(arrays, by=keys, groups=20, backend="tilelang"), tail)
     np.testing.assert_allclose(found, want, rtol=1e-11)
 
 
@@ -102,9 +109,9 @@ HARD: dict[str, Callable[[np.ndarray], Any]] = {
 @pytest.mark.parametrize("hard", HARD)
 def test_hard_data(hard: str, name: str) -> None:
     fused, (tensors, keys) = FUSED[name], data()
-    for one in tensors.values():
-        HARD[hard](one)
     arrays = read(name, tensors)
+    for one in arrays.values():
+        HARD[hard](one)
     found, want = (fused.finish(fused.leaf(arrays, by=keys, groups=20, backend=one)) for one in ("tilelang", "library"))
     np.testing.assert_allclose(found, want, rtol=1e-9)
 

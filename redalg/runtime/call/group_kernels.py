@@ -10,7 +10,6 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import repeat
 from typing import Any, final
 
 import numpy as np
@@ -93,7 +92,7 @@ def obstacle_to_sweeps(form: FusedForm, piece: Piece) -> str:
     axis = cascade.axis
     if bound.device != "cpu":
         return "kernels by group are for the CPU"
-    if len(cascade.axes()) > 2 or not all(map(is_plain_along, cascade.elements(), repeat(axis))):
+    if len(cascade.axes()) > 2 or not all(map(is_read_plainly, cascade.elements())):
         return f"a tensor has other axes or indices than {axis} and one more"
     if cascade.scalars() or cascade.producers:
         return "the expression holds run-time scalars, or sums within its terms"
@@ -113,9 +112,10 @@ def obstacle_to_sweeps(form: FusedForm, piece: Piece) -> str:
     return ""
 
 
-def is_plain_along(element: Element, axis: Axis) -> bool:
-    """Tell if an element is indexed by an axis, once, and by no expression."""
-    return element.indices.count(axis) == 1 and len({*element.indices}) == len(element.indices) and element.is_plain
+def is_read_plainly(element: Element) -> bool:
+    """Tell if an element is indexed by axes, by each once, and by no expression or number."""
+    axes = {index for index in element.indices if isinstance(index, Axis)}
+    return len(axes) == len(element.indices) > 0
 
 
 def multiplies_logarithms(expr: Expr) -> bool:
@@ -145,7 +145,7 @@ def leaf_by_sweeps(form: FusedForm, piece: Piece, keys: Keys) -> State:
     with ops.quiet():
         parts = number_of_parts(form, bound.sizes[form.cascade.axis.name])
         axis = form.cascade.axis
-        dims = {element.name: element.indices.index(axis) for element in form.cascade.elements()}
+        dims = {one.name: one.indices.index(axis) for one in form.cascade.elements() if axis in one.indices}
         run = Sweeping(axis, column_of(form), scope, shared_tensor(keys.numbers), keys.groups, parts, dims)
         values = run.run(kernels)
     found = programs(form).of(group_program).results
@@ -168,7 +168,7 @@ class Sweeping:
         scope: over the piece, in float64.
         keys: the group of every element.
         groups, parts: the numbers of groups, and of parts that threads take.
-        dims: tensor -> its dimension along the streamed axis.
+        dims: tensor -> its dimension along the streamed axis, of those that lie along it.
     """
 
     axis: Axis
@@ -223,8 +223,10 @@ class Sweeping:
         found = {name: self.nothing(folds) for name, folds in kernel.sides.makes.items()}
         arrays = {**known, **{name: shared_tensor(array) for name, array in found.items()}, KEYS: self.keys[start:stop]}
         for name in kernel.parameters:
-            if name not in arrays:
+            if name in self.dims:
                 arrays[name] = self.scope.tensors[name].narrow(self.dims[name], start, stop - start).contiguous()
+            elif name not in arrays:
+                arrays[name] = self.scope.tensors[name]
         kernel.launch(*map(arrays.__getitem__, kernel.parameters))
         return found
 
