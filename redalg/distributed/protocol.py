@@ -13,7 +13,7 @@ before it has read the statuses: `read_reports` raises the error later.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import cycle
@@ -70,7 +70,7 @@ class Protocol(Generic[T]):
         self.ranks = ranks
         self.last: Agreement[T] | None = None
         self.reports = deque[Report]()
-        self._statuses = cycle(new_statuses(len(ranks.names), MOST_REPORTS + 2))
+        self._statuses: Iterator[torch.Tensor] | None = None
 
     @contextmanager
     def stops_all(self, device: torch.device | None) -> Iterator[None]:
@@ -126,26 +126,17 @@ class Protocol(Generic[T]):
         """
         return self._refuse_failures(messages, messages[:, 0].tolist())
 
-    def read_statuses(self, report: Report) -> list[int]:
-        """The statuses of a report, for which the host waits.
-
-        Raises:
-            InputError: a rank failed; it is raised on all.
-        """
-        return self._refuse_failures(report.messages, report.read())
-
     def _refuse_failures(self, messages: torch.Tensor, statuses: list[int]) -> list[int]:
         if failed := failures_in(messages, statuses):
             raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
         return statuses
 
-    def report(self, messages: torch.Tensor) -> Report:
-        """The statuses of messages on their way to the host."""
-        return self.ranks.report(messages, next(self._statuses))
-
     def keep_report(self, messages: torch.Tensor) -> None:
         """Remember the statuses of messages, which the host reads later."""
-        self.reports.append(self.report(messages))
+        if self._statuses is None:  # places in pinned memory, each used again after the last
+            size = MOST_REPORTS + 2, len(self.ranks.names)
+            self._statuses = cycle(torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()))
+        self.reports.append(self.ranks.report(messages, next(self._statuses)))
 
     def read_reports(self, *, waits: bool) -> None:
         """Raise the error of an earlier call that waited for nobody: of those that are done, or of all."""
@@ -157,13 +148,6 @@ class Protocol(Generic[T]):
                 reports.clear()
                 self._refuse_failures(report.messages, statuses)
                 raise InputError(unlike_message(statuses, self.ranks.names))
-
-
-def new_statuses(ranks: int, number: int) -> Iterable[torch.Tensor | None]:
-    """Places in the host's memory for the statuses of calls, each used again after the last; None without CUDA."""
-    if not torch.cuda.is_available():
-        return (None,)
-    return torch.empty(number, ranks, dtype=torch.uint8, pin_memory=True)
 
 
 def call_kind(

@@ -67,12 +67,8 @@ class Ranks:
                 f"error of the others, and start the job again. PyTorch says: {error}"
             ) from error
 
-    def report(self, messages: torch.Tensor, statuses: torch.Tensor | None = None) -> Report:
-        """The statuses of messages, which the host reads when they are there; `statuses`: pinned memory for them."""
-        if messages.device.type != "cuda":
-            return Report(messages, messages[:, 0])
-        if statuses is None:
-            statuses = torch.empty(len(self.names), dtype=torch.uint8, pin_memory=True)
+    def report(self, messages: torch.Tensor, statuses: torch.Tensor) -> Report:
+        """The statuses of messages on CUDA, on their way into pinned memory."""
         statuses.copy_(messages[:, 0], non_blocking=True)
         done = torch.cuda.Event()
         done.record()
@@ -118,22 +114,21 @@ class Report:
     Attributes:
         messages: a row for each rank.
         statuses: their first bytes, in the host's memory.
-        done: the event that says that they are there; None if they are.
+        done: the event that says that they are there.
     """
 
     messages: torch.Tensor
     statuses: torch.Tensor
-    done: torch.cuda.Event | None = None
+    done: torch.cuda.Event
 
     @property
     def is_done(self) -> bool:
         """Tell if the statuses are there."""
-        return self.done is None or self.done.query()
+        return self.done.query()
 
     def read(self) -> list[int]:
         """The statuses, for which the host waits."""
-        if self.done is not None:
-            self.done.synchronize()
+        self.done.synchronize()
         found: list[int] = self.statuses.tolist()
         return found
 

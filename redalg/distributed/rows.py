@@ -128,11 +128,8 @@ class DistributedRows:
             kind = call_kind(self.form.cascade, inputs, None, (empty, *sorted(extents.items())))
         known, cast = protocol.last, cast_inputs(self.fused, inputs)
         if known is not None and known.kind == kind:
-            report = protocol.report(self.ranks.gather(known.new_message()))
-            ring = Ring(self, known.terms, cast)
-            ring.step()  # while the statuses are on their way
-            if ANEW not in protocol.read_statuses(report):
-                return ring.outputs(empty)
+            if ANEW not in protocol.statuses(self.ranks.gather(known.new_message())):
+                return Ring(self, known.terms, cast).outputs(empty)
         elif known is not None:
             protocol.ask_anew(known, late=False)
         with protocol.stops_headers(device):
@@ -141,9 +138,7 @@ class DistributedRows:
             rows = {"rows": bound.sizes[self.rows.name], "rows_axis": self.rows.name, "layout": layout}
             header = header_of(self.form, self.axis, bound, empty, **rows)
         agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, bound, extents, headers))
-        ring = Ring(self, agreed.terms, cast)
-        ring.step()
-        return ring.outputs(empty)
+        return Ring(self, agreed.terms, cast).outputs(empty)
 
     def _bound(self, inputs: Mapping[str, Any], extents: Mapping[str, int]) -> Bound:
         """The tensors of a rank, checked; those with both axes for their own rows and streamed elements alone."""

@@ -142,20 +142,25 @@ def test_boxes_without_live_places_are_known(first: int, rows: int, start: int, 
             assert excludes(mask, box) or any(parts)
 
 
-def otherwise(rank: int, size: int, fault: str) -> Any:
+def otherwise(rank: int, size: int, fault: str, again: bool) -> Any:
+    """The error of a call that goes wrong on rank 1, or on all: the first call, or one after a good one."""
     call = fused("causal").distributed(axis=k, rows=q, zigzag=fault in ("odd", "unlike"))
-    lengths = {"odd": [3, 3], "unlike": [4, 6]}.get(fault, [4, 4])
-    data = whole_data("causal", sum(lengths), sum(lengths))
-    spans = spans_in_order(lengths)[rank]
-    given = part("causal", data, spans, spans)
+
+    def given(lengths: list[int]) -> dict[str, Any]:
+        spans = spans_in_order(lengths)[rank]
+        return dict(part("causal", whole_data("causal", sum(lengths), sum(lengths)), spans, spans))
+
+    if again:
+        call(**given([4, 4]))
+    wrong = given({"odd": [3, 3], "unlike": [4, 6]}.get(fault, [4, 4]))
     if rank == 1 and fault == "dtype":
-        given = {key: one.double() for key, one in given.items()}
+        wrong = {key: one.double() for key, one in wrong.items()}
     if rank == 1 and fault == "missing":
-        del given["V"]
+        del wrong["V"]
     if rank == 1 and fault == "array":
-        given["V"] = given["V"].numpy()
+        wrong["V"] = wrong["V"].numpy()
     try:
-        return str(call(**given))
+        return str(call(**wrong))
     except ra.RedalgError as error:
         return str(error)
 
@@ -169,9 +174,10 @@ FAULTS = {
 }
 
 
+@pytest.mark.parametrize("again", [False, True], ids=["first", "again"])
 @pytest.mark.parametrize("fault", FAULTS)
-def test_ranks_that_do_not_fit_are_told(two: Pool, fault: str) -> None:
-    first, second = two.values(otherwise, fault)
+def test_ranks_that_do_not_fit_are_told(two: Pool, fault: str, again: bool) -> None:
+    first, second = two.values(otherwise, fault, again)
     assert FAULTS[fault] in first
     assert FAULTS[fault] in second or fault in ("missing", "array")
     check(two, "causal", [([4, 4], [4, 4])], zigzag=True)
