@@ -45,8 +45,8 @@ WAYS: dict[str, dict[str, Any]] = {
     "in wide tiles": {"block_streamed": 128},
 }
 PACKAGE = "redalg.lower_tile.passes"
-CALLED_ELSEWHERE = {"run_passes", "over_tiles", "without_single_steps"}
-"""The list itself; a maker of loops; a look ahead at the loops that will be left."""
+CALLED_ELSEWHERE = {"run_passes", "over_tiles", "without_single_steps", "eliminate_common_subexpressions"}
+"""The list itself; a maker of loops; a look ahead at the loops that will be left; what loops over groups need alone."""
 
 
 @cache

@@ -158,9 +158,8 @@ def test_a_relation_of_places_and_a_scalar_is_one_of_integers(relation: Any, win
         assert bool(exact.xreplace({node: Integer(rounded), q: Integer(row), k: Integer(place)})) == wanted
 
 
-@pytest.mark.parametrize("name", ["padding", *(
-    pytest.param(one, marks=pytest.mark.slow) for one in ("documents, causal", "window and first of the call", "blocks")
-)])  # fmt: skip
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["padding", "documents, causal", "window and first of the call", "blocks"])
 def test_sizes_may_change_from_call_to_call(name: str) -> None:
     rng = np.random.default_rng(0)
     own = {one.name for one in (*FORMS[name].cascade.elements(), *FORMS[name].cascade.scalars())}

@@ -252,6 +252,7 @@ def test_compilers_compile_and_report_and_stop(monkeypatch: pytest.MonkeyPatch, 
     assert again.poll() is not None
 
 
+@pytest.mark.slow
 def test_workers_start_before_there_is_anything_to_compile() -> None:
     with compiling.Compilers(2) as compilers:
         compilers.wait_until_started(monotonic() + 120)

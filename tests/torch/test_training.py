@@ -229,7 +229,7 @@ def layer(*, first: bool) -> nn.Module:
 @pytest.mark.parametrize(
     "model",
     [
-        pytest.param(layer(first=True), id="norms first"),
+        pytest.param(layer(first=True), id="norms first", marks=pytest.mark.slow),
         pytest.param(layer(first=False), id="norms last", marks=pytest.mark.slow),
         pytest.param(nn.Sequential(nn.Linear(24, 24), nn.LayerNorm(24), nn.Dropout(0.0), nn.Softmax(-1)), id="norm"),
     ],
