@@ -21,6 +21,7 @@ from benchmarks.launches import bytes_of_graphs
 from benchmarks.written_models import Residual
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_a_model_is_measured_once_and_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(models, "SAMPLES", 1)

@@ -117,7 +117,7 @@ def test_the_c_target_runs_rows_of_several_columns(name: str) -> None:
     check(form, found, {key: one.numpy() for key, one in tensors.items()})
 
 
-@pytest.mark.sweep(9)
+@pytest.mark.slow  # the longest takes ptxas 10 s
 @pytest.mark.parametrize("target", ["sm_90a", "sm_86", "sm_80"])
 @pytest.mark.parametrize("name", ["log-domain product", "max-plus product", "sum of distances"])
 def test_nvcc_compiles(name: str, target: str) -> None:

@@ -196,6 +196,7 @@ def test_it_is_kept_in_files(plan: ra.LibraryProduct) -> None:
     assert stored.form_of("product by the library 0") == "online"
 
 
+@pytest.mark.slow
 def test_tuning_measures_it_and_calls_take_it(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(tuned.SWITCH, "on")
     monkeypatch.setattr(tuned, "cache_file", lambda name: tmp_path / tuned.file_name(name))
