@@ -9,7 +9,7 @@ So a call of the last kind is one collective. With `deterministic` a shard has s
 (`parts`).
 
 A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again. On CUDA
-the host waits for nobody after 3, if all outputs are floats: a rank without a state makes all outputs NaN, and the next
+the host waits for nobody after 3, if all outputs are floats: where a rank has no state all outputs are NaN, and a later
 call raises the error, or `check`.
 """
 
@@ -33,6 +33,8 @@ from redalg.distributed.rows import DistributedRows, check_rows
 from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, header_of, shard_of
 from redalg.errors import InputError
 from redalg.expression import Axis
+from redalg.expression.dtypes import is_float
+from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.options import named_sizes
 from redalg.runtime.bind.packing import Packing
@@ -41,6 +43,7 @@ from redalg.runtime.bind.state import copy_with
 
 if TYPE_CHECKING:
     from redalg.incremental.form import FusedForm
+    from redalg.runtime.bind.inputs import Bound
     from redalg.runtime.bind.options import Sizes
     from redalg.runtime.bind.state import State
 
@@ -54,11 +57,13 @@ class Terms:
         shard: this rank's, of the call at which they were agreed.
         edges: the parts of all ranks, of that call.
         packing: the layout of a state.
+        late: this host does not wait for the statuses of other ranks.
     """
 
     shard: Shard
     edges: tuple[Edges, ...]
     packing: Packing
+    late: bool
 
 
 Agreed = Agreement[Terms]
@@ -125,7 +130,7 @@ class Distributed:
         Raises:
             InputError: the tensors do not fit the expression on some rank, or ranks differ in the form, the sizes, the
                 dtypes or the scalars. It is raised on every rank, and names the ranks. Where a call waits for nobody,
-                its outputs are NaN, and the next call or `check` raises it.
+                its outputs are NaN, and `check` raises it, or one of the next calls: not the same one on every rank.
             BackendError: a rank is gone, or has not come within the group's timeout.
         """
         protocol = self._protocol
@@ -144,7 +149,7 @@ class Distributed:
             if found is not None:
                 return found[0]
         elif known is not None:
-            protocol.ask_anew(known, late=self._learns_late(known))
+            protocol.ask_anew(known, late=known.terms.late)
         with protocol.stops_headers(device):
             shard = shard_of(self.fused, self.ranks, self.axis, inputs, extents)
             header = self._header(shard, empty)
@@ -170,28 +175,27 @@ class Distributed:
         far = whole.is_far and bool(axes_by_place(self.form))
         packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=far)
         parts = max(1, *map(len, edges))
-        return Agreement(kind, bound.device, parts * packing.nbytes, Terms(whole, edges, packing))
+        late = not self._needs_lengths and may_learn_late(self.form, bound)
+        return Agreement(kind, bound.device, parts * packing.nbytes, Terms(whole, edges, packing, late))
 
     def _again(self, known: Agreed, inputs: Mapping[str, Any], empty: str) -> tuple[Any] | None:
         """The outputs of a call of a known kind; None if it is not that of all ranks, and they agree anew."""
         with self._protocol.stops_all(None):
             shard = known.terms.shard.with_tensors(cast_inputs(self.fused, inputs))
         messages, own = self._exchange(known, shard)
-        if not self._learns_late(known):
+        if not known.terms.late:
             if ANEW in self._protocol.statuses(messages):
                 return None
         elif not torch.cuda.is_current_stream_capturing():
             self._protocol.keep_report(messages)
         return (self._outputs(known, shard, (messages, own), empty),)
 
-    def _learns_late(self, known: Agreed) -> bool:
-        """Tell if this host does not wait for the statuses of other ranks."""
-        return not self._needs_lengths and may_learn_late(self.form, known.device)
-
     def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
         """The outputs on this rank, of the states of all."""
         state = self.fused.merge(*self._states(agreed, shard, exchanged), backend=self._backend)
         outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
+        if agreed.terms.late:
+            outputs = nan_where((exchanged[0][:, 0] > 0).any(), outputs)
         return outputs if shard.places is None else self._in_mesh(shard, outputs)
 
     def _finish(self, shard: Shard, state: State, edges: Edges, empty: str) -> Any:
@@ -263,9 +267,17 @@ def needs_lengths(form: FusedForm, axis: Axis) -> bool:
     return places_matter(form) or axis.name in form.cascade.extents() or carried
 
 
-def may_learn_late(form: FusedForm, device: str) -> bool:
-    """Tell if a rank may learn after a call that another failed: the outputs are NaN then, so all must be floats."""
-    return device.startswith("cuda") and not any(slot.kind == "index" for slot in form.slots)
+def may_learn_late(form: FusedForm, bound: Bound) -> bool:
+    """Tell if a rank may learn after a call that another failed: all outputs can be NaN then."""
+    dtypes = (output_dtype(one, form, bound.result) for one in form.outputs)
+    return bound.device.startswith("cuda") and all(map(is_float, dtypes))
+
+
+def nan_where(failed: torch.Tensor, outputs: Any) -> Any:
+    """One output or a namedtuple of them, NaN where a condition of one element holds, which the host does not read."""
+    if isinstance(outputs, torch.Tensor):
+        return outputs.masked_fill(failed, torch.nan)
+    return type(outputs)(*(one.masked_fill(failed, torch.nan) for one in outputs))
 
 
 def distribute(

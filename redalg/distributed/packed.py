@@ -7,8 +7,7 @@
 
 Counts and indices are int64, all else has the dtype of arithmetic. If places lie beyond the integers that this dtype
 holds, extrema and pivots are float64, as they may be in a leaf. Nothing is copied to the host but the first byte of
-every status. A rank without a state fills its buffers with ones: every float of them is NaN, and so are the outputs of
-all.
+every status.
 """
 
 from __future__ import annotations
@@ -68,14 +67,8 @@ def slots_in(message: torch.Tensor, packing: Packing, part: int) -> Packed:
 def write_failure(reason: str, message: torch.Tensor) -> None:
     """Say in a message that there is no state, and the reason."""
     text = reason.encode(errors="replace")[: STATUS_BYTES - 1]
-    write_status(FAILED, message)
+    message[0] = FAILED
     message[1 : 1 + len(text)] = torch.tensor(list(text), dtype=torch.uint8, device=message.device)
-
-
-def write_status(status: int, message: torch.Tensor) -> None:
-    """Say in a message that there is no state; every float in it is NaN."""
-    message[STATUS_BYTES:].fill_(255)
-    message[0] = status
 
 
 def failures_in(messages: torch.Tensor, statuses: Sequence[int]) -> dict[int, str]:

@@ -23,7 +23,7 @@ import torch
 
 from redalg.decompose.cascade import Cascade
 from redalg.distributed.header import Header, check_headers, failure_message, ranks_in_words
-from redalg.distributed.packed import ANEW, failures_in, new_message, write_failure, write_status
+from redalg.distributed.packed import ANEW, failures_in, new_message, write_failure
 from redalg.distributed.ranks import Ranks, Report
 from redalg.errors import InputError
 from redalg.expression import Axis
@@ -113,7 +113,7 @@ class Protocol(Generic[T]):
         `late`: those would learn of it after their call, so that it fails.
         """
         message = known.new_message()
-        write_status(ANEW, message)
+        message[0] = ANEW
         statuses = self.statuses(self.ranks.gather(message))
         if late and set(statuses) != {ANEW}:
             raise InputError(unlike_message(statuses, self.ranks.names))

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import accumulate
 from typing import final
 
 from sympy import And, Eq, Expr, Or
@@ -20,6 +19,7 @@ from sympy.core.relational import Ge, Gt, Le, Lt
 from sympy.logic.boolalg import Boolean
 
 from redalg.distributed.header import ranks_in_words
+from redalg.distributed.parts import part_edges
 from redalg.errors import InputError
 from redalg.expression import Axis
 
@@ -45,8 +45,7 @@ def spans_in_order(lengths: Sequence[int]) -> list[list[Span]]:
     >>> spans_in_order([2, 3])
     [[Span(first=0, stop=2, at=0)], [Span(first=2, stop=5, at=0)]]
     """
-    stops = list(accumulate(lengths))
-    return [[Span(stop - length, stop)] for length, stop in zip(lengths, stops, strict=True)]
+    return [[Span(*edge) for edge in edges] for edges in part_edges(lengths, None, ())]
 
 
 def spans_in_zigzag(lengths: Sequence[int], names: Sequence[int], axis: Axis) -> list[list[Span]]:

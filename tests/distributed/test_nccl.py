@@ -66,16 +66,9 @@ def late(rank: int, size: int) -> Any:
     call = total.distributed(axis=n)
     call(x=torch.ones(2, 3, device="cuda"))
     last = rank == size - 1
-    try:
-        first = call(x=torch.ones(2, 3, device="cuda"), **({"empty": "none"} if last else {})).tolist()
-    except ra.InputError as error:
-        first = str(error)
-    try:
-        call.check()
-        told = ""
-    except ra.InputError as error:
-        told = str(error)
-    return first, told, call(x=torch.ones(2, 4, device="cuda")).tolist()
+    options = {"empty": "none"} if last else {}
+    first = test_again.told_by(lambda: call(x=torch.ones(2, 3, device="cuda"), **options).tolist())
+    return first, test_again.told_by(call.check) or "", call(x=torch.ones(2, 4, device="cuda")).tolist()
 
 
 def test_outputs_are_nan_where_a_rank_failed(gpus: Pool) -> None:
