@@ -105,6 +105,22 @@ def test_a_long_row_is_cut_by_the_rules() -> None:
     assert numbers_of(SUM.lower("sm_90a", **options).plan).segments > 32
 
 
+# ---- two monoids of the same elements ---------------------------------------------------------------------------------
+
+ENDS = ra.fuse({"a": (ra.first(x, n), "b"), "z": (ra.last(x, n), "b")})
+
+
+@pytest.mark.parametrize("length", [1, 6, 100, 128, 300])
+@pytest.mark.parametrize("target", ["c", "sm_90a"])
+def test_elements_that_two_monoids_share(target: str, length: int) -> None:
+    """Beyond the end of a row no lane has an element, for either."""
+    rows = torch.arange(1.0, 2 * length + 1).reshape(2, length)
+    program = ENDS.lower(target, **problem(ENDS, {"x": rows})).program
+    out = interpret(program, {"x": rows.numpy()})
+    assert out["a"].tolist() == rows[:, 0].tolist()
+    assert out["z"].tolist() == rows[:, -1].tolist()
+
+
 # ---- monoids that a user registers -----------------------------------------------------------------------------------
 
 Parts = tuple[Expr, ...]
