@@ -157,8 +157,14 @@ def slots_by_kernel(form: FusedForm, piece: Piece, *, moved: bool) -> dict[str, 
     if elements_of_piece(form, piece) > MOST_COUNTED:
         for accumulator in form.accumulators:
             if accumulator.is_count:
-                slots[accumulator.value.name][...] = elements_of_piece(form, piece)
+                fill_with(slots[accumulator.value.name], elements_of_piece(form, piece))
     return slots
+
+
+def fill_with(array: Any, number: int) -> None:
+    """Write a number everywhere in an array, for which the host does not wait: it would, if the number were assigned."""
+    fill = array.fill_ if hasattr(array, "fill_") else array.fill
+    fill(number)
 
 
 def view_packing(arrays: Mapping[str, Any]) -> Packing | None:
