@@ -7,13 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import count
 from typing import final
 
 from redalg.expression import Axis
 from redalg.expression.parts import Places, in_part
 from redalg.incremental.form import FusedForm
 from redalg.incremental.mapped import map_form
+from redalg.incremental.names_apart import names_apart
 
 
 @final
@@ -44,15 +44,6 @@ class MovedForm:
 
 def with_moved_places(form: FusedForm, axes: Iterable[Axis]) -> MovedForm:
     """The form that numbers elements along these axes from where a piece starts."""
-    cascade = form.cascade
-    taken = {*cascade.inputs(), *(str(one.name) for one in cascade.scalars()), *(str(one) for one in cascade.axes())}
-    taken |= {one.name for one in form.slots}
-
-    def fresh(stem: str) -> str:
-        names = (f"{stem}_{number}" if number else stem for number in count())
-        name = next(one for one in names if one not in taken)
-        taken.add(name)
-        return name
-
-    places = tuple(Places.of(axis, fresh) for axis in sorted(axes, key=str))
+    name_apart = names_apart(form)
+    places = tuple(Places.of(axis, name_apart) for axis in sorted(axes, key=str))
     return MovedForm(map_form(form, lambda expr: in_part(expr, places)), places)

@@ -33,6 +33,7 @@ from redalg.runtime.bind.packing import Packed, Packing, common_buffer
 from redalg.runtime.bind.places import axes_by_place, axes_in_arithmetic, leaf_exprs, placed_axes
 from redalg.runtime.bind.state import State, check_state, copy_with, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
+from redalg.runtime.call.gathered_groups import leaf_by_gathering
 from redalg.runtime.call.group_kernels import leaf_by_sweeps
 from redalg.runtime.call.merge_kernels import merge_of, slot_packing
 from redalg.runtime.call.prepared import KINDS, kind_of, without_tensors
@@ -177,7 +178,9 @@ def leaf_of_keys(form: FusedForm, piece: Piece, backend: str | None, by: Any, gr
     """The state of a piece for every key."""
     check_grouped(form, "leaf")
     keys = read_keys(by, groups, piece.bound, form.cascade.axis, "leaf")
-    return leaf_by_sweeps(form, piece, keys) if backend == KERNELS else leaf_by_groups(form, piece, keys)
+    if backend != KERNELS:
+        return leaf_by_groups(form, piece, keys)
+    return leaf_by_sweeps(form, piece, keys) if piece.bound.device == "cpu" else leaf_by_gathering(form, piece, keys)
 
 
 def form_of_states(form: FusedForm, *states: Any) -> FusedForm:
