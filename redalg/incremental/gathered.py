@@ -1,10 +1,11 @@
 """A form by group over elements in the order of their keys: a group is a row, which reads its own run of them.
 
-    d[g] = ⊕_{n: key(n) = g} F(x[n], n)   →   d[g] = ⊕_{n < counts[g]} F(x'[p], order[p]),   p = min(first[g] + n, last[g])
+    d[g] = ⊕_{n: key(n) = g} F(x[n], n)   →   d[g] = ⊕_{n < counts[g]} F(x'[p], order[p])
+                                              p = min(first[g] + n, last[g])
 
-`x'` is x in the order of keys, `order` the places that its elements had, `first` and `last` the ends of a group's run, and
-`counts` its length. Exact where elements of a group keep their order. So the states of groups are those of rows
-of different lengths, and have all their schedules.
+`x'` is x in the order of keys, `order` the places that its elements had, `first` and `last` the ends of a group's run,
+and `counts` its length. Exact where elements of a group keep their order. So the states of groups are those of rows of
+different lengths, and have all their schedules.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ from redalg.incremental.form import FusedForm
 
 
 def names_apart(form: FusedForm) -> Callable[[str], str]:
-    """A function that makes a name of a stem: another than those of the form's inputs, axes and slots, and every time."""
+    """A function that makes a name of a stem: a new one every time, which no input, axis or slot has."""
     cascade = form.cascade
     known = {*cascade.inputs(), *(str(one.name) for one in cascade.scalars()), *(str(one) for one in cascade.axes())}
     known |= {one.name for one in form.slots}

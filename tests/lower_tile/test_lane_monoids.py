@@ -105,7 +105,7 @@ def test_a_long_row_is_cut_by_the_rules() -> None:
     assert numbers_of(SUM.lower("sm_90a", **options).plan).segments > 32
 
 
-# ---- two monoids of the same elements ---------------------------------------------------------------------------------
+# ---- two monoids of the same elements --------------------------------------------------------------------------------
 
 ENDS = ra.fuse({"a": (ra.first(x, n), "b"), "z": (ra.last(x, n), "b")})
 

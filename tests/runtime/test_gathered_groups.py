@@ -103,7 +103,7 @@ REFUSED = {
                  "a slot has several components (an index, an order, a product)"),
     "a sum within": (lambda: refused(ra.sum(exp(ra.sum(X, d)), n), X=np.ones((3, 2))),
                      "the expression holds sums within its terms"),
-    "a shift": (lambda: refused(ra.sum(ra.where(n > 0, ra.Tensor("x")[n - 1] * x, 0), n), x=np.ones(3)),
+    "a shift": (lambda: refused(ra.sum(ra.where(n > 0, ra.Tensor("y")[n - 1] * x, 0), n), x=np.ones(3), y=np.ones(3)),
                 "a tensor is read at a place computed of axis n"),
     "no elements": (lambda: refused(ra.sum(exp(x), n), x=np.ones(0)), "the piece has no elements"),
 }  # fmt: skip

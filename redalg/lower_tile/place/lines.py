@@ -71,8 +71,6 @@ class Placer:
         self.values = dict(values)
         self.lines = {let.value: let for let in program.lets if isinstance(let, Assign)}
         self.uses = uses_of(program)
-        elements = (let for let in program.lets if isinstance(let, Gather | Join))
-        self.joined = {*program.inputs, *(value for let in elements for value in let.values)}
         self.bases = {u for let in self.lines.values() for _, u, _ in let.moves}
         self.divided = read_by_quotients(self.lines)
         self.named: dict[Expr, Load] = {}
@@ -238,7 +236,7 @@ class Placer:
                              for side in (let.first, let.second))  # fmt: skip
             self.body += join_best(let.structure, self.assembly, self.space.problem, before, after)
         else:
-            is_element = self.data is not None and not self.joined.issuperset(let.second)
+            is_element = self.data is not None and any(value in self.lines for value in let.second)
             before, after = ([self._value(value) for value in side] for side in (let.first, let.second))
             joins = Joins(let.structure, self.assembly, self.space, self.body)
             joins.join(before, joins.lift(after) if is_element else after)

@@ -111,7 +111,7 @@ def gathered_inputs(form: FusedForm, piece: Piece, groups: Groups, is_sorted: bo
     integers = {gathered.order: order, gathered.first: first, gathered.last: last, gathered.counts: counts}
     integers |= {name: ops.integer(ops.full((), number)) for name, number in moved.firsts(piece.start).items()}
     inputs = {
-        **in_order(form, piece.inputs, None if is_sorted else order, ops),
+        **inputs_by_key(form, piece.inputs, None if is_sorted else order, ops),
         **{name: as_int32(array, bound) for name, array in integers.items()},
         **moved.scalars(piece.start, {**bound.sizes, **piece.extents}),
     }
@@ -120,12 +120,14 @@ def gathered_inputs(form: FusedForm, piece: Piece, groups: Groups, is_sorted: bo
     return {name: one for name, one in inputs.items() if name in read}
 
 
-def in_order(form: FusedForm, inputs: Mapping[str, Any], order: Any, ops: ArrayOps) -> dict[str, Any]:
+def inputs_by_key(form: FusedForm, inputs: Mapping[str, Any], order: Any, ops: ArrayOps) -> dict[str, Any]:
     """Tensors of which those with the streamed axis have their elements in another order; None keeps them."""
-    dims = {one.name: one.indices.index(form.cascade.axis) for one in form.cascade.elements()
-            if form.cascade.axis in one.indices}  # fmt: skip
-    return {name: one if order is None or name not in dims else ops.pick(native(one), order, dims[name])
-            for name, one in inputs.items()}  # fmt: skip
+    axis = form.cascade.axis
+    dims = {one.name: one.indices.index(axis) for one in form.cascade.elements() if axis in one.indices}
+    if order is None:
+        return dict(inputs)
+    return {name: ops.pick(native(tensor), order, dims[name]) if name in dims else tensor
+            for name, tensor in inputs.items()}  # fmt: skip
 
 
 def write_counts(form: FusedForm, groups: Groups, slots: Mapping[str, Any]) -> None:

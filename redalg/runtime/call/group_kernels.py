@@ -90,8 +90,6 @@ def obstacle_to_sweeps(form: FusedForm, piece: Piece) -> str:
     """The reason why no kernel makes the states of a piece by group; empty if one does."""
     cascade, bound = form.cascade, piece.bound
     axis = cascade.axis
-    if bound.device != "cpu":
-        return "kernels by group are for the CPU"
     if len(cascade.axes()) > 2 or not all(map(is_read_plainly, cascade.elements())):
         return f"a tensor has other axes or indices than {axis} and one more"
     if cascade.scalars() or cascade.producers:

@@ -163,7 +163,7 @@ def slots_by_kernel(form: FusedForm, piece: Piece, *, moved: bool) -> dict[str, 
 
 
 def fill_with(array: Any, number: int) -> None:
-    """Write a number everywhere in an array, for which the host does not wait: it would, if the number were assigned."""
+    """Write a number everywhere in an array; the host does not wait, as it would if the number were assigned."""
     fill = array.fill_ if hasattr(array, "fill_") else array.fill
     fill(number)
 
