@@ -5,8 +5,9 @@
     3  messages are gathered                       a rank without a state says so, and stops all
     4  every rank merges all states in order       the same operations on the same numbers: outputs agree bit by bit
 
-So a call of the last kind is one collective. With `deterministic` a shard has several states, one for each of its parts
-(`parts`).
+So a call of the last kind is one collective. Large states are merged slice by slice, each by one rank, in two
+collectives (`slices`), if the cost model says that this is sooner. With `deterministic` a shard has several states, one
+for each of its parts (`parts`).
 
 A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again. On CUDA
 the host waits for nobody after 3, if all outputs are floats: where a rank has no state all outputs are NaN, and a later
@@ -31,6 +32,7 @@ from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_o
 from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.rows import DistributedRows, check_rows
 from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, header_of, shard_of
+from redalg.distributed.slices import Slices, choose_slices
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.dtypes import is_float
@@ -56,13 +58,15 @@ class Terms:
     Attributes:
         shard: this rank's, of the call at which they were agreed.
         edges: the parts of all ranks, of that call.
-        packing: the layout of a state.
+        packing: the layout of a state, or of a slice of it.
+        slices: those that ranks merge for each other; None if every rank merges whole states.
         late: this host does not wait for the statuses of other ranks.
     """
 
     shard: Shard
     edges: tuple[Edges, ...]
     packing: Packing
+    slices: Slices | None
     late: bool
 
 
@@ -176,7 +180,11 @@ class Distributed:
         packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=far)
         parts = max(1, *map(len, edges))
         late = not self._needs_lengths and may_learn_late(self.form, bound)
-        return Agreement(kind, bound.device, parts * packing.nbytes, Terms(whole, edges, packing, late))
+        size = len(self.ranks.names)
+        slices = choose_slices(self.form, bound, packing, parts, size)
+        of_message, rows = (packing, ()) if slices is None else (slices.packing, (size,))
+        terms = Terms(whole, edges, of_message, slices, late)
+        return Agreement(kind, bound.device, parts * of_message.nbytes, terms, rows)
 
     def _again(self, known: Agreed, inputs: Mapping[str, Any], empty: str) -> tuple[Any] | None:
         """The outputs of a call of a known kind; None if it is not that of all ranks, and they agree anew."""
@@ -193,6 +201,8 @@ class Distributed:
     def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
         """The outputs on this rank, of the states of all."""
         state = self.fused.merge(*self._states(agreed, shard, exchanged), backend=self._backend)
+        if slices := agreed.terms.slices:
+            state = slices.join(state, self.ranks.gather(slices.buffer(state, agreed.device)))
         outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
         if agreed.terms.late:
             outputs = nan_where((exchanged[0][:, 0] > 0).any(), outputs)
@@ -218,20 +228,23 @@ class Distributed:
         return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts)
 
     def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
-        """The messages of all ranks, a row for each, and a state of this rank."""
+        """The messages of all ranks, a row for each, and a state of this rank, or the description of a slice of it."""
         own = agreed.terms.edges[self.ranks.number] or [(shard.first, shard.first)]
-        message = agreed.new_message()
+        message, slices = agreed.new_message(), agreed.terms.slices
         try:
             for number, edge in enumerate(own):
                 tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
                 start = {**shard.starts, self.axis: edge[0]} if self._needs_lengths else shard.starts
                 state = self.fused.leaf(tensors, start, shard.extents, backend=self._backend)
-                write_slots(state.slots, message, agreed.terms.packing, number)
+                if slices is None:
+                    write_slots(state.slots, message, agreed.terms.packing, number)
+                else:
+                    slices.write(state, message, number)
         except Exception as error:
             write_failure(reason_of(error), message)
-            self.ranks.gather(message)
+            self.ranks.exchange(message)
             raise
-        return self.ranks.gather(message), state
+        return self.ranks.exchange(message), state if slices is None else slices.of_state(state)
 
     def _states(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State]) -> list[State]:
         """The states of the parts of all ranks, in order; those of others lie in this rank's memory."""

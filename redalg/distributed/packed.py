@@ -1,6 +1,7 @@
 """The state of a rank as one message, whose layout follows from what the ranks agree on.
 
-    message  := status  buffer … buffer      a buffer for the state of each part
+    message  := status  buffer … buffer      a buffer for the state of each part; if slices travel (`slices`), a message
+                                             has a row of this kind for every rank, with its slices
     status   := 512 bytes: the first is 0 if the rank made its state; 1 if it could not, then the reason (UTF-8, zeros
                 behind it); 2 if its call is of another kind than the last
     buffer   := the slots in the order of the form, as `packing` lays them; of no meaning where a rank has fewer parts
@@ -37,10 +38,10 @@ def message_packing(slots: tuple[Slot, ...], sizes: Mapping[str, int], compute: 
     return Packing({slot.name: dtype(slot) for slot in slots}, shapes)
 
 
-def new_message(nbytes: int, device: str) -> torch.Tensor:
-    """A message of so many bytes beyond its status, which says that all is well."""
-    message = torch.empty(STATUS_BYTES + nbytes, dtype=torch.uint8, device=device)
-    message[:STATUS_BYTES].zero_()
+def new_message(nbytes: int, device: str, rows: tuple[int, ...] = ()) -> torch.Tensor:
+    """A message, or rows of them, of so many bytes beyond its status, which says that all is well."""
+    message = torch.empty(*rows, STATUS_BYTES + nbytes, dtype=torch.uint8, device=device)
+    message[..., :STATUS_BYTES].zero_()
     return message
 
 
@@ -67,8 +68,8 @@ def slots_in(message: torch.Tensor, packing: Packing, part: int) -> Packed:
 def write_failure(reason: str, message: torch.Tensor) -> None:
     """Say in a message that there is no state, and the reason."""
     text = reason.encode(errors="replace")[: STATUS_BYTES - 1]
-    message[0] = FAILED
-    message[1 : 1 + len(text)] = torch.tensor(list(text), dtype=torch.uint8, device=message.device)
+    message[..., 0] = FAILED
+    message[..., 1 : 1 + len(text)] = torch.tensor(list(text), dtype=torch.uint8, device=message.device)
 
 
 def failures_in(messages: torch.Tensor, statuses: Sequence[int]) -> dict[int, str]:

@@ -43,6 +43,7 @@ class Agreement(Generic[T]):
         kind: of this rank's call.
         device: on which messages lie.
         nbytes: of a message, beyond its status.
+        rows: the number of rows of a message, if it has one for every rank.
         terms: all else that calls of this kind share.
     """
 
@@ -50,10 +51,11 @@ class Agreement(Generic[T]):
     device: str
     nbytes: int
     terms: T
+    rows: tuple[int, ...] = ()
 
     def new_message(self) -> torch.Tensor:
         """A message that says that all is well."""
-        return new_message(self.nbytes, self.device)
+        return new_message(self.nbytes, self.device, self.rows)
 
 
 @final
@@ -83,7 +85,7 @@ class Protocol(Generic[T]):
             else:
                 message = self.last.new_message()
                 write_failure(reason_of(error), message)
-                self.ranks.gather(message)
+                self.ranks.exchange(message)
             raise
 
     @contextmanager
@@ -113,8 +115,8 @@ class Protocol(Generic[T]):
         `late`: those would learn of it after their call, so that it fails.
         """
         message = known.new_message()
-        message[0] = ANEW
-        statuses = self.statuses(self.ranks.gather(message))
+        message[..., 0] = ANEW
+        statuses = self.statuses(self.ranks.exchange(message))
         if late and set(statuses) != {ANEW}:
             raise InputError(unlike_message(statuses, self.ranks.names))
 

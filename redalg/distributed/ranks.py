@@ -1,4 +1,4 @@
-"""The ranks of a process group, and the one collective that a call needs: an all-gather of messages of one length.
+"""The ranks of a process group, and the collectives of calls: messages of one length, to all ranks or to each its own.
 
 Messages are gathered on the device of the tensors. Headers are read by the host: where the group has a backend for the
 CPU too (`cpu:gloo,cuda:nccl`), they are gathered there, and otherwise on the device.
@@ -43,6 +43,19 @@ class Ranks:
         all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         with self.in_step():
             all_gather(rows.view(-1), message, group=self.group)
+        return rows
+
+    def exchange(self, message: torch.Tensor) -> torch.Tensor:
+        """The messages of all ranks to this one, a row for each: every rank's only one, or its row for this rank.
+
+        Raises:
+            BackendError: a rank is gone, or has not come within the group's timeout.
+        """
+        if message.dim() == 1:
+            return self.gather(message)
+        rows = torch.empty_like(message)
+        with self.in_step():
+            dist.all_to_all_single(rows, message, group=self.group)
         return rows
 
     def send_on(self, tensors: Mapping[str, torch.Tensor], shapes: Mapping[str, tuple[int, ...]]) -> Travel:

@@ -1,0 +1,108 @@
+"""Slices of states along a free axis: a rank merges one slice of every rank's state, and all gather the merged ones.
+
+    state of rank r  =  slice 0 | slice 1 | … | slice N − 1            message: a row for each rank, its slice in it
+    rank j           :  slice j of every state → their merge           then every rank gathers the N merged slices
+
+The same numbers are merged in the same order as if every rank merged whole states. A rank receives 2·(N − 1)/N times a
+state instead of N − 1 times, in two collectives.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import final
+
+import torch
+
+from redalg.distributed.packed import write_slots
+from redalg.expression import Axis
+from redalg.incremental.form import FusedForm, Slot
+from redalg.runtime.bind.inputs import Bound
+from redalg.runtime.bind.packing import Packed, Packing
+from redalg.runtime.bind.places import axes_by_place
+from redalg.runtime.bind.state import State, copy_with
+from redalg.runtime.lowering import target_of
+from redalg.strategies.device import device_for
+from redalg.strategies.model.exchange import gathered_us, sliced_us
+
+
+@final
+@dataclass(frozen=True)
+class Slices:
+    """Slices of states, one for each rank.
+
+    Attributes:
+        axis: the free axis that is cut; a slot without it is whole in every slice.
+        length: of a slice.
+        whole, packing: the layouts of a state and of a slice.
+    """
+
+    axis: Axis
+    length: int
+    whole: Packing
+    packing: Packing
+
+    def write(self, state: State, messages: torch.Tensor, part: int) -> None:
+        """Write the slices of a state into messages, of which row j is for rank j."""
+        for number, message in enumerate(messages):
+            slots = {slot.name: self.cut(state.slots[slot.name], slot, number) for slot in state.layout}
+            write_slots(slots, message, self.packing, part)
+
+    def cut(self, array: torch.Tensor, slot: Slot, number: int) -> torch.Tensor:
+        """The slice of a slot that a rank merges; a slot without the axis is whole."""
+        if self.axis not in slot.axes:
+            return array
+        return array.narrow(slot.axes.index(self.axis), number * self.length, self.length)
+
+    def of_state(self, state: State) -> State:
+        """The description of a slice of a state, with the state's slots."""
+        return copy_with(state, sizes={**state.sizes, self.axis.name: self.length})
+
+    def buffer(self, merged: State, device: str) -> torch.Tensor:
+        """The buffer of a merged slice."""
+        message = torch.empty(self.packing.nbytes, dtype=torch.uint8, device=device)
+        for name, view in Packed(message, self.packing).items():
+            view.copy_(merged.slots[name])
+        return message
+
+    def join(self, merged: State, buffers: torch.Tensor) -> State:
+        """The whole state, of the buffers of all merged slices in order; `merged` is this rank's."""
+        whole = Packed(torch.empty(self.whole.nbytes, dtype=torch.uint8, device=buffers.device), self.whole)
+        for number, buffer in enumerate(buffers):
+            slices = Packed(buffer, self.packing)
+            for slot in merged.layout:
+                self.cut(whole[slot.name], slot, number).copy_(slices[slot.name])
+        sizes = {**merged.sizes, self.axis.name: self.length * len(buffers)}
+        return copy_with(merged, slots=whole, sizes=sizes)
+
+
+def choose_slices(form: FusedForm, bound: Bound, packing: Packing, parts: int, ranks: int) -> Slices | None:
+    """The slices of states that are merged sooner so; None if whole states are, or there is no axis to cut."""
+    axes = (axis for axis in axes_of_rows(form) if is_cut_evenly(axis, form, bound.sizes, ranks))
+    cut = [slices_along(axis, form, packing, bound.sizes[axis.name] // ranks) for axis in axes]
+    if not cut or ranks == 1:
+        return None
+    best = min(cut, key=lambda slices: slices.packing.nbytes)
+    device = device_for(target_of(bound.device))
+    whole_us = gathered_us(parts * packing.nbytes, ranks, device)
+    return best if sliced_us(parts * ranks * best.packing.nbytes, ranks, device) < whole_us else None
+
+
+def slices_along(axis: Axis, form: FusedForm, packing: Packing, length: int) -> Slices:
+    """The slices of so many elements along an axis."""
+    shapes = {slot.name: tuple(length if one == axis else size for one, size in zip(slot.axes, shape, strict=True))
+              for slot in form.slots for shape in (packing.shapes[slot.name],)}  # fmt: skip
+    return Slices(axis, length, packing, Packing(packing.dtypes, shapes))
+
+
+def axes_of_rows(form: FusedForm) -> list[Axis]:
+    """The free axes of slots, but for the places of a list."""
+    apart = {*form.cascade.reduced_axes} | {one.place for one in form.structures}
+    return [axis for axis in form.cascade.axes() if axis not in apart and any(axis in one.axes for one in form.slots)]
+
+
+def is_cut_evenly(axis: Axis, form: FusedForm, sizes: Mapping[str, int], ranks: int) -> bool:
+    """Tell if an axis has as many elements for every rank, and their places do not matter."""
+    size = sizes.get(axis.name, 0)
+    return size > 0 and size % ranks == 0 and axis not in axes_by_place(form)
