@@ -124,10 +124,12 @@ def products_data() -> tuple[np.ndarray, np.ndarray]:
     return generator.normal(size=(1024, 12)), generator.normal(size=(12, 1024))
 
 
-def large_call(rank: int, size: int) -> np.ndarray:
+def large_call(rank: int, size: int) -> Any:
     data, columns = (torch.from_numpy(one) for one in products_data())
     part = slice(3 * rank, 3 * rank + 3)
     call = products.distributed(axis=n)
     found = call(X=data[:, part].contiguous(), V=columns[part])
-    assert call._protocol.last.terms.slices is not None
+    agreed = call._protocol.last
+    assert agreed is not None
+    assert agreed.terms.slices is not None
     return found.numpy()
