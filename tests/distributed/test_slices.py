@@ -10,7 +10,7 @@ import torch
 
 import redalg as ra
 from redalg.distributed import slices
-from redalg.distributed.call import message_packing
+from redalg.distributed.packed import message_packing
 from redalg.distributed.slices import choose_slices
 from redalg.runtime.bind.leaf import read_piece
 from tests.distributed.cases import as_arrays, fused, j, n, split_call, x
