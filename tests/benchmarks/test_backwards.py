@@ -142,6 +142,7 @@ def test_a_row_that_fails_is_recorded(method: str, monkeypatch: pytest.MonkeyPat
     assert bool(compete.problems_of(FAMILY, row)) == (method != "fused")
 
 
+@pytest.mark.slow
 def test_kernels_are_compiled_ahead_in_processes() -> None:
     problems = FAMILY.problems(ROWS["variance-16x500"])
     broken = problems[0]._replace(sizes={})

@@ -268,6 +268,7 @@ def test_regions_that_are_alike_are_measured_once(monkeypatch: pytest.MonkeyPatc
     assert len({one.decision for one in report.groups}) == 1
 
 
+@pytest.mark.slow
 def test_the_kernels_of_regions_are_compiled_side_by_side(monkeypatch: pytest.MonkeyPatch) -> None:
     """By processes of their own, before the first trial; the trials find them in the cache."""
     monkeypatch.setattr(ahead, "runs_kernels", lambda _: True)
