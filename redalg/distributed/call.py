@@ -22,7 +22,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch._compile import _disable_dynamo
 
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header
@@ -114,7 +113,7 @@ class Distributed:
         """The backend of leaves and merges; a plan of a kernel, which may be tuned anywhere, decides no last bit."""
         return None if self.deterministic is None else "library"
 
-    @_disable_dynamo  # the public name imports PyTorch's compiler at once; a graph that is traced breaks here
+    @torch.compiler.disable  # a graph that is traced breaks here
     def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The outputs for the whole, on every rank. Every rank of the group has to call it.
 

@@ -17,7 +17,6 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 import torch
-from torch._compile import _disable_dynamo
 
 from redalg.distributed.header import Header
 from redalg.distributed.packed import ANEW
@@ -95,7 +94,7 @@ class DistributedRows:
         return {axis: {one.name: one.indices.index(axis) for one in elements if axis in one.indices}
                 for axis in (self.axis, self.rows)}  # fmt: skip
 
-    @_disable_dynamo  # the public name imports PyTorch's compiler at once; a graph that is traced breaks here
+    @torch.compiler.disable  # a graph that is traced breaks here
     def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The outputs of this rank's rows. Every rank of the group has to call it.
 

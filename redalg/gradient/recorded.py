@@ -25,7 +25,7 @@ from redalg.gradient.derive_forward import derive_forward
 from redalg.gradient.forward import Forward
 from redalg.gradient.reverse import PRODUCT
 from redalg.runtime.bind.autocast import without_autocast
-from redalg.runtime.bind.inputs import has_dual_level
+from redalg.runtime.bind.private import is_in_forward_mode
 
 
 def recorded_call(
@@ -168,7 +168,7 @@ def recorded_function() -> Any:
             ctx.set_materialize_grads(False)
             ctx.mark_non_differentiable(*(one for one in output if not one.dtype.is_floating_point))
             ctx.save_for_backward(*tensors, *output)
-            if has_dual_level():
+            if is_in_forward_mode():
                 ctx.save_for_forward(*tensors, *output)
 
         @staticmethod

@@ -13,6 +13,7 @@ from redalg.errors import GradientError, InputError
 from redalg.gradient.operators import Call
 from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
 from redalg.runtime.bind.functions import FUNCTIONS, text_of
+from redalg.runtime.bind.private import is_in_forward_mode
 
 FIELD, NAME = ";", ","
 TANGENTS = ("`torch.func.jvp`, `jacfwd`, `hessian` and `forward_ad` do not reach a call within `torch.compile`: "
@@ -27,7 +28,7 @@ def traced_call(
     if options["plan"] is not None or options["memory"] is not None or options["check"]:
         raise InputError("plan=, memory= and check= are no options of a call within `torch.compile`. Leave them out, "
                          "or call outside of the graph.")  # fmt: skip
-    if torch.autograd.forward_ad._current_level >= 0:
+    if is_in_forward_mode():
         raise GradientError(TANGENTS)
     given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
     names = [name for name in given if isinstance(given[name], Tensor)]

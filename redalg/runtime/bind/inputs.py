@@ -90,9 +90,11 @@ def is_recorded(inputs: Mapping[str, Any]) -> bool:
     torch = imported_torch()
     if torch is None:
         return False
-    if torch._C._functorch.peek_interpreter_stack() is not None:  # there is no public question for a transform
+    from redalg.runtime.bind.private import is_transforming
+
+    if is_transforming():
         return True
-    if torch.autograd.forward_ad._current_level >= 0 and may_have_tangents():
+    if may_have_tangents():
         return any(has_tangent(one) or getattr(one, "requires_grad", False) for one in inputs.values())
     if not torch.is_grad_enabled():
         return False
@@ -101,13 +103,11 @@ def is_recorded(inputs: Mapping[str, Any]) -> bool:
 
 def may_have_tangents() -> bool:
     """Tell if PyTorch computes tangents: within a level of forward mode, but for the insides of recorded calls."""
-    return has_dual_level() and bool(sys.modules["torch"]._C._is_fwd_grad_enabled())
+    if imported_torch() is None:
+        return False
+    from redalg.runtime.bind.private import computes_tangents, is_in_forward_mode
 
-
-def has_dual_level() -> bool:
-    """Tell if PyTorch is within a level of forward mode: there is no public question for it."""
-    torch = imported_torch()
-    return torch is not None and bool(torch.autograd.forward_ad._current_level >= 0)
+    return is_in_forward_mode() and computes_tangents()
 
 
 def has_tangent(array: Any) -> bool:

@@ -1,0 +1,24 @@
+"""The functions of PyTorch that are used though they are private, each for want of a public one.
+
+`tests/runtime/test_private.py` holds what each is relied on for. The backend of `torch.compile` (`redalg/torch`) stands
+on Inductor's own modules too, and checks PyTorch's version.
+"""
+
+from __future__ import annotations
+
+import torch
+
+
+def is_transforming() -> bool:
+    """Tell if a transform of `torch.func` is at work (`grad`, `vmap`, `jvp`, …)."""
+    return torch._C._functorch.peek_interpreter_stack() is not None
+
+
+def is_in_forward_mode() -> bool:
+    """Tell if PyTorch is within a level of forward mode."""
+    return bool(torch.autograd.forward_ad._current_level >= 0)
+
+
+def computes_tangents() -> bool:
+    """Tell if operations pass tangents on within a level of forward mode: not so inside recorded calls."""
+    return bool(torch._C._is_fwd_grad_enabled())

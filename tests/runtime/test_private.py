@@ -1,0 +1,76 @@
+"""PyTorch's private functions do what is relied on: a version in which one does not is met here first."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch.autograd import forward_ad
+from torch.func import grad, jvp, vmap
+
+from redalg.runtime.bind.private import computes_tangents, is_in_forward_mode, is_transforming
+
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of PyTorch itself
+ONES = torch.ones(2, 3)
+
+
+def seen_within(question: Callable[[], bool], run: Callable[[Callable[[Any], Any]], Any]) -> bool:
+    """The answer to a question that a function asks while something runs it."""
+    answers = []
+
+    def asking(x: torch.Tensor) -> torch.Tensor:
+        answers.append(question())
+        return (x * x).sum()
+
+    run(asking)
+    return answers[-1]
+
+
+TRANSFORMS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
+    "grad": lambda function: grad(function)(ONES),
+    "vmap": lambda function: vmap(function)(ONES),
+    "jvp": lambda function: jvp(function, (ONES,), (ONES,)),
+}
+
+
+@pytest.mark.parametrize("name", TRANSFORMS)
+def test_transforms_are_seen(name: str) -> None:
+    assert seen_within(is_transforming, TRANSFORMS[name])
+    assert not is_transforming()
+
+
+def test_a_plain_gradient_is_no_transform() -> None:
+    assert not seen_within(is_transforming, lambda function: function(ONES.clone().requires_grad_()).backward())
+
+
+def test_levels_of_forward_mode_are_seen() -> None:
+    assert not is_in_forward_mode()
+    with forward_ad.dual_level():
+        assert is_in_forward_mode()
+        assert computes_tangents()
+    assert seen_within(is_in_forward_mode, TRANSFORMS["jvp"])
+    assert not is_in_forward_mode()
+
+
+def test_tangents_stop_at_a_recorded_function() -> None:
+    answers = []
+
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(x: torch.Tensor) -> torch.Tensor:
+            answers.append(computes_tangents())
+            return x * 2
+
+        @staticmethod
+        def setup_context(ctx: Any, inputs: Any, output: Any) -> None:
+            pass
+
+        @staticmethod
+        def jvp(ctx: Any, tangent: torch.Tensor) -> torch.Tensor:
+            return tangent * 2
+
+    with forward_ad.dual_level():
+        Recorded.apply(forward_ad.make_dual(ONES, ONES))
+    assert answers == [False]
