@@ -16,7 +16,7 @@ from redalg.expression.infinite import infinite_terms
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Region, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load, Within
-from redalg.lower_tile.place.expressions import among_places, without_hidden_choice, divides, nothing_beside_logarithms
+from redalg.lower_tile.place.expressions import among_places, divides, nothing_beside_logarithms, without_hidden_choice
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.varying import tiles_of
 
