@@ -25,6 +25,8 @@ COLUMNS = ContextVar("COLUMNS", default=WIDTH)
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+LONG_HAT = "ˆ"
+"""The hat of a name of several letters, which it follows."""
 GLUE = "⊗=≤≥<>≠"
 """No line ends at these: they hold their neighbours together."""
 
@@ -70,8 +72,13 @@ class TextWriter(Writer):
         base, marks = split_marks(name)
         for prefix, letter in ((DELTA, "δ_"), (RHO, "ρ_")):
             base = letter + base.removeprefix(prefix) if base.startswith(prefix) else base
-        plain = base + marks.replace(HAT, "")
-        return unicodedata.normalize("NFC", plain[0] + HAT + plain[1:]) if HAT in marks else plain
+        if HAT not in marks:
+            return base + marks
+        head = base.partition("_")[0]
+        marks = marks.replace(HAT, "")
+        if len(head) > 1:  # no accent spans several letters
+            return base + LONG_HAT + marks
+        return unicodedata.normalize("NFC", head + HAT) + base[len(head) :] + marks
 
     def symbol(self, name: str) -> str:
         return name.replace("_", "").translate(SUBSCRIPTS)

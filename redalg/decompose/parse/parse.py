@@ -57,7 +57,8 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     exprs = join_nested_sums({name: expr.xreplace(renamed) for name, expr in exprs.items()})
     reduced = reduced_axes(list(exprs.values()))
     if not reduced:
-        return elementwise_cascade(exprs, {name: axes for name, (_, axes) in outputs.items()})
+        given = tuple((name, expr) for expr, name in names.items())
+        return replace(elementwise_cascade(exprs, {name: axes for name, (_, axes) in outputs.items()}), names=given)
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
     builder = _Builder(reduced, {with_totals(expr.xreplace(renamed), reduced): name for expr, name in names.items()})
     lifted = {name: builder.lift(expr, inside=False) for name, expr in counted.items()}
@@ -65,7 +66,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     refuse_foreign_axes(builder, list(exprs.values()))
     refuse_parts(reduced, builder.producers, results)
     parts = tuple(builder.reductions), tuple(builder.producers), results
-    cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:]))
+    cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:], names=builder.other_names()))
     cascade.verify()
     return cascade
 
@@ -216,6 +217,20 @@ class _Builder:
         if (node, inside) not in self._lifted:
             self._lifted[node, inside] = with_args(node, [self.lift(arg, inside=inside) for arg in node.args])
         return self._lifted[node, inside]
+
+    def other_names(self) -> tuple[tuple[str, Expr], ...]:
+        """The names that no reduction and no producer bears, with what they stand for as values."""
+        used = {one.name for one in self.reductions} | {one.name for one in self.producers}
+        return tuple((name, self._as_values(expr)) for expr, name in self.names.items() if name not in used)
+
+    def _as_values(self, node: Basic) -> Any:
+        if node in self.known:
+            return self.known[node]
+        if node == self.total:
+            return next((one.value for one in self.reductions if one.is_count), node)
+        if not node.args or isinstance(node, Element):
+            return node
+        return with_args(node, [self._as_values(arg) for arg in node.args])
 
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
         if set(node.bound) == self.together:

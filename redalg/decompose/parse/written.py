@@ -78,6 +78,7 @@ def check_expression_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
             f"fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not {inputs!r}."
         )
     own = [one.name for one in cascade.reductions] + [one.name for one in cascade.producers]
+    own += [name for name, _ in cascade.names]
     clash = [name for name in own if name in names]
     if clash:
         raise ExpressionError(f"the reduction `{clash[0]}` bears the name of an input. Name the reduction otherwise by "
