@@ -87,12 +87,12 @@ class Words:
             return Table(line.header, tuple(tuple(map(self.say_all, row)) for row in line.cells))
         return line
 
-    def _equation(self, one: Equation) -> Equation:
+    def _equation(self, row: Equation) -> Equation:
         """An equation in these words; the definition of a given name by the names before it."""
         names = [value.name for _, value in self.given]
-        defines = isinstance(one.left, Element) and one.left.name in names
-        known = replace(self, given=self.given[: names.index(one.left.name)]) if defines else self
-        return replace(one, left=self.write(one.left), right=known.write(one.right))
+        defines = isinstance(row.left, Element) and row.left.name in names
+        known = replace(self, given=self.given[: names.index(row.left.name)]) if defines else self
+        return replace(row, left=self.write(row.left), right=known.write(row.right))
 
 
 def in_users_words(section: Section, cascade: Cascade) -> Section:
@@ -136,8 +136,8 @@ def words_of(cascade: Cascade) -> Words:
     called |= {expr.name: name for name, expr in cascade.names if isinstance(expr, Value)}
     known = {*cascade.values, *(one.value for one in cascade.producers)}
     named = [pair for pair in cascade.names if not isinstance(pair[1], Value) and values_of(pair[1]) <= known]
-    counted = {one.value: Mul(*(axis.extent for axis in cascade.reduced_axes))
-               for one in cascade.reductions if one.is_count}  # fmt: skip
+    number = Mul(*(axis.extent for axis in cascade.reduced_axes))
+    counted = {one.value: number for one in cascade.reductions if one.is_count}
     given = list[tuple[Expr, Value]]()
     for name, expr in sorted(named, key=lambda pair: (len(nodes_of(pair[1])), pair[0])):
         value = Value(Label(name), *axes_by_name(free_axes(expr)))

@@ -38,9 +38,10 @@ from redalg.decompose.parse.axes import (
     with_totals,
 )
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
+from redalg.decompose.parse.names import display_names, names_of_values, without_names
 from redalg.decompose.separate.plain import is_number
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where, without_sources
+from redalg.expression import Axis, Element, Extent, Reduce, Value, Where, without_sources
 from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
@@ -81,20 +82,6 @@ def elementwise_cascade(exprs: Mapping[str, Expr], orders: Mapping[str, tuple[Ax
     return cascade
 
 
-def without_names(node: Basic) -> Any:
-    """The expression with every `let` replaced by the expression that it names."""
-    if not of_kind(Let, node):
-        return node
-    memo: dict[Basic, Basic] = {}
-
-    def visit(part: Basic) -> Basic:
-        if part not in memo:
-            memo[part] = visit(part.expr) if isinstance(part, Let) else with_args(part, list(map(visit, part.args)))
-        return memo[part]
-
-    return visit(node)
-
-
 def without_nothing(name: str, expr: Expr) -> Expr:
     """The expression without sums of 0 and products of 1, which hold no tensor; an error if nothing is left."""
     nothing = {("sum", S.Zero), ("prod", S.One)}
@@ -108,20 +95,6 @@ def without_nothing(name: str, expr: Expr) -> Expr:
             f"{', '.join(f'`{one}`' for one in sorted(empty, key=str))} cancel. There is nothing to fuse."
         )
     return without_nothing(name, result)
-
-
-def display_names(exprs: list[Expr]) -> dict[Expr, str]:
-    """Map each expression to the name that a `let` gives it, wherever else it stands."""
-    names: dict[Expr, str] = {}
-    for let in sorted(of_kind(Let, *exprs), key=str):
-        named = without_names(let)
-        other = next((expr for expr, name in names.items() if name == let.name and expr != named), None)
-        if other is not None:
-            raise ExpressionError(
-                f'let: the name "{let.name}" is given to `{other}` and to `{named}`. Give each a name of its own.'
-            )
-        names.setdefault(named, let.name)
-    return names
 
 
 def refuse_foreign_axes(builder: _Builder, exprs: list[Expr]) -> None:
@@ -200,6 +173,14 @@ class _Builder:
         self._lifted: dict[tuple[Basic, bool], Expr] = {}
         self.counts: Counter[str] = Counter()
 
+    def other_names(self) -> tuple[tuple[str, Expr], ...]:
+        """The names that no reduction and no producer bears, with what they stand for as values."""
+        used = {one.name for one in self.reductions} | {one.name for one in self.producers}
+        return names_of_values(self.names, used, self.known, {self.total: self._number()})
+
+    def _number(self) -> Expr | None:
+        return next((one.value for one in self.reductions if one.is_count), self.total)
+
     def lift(self, node: Basic, *, inside: bool) -> Expr:
         """The node with every reduction replaced; `inside` is True under a reduction over the reduced axes."""
         if isinstance(node, Extent) and node == self.total:
@@ -217,20 +198,6 @@ class _Builder:
         if (node, inside) not in self._lifted:
             self._lifted[node, inside] = with_args(node, [self.lift(arg, inside=inside) for arg in node.args])
         return self._lifted[node, inside]
-
-    def other_names(self) -> tuple[tuple[str, Expr], ...]:
-        """The names that no reduction and no producer bears, with what they stand for as values."""
-        used = {one.name for one in self.reductions} | {one.name for one in self.producers}
-        return tuple((name, self._as_values(expr)) for expr, name in self.names.items() if name not in used)
-
-    def _as_values(self, node: Basic) -> Any:
-        if node in self.known:
-            return self.known[node]
-        if node == self.total:
-            return next((one.value for one in self.reductions if one.is_count), node)
-        if not node.args or isinstance(node, Element):
-            return node
-        return with_args(node, [self._as_values(arg) for arg in node.args])
 
     def _reduce(self, node: Reduce, *, inside: bool, hint: str | None) -> Expr:
         if set(node.bound) == self.together:
