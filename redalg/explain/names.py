@@ -15,13 +15,13 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, final
 
-from sympy import Add, Expr, Mul, Pow, Symbol
-from sympy.core.basic import Basic
+from sympy import Expr, Mul, Symbol
 
 from redalg.decompose.cascade import Cascade, Producer
+from redalg.decompose.parse.names import put_name
 from redalg.explain.model import Code, Equation, Equations, Line, Part, Section, Sentence, Table, column, sentence
 from redalg.explain.notation import free_letters, split_marks
-from redalg.expression import Axis, Element, Label, Let, Value
+from redalg.expression import Axis, Element, Label, Value
 from redalg.expression.contents import axes_by_name, free_axes, nodes_of, values_of
 from redalg.expression.rebuild import with_args
 
@@ -164,24 +164,3 @@ def product_name(producer: Producer, streamed: Axis) -> str | None:
         return None
     names = [one.name for one in sorted(factors, key=lambda one: streamed in free_axes(one))]
     return ("" if all(len(name) == 1 for name in names) else "_").join(names)
-
-
-def put_name(node: Any, pattern: Expr, value: Value) -> Any:
-    """An expression with a name in the place of what it stands for, within sums, products and powers too.
-
-    >>> from sympy.abc import s, n, x
-    >>> put_name(x**2 - 2 * x * s / n + s**2 / n**2, s / n, Value("mu"))
-    mu**2 - 2*mu*x + x**2
-    """
-    if node == pattern:
-        return value
-    if isinstance(node, Let):
-        return put_name(node.expr, pattern, value)
-    if not isinstance(node, Basic) or not node.args or isinstance(node, Element | Value):
-        return node
-    args = [put_name(one, pattern, value) for one in node.args]
-    if any(a is not b for a, b in zip(args, node.args, strict=True)):
-        node = with_args(node, args)
-    if isinstance(node, Add | Mul | Pow) and isinstance(pattern, Add | Mul | Pow):
-        node = node._eval_subs(pattern, value) or node
-    return node

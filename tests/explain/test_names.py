@@ -8,7 +8,8 @@ import pytest
 from sympy import Expr, Symbol, exp, sqrt
 
 import redalg as ra
-from redalg.explain.names import put_name, words_of
+from redalg.decompose.parse.names import put_name
+from redalg.explain.names import words_of
 from redalg.explain.notation import LETTERS, free_letters
 
 b, n, k, d = ra.axes("b n k d")
@@ -97,3 +98,10 @@ def test_a_name_stands_for_powers_and_within_products() -> None:
     pattern, value = s / a, words_of(ra.fuse(KINDS["a mean"][0]).cascade).given[0][1]
     assert put_name(3 * y * s / a - s**2 / a**2, pattern, value) == 3 * y * value - value**2
     assert put_name(s + a, pattern, value) == s + a
+
+
+def test_a_refusal_uses_the_names_too() -> None:
+    sd = ra.let("sd", ra.std(x, n))
+    with pytest.raises(ra.NotFusible) as caught:
+        ra.fuse(ra.sum(exp(x / sd), n))
+    assert "`exp(x[b, n]/sd)` couples x and d through the product `x[b, n]/sd`" in caught.value.reason

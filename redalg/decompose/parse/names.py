@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from sympy import Expr
+from sympy import Add, Expr, Mul, Pow
 from sympy.core.basic import Basic
 
-from redalg.errors import ExpressionError
-from redalg.expression import Element, Let
-from redalg.expression.contents import of_kind
+from redalg.errors import ExpressionError, Text
+from redalg.expression import Element, Label, Let, Value
+from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind
 from redalg.expression.rebuild import with_args
 
 
@@ -56,3 +56,35 @@ def names_of_values(
         return with_args(node, [with_values(arg) for arg in node.args])
 
     return tuple((name, with_values(expr)) for expr, name in names.items() if name not in used)
+
+
+def put_name(node: Any, pattern: Expr, value: Value) -> Any:
+    """An expression with a name in the place of what it stands for, within sums, products and powers too.
+
+    >>> from sympy.abc import s, n, x
+    >>> put_name(x**2 - 2 * x * s / n + s**2 / n**2, s / n, Value("mu"))
+    mu**2 - 2*mu*x + x**2
+    """
+    if node == pattern:
+        return value
+    if isinstance(node, Let):
+        return put_name(node.expr, pattern, value)
+    if not isinstance(node, Basic) or not node.args or isinstance(node, Element | Value):
+        return node
+    args = [put_name(one, pattern, value) for one in node.args]
+    if any(a is not b for a, b in zip(args, node.args, strict=True)):
+        node = with_args(node, args)
+    if isinstance(node, Add | Mul | Pow) and isinstance(pattern, Add | Mul | Pow):
+        node = node._eval_subs(pattern, value) or node
+    return node
+
+
+def in_given_names(said: Any, names: tuple[tuple[str, Expr], ...]) -> Any:
+    """A text of a verdict, with its expressions in the names that were given; anything but a `Text` stays as it is."""
+
+    def change(part: Any) -> Any:
+        for name, expr in sorted(names, key=lambda pair: len(nodes_of(pair[1]))):
+            part = put_name(part, expr, Value(Label(name), *axes_by_name(free_axes(expr))))
+        return part
+
+    return said.map(change) if isinstance(said, Text) and names else said
