@@ -54,7 +54,7 @@ class Differentiable(ABC):  # noqa: B024 - of what it derives everything is in t
         """
         from redalg.gradient import derive_backward
 
-        return derive_backward(self, tensor_names(wrt))
+        return derive_backward(self, names_of_tensors(wrt))
 
     def jvp(self, wrt: Wrt = None) -> Forward:
         """The derived forward mode: the tangents of the outputs from tangents of the tensors, in one pass if one does.
@@ -73,15 +73,15 @@ class Differentiable(ABC):  # noqa: B024 - of what it derives everything is in t
         """
         from redalg.gradient import derive_forward
 
-        return derive_forward(self, tensor_names(wrt))
+        return derive_forward(self, names_of_tensors(wrt))
 
 
-def tensor_names(wrt: Wrt) -> list[str] | None:
+def names_of_tensors(wrt: Wrt) -> list[str] | None:
     """The names of tensors that are given as elements or by name, one or several.
 
     >>> from redalg import tensors
     >>> x, y = tensors("x[n] y[n]")
-    >>> tensor_names(x), tensor_names("x"), tensor_names([x, "y"])
+    >>> names_of_tensors(x), names_of_tensors("x"), names_of_tensors([x, "y"])
     (['x'], ['x'], ['x', 'y'])
     """
     if wrt is None:

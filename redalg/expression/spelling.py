@@ -127,9 +127,9 @@ MOST, ALMOST = 3, 0.9
 def did_you_mean(name: str, known: Iterable[str]) -> str:
     """The question that names near ones, with a space before it; empty if there is none.
 
-    >>> did_you_mean("atention", ["attention", "variance"])
-    ' Did you mean attention?'
-    >>> did_you_mean("zebra", ["attention"])
+    >>> did_you_mean("varience", ["variance", "mean"])
+    ' Did you mean variance?'
+    >>> did_you_mean("zebra", ["variance"])
     ''
     """
     names = list(known)

@@ -62,8 +62,8 @@ def put_name(node: Any, pattern: Expr, value: Value) -> Any:
     """An expression with a name in the place of what it stands for, within sums, products and powers too.
 
     >>> from sympy.abc import s, n, x
-    >>> put_name(x**2 - 2 * x * s / n + s**2 / n**2, s / n, Value("mu"))
-    mu**2 - 2*mu*x + x**2
+    >>> put_name(x**2 - 2 * x * s / n + s**2 / n**2, s / n, Value(Label("mu")))
+    x**2 - 2*x*mu + mu**2
     """
     if node == pattern:
         return value
