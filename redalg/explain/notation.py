@@ -23,6 +23,8 @@ from redalg.expression.contents import values_of
 from redalg.monoids.functions import Infinite, Powered, Scaled
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
+LONG_HAT = "ˆ"
+"""The hat of a name of several letters, which it follows: no accent spans them."""
 EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
 LETTERS = {"F": "fΦ", "g": "Gγ", "h": "Hη", "v": "Vω", "x": "Xξ", "d": "Dθ", "r": "Rϱ", "n": "Nν", "φ": "ψϕ"}
 """A letter of the notation -> those that stand for it, the first that is free, where the user has the letter."""

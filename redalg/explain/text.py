@@ -14,7 +14,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
-from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, split_marks
+from redalg.explain.notation import ATOM, DELTA, HAT, LONG_HAT, POWER, PRODUCT, RHO, Writer, split_marks
 from redalg.explain.sections import derivation, the_conventions
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
@@ -25,8 +25,6 @@ COLUMNS = ContextVar("COLUMNS", default=WIDTH)
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
-LONG_HAT = "ˆ"
-"""The hat of a name of several letters, which it follows."""
 GLUE = "⊗=≤≥<>≠"
 """No line ends at these: they hold their neighbours together."""
 
