@@ -113,7 +113,7 @@ else:
             return getattr(import_module(f"redalg.strategies.{LATER[name]}"), name)
         from redalg.expression.spelling import missing_name_error
 
-        raise missing_name_error(name)
+        raise missing_name_error(name, (*__all__, "data", "library", "optimize"))
 
 
 __version__ = VERSION

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from functools import cached_property
+from typing import TypeVar, final
 
 from sympy import Expr, S, Tuple
 
 from redalg.decompose.separate.rounding import bounds
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.expression import Value
+from redalg.expression.spelling import did_you_mean
 from redalg.incremental.arrange.variants import variants
 from redalg.incremental.form import FusedForm, Slot
+
+Part = TypeVar("Part")
 
 
 class Algebra(ABC):
@@ -27,22 +31,22 @@ class Algebra(ABC):
     @cached_property
     def g(self) -> dict[str, Expr]:
         """The x-part of each reduction: one expression at rank 1, a SymPy Tuple at rank r."""
-        return {one.reduction.name: _one_or_tuple(one.g) for one in self.decomposition.separations}
+        return ByReduction({one.reduction.name: _one_or_tuple(one.g) for one in self.decomposition.separations})
 
     @cached_property
     def h(self) -> dict[str, Expr]:
         """The d-part of each reduction, in the order of `g`."""
-        return {one.reduction.name: _one_or_tuple(one.h) for one in self.decomposition.separations}
+        return ByReduction({one.reduction.name: _one_or_tuple(one.h) for one in self.decomposition.separations})
 
     @cached_property
     def otimes(self) -> dict[str, str]:
         """The sign of ⊗ of each reduction."""
-        return {one.reduction.name: one.times for one in self.decomposition.separations}
+        return ByReduction({one.reduction.name: one.times for one in self.decomposition.separations})
 
     @cached_property
     def rank(self) -> dict[str, int]:
         """The separable rank of each reduction's term."""
-        return {one.reduction.name: one.rank for one in self.decomposition.separations}
+        return ByReduction({one.reduction.name: one.rank for one in self.decomposition.separations})
 
     @cached_property
     def bound(self) -> dict[str, Expr]:
@@ -68,3 +72,11 @@ class Algebra(ABC):
 
 def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:
     return parts[0] if len(parts) == 1 else Tuple(*parts) if parts else S.Zero
+
+
+@final
+class ByReduction(dict[str, Part]):
+    """Values by reduction; a name that no reduction has is refused with the nearest."""
+
+    def __missing__(self, name: str) -> Part:
+        raise KeyError(f"no reduction is named {name!r}.{did_you_mean(str(name), self)} There are {', '.join(self)}.")

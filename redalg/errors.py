@@ -15,6 +15,7 @@ RedalgError
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, final
 
 
@@ -37,6 +38,13 @@ class Text:
 
     def __str__(self) -> str:
         return "".join(map(str, self.parts))
+
+    def map(self, change: Callable[[Any], Any]) -> Text:
+        """The text with its expressions changed, and its words as they are."""
+        return Text(*(
+            part.map(change) if isinstance(part, Text) else part if isinstance(part, str) else change(part)
+            for part in self.parts
+        ))  # fmt: skip
 
 
 class RedalgError(Exception):

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Never
 
 from redalg import verdicts
 from redalg.errors import NotFusible, Undecided
 from redalg.expression import Element
+from redalg.expression.spelling import no_other
 from redalg.fused import Fused
 from redalg.verdicts import Approximate, Exact, Refused
 
@@ -16,7 +17,7 @@ __all__ = ["Fused", "analyze", "from_json", "fuse", "fuse_outputs"]
 
 def fuse(
     expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), exact: bool = False,
-    passes: int | None = None,
+    passes: int | None = None, **others: Never,
 ) -> Fused:  # fmt: skip
     """Derive the one-pass form of a cascade of reductions: analysis only, in milliseconds.
 
@@ -52,6 +53,7 @@ def fuse(
     >>> len(ra.fuse(ra.mean(abs(x - ra.mean(x, n)), n), passes=2).passes)
     2
     """
+    no_other("fuse", others, ("axes", "inputs", "exact", "passes"))
     fused = fuse_outputs(expr, axes, inputs, exact=exact, passes=passes)
     fused.passes  # noqa: B018 - derived here, and not in `analyze`
     return fused
@@ -81,7 +83,7 @@ def fuse_outputs(
 
 
 def analyze(
-    expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), passes: int | None = None
+    expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), passes: int | None = None, **others: Never
 ) -> Exact[Fused] | Approximate[Fused] | Refused | verdicts.Undecided:
     """The verdict of `fuse` as a value: it raises nothing for a cascade without a form.
 
@@ -103,6 +105,7 @@ def analyze(
     >>> type(verdict).__name__, verdict.reduction, verdict.certificate
     ('Refused', 'sum_1', True)
     """
+    no_other("analyze", others, ("axes", "inputs", "passes"))
     try:
         fused = fuse_outputs(expr, axes, inputs, passes=passes)
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.options import Sizes
@@ -71,6 +72,9 @@ class Streaming(ABC):
         """
         from redalg.runtime.call.states import leaf
 
+        if not isinstance(tensors, Mapping):
+            names = ", ".join(f'"{name}": …' for name in self.cascade.inputs())
+            raise InputError(f"leaf: a {type(tensors).__name__} is given. Pass tensors by name: `leaf({{{names}}})`.")
         refuse_states("leaf", self.cascade, self.earlier)
         inputs = self._pass_inputs(tensors)
         return leaf(self.form, inputs, start, extents or {}, backend, by=by, groups=groups)

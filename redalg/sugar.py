@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 from sympy import Abs, Expr, Max, Mul, Rational, S, exp, log, oo, sqrt, sympify
@@ -10,7 +11,7 @@ from redalg.errors import ExpressionError
 from redalg.expression import Reduce, eq, where
 from redalg.expression import max as _max
 from redalg.expression import sum as _sum
-from redalg.expression.reduce import term_of
+from redalg.expression.reduce import checked_axes, term_of
 from redalg.expression.spelling import REDUCTIONS, no_other
 
 EPS = Rational(1, 10**5)
@@ -20,6 +21,12 @@ _NAMES = ("mean", "var", "std", "norm", "logsumexp", "softmax", "log_softmax", "
           "cosine_similarity")  # fmt: skip
 REDUCTIONS |= {name: name for name in _NAMES}
 REDUCTIONS |= {"amax": "max", "amin": "min", "nansum": "sum", "average": "mean", "cov": "covariance"}
+
+
+def _check(caller: str, axes: tuple[Any, ...], options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:
+    """Refuse what is no axis and the options of other libraries, in the caller's name."""
+    no_other(caller, options, known)
+    checked_axes(caller, axes)
 
 
 def extent(reduction: Reduce) -> Expr:
@@ -34,7 +41,7 @@ def mean(expr: Any, *axes: Any, **options: Any) -> Expr:
     >>> mean(tensor("x[b,n]"), axes("n"))
     sum(x[b, n], n)/|n|
     """
-    no_other("mean", options)
+    _check("mean", axes, options)
     total = _sum(expr, *axes)
     return total / extent(total)
 
@@ -59,13 +66,13 @@ def var(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     >>> [float(ra.fuse(var(x, n, correction=c))(x=np.array([1.0, 2.0, 6.0]))) for c in (0, 1)]
     [4.666666666666667, 7.0]
     """
-    no_other("var", options, ("correction",))
+    _check("var", axes, options, ("correction",))
     return _mean_but((expr - mean(expr, *axes)) ** 2, axes, correction)
 
 
 def logsumexp(expr: Any, *axes: Any, **options: Any) -> Expr:
     """log Σ exp(expr), written with its maximum: m + log Σ exp(expr - m). Over an empty axis -inf."""
-    no_other("logsumexp", options)
+    _check("logsumexp", axes, options)
     largest = _max(expr, *axes)
     return largest + log(_sum(exp(expr - largest), *axes))
 
@@ -77,7 +84,7 @@ def softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     >>> softmax(tensor("s[k]"), axes("k"))
     exp(s[k] - max(s[k], k))/sum(exp(s[k] - max(s[k], k)), k)
     """
-    no_other("softmax", options)
+    _check("softmax", axes, options)
     weight = exp(expr - _max(expr, *axes))
     return weight / _sum(weight, *axes)
 
@@ -89,7 +96,7 @@ def log_softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     >>> log_softmax(tensor("s[k]"), axes("k"))
     -log(sum(exp(s[k] - max(s[k], k)), k)) + s[k] - max(s[k], k)
     """
-    no_other("log_softmax", options)
+    _check("log_softmax", axes, options)
     return expr - logsumexp(expr, *axes)
 
 
@@ -103,7 +110,7 @@ def std(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     >>> float(deviation(x=np.array([1.0, 2.0, 3.0])))
     1.0
     """
-    no_other("std", options, ("correction",))
+    _check("std", axes, options, ("correction",))
     return sqrt(var(expr, *axes, correction=correction))
 
 
@@ -118,7 +125,7 @@ def covariance(a: Any, b: Any, *axes: Any, correction: Any = 0, **options: Any) 
     >>> float(both(a=np.array([1.0, 2.0, 3.0]), b=np.array([4.0, 6.0, 8.0])))
     2.0
     """
-    no_other("covariance", options, ("correction",))
+    _check("covariance", axes, options, ("correction",))
     return _mean_but((a - mean(a, *axes)) * (b - mean(b, *axes)), axes, correction)
 
 
@@ -140,7 +147,7 @@ def norm(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     >>> norm(tensor("x[i,j]"), *axes("i j"))
     sqrt(sum(x[i, j]**2, i, j))
     """
-    no_other("norm", options, ("p",))
+    _check("norm", axes, options, ("p",))
     expr = term_of("norm", expr)
     power = sympify(p, rational=True)
     if power == oo:
@@ -155,7 +162,7 @@ def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
 
     Source: Shannon (1948), section 6.
     """
-    no_other("entropy", options)
+    _check("entropy", axes, options)
     expr = term_of("entropy", expr)
     term = expr * log(expr)
     return -_sum(term if expr.has(Reduce) else where(eq(expr, 0), 0, term), *axes)
@@ -163,14 +170,14 @@ def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
 
 def cosine_similarity(a: Any, b: Any, *axes: Any, **options: Any) -> Expr:
     """Σ a·b / √(Σ a² · Σ b²), between -1 and 1; of a zero vector 0/0: the axes are gone."""
-    no_other("cosine_similarity", options)
+    _check("cosine_similarity", axes, options)
     a, b = term_of("cosine_similarity", a), term_of("cosine_similarity", b)
     return _sum(a * b, *axes) / sqrt(_sum(a**2, *axes) * _sum(b**2, *axes))
 
 
 def normalize(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     """expr / norm(expr) over the axes; of a zero vector 0/0: it still carries the axes."""
-    no_other("normalize", options, ("p",))
+    _check("normalize", axes, options, ("p",))
     return expr / norm(expr, *axes, p=p)
 
 
@@ -193,7 +200,7 @@ def layer_norm(
     >>> layer_norm(tensor("x[n]"), axes("n"), eps=0)
     (x[n] - sum(x[n], n)/|n|)/sqrt(sum((x[n] - sum(x[n], n)/|n|)**2, n)/|n|)
     """
-    no_other("layer_norm", options, ("eps", "weight", "bias", "correction"))
+    _check("layer_norm", axes, options, ("eps", "weight", "bias", "correction"))
     return (expr - mean(expr, *axes)) / sqrt(var(expr, *axes, correction=correction) + eps) * weight + bias
 
 
@@ -202,6 +209,6 @@ def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1, **option
 
     Source: Zhang, Sennrich (2019), Eq. 4.
     """
-    no_other("rms_norm", options, ("eps", "weight"))
+    _check("rms_norm", axes, options, ("eps", "weight"))
     expr = term_of("rms_norm", expr)
     return expr / sqrt(mean(expr**2, *axes) + eps) * weight

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, final
 
 from rich.console import Console
 
-from redalg.commands.nearest import did_you_mean
 from redalg.commands.start import need_packages
+from redalg.expression.spelling import did_you_mean
 from redalg.version import VERSION
 
 DESCRIPTION = """\

@@ -31,11 +31,10 @@ from sympy.codegen import cfunctions
 from sympy.logic.boolalg import Boolean
 
 import redalg
-from redalg.commands.nearest import did_you_mean
 from redalg.errors import RedalgError
 from redalg.expression import Axis, Let, Reduce, Tensor, axes, let, scalars, where
 from redalg.expression.operators import OPERATORS
-from redalg.expression.spelling import spelling_of
+from redalg.expression.spelling import did_you_mean, spelling_of
 
 LONGEST = 20_000
 """Characters of a text."""

@@ -14,10 +14,10 @@ from rich.console import Console
 from rich.text import Text
 
 from redalg import Fused, InputError
-from redalg.commands.nearest import did_you_mean
 from redalg.commands.subject import Subject, known_target, subject_of
 from redalg.demo.printing import note, print_code, print_text, text_columns
 from redalg.explain import explain_latex, explain_refusal, explain_text
+from redalg.expression.spelling import did_you_mean
 from redalg.library import PATTERNS, Pattern
 
 

@@ -10,10 +10,10 @@ from pathlib import Path
 from typing import Any, final
 
 from redalg import Approximate, BackendError, Exact, Fused, InputError, analyze, from_json
-from redalg.commands.nearest import did_you_mean
 from redalg.commands.notation import Written, read_expression
 from redalg.explain import explain_refusal
 from redalg.expression.dtypes import DTYPES
+from redalg.expression.spelling import did_you_mean
 from redalg.library import PATTERNS, Pattern
 from redalg.library.pattern import FLOATS
 from redalg.runtime.bind.options import dtype_name

@@ -118,7 +118,8 @@ class Output:
 class Cascade:
     """Ordered reductions over one set of axes, the producers that feed them, and the outputs (see the module).
 
-    `producers` are in dependency order, and so are `reductions`.
+    `producers` are in dependency order, and so are `reductions`. `names` are those that the user gave to expressions
+    that are neither, each with its expression of values; they change nothing.
     """
 
     axis: Axis
@@ -127,6 +128,7 @@ class Cascade:
     outputs: tuple[Output, ...]
     domain: Boolean = S.true
     inner: tuple[Axis, ...] = ()
+    names: tuple[tuple[str, Expr], ...] = ()
 
     @property
     def sum_alone(self) -> Expr | None:

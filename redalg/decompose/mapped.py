@@ -31,6 +31,7 @@ def map_cascade(cascade: Cascade, change: Change) -> Cascade:
         reductions=tuple(replace(reduction, term=change(reduction.term)) for reduction in cascade.reductions),
         outputs=tuple(replace(output, expr=change(output.expr)) for output in cascade.outputs),
         domain=change(cascade.domain),
+        names=tuple((name, change(expr)) for name, expr in cascade.names),
     )
 
 

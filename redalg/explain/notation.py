@@ -10,7 +10,7 @@ habits of the hand: the old state comes before the piece's, and the powers of a 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Any
 
 from sympy import Abs, Add, And, Expr, Float, Max, Min, Mul, Not, Or, Pow, Rational, S, Symbol, Tuple, exp, floor
@@ -23,7 +23,11 @@ from redalg.expression.contents import values_of
 from redalg.monoids.functions import Infinite, Powered, Scaled
 
 PRIME, HAT = "′", "\N{COMBINING CIRCUMFLEX ACCENT}"
+LONG_HAT = "ˆ"
+"""The hat of a name of several letters, which it follows: no accent spans them."""
 EACH = {"j": "ⱼ", "i": "ᵢ", "s": "ₛ", "t": "ₜ"}
+LETTERS = {"F": "fΦ", "g": "Gγ", "h": "Hη", "v": "Vω", "x": "Xξ", "d": "Dθ", "r": "Rϱ", "n": "Nν", "φ": "ψϕ"}
+"""A letter of the notation -> those that stand for it, the first that is free, where the user has the letter."""
 DELTA, RHO = "delta_", "rho_"
 
 SUM, PRODUCT, POWER, ATOM = range(4)
@@ -41,6 +45,16 @@ def split_marks(name: str) -> tuple[str, str]:
     """A name as (base, marks)."""
     base = name.rstrip(PRIME + HAT + "".join(EACH.values()))
     return base, name[len(base) :]
+
+
+def free_letters(taken: Collection[str]) -> dict[str, str]:
+    """The letters of the notation that are names already -> the letters that stand for them.
+
+    >>> free_letters({"d", "x", "X"})
+    {'x': 'ξ', 'd': 'D'}
+    """
+    clashes = (letter for letter in LETTERS if letter in taken)
+    return {letter: next((one for one in LETTERS[letter] if one not in taken), letter * 2) for letter in clashes}
 
 
 # ---- order -----------------------------------------------------------------------------------------------------------

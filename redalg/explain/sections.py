@@ -36,6 +36,7 @@ from redalg.explain.model import (
     sentence,
 )
 from redalg.explain.moves import Moves
+from redalg.explain.names import given_names, in_users_words, other_letters
 from redalg.explain.pivots import the_pivots
 from redalg.explain.rounding import the_roundings
 from redalg.expression import Axis, Cast, Element, Label, Value
@@ -62,7 +63,7 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
     """The sections of one pass."""
     sections: list[tuple[str, list[Line]]] = (
         [
-            ("The outputs, as defined", [outputs_as_defined(decomposition)]),
+            ("The outputs, as defined", [*given_names(decomposition.cascade), outputs_as_defined(decomposition)]),
             ("Cost", elementwise_cost(form)),
         ]
         if form.is_elementwise
@@ -79,7 +80,8 @@ def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> I
     if decomposition.roundings:
         sections.insert(2, ("What is rounded otherwise than in the definition", the_roundings(decomposition)))
     for title, lines in sections:
-        yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
+        section = Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
+        yield in_users_words(section, decomposition.cascade)
 
 
 def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Derivation:
@@ -149,7 +151,7 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
                           reduction.to_reduce(live(reduction, cascade), cascade.reduced_axes))
                  for reduction in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), equations))
-    return [*lines, outputs_as_defined(decomposition)]
+    return [*lines, *given_names(cascade), outputs_as_defined(decomposition)]
 
 
 def outputs_as_defined(decomposition: Decomposition) -> Line:
@@ -205,6 +207,7 @@ def the_decomposition(decomposition: Decomposition) -> list[Line]:
             "exchanged for a later one.",
         )
     ]
+    lines += other_letters(decomposition.cascade)
     lines += [separation_equations(one, decomposition) for one in separations]
     ends = [one for one in separations if extrema.follows_from_others(one)]
     lines += extrema.reasons(ends, decomposition)

@@ -14,7 +14,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
-from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, split_marks
+from redalg.explain.notation import ATOM, DELTA, HAT, LONG_HAT, POWER, PRODUCT, RHO, Writer, split_marks
 from redalg.explain.sections import derivation, the_conventions
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
@@ -70,8 +70,13 @@ class TextWriter(Writer):
         base, marks = split_marks(name)
         for prefix, letter in ((DELTA, "δ_"), (RHO, "ρ_")):
             base = letter + base.removeprefix(prefix) if base.startswith(prefix) else base
-        plain = base + marks.replace(HAT, "")
-        return unicodedata.normalize("NFC", plain[0] + HAT + plain[1:]) if HAT in marks else plain
+        if HAT not in marks:
+            return base + marks
+        head = base.partition("_")[0]
+        marks = marks.replace(HAT, "")
+        if len(head) > 1:  # no accent spans several letters
+            return base + LONG_HAT + marks
+        return unicodedata.normalize("NFC", head + HAT) + base[len(head) :] + marks
 
     def symbol(self, name: str) -> str:
         return name.replace("_", "").translate(SUBSCRIPTS)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from math import inf
-from typing import Literal, final
+from typing import Any, Literal, final
 
 
 @final
@@ -74,6 +74,19 @@ _ROWS = (
 
 DTYPES: dict[str, Dtype] = {dtype.name: dtype for dtype in _ROWS}
 """The rows by name, floats first, the widest first."""
+ALIASES = {spelled: name for name, dtype in DTYPES.items() for spelled in dtype.spelled}
+"""Other names of dtypes."""
+
+
+def dtype_as_spelled(dtype: Any) -> str:
+    """The name of a dtype by a name, an alias, or torch's or NumPy's own; what is none of them as text.
+
+    >>> dtype_as_spelled("half"), dtype_as_spelled("torch.bfloat16"), dtype_as_spelled("float12")
+    ('float16', 'bfloat16', 'float12')
+    """
+    text = dtype if isinstance(dtype, str) else getattr(dtype, "__name__", None) or str(dtype)
+    name = text.removeprefix("torch.")
+    return ALIASES.get(name, name)
 
 
 def is_float(name: str) -> bool:

@@ -15,7 +15,7 @@ from sympy.logic.boolalg import Boolean
 from sympy.printing.precedence import PRECEDENCE
 
 from redalg.errors import ExpressionError
-from redalg.expression.dtypes import DTYPES
+from redalg.expression.dtypes import DTYPES, dtype_as_spelled
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
 
@@ -168,8 +168,8 @@ class Let(Node):
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
 
 
-def cast(expr: Any, dtype: str) -> Cast:
-    """Round `expr` to `dtype` (saturating for integers and 8-bit floats).
+def cast(expr: Any, dtype: Any) -> Cast:
+    """Round `expr` to `dtype` (saturating for integers and 8-bit floats): a name, or a dtype of torch or NumPy.
 
     A cast that mixes data and reduced values does not commute with a later rescaling: the verdict is `Approximate`.
 
@@ -178,18 +178,38 @@ def cast(expr: Any, dtype: str) -> Cast:
     cast(x, float16)
     """
     known = [name for name, one in DTYPES.items() if one.rounds]
-    if dtype not in known:
+    name = dtype_as_spelled(dtype)
+    if name not in known:
         raise ExpressionError(f"cast: unknown dtype {dtype!r}. Use one of {', '.join(known)}.")
-    return Cast(expr, dtype)
+    return Cast(expr, name)
 
 
 def let(name: str, expr: Any) -> Let:
-    """Name an expression: the name appears in the derivation and in the kernel; the value is unchanged.
+    r"""Name an expression: a derivation calls it so wherever it stands, and its value is unchanged.
 
-    >>> from sympy import Symbol
-    >>> let("m", Symbol("x") + 1).expr
-    x + 1
+    Kernels, `Fused.g` and states have the names of reductions and of what is computed on other axes, such as scores; a
+    mean, an output or a scalar is named in derivations alone, since kernels hold the sums that it is made of.
+
+    Args:
+        name: an identifier that no tensor, scalar or other expression bears.
+        expr: any expression, reductions or data.
+
+    Raises:
+        ExpressionError: it is no identifier. `fuse` refuses a name that is given twice, or to an input.
+
+    >>> import redalg as ra
+    >>> n, x = ra.axes("n"), ra.tensor("x[b,n]")
+    >>> mu = ra.let("mu", ra.mean(x, n))
+    >>> text = ra.fuse(ra.mean((x - mu) ** 2, n)).explain()
+    >>> print(*(line.strip() for line in text.splitlines() if "mu" in line), sep="\n")
+    sum_1[b] = Σ_n (x[b,n] − mu)²
+    mu[b] = sum_0/count
+    F  = (x[b,n] − mu)²
+    g₂ = −2·x[b,n]    h₂ = mu
+    g₃ = 1            h₃ = mu²
     """
+    if isinstance(expr, str) and not isinstance(name, str):
+        raise ExpressionError(f'let: the name comes first. Write `ra.let("{expr}", {name})`.')
     if not isinstance(name, str) or not name.isidentifier():
         raise ExpressionError(f"let: {name!r} is not a name. Write an identifier, as in `let('m', ra.max(x, n))`.")
     return Let(name, expr)

@@ -15,6 +15,7 @@ from redalg.expression.masks import as_condition
 from redalg.expression.node import Node
 from redalg.expression.nodes import Where
 from redalg.expression.spelling import no_other
+from redalg.expression.tensor import Element
 
 LATEX = {
     "sum": r"\sum", "prod": r"\prod", "max": r"\max", "min": r"\min", "any": r"\bigvee", "all": r"\bigwedge",
@@ -176,14 +177,21 @@ def _reduce(kind: str, expr: Any, axes: tuple[Any, ...], options: dict[str, Any]
     return Reduce(kind, term_of(kind, expr), checked_axes(kind, axes))
 
 
+def _no_axis(kind: str, given: Any) -> str:
+    if isinstance(given, Expr) and given.has(Element):
+        return f"`{given}` is of tensors, and an axis is wanted: the term comes first. Write `ra.{kind}({given}, n)`."
+    if isinstance(given, int):
+        return f"axes have names, not the number {given}. Make one by `n = ra.axes('n')` and write `ra.{kind}(x, n)`."
+    return f"{given!r} is not an axis. Make one by `n = ra.axes('n')` and reduce over it."
+
+
 def checked_axes(kind: str, axes: tuple[Any, ...]) -> list[Axis]:
     """The axes of a reduction, each named once."""
     flat = [one for axis in axes for one in (axis if isinstance(axis, tuple | list | Tuple) else (axis,))]
     for axis in flat:
         if not isinstance(axis, Axis):
             raise ExpressionError(
-                f"{kind}: {axis!r} is not an axis. Make one by `n = ra.axes('n')` and reduce over it."
-                + OF_TWO.get(kind, "") * isinstance(axis, Expr | int | float)
+                f"{kind}: {_no_axis(kind, axis)}" + OF_TWO.get(kind, "") * isinstance(axis, Expr | int | float)
             )
     twice = next((axis for place, axis in enumerate(flat) if axis in flat[:place]), None)
     if twice is not None:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
 import sympy
@@ -30,18 +31,21 @@ def no_other(caller: str, options: Mapping[str, Any], known: Collection[str] = (
 
 
 def _spelling(caller: str, name: str, known: Collection[str], called: str) -> str:
-    if name in AXES:
+    if name in AXES and "axes" not in known:
         return f'Axes follow the term: write `ra.{caller}({called})` with `n = ra.axes("n")`.'
     if name in DIVISORS and "correction" in known:
         return f"Write `ra.{caller}(…, correction=1)` to divide by n - 1, and leave it out to divide by n."
+    if name in (*TYPES, *DATA, "shape"):
+        return "Tensors get their shapes, dtypes and devices at the call."
     if name in KEPT:
         return "A reduction has no dimension of its axes, and stands beside terms that have: nothing need be kept."
     if not known:
         return f"It takes a term and axes, `ra.{caller}({called})`."
-    return f"Its options are {', '.join(known)}."
+    return f"Its options are {', '.join(known)}.{did_you_mean(name, known)}"
 
 
 REDUCTIONS = {name: name for name in ("sum", "prod", "max", "min", "any", "all", "argmax", "argmin", "topk")}
+REDUCTIONS |= {"variance": "var", "stdev": "std", "product": "prod"}
 """A name in NumPy or torch -> that of the reduction; `sugar` adds its own."""
 FUNCTIONS = {
     spelled: f"{operator.name}({', '.join(('x', 'y')[: operator.inputs])})"
@@ -100,13 +104,38 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
-def missing_name_error(name: str) -> AttributeError:
-    """The error for a name that redalg does not have, with its spelling here if array libraries have it."""
+def missing_name_error(name: str, known: Collection[str] = (), module: str = "redalg") -> AttributeError:
+    """The error for a name that a module does not have, with its spelling here if array libraries have it.
+
+    >>> print(missing_name_error("meen", ["mean", "max"]))
+    redalg has no `meen`. Did you mean mean?
+    """
     advice = spelling_of(name)
     if advice is None and hasattr(sympy, name):
         advice = _function(f"{name}(x)")
     return (
         OperationError(f"redalg has no `{name}`. {advice}")
         if advice
-        else AttributeError(f"module 'redalg' has no attribute {name!r}")
+        else AttributeError(f"{module} has no `{name}`.{did_you_mean(name, known)}", name=name)
     )
+
+
+MOST, ALMOST = 3, 0.9
+"""So many names at most; one alone where it is as near as this."""
+
+
+def did_you_mean(name: str, known: Iterable[str]) -> str:
+    """The question that names near ones, with a space before it; empty if there is none.
+
+    >>> did_you_mean("varience", ["variance", "mean"])
+    ' Did you mean variance?'
+    >>> did_you_mean("zebra", ["variance"])
+    ''
+    """
+    names = list(known)
+    lower = {one.lower(): one for one in reversed(names)}
+    near = [lower[one] for one in get_close_matches(name.lower(), lower, MOST, 0.7)]
+    if near and SequenceMatcher(None, name.lower(), near[0].lower()).ratio() >= ALMOST:
+        near = near[:1]
+    found = near or [one for one in names if len(name) >= 4 and name.lower() in one.lower()][:MOST]
+    return f" Did you mean {' or '.join(found)}?" if found else ""

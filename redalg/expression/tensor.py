@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
-from typing import Any, final
+from typing import Any, Never, final
 
 from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
 from sympy.core.assumptions import StdFactKB
@@ -13,6 +13,7 @@ from redalg.errors import ExpressionError
 from redalg.expression.axis import Axis, split_names
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
+from redalg.expression.spelling import no_other
 
 ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 
@@ -163,7 +164,7 @@ def sign_assumption(*, positive: bool, nonnegative: bool) -> str:
     return "positive" if positive else "nonnegative" if nonnegative else ""
 
 
-def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool = False) -> Element:
+def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool = False, **other: Never) -> Element:
     """One tensor's element, `tensor("X[b,n]")`.
 
     Args:
@@ -178,8 +179,9 @@ def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool =
     >>> sqrt(tensor("x[n]") ** 2), sqrt(tensor("x[n]", positive=True) ** 2)
     (Abs(x[n]), x[n])
     """
+    no_other("tensor", other, ("positive", "nonnegative"))
     if indices:
-        inside = ",".join(map(str, indices))
+        inside = ",".join(name for index in indices for name in str(index).replace(",", " ").split())
         raise ExpressionError(f"tensor({spec!r}, {inside}): the axes stand in the string. Write "
                               f'`ra.tensor("{spec}[{inside}]")`.')  # fmt: skip
     elements = _parse(spec, sign_assumption(positive=positive, nonnegative=nonnegative))
@@ -188,12 +190,13 @@ def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool =
     return elements[0]
 
 
-def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False) -> tuple[Element, ...]:
+def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False, **other: Never) -> tuple[Element, ...]:
     """Elements of several tensors, each given as `name[axis,axis,…]`; their sign as of `tensor`.
 
     >>> tensors("X[b,n] W[n]")
     (X[b, n], W[n])
     """
+    no_other("tensors", other, ("positive", "nonnegative"))
     return tuple(_parse(spec, sign_assumption(positive=positive, nonnegative=nonnegative)))
 
 

@@ -25,7 +25,7 @@ from typing import Any, cast
 from sympy import Add, Eq, Expr, Mul, S, exp, oo
 from sympy.core.basic import Basic
 
-from redalg.decompose.parse.parse import without_names
+from redalg.decompose.parse.names import without_names
 from redalg.errors import GradientError, InputError
 from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression import prod as prod_over

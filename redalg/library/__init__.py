@@ -6,6 +6,9 @@ Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its
 them by name, with the field, the sizes and the dtypes that each is met with; `redalg list` prints it.
 """
 
+from typing import TYPE_CHECKING
+
+from redalg.expression.spelling import missing_name_error
 from redalg.library.attention import (
     alibi_attention,
     attention,
@@ -214,3 +217,9 @@ __all__ = [
     "weight_standardization", "weighted_covariance", "weighted_mean", "weighted_skewness", "weighted_variance",
     "winsorized_mean",
 ]  # fmt: skip
+
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Nothing: the error names the patterns that are nearest."""
+        raise missing_name_error(name, __all__, "redalg.library")

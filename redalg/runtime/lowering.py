@@ -338,7 +338,10 @@ def problem_of(
         raise InputError(f'the dtypes of tensors {", ".join(unknown)} are missing. Pass dtypes={{"{unknown[0]}": …}}.')
     names = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
     for name, size in sizes.items():
-        if name not in names or not isinstance(size, int) or isinstance(size, bool) or size < 1:
+        if name not in names:
+            axes = ", ".join(sorted(names))
+            raise InputError(f"sizes={{{name!r}: {size!r}}}: the expression has no axis {name}; the axes are {axes}.")
+        if not isinstance(size, int) or isinstance(size, bool) or size < 1:
             raise InputError(
                 f"sizes={{{name!r}: {size!r}}}: give every axis a positive int; the axes are "
                 f"{', '.join(sorted(names))}."

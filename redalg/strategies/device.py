@@ -20,6 +20,7 @@ from dataclasses import dataclass
 from typing import final
 
 from redalg.errors import PlanError
+from redalg.expression.spelling import did_you_mean
 
 WARP = 32
 """Threads of a warp, on every NVIDIA GPU."""
@@ -105,6 +106,14 @@ def targets() -> dict[str, DeviceSpec]:
     return {target: one for target, one in firsts.items() if one is not None} | {CORE.target: CORE}
 
 
+USUAL = {
+    "cuda": ' A kernel is for a card: name yours, such as "H100".',
+    "gpu": ' A kernel is for a card: name yours, such as "H100".',
+    "cpu": ' A kernel for the CPU is in C: name it "c".',
+}
+"""Names of devices in other libraries -> what to write."""
+
+
 def device_for(target: str) -> DeviceSpec:
     """The limits of a target, or of a card by its name.
 
@@ -114,7 +123,8 @@ def device_for(target: str) -> DeviceSpec:
     found = targets().get(target) or CARDS.get(target)
     if found is None:
         names = ", ".join(map(repr, (*targets(), *CARDS)))
-        raise PlanError(f"target {target!r} is not known. Use one of {names}.")
+        near = USUAL.get(target) or did_you_mean(str(target), (*targets(), *CARDS))
+        raise PlanError(f"target {target!r} is not known.{near} Use one of {names}.")
     return found
 
 

@@ -244,7 +244,7 @@ v = Element(Label("v"), n)
         (ra.where(n <= k, v, -oo), "where(n ≤ k, v[n], −∞)", None),
         (ra.logical_and(n <= k, n > d), "n ≤ k and n > d", r"n \le k \wedge n > d"),
         (mark_value(x, PRIME), "x′", "x'"),
-        (mark_value(Value(Label("sum_0")), HAT), "ŝum_0", r"\widehat{\mathrm{sum}}_{0}"),
+        (mark_value(Value(Label("sum_0")), HAT), "sum_0ˆ", r"\widehat{\mathrm{sum}}_{0}"),
         (mark_value(x, HAT, EACH["j"]), "x̂ⱼ", r"\hat{x}_{j}"),
         (Value(Label("delta_c_0")), "δ_c_0", r"\delta_{c_{0}}"),
         (Value(Label("mu")), "mu", r"\mu"),

@@ -68,7 +68,7 @@ EXPRESSIONS: dict[str, Case] = {
     "output axes no string": Case(
         lambda: ra.fuse(ra.sum(x * v, n), axes=(b, e)),
         ra.ExpressionError,
-        'fuse: axes should be a string of names, such as "b h q", not (b, e).',
+        'fuse: axes should be a string of names, not (b, e). Write axes="b e".',
     ),
     "Python bool": Case(
         lambda: ra.where(x == 0, x, 0),
@@ -80,7 +80,7 @@ EXPRESSIONS: dict[str, Case] = {
         lambda: ra.fuse("sum(x)"),
         ra.ExpressionError,
         "`sum(x)` is a str, not an expression of tensor elements. Build one from `ra.tensors`, such as "
-        "`ra.sum(x * y, n)`.",
+        '`ra.sum(x * y, n)` with `x, y = ra.tensors("x[n] y[n]")`. The command `redalg explain "…"` reads text.',
     ),
     "imaginary": Case(
         lambda: ra.fuse(ra.sum(x * I, n)),

@@ -50,7 +50,7 @@ from sympy.codegen.cfunctions import expm1, log1p
 
 import redalg as ra
 from redalg.decompose.domain import live_term
-from redalg.decompose.parse.parse import without_names
+from redalg.decompose.parse.names import without_names
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.separate import Separator
 from redalg.expression import Label, Value, Where

@@ -19,6 +19,8 @@ any_: Any = ra
 x, y = ra.tensors("x[b,n] y[b,n]")
 A, B = ra.tensors("A[m,k] B[k,n]")
 j = ra.axis("j", size=4)
+VARIANCE = ra.fuse(ra.var(x, n))
+fused: Any = VARIANCE
 SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "np.exp": (lambda: np.exp(x), ("`np.exp` is given the expression `x[b, n]`, which is no array. Functions of "
                "expressions are SymPy's: write `exp(x)`, with `from sympy import exp`.")),
@@ -85,6 +87,22 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "ra.einsum": (lambda: any_.einsum, "write `ra.sum(A * B, k)`"),
     "ra.median": (lambda: any_.median, "It has no state of fixed size."),
     "ra.cumsum": (lambda: any_.cumsum, "redalg gives totals, not running ones"),
+    "ra.variance": (lambda: any_.variance, "write `ra.var(x, n)`"),
+    "mean of 1": (lambda: ra.mean(x, 1), "mean: axes have names, not the number 1."),
+    "softmax of -1": (lambda: ra.softmax(x, -1), "softmax: axes have names, not the number -1."),
+    "mean of all": (lambda: ra.mean(x), "mean: no axis given. Write `ra.mean(expr, n)`"),
+    "the axis first": (lambda: ra.mean(n, x), "mean: `x[b, n]` is of tensors, and an axis is wanted: the term comes"),
+    "ddof": (lambda: ra.var(x, n, ddof=1), "Write `ra.var(…, correction=1)` to divide by n - 1"),
+    "a near option": (lambda: ra.var(x, n, corection=1), "Did you mean correction?"),
+    "a dtype": (lambda: any_.tensor("x[n]", dtype="half"), "Tensors get their shapes, dtypes and devices at the call."),
+    "axes apart": (lambda: ra.tensor("x", "b n"), "Write `ra.tensor(\"x[b,n]\")`."),
+    "let the other way": (lambda: any_.let(x, "m"), "let: the name comes first. Write `ra.let(\"m\", x[b, n])`."),
+    "fuse a list": (lambda: ra.fuse([x, y]), "Give them names, in a dict"),
+    "fuse a tensor": (lambda: ra.fuse(torch.ones(2)), "a torch.Tensor is given, not an expression."),
+    "fuse twice": (lambda: ra.fuse(VARIANCE), "what `fuse` gave is given to it again. Call it with tensors"),
+    "fuse text": (lambda: ra.fuse("sum(x[n], n)"), "The command `redalg explain \"…\"` reads text."),
+    "fuse axis": (lambda: any_.fuse(x, axis="b n"), "fuse: there is no option `axis`."),
+    "axes of a tuple": (lambda: any_.fuse(x, axes=("b", "n")), "Write axes=\"b n\"."),
 }  # fmt: skip
 
 
@@ -94,6 +112,51 @@ def test_a_slip_is_answered_in_words(slip: str) -> None:
     with pytest.raises(ra.ExpressionError) as caught:
         call()
     assert said in str(caught.value)
+
+
+CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
+    "an option": (lambda: fused(x=torch.ones(2, 2), chek=True), ra.InputError, "Did you mean check?"),
+    "a device": (lambda: fused(x=torch.ones(2, 2), device="cuda"), ra.InputError, "it runs where its tensors lie"),
+    "by position": (lambda: fused(torch.ones(2, 2)), ra.InputError, "Pass them by keyword, as in `fused(x=…)`."),
+    "no rows": (lambda: fused(x=torch.ones(2)), ra.InputError, "but `x[b, n]` needs 2"),
+    "source of nothing": (lambda: fused.source("c"), ra.InputError, 'Pass sizes={"b": …, "n": …}.'),
+    "sizes of text": (lambda: fused.source(sizes={"b": "2", "n": 8}), ra.InputError, "give every axis a positive int"),
+    "no such axis": (
+        lambda: fused.source(sizes={"b": 2, "n": 8, "m": 3}),
+        ra.InputError,
+        "has no axis m; the axes are",
+    ),
+    "dtype=": (lambda: fused.source(sizes={"b": 2, "n": 8}, dtype="half"), ra.InputError, "Did you mean dtypes?"),
+    "block_q=": (lambda: fused.source(sizes={"b": 2, "n": 8}, block_q=8), ra.InputError, "are fields of a plan"),
+    "sm_90": (lambda: fused.source("sm_90", sizes={"b": 2, "n": 8}), ra.PlanError, "Did you mean sm_90a?"),
+    "cuda": (lambda: fused.source("cuda", sizes={"b": 2, "n": 8}), ra.PlanError, 'name yours, such as "H100"'),
+    "leaf of a tensor": (lambda: fused.leaf(torch.ones(2, 2)), ra.InputError, 'by name: `leaf({"x": …})`'),
+    "start of an int": (lambda: fused.leaf({"x": torch.ones(2, 2)}, start=3), ra.InputError, "Write start={n: 3}"),
+    "a module's": (lambda: fused.to("cuda"), AttributeError, "`as_module` makes a module."),
+    "backward": (lambda: fused.backward(x), AttributeError, "or derive its backward by `vjp`."),
+    "a near name": (lambda: fused.expalin("cost"), AttributeError, "Fused has no `expalin`. Did you mean explain"),
+    "a near reduction": (lambda: fused.g["sum_9"], KeyError, "There are count, sum_0, sum_1."),
+    "a near pattern": (lambda: any_.library.atention, AttributeError, "Did you mean attention?"),
+    "a near function": (lambda: any_.meen, AttributeError, "redalg has no `meen`. Did you mean mean?"),
+}
+
+
+@pytest.mark.parametrize("slip", CALLS)
+def test_a_slip_at_a_call_is_answered_in_words(slip: str) -> None:
+    call, kind, said = CALLS[slip]
+    with pytest.raises(kind) as caught:
+        call()
+    assert said in str(caught.value)
+
+
+def test_dtypes_of_every_library_are_read() -> None:
+    sizes, spellings = {"b": 2, "n": 8}, ("half", "fp16", "torch.float16", torch.float16, np.float16)
+    assert len({VARIANCE.source("c", sizes=sizes, dtypes=dtype) for dtype in spellings}) == 1
+    assert len({ra.cast(x, dtype) for dtype in spellings}) == 1
+
+
+def test_gradients_are_asked_for_by_elements_and_by_names() -> None:
+    assert str(VARIANCE.vjp(x)) == str(VARIANCE.vjp("x")) == str(VARIANCE.vjp(["x"]))
 
 
 def test_numbers_of_array_libraries_are_numbers() -> None:

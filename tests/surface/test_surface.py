@@ -187,8 +187,8 @@ REFUSED: dict[str, Case] = {
     "a fused cascade": Case(
         lambda: ra.fuse(weighted),
         ra.ExpressionError,
-        "a redalg.fused.Fused is given, not an expression of tensor elements. Build one from `ra.tensors`, such as "
-        "`ra.sum(x * y, n)`.",
+        "what `fuse` gave is given to it again. Call it with tensors; to go on from it, name its result as a tensor, "
+        'as in `ra.tensor("y[b]")`, or write both expressions as one.',
     ),
     "nothing": Case(
         lambda: ra.fuse(None),
@@ -231,7 +231,7 @@ REFUSED: dict[str, Case] = {
     "nobody's function": Case(
         lambda: any_.attend(x),
         AttributeError,
-        "module 'redalg' has no attribute 'attend'",
+        "redalg has no `attend`.",
     ),
 }
 

@@ -118,12 +118,22 @@ def as_expression(value: Any) -> Expr:
             f"a {kind} is given, not an expression. Write the expression with tensor elements, such as "
             '`ra.fuse(ra.sum(ra.tensor("x[b,n]"), n))`, and pass arrays when the result is called.'
         )
+    if isinstance(value, str):
+        raise ExpressionError(
+            f"`{value}` is a str, not an expression of tensor elements. Build one from `ra.tensors`, such as "
+            '`ra.sum(x * y, n)` with `x, y = ra.tensors("x[n] y[n]")`. The command `redalg explain "…"` reads text.'
+        )
+    if hasattr(value, "cascade") and callable(value):
+        raise ExpressionError(
+            "what `fuse` gave is given to it again. Call it with tensors; to go on from it, name its result as a "
+            'tensor, as in `ra.tensor("y[b]")`, or write both expressions as one.'
+        )
     try:
-        expr = None if isinstance(value, str) else sympify(value)
+        expr = sympify(value)
     except (SympifyError, TypeError, ValueError):
         expr = None
     if not isinstance(expr, Expr):
-        subject = f"`{value}` is a {kind}" if value is None or isinstance(value, str) else f"a {kind} is given"
+        subject = f"`{value}` is a {kind}" if value is None else f"a {kind} is given"
         raise ExpressionError(
             f"{subject}, not an expression of tensor elements. Build one from `ra.tensors`, such as `ra.sum(x * y, n)`."
         )

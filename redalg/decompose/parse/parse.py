@@ -38,9 +38,10 @@ from redalg.decompose.parse.axes import (
     with_totals,
 )
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
+from redalg.decompose.parse.names import display_names, names_of_values, without_names
 from redalg.decompose.separate.plain import is_number
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Let, Reduce, Value, Where, without_sources
+from redalg.expression import Axis, Element, Extent, Reduce, Value, Where, without_sources
 from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.expression.rebuild import extremum_as_written, with_args
 from redalg.monoids import monoid
@@ -57,7 +58,8 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     exprs = join_nested_sums({name: expr.xreplace(renamed) for name, expr in exprs.items()})
     reduced = reduced_axes(list(exprs.values()))
     if not reduced:
-        return elementwise_cascade(exprs, {name: axes for name, (_, axes) in outputs.items()})
+        given = tuple((name, expr) for expr, name in names.items())
+        return replace(elementwise_cascade(exprs, {name: axes for name, (_, axes) in outputs.items()}), names=given)
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
     builder = _Builder(reduced, {with_totals(expr.xreplace(renamed), reduced): name for expr, name in names.items()})
     lifted = {name: builder.lift(expr, inside=False) for name, expr in counted.items()}
@@ -65,7 +67,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     refuse_foreign_axes(builder, list(exprs.values()))
     refuse_parts(reduced, builder.producers, results)
     parts = tuple(builder.reductions), tuple(builder.producers), results
-    cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:]))
+    cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:], names=builder.other_names()))
     cascade.verify()
     return cascade
 
@@ -78,20 +80,6 @@ def elementwise_cascade(exprs: Mapping[str, Expr], orders: Mapping[str, tuple[Ax
     cascade = Cascade(streamed, (), (), carried)
     cascade.verify()
     return cascade
-
-
-def without_names(node: Basic) -> Any:
-    """The expression with every `let` replaced by the expression that it names."""
-    if not of_kind(Let, node):
-        return node
-    memo: dict[Basic, Basic] = {}
-
-    def visit(part: Basic) -> Basic:
-        if part not in memo:
-            memo[part] = visit(part.expr) if isinstance(part, Let) else with_args(part, list(map(visit, part.args)))
-        return memo[part]
-
-    return visit(node)
 
 
 def without_nothing(name: str, expr: Expr) -> Expr:
@@ -107,20 +95,6 @@ def without_nothing(name: str, expr: Expr) -> Expr:
             f"{', '.join(f'`{one}`' for one in sorted(empty, key=str))} cancel. There is nothing to fuse."
         )
     return without_nothing(name, result)
-
-
-def display_names(exprs: list[Expr]) -> dict[Expr, str]:
-    """Map each expression to the name that a `let` gives it, wherever else it stands."""
-    names: dict[Expr, str] = {}
-    for let in sorted(of_kind(Let, *exprs), key=str):
-        named = without_names(let)
-        other = next((expr for expr, name in names.items() if name == let.name and expr != named), None)
-        if other is not None:
-            raise ExpressionError(
-                f'let: the name "{let.name}" is given to `{other}` and to `{named}`. Give each a name of its own.'
-            )
-        names.setdefault(named, let.name)
-    return names
 
 
 def refuse_foreign_axes(builder: _Builder, exprs: list[Expr]) -> None:
@@ -198,6 +172,14 @@ class _Builder:
         self.known: dict[Expr, Expr] = {}
         self._lifted: dict[tuple[Basic, bool], Expr] = {}
         self.counts: Counter[str] = Counter()
+
+    def other_names(self) -> tuple[tuple[str, Expr], ...]:
+        """The names that no reduction and no producer bears, with what they stand for as values."""
+        used = {one.name for one in self.reductions} | {one.name for one in self.producers}
+        return names_of_values(self.names, used, self.known, {self.total: self._number()})
+
+    def _number(self) -> Expr | None:
+        return next((one.value for one in self.reductions if one.is_count), self.total)
 
     def lift(self, node: Basic, *, inside: bool) -> Expr:
         """The node with every reduction replaced; `inside` is True under a reduction over the reduced axes."""

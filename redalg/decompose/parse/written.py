@@ -48,7 +48,9 @@ def check_spelling(expr: Any, axes: Any) -> None:
     specs = [axes] if not isinstance(expr, Mapping) else [one[1] for one in expr.values() if isinstance(one, tuple)]
     for spec in specs:
         if spec is not None and not isinstance(spec, str):
-            raise ExpressionError(f'fuse: axes should be a string of names, such as "b h q", not {spec!r}.')
+            names = spec if isinstance(spec, tuple | list) else (spec,)
+            written = " ".join(map(str, names)) if all(isinstance(each, str | Axis) for each in names) else "b h q"
+            raise ExpressionError(f'fuse: axes should be a string of names, not {spec!r}. Write axes="{written}".')
         twice = [name for name, count in Counter((spec or "").split()).items() if count > 1]
         if twice:
             raise ExpressionError(f'fuse: axes="{spec}" names {twice[0]} twice. Name each axis of the output once.')
@@ -78,6 +80,7 @@ def check_expression_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
             f"fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not {inputs!r}."
         )
     own = [one.name for one in cascade.reductions] + [one.name for one in cascade.producers]
+    own += [name for name, _ in cascade.names]
     clash = [name for name in own if name in names]
     if clash:
         raise ExpressionError(f"the reduction `{clash[0]}` bears the name of an input. Name the reduction otherwise by "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redalg.decompose.cascade import Cascade
+from redalg.decompose.parse.names import in_given_names
 from redalg.decompose.separate.rounding import one_pass_sentence
 from redalg.decompose.verdict.passes import Advice, decompose_in_passes, passes_in_words
 from redalg.decompose.verdict.verdict import Decomposition, decompose
@@ -23,8 +24,10 @@ def fewest_decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[
     if several is not None:
         return several
     advice = Advice(cascade, str(why.advice))
-    reason = f"{why.reason} {too_few(advice, most)}" if most > 1 else why.why
-    raise type(why)(why.reduction, reason, advice, why.looked, why.certificate) from None
+    said = in_given_names(why.why, cascade.names)
+    looked = tuple(in_given_names(one, cascade.names) for one in why.looked)
+    reason = f"{said} {too_few(advice, most)}" if most > 1 else said
+    raise type(why)(why.reduction, reason, advice, looked, why.certificate) from None
 
 
 def too_few(advice: Advice, most: int) -> str:

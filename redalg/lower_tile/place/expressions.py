@@ -2,6 +2,7 @@
 
 n·f                    the number n > 0 and f, where a maximum or a choice needs f alone
 exp(q·(u − c))         one node; a positive number that u and c share is part of q
+f·g, g holds a log     0 where f = 0 and g = −∞, as the definition has it: 0·log 0 counts for nothing
 x = ±∞, |x| < ∞        nodes of `scalars`, of x without its positive factor
 """
 
@@ -9,11 +10,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import Abs, Eq, Expr, Ge, Gt, Integer, Le, Lt, Mul, Or, Pow, S
+from sympy import Abs, Add, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Mul, Or, Pow, S, log
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis, Cast, Extent, Scalar, Value, Where
+from redalg.expression import Axis, Cast, Element, Extent, Scalar, Value, Where
 from redalg.expression import Let as Named
 from redalg.expression.dtypes import is_float
 from redalg.incremental.combine.sources import SECOND
@@ -73,6 +74,39 @@ def without_factors(expr: Expr) -> Expr:
     tests = {node: node.func(positive_factor(node.args[0])[1], *node.args[1:]) for node in expr.atoms(Is, IsFinite)}
     simple: Expr = expr.xreplace(tests) if tests else expr
     return simple
+
+
+def nothing_beside_logarithms(product: Mul) -> list[tuple[Expr, Expr | None]]:
+    """The pairs (f, g) of factors whose product is 0 where f = 0 and g = −∞; g is None if it is −∞ where f = 0.
+
+    >>> from sympy import log
+    >>> from redalg import tensors
+    >>> x, y = tensors("x[n] y[n]")
+    >>> nothing_beside_logarithms(x * log(x)), nothing_beside_logarithms(y * log(x)), nothing_beside_logarithms(2 * x)
+    ([(x[n], None)], [(y[n], log(x[n]))], [])
+    """
+    factors = [one for one in product.args if one.has(Element, Value) and not divides(one)]
+    logarithms = [one for one in factors if _is_log_0_somewhere(one)]
+    return [(other.as_base_exp()[0], None) if g == log(other.as_base_exp()[0]) else (other, g)
+            for g in logarithms for other in factors if other is not g]  # fmt: skip
+
+
+def _is_log_0_somewhere(expr: Basic) -> bool:
+    """Tell if an expression is −∞ where a logarithm in it is: one that stands in no exponential or other function."""
+    if isinstance(expr, log):
+        return not expr.args[0].is_number
+    return isinstance(expr, Add | Mul | Where | Named) and any(map(_is_log_0_somewhere, expr.args))
+
+
+def without_hidden_choice(condition: Boolean, first: Expr, second: Expr) -> Expr:
+    """where(c, a, b) without what c hides: where(c, a, where(c ∧ e, b, d)) → where(c, a, d).
+
+    >>> from sympy.abc import a, b, d
+    >>> without_hidden_choice(a > 0, b, Where(a > 0, 0, d))
+    where(a > 0, b, d)
+    """
+    hidden = isinstance(second, Where) and condition in And.make_args(second.args[0])
+    return Where(condition, first, second.args[2] if hidden else second)
 
 
 def divides(expr: Expr) -> bool:

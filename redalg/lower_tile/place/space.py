@@ -16,7 +16,7 @@ from redalg.expression.infinite import infinite_terms
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Region, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load, Within
-from redalg.lower_tile.place.expressions import among_places, divides
+from redalg.lower_tile.place.expressions import among_places, divides, nothing_beside_logarithms, without_hidden_choice
 from redalg.strategies.plan import Plan, Problem
 from redalg.strategies.varying import tiles_of
 
@@ -117,10 +117,19 @@ class Space:
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
         if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
             return keep_nan(type(node), [self.read(arg) for arg in node.args])
-        if isinstance(node, Mul) and len(plain := [one for one in node.args if not is_indicator(one)]) < len(node.args):
-            return self._mask(node, Mul(*plain))
+        if isinstance(node, Mul) and (product := self._product(node)) is not None:
+            return product
         args = [arg if isinstance(node, Cast) and arg is node.args[1] else self.read(arg) for arg in node.args]
-        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else node.func(*args)
+        unchanged = all(a is b for a, b in zip(args, node.args, strict=True))
+        return node if unchanged else without_hidden_choice(*args) if isinstance(node, Where) else node.func(*args)
+
+    def _product(self, node: Mul) -> Expr | None:
+        """The read of a product in which a factor hides the others; None of any other."""
+        plain = [one for one in node.args if not is_indicator(one)]
+        if len(plain) < len(node.args):
+            return self._mask(node, Mul(*plain))
+        pairs = nothing_beside_logarithms(node)
+        return self._beside_logarithms(node, pairs) if pairs else None
 
     def _mask(self, node: Mul, plain: Expr) -> Expr:
         """The read of a product with indicators: 0 if an indicator is 0, whatever value the other factors have."""
@@ -129,6 +138,16 @@ class Space:
             branch_reads = [read if branch is S.One else S.Zero for branch in branches]
             read = Where(self.read(condition), *branch_reads)
         return read
+
+    def _beside_logarithms(self, node: Mul, pairs: list[tuple[Expr, Expr | None]]) -> Expr:
+        """The read of a product with logarithms: 0 where a factor is 0 beside log 0, over what divides it."""
+        nothing = Or(*(self._nothing(f, g) for f, g in pairs))
+        above, below = [one for one in node.args if not divides(one)], [one for one in node.args if divides(one)]
+        return Mul(Where(nothing, S.Zero, Mul(*map(self.read, above))), *map(self.read, below))
+
+    def _nothing(self, f: Expr, g: Expr | None) -> Boolean:
+        zero = Eq(self.read(f), S.Zero)
+        return zero if g is None else And(zero, Is(self.read(g), S.NegativeInfinity))
 
     def _relation(self, node: Relational) -> Boolean | None:
         """The read of a relation that kernels write in their own way; None of any other."""

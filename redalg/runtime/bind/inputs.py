@@ -12,9 +12,11 @@ from typing import Any, final
 import numpy as np
 
 from redalg.decompose.cascade import Cascade
+from redalg.decompose.parse.written import OPTIONS
 from redalg.errors import InputError
 from redalg.expression import Axis, Scalar
 from redalg.expression.dtypes import DTYPES, floats, is_eight_bits, is_float
+from redalg.expression.spelling import did_you_mean
 from redalg.incremental.remembered import Remembered
 from redalg.runtime.bind.frameworks import imported_torch
 
@@ -76,9 +78,8 @@ def by_name(names: Sequence[str], positional: Sequence[Any], tensors: Mapping[st
     """The tensors of a call by name, those given by position too (`names`: in which order they may be)."""
     if len(positional) > len(names):
         number = f"at most {len(names)}" if names else "none, since `fuse` was given no inputs=(Q, K, V)"
-        raise InputError(
-            f"the call has {len(positional)} positional tensors; it may have {number}. Pass them by keyword."
-        )
+        given = "1 positional tensor" if len(positional) == 1 else f"{len(positional)} positional tensors"
+        raise InputError(f"the call has {given}; it may have {number}. Pass them by keyword, as in `fused(x=…)`.")
     by_position = dict(zip(names, positional, strict=False))
     if twice := [name for name in by_position if name in tensors]:
         raise InputError(f"tensor `{twice[0]}` is given by position and by keyword. Give it once.")
@@ -207,6 +208,14 @@ def _select_inputs(cascade: Cascade, inputs: Mapping[str, Any]) -> tuple[dict[st
     }
 
 
+def _option_meant(name: str) -> str:
+    """The advice for a name that is no tensor's, if it reads like an option of a call."""
+    if name in ("device", "dtype", "out", "dim", "axis"):
+        return f"A call has no option `{name}`: it runs where its tensors lie, in their dtypes, over the axes written."
+    near = did_you_mean(name, OPTIONS)
+    return f"`{name}` is no option of a call.{near}" if near else ""
+
+
 def check_call_names(tensors: Mapping[str, str], scalars: Collection[str], inputs: Mapping[str, Any]) -> None:
     """Refuse a call that lacks one of the tensors (name -> how the expression writes it) or scalars, or has another."""
     unknown = [name for name in inputs if name not in tensors and name not in scalars]
@@ -214,7 +223,11 @@ def check_call_names(tensors: Mapping[str, str], scalars: Collection[str], input
     if unknown or absent:
         problems = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(absent)}"] * bool(absent)
         needs = ", ".join([*tensors.values(), *(f"scalar {name}" for name in scalars)])
-        raise InputError(f"the call's tensors do not fit the expression ({'; '.join(problems)}). It needs {needs}.")
+        options = " ".join(filter(None, map(_option_meant, unknown)))
+        advice = f" {options}" if options else ""
+        raise InputError(
+            f"the call's tensors do not fit the expression ({'; '.join(problems)}). It needs {needs}.{advice}"
+        )
 
 
 def _signature(cascade: Cascade, name: str) -> str:

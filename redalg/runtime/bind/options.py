@@ -19,11 +19,10 @@ from typing import Any, SupportsIndex
 from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Extent, Tensor
-from redalg.expression.dtypes import DTYPES
+from redalg.expression.dtypes import ALIASES
+from redalg.expression.spelling import did_you_mean
 from redalg.runtime.bind.frameworks import imported_torch
 
-ALIASES = {spelled: name for name, dtype in DTYPES.items() for spelled in dtype.spelled}
-"""Other names of dtypes."""
 Sizes = Mapping[Any, SupportsIndex]
 """Whole numbers by axis, or by its name."""
 LOWERING = ("plan", "shapes", "empty", "precision", "varying")
@@ -140,9 +139,10 @@ def known_options(options: Mapping[str, Any], names: Collection[str], caller: st
     """The options, each of which must be known; names of `varying` and `shapes` may be given as axes and tensors."""
     for name in options:
         if name not in names:
+            near = did_you_mean(name, (*names, "sizes", "dtypes", "target"))
             raise InputError(
-                f"{caller}: there is no option `{name}`. The options are {', '.join(names)}; tiles and threads are "
-                "fields of a plan."
+                f"{caller}: there is no option `{name}`.{near} The "
+                f"options are {', '.join(names)}; tiles and threads are fields of a plan."
             )
     plain = dict(options)
     if "varying" in plain:

@@ -13,7 +13,6 @@ from functools import partial
 from typing import Any, final
 
 import numpy as np
-from sympy import Expr, Mul, log
 
 from redalg.errors import BackendError, PlanError
 from redalg.expression import Axis, Element, Value
@@ -99,8 +98,6 @@ def obstacle_to_sweeps(form: FusedForm, piece: Piece) -> str:
     sweeps = sweeps_of(programs(form).of(group_program), axis)
     if sweeps is None:
         return "a slot has several components (an index, an order, a product)"
-    if any(multiplies_logarithms(line.expr) for sweep in sweeps[0] for line in sweep.lines):
-        return "a logarithm is multiplied, of which 0·log 0 is 0, and kernels have none"
     if any(pivot.slopes for pivot in form.pivots):
         return "a pivot lies on a line"
     if piece.start.get(axis, 0) and axis in axes_by_place(form):
@@ -114,12 +111,6 @@ def is_read_plainly(element: Element) -> bool:
     """Tell if an element is indexed by axes, by each once, and by no expression or number."""
     axes = {index for index in element.indices if isinstance(index, Axis)}
     return len(axes) == len(element.indices) > 0
-
-
-def multiplies_logarithms(expr: Expr) -> bool:
-    """Tell if an expression holds a product of a logarithm and of what is no number."""
-    products = (node for node in expr.atoms(Mul) if node.has(log))
-    return any(sum(not one.is_number for one in node.args) > 1 for node in products)
 
 
 def leaf_by_sweeps(form: FusedForm, piece: Piece, keys: Keys) -> State:

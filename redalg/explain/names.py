@@ -1,0 +1,166 @@
+"""The user's words in an explanation: names that `ra.let` gave, products by their factors, letters that are free.
+
+    mu = sum_0/count                   every other expression says mu, mu² for (sum_0/count)²
+    sum_d_0 = Σ_d K·Q                  is called QK: nobody typed sum_d_0, which kernels keep
+    h, where an axis is called h       is called H throughout
+
+Prose holds no name of the user's (`model`), so that a letter which stands alone there is the notation's.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any, final
+
+from sympy import Expr, Mul, Symbol
+
+from redalg.decompose.cascade import Cascade, Producer
+from redalg.decompose.parse.names import put_name
+from redalg.explain.model import Code, Equation, Equations, Line, Part, Section, Sentence, Table, column, sentence
+from redalg.explain.notation import free_letters, split_marks
+from redalg.expression import Axis, Element, Label, Value
+from redalg.expression.contents import axes_by_name, free_axes, nodes_of, values_of
+from redalg.expression.rebuild import with_args
+
+ALONE = re.compile(r"(?<![\w′])([A-Za-zφ])(?=_\d|\b)")
+
+
+@final
+@dataclass(frozen=True)
+class Words:
+    """The words of an explanation.
+
+    Attributes:
+        given: what a name stands for, as values of the cascade, and the name: the short ones first.
+        called: the name of a producer or a reduction in the cascade -> its name here.
+        letters: a letter of the notation -> the letter that stands for it, where it is another.
+    """
+
+    given: tuple[tuple[Expr, Value], ...]
+    called: dict[str, str]
+    letters: dict[str, str]
+
+    def write(self, expr: Any) -> Any:
+        """An expression in these words."""
+        for pattern, value in self.given:
+            known = replace(self, given=())
+            expr = put_name(expr, known.write(pattern), value)
+        return self._call(expr)
+
+    def _call(self, node: Any) -> Any:
+        if isinstance(node, Value):
+            base, marks = split_marks(node.name)
+            return Value(Label(self.called[base] + marks), *node.indices) if base in self.called else node
+        if type(node) is Symbol:
+            base, _, rest = node.name.partition("_")
+            return Symbol("_".join(filter(None, (self.letters.get(base, base), rest))))
+        if isinstance(node, Element):
+            return Element(Label(self.called[node.name]), *node.indices) if node.name in self.called else node
+        if not node.args:
+            return node
+        args = [self._call(one) for one in node.args]
+        return node if all(a is b for a, b in zip(args, node.args, strict=True)) else with_args(node, args)
+
+    def say(self, part: Part) -> Part:
+        """A part of prose in these words."""
+        if isinstance(part, Code):
+            return part
+        if isinstance(part, str):
+            return ALONE.sub(lambda found: self.letters.get(found[1], found[1]), part)
+        return self.write(part)
+
+    def say_all(self, parts: tuple[Part, ...]) -> tuple[Part, ...]:
+        """Parts of prose in these words."""
+        return tuple(map(self.say, parts))
+
+    def line(self, line: Any) -> Any:
+        """A line of an explanation in these words; a kind of line that is not known stays as it is."""
+        if isinstance(line, Sentence):
+            return Sentence(self.say_all(line.parts))
+        if isinstance(line, Equations):
+            rows = tuple(tuple(map(self._equation, row)) for row in line.rows)
+            return Equations(self.say_all(line.title), rows, line.source)
+        if isinstance(line, Table):
+            return Table(line.header, tuple(tuple(map(self.say_all, row)) for row in line.cells))
+        return line
+
+    def _equation(self, row: Equation) -> Equation:
+        """An equation in these words; the definition of a given name by the names before it."""
+        names = [value.name for _, value in self.given]
+        defines = isinstance(row.left, Element) and row.left.name in names
+        known = replace(self, given=self.given[: names.index(row.left.name)]) if defines else self
+        return replace(row, left=self.write(row.left), right=known.write(row.right))
+
+
+def in_users_words(section: Section, cascade: Cascade) -> Section:
+    """A section with the names that the user gave, and letters that are no name of the cascade's."""
+    words = words_of(cascade)
+    return replace(section, lines=tuple(map(words.line, section.lines)))
+
+
+def given_names(cascade: Cascade) -> Iterator[Line]:
+    """The names that `ra.let` gave to what is no reduction, and those that products have here alone."""
+    words = words_of(cascade)
+    definitions = {value: pattern for pattern, value in reversed(words.given)}
+    if definitions:
+        definitions = dict(reversed(definitions.items()))
+        yield column(("Names that were given",), [Equation(Element(Label(value.name), *value.indices), pattern)
+                                                  for value, pattern in definitions.items()])  # fmt: skip
+    if words.called:
+        pairs = [f"`{called}` is `{name}`" for name, called in words.called.items()]
+        yield sentence(f"In kernels and in the stages {', '.join(pairs)}: a name by `ra.let` would stand everywhere.")
+
+
+def other_letters(cascade: Cascade) -> Iterator[Line]:
+    """The letters of RedFuser that are names of the cascade, and what stands for them."""
+    pairs = [f"`{other}` stands for its `{one}`" for one, other in words_of(cascade).letters.items() if one in "Fghxd"]
+    if pairs:
+        yield sentence(f"Where a letter of RedFuser's is a name of yours, another stands for it: {', '.join(pairs)}.")
+
+
+@lru_cache(maxsize=64)
+def words_of(cascade: Cascade) -> Words:
+    """The words of an explanation of a cascade."""
+    taken = {*cascade.inputs(), *(str(one.name) for one in cascade.scalars()), *(axis.name for axis in cascade.axes())}
+    taken |= {one.name for one in cascade.reductions} | {one.name for one in cascade.producers}
+    taken |= {one.name for one in cascade.outputs} | {name for name, _ in cascade.names}
+    called = dict[str, str]()
+    for producer in cascade.producers:
+        name = product_name(producer, cascade.axis)
+        if name is not None and name not in taken:
+            called[producer.name] = name
+            taken.add(name)
+    called |= {expr.name: name for name, expr in cascade.names if isinstance(expr, Value)}
+    known = {*cascade.values, *(one.value for one in cascade.producers)}
+    named = [pair for pair in cascade.names if not isinstance(pair[1], Value) and values_of(pair[1]) <= known]
+    number = Mul(*(axis.extent for axis in cascade.reduced_axes))
+    counted = {one.value: number for one in cascade.reductions if one.is_count}
+    given = list[tuple[Expr, Value]]()
+    for name, expr in sorted(named, key=lambda pair: (len(nodes_of(pair[1])), pair[0])):
+        value = Value(Label(name), *axes_by_name(free_axes(expr)))
+        spellings = dict.fromkeys([expr, expr.xreplace(counted)])  # a term of a later pass has the extent itself
+        given += [(spelling, value) for spelling in spellings]
+    return Words(tuple(given), called, free_letters(taken))
+
+
+def product_name(producer: Producer, streamed: Axis) -> str | None:
+    """The factors of a sum of products that bears no name of the user's, as one name; None of any other producer.
+
+    What is streamed comes last.
+
+    >>> from redalg import axes, fuse, max, sum, tensors
+    >>> Q, K = tensors("Q[q,d] K[k,d]")
+    >>> k, d = axes("k d")
+    >>> product_name(fuse(max(sum(Q * K, d), k)).cascade.producers[0], k)
+    'QK'
+    """
+    generated = re.fullmatch("_".join(["sum", *map(str, producer.cascade.reduced_axes)]) + r"_\d+", producer.name)
+    term = producer.cascade.sum_alone if generated else None
+    factors = Mul.make_args(term) if term is not None else ()
+    if not factors or not all(isinstance(one, Element) for one in factors):
+        return None
+    names = [one.name for one in sorted(factors, key=lambda one: streamed in free_axes(one))]
+    return ("" if all(len(name) == 1 for name in names) else "_").join(names)

@@ -1,0 +1,107 @@
+"""The user's words in derivations: names by `ra.let`, products by their factors, letters that are free."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+from sympy import Expr, Symbol, exp, sqrt
+
+import redalg as ra
+from redalg.decompose.parse.names import put_name
+from redalg.explain.names import words_of
+from redalg.explain.notation import LETTERS, free_letters
+
+b, n, k, d = ra.axes("b n k d")
+x, w, y = ra.tensors("x[b,n] w[b,n] y[b,n]")
+Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
+t = ra.scalars("t", positive=True)
+
+
+def mu() -> Expr:
+    return ra.let("mu", ra.mean(x, n))
+
+
+KINDS: dict[str, tuple[Expr, str, str]] = {  # kind -> (expression, its definition as printed, one use of it)
+    "a mean": (ra.mean((x - mu()) ** 2, n), "mu[b] = sum_0/count", "(x[b,n] − mu)²"),
+    "a power of it": (ra.mean((x - mu()) ** 2, n), "mu[b] = sum_0/count", "h₃ = mu²"),
+    "a root of a mean": (
+        mu() / ra.let("sd", sqrt(ra.mean((x - mu()) ** 2, n))), "sd[b] = √(sum_1/count)", "out[b] = mu/sd"),
+    "a maximum": (ra.sum(exp(x - ra.let("top", ra.max(x, n))) * w, n), "top[b]   = max_n x[b,n]", "exp(−top)"),
+    "a product": (
+        ra.max(ra.let("score", ra.sum(Q * K, d) / 8), k),
+        "score[b,h,k,q] = (Σ_d K[b,h,k,d]·Q[b,h,q,d])/8", "F = score"),
+    "an output": (ra.let("loss", ra.mean((x - w) ** 2, n)), "loss[b] = sum_0/count", "out[b] = loss"),
+    "data": (ra.logsumexp(ra.let("z", x * w), n), "z[b,n] = w[b,n]·x[b,n]", "F = exp(z − max_0)"),
+    "a scalar": (ra.sum(x * ra.let("beta", 1 / (1 + t)), n), "beta = 1/(t + 1)", "beta·x[b,n]"),
+    "a weight": (ra.sum(ra.let("p", ra.softmax(x, n)) * w, n), "p[b,n] = exp(x[b,n] − max_0)/sum_0", "Σ_n p·w[b,n]"),
+    "an extent": (ra.sum(x, n) / ra.let("N", n.extent), "`N` is `count`", "out[b] = sum_0/N"),
+    "no reduction": (ra.let("s", x * w) + y, "s[b,n] = w[b,n]·x[b,n]", "out[b,n] = s + y[b,n]"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_name_is_defined_and_used(kind: str) -> None:
+    expr, definition, use = KINDS[kind]
+    fused = ra.fuse(expr, axes={"no reduction": "b n", "a product": "b h q"}.get(kind, "b"))
+    text = fused.explain()
+    assert definition in text
+    assert use in text.replace(definition, "")
+
+
+def test_a_name_outlasts_a_second_pass() -> None:
+    text = ra.fuse(ra.mean(abs(x - mu()), n), passes=2).explain()
+    assert "mu[b] = sum_0[b]/count" in text
+    assert "sum_1[b] = Σ_n |x[b,n] − mu|" in text
+
+
+def test_names_change_no_result_and_no_kernel() -> None:
+    plain, named = ra.fuse(ra.var(x, n)), ra.fuse(ra.mean((x - mu()) ** 2, n))
+    sources = [one.source("c", sizes={"b": 2, "n": 8}, dtypes="float32") for one in (plain, named)]
+    assert sources[0] == sources[1]
+
+
+def test_a_product_without_a_name_is_called_by_its_factors() -> None:
+    fused = ra.fuse(ra.sum(ra.softmax(ra.sum(Q * K, d), k) * V, k), axes="b h q e")
+    text = fused.explain()
+    assert "QK[b,h,k,q] = Σ_d K[b,h,k,d]·Q[b,h,q,d]" in text
+    assert "`QK` is `sum_d_0`" in text
+    assert text.count("sum_d_0") == 1
+    assert fused.cascade.producers[0].name == "sum_d_0"
+
+
+@pytest.mark.parametrize("letter", ["F", "g", "h", "x", "d"])
+def test_a_letter_of_the_users_is_no_letter_of_the_notation(letter: str) -> None:
+    """A tensor of that name is read; the letter alone, as the notation has it, stands for nothing else."""
+    tensor = ra.tensor(f"{letter}[i,m]")
+    m = ra.axes("m")
+    text = ra.fuse(ra.sum(ra.softmax(tensor, m) * ra.tensor("T[i,m]"), m)).explain()
+    second = text[text.index("2  The") : text.index("3  The")]
+    other = free_letters({letter})[letter]
+    assert f"`{other}` stands for its `{letter}`" in second
+    assert not re.search(rf"(?<![\w`']){letter}(?![\w\['`])", second.replace(f"{letter}[i,m]", ""))
+    assert re.search(rf"\b{other}\b", second.replace(f"`{other}`", ""))
+
+
+def test_letters_have_others_that_are_free() -> None:
+    assert free_letters(set()) == {}
+    assert free_letters({*LETTERS, *"".join(LETTERS.values())})["F"] == "FF"
+
+
+def test_a_name_of_an_input_is_refused() -> None:
+    with pytest.raises(ra.ExpressionError, match="the reduction `x` bears the name of an input"):
+        ra.fuse(ra.mean((x - ra.let("x", ra.mean(w, n))) ** 2, n))
+
+
+def test_a_name_stands_for_powers_and_within_products() -> None:
+    s, a = Symbol("s"), Symbol("a")
+    pattern, value = s / a, words_of(ra.fuse(KINDS["a mean"][0]).cascade).given[0][1]
+    assert put_name(3 * y * s / a - s**2 / a**2, pattern, value) == 3 * y * value - value**2
+    assert put_name(s + a, pattern, value) == s + a
+
+
+def test_a_refusal_uses_the_names_too() -> None:
+    sd = ra.let("sd", ra.std(x, n))
+    with pytest.raises(ra.NotFusible) as caught:
+        ra.fuse(ra.sum(exp(x / sd), n))
+    assert "`exp(x[b, n]/sd)` couples x and d through the product `x[b, n]/sd`" in caught.value.reason
