@@ -188,10 +188,10 @@ class Fused(Portable, Algebra, Differentiable, Streaming):
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks)."""
-        from redalg.runtime.unfused.defined import float64_outputs
+        from redalg.runtime.unfused.defined import defined_outputs
 
         inputs, unread = self._bind(positional, tensors), self._unread_inputs
-        return self._outputs(float64_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
+        return self._outputs(defined_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
 
     @cached_property
     def _unread_inputs(self) -> Mapping[str, Element | Scalar]:
