@@ -22,6 +22,7 @@ from redalg.expression import Element, Scalar
 from redalg.expression.portable import read_definition
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
+from redalg.instruments.instruments import Instruments
 from redalg.pipeline import analyse, derive_passes
 from redalg.portable import Portable
 from redalg.runtime.bind.frameworks import imported_torch
@@ -42,7 +43,7 @@ Result = TypeVar("Result")
 
 @final
 @dataclass(frozen=True)
-class Fused(Portable, Algebra, Differentiable, Streaming):
+class Fused(Portable, Algebra, Differentiable, Streaming, Instruments):
     """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
 
     Attributes:

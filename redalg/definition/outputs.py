@@ -53,7 +53,7 @@ def evaluate_definition(
         return {name: whole_output(at, expr, order) for name, (expr, order) in outputs.items()}
 
 
-def array_library(tensors: Mapping[str, Any], dtype: str) -> Library:
+def array_library(tensors: Mapping[str, Any], dtype: str = "float64") -> Library:
     """The library of the tensors; NumPy where there are none."""
     first = next(iter(tensors.values()), np.float64(0))
     if isinstance(first, np.ndarray | np.generic):
@@ -132,7 +132,7 @@ def transpose_to_output(at: Evaluator, array: Any, order: tuple[Axis, ...]) -> A
     return at.library.transpose(flat, [axes.index(axis) for axis in order])
 
 
-def result_dtype(expr: Expr, numbers: str) -> str:
+def result_dtype(expr: Expr, numbers: str = "float64") -> str:
     """The dtype of an output: that of an index or a truth where it is one, else that of numbers."""
     if isinstance(expr, Let):
         return result_dtype(expr.expr, numbers)

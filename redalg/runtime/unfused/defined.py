@@ -20,6 +20,7 @@ def defined_outputs(
     inputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     unread: Mapping[str, Element | Scalar],
+    *,
     dtype: str = "float64",
 ) -> dict[str, Any]:
     """Outputs by name, of the inputs' library, in float64 or another dtype (indices int64, truth values bool).
