@@ -9,6 +9,7 @@ seeds       each tensor's from its name, so that one more tensor changes no othe
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -100,7 +101,8 @@ class Scale:
         foreign = [name for name in given if name not in own]
         if foreign:
             raise InputError(f"sizes: there is no axis `{foreign[0]}` here. The axes are {', '.join(own)}.")
-        return self.smaller({**own, **given}, given, str(cascade.axis.name))
+        made = self.smaller({**own, **given}, given, str(cascade.axis.name))
+        return alike_sizes(cascade, made, given)
 
     def smaller(self, sizes: Mapping[str, int], given: Iterable[str], streamed: str) -> dict[str, int]:
         """Sizes of at most the work: the largest that are not given are halved.
@@ -116,6 +118,20 @@ class Scale:
                 break
             made[max(long, key=made.__getitem__)] //= 2
         return made
+
+
+def alike_sizes(cascade: Cascade, sizes: Mapping[str, int], given: Iterable[str]) -> dict[str, int]:
+    """Sizes with one for all axes that index the same dimension of a tensor: what is given, or the least."""
+    made, known = dict(sizes), set(given)
+    places = defaultdict[tuple[str, int], set[str]](set)
+    for element in cascade.elements():
+        for place, index in enumerate(element.indices):
+            if isinstance(index, Axis) and index.name in made:
+                places[element.name, place].add(index.name)
+    for names in places.values():
+        size = min(made[name] for name in (names & known or names))
+        made |= dict.fromkeys(names - known, size)
+    return made
 
 
 MEASURED = Scale()
