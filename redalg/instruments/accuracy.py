@@ -13,7 +13,6 @@ import json
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
-from textwrap import fill
 from typing import Any, final
 
 import numpy as np
@@ -35,8 +34,9 @@ from redalg.strategies.table import Table
 
 GIVEN = "data"
 """The name of what the user gives, in place of a family's."""
-LEGEND = """error: max|out - ref| / max|ref|, ref in {}. naive: the formula as written, in the data's dtype.
-inputs: what rounding the data alone changes, which nothing avoids."""
+LEGEND = """\
+error: max|out - ref| / max|ref|, ref in {}; -: the definition leaves its range, and there is no reference
+naive: the formula as written, in the data's dtype; inputs: what rounding the data alone changes"""
 BESIDE = 2.0
 """Errors that differ by less are alike."""
 
@@ -85,8 +85,8 @@ class AccuracyRow:
 def times_text(ratio: float) -> str:
     """A ratio in words.
 
-    >>> times_text(3.2), times_text(1234.0), times_text(1.5e8)
-    ('3 times', '1,234 times', '1e+08 times')
+    >>> times_text(3.2), times_text(1234.0), times_text(2e8)
+    ('3 times', '1,234 times', '2e+08 times')
     """
     return f"{ratio:,.0f} times" if ratio < 1e6 else f"{ratio:.0e} times"
 
@@ -117,7 +117,7 @@ class Accuracy:
         extra = [name for name, is_column in several.items() if is_column]
         rows = tuple((row.data, *(getattr(row, name) for name in extra), error_text(row.redalg), error_text(row.naive),
                       error_text(row.inputs), row.verdict) for row in self.rows)  # fmt: skip
-        note = fill(LEGEND.format(self.reference), 79)
+        note = LEGEND.format(self.reference)
         failed = dict.fromkeys(f"{row.data}: {row.failure}" for row in self.rows if row.failure)
         columns = ("data", *extra, "redalg", "naive", "inputs", "redalg beside naive")
         return Table(self.title, columns, rows, "\n".join([note, *failed]))
@@ -269,8 +269,8 @@ def unknown_note(own: Output, naive: Output, truth: Truth) -> str:
     """The words on places whose value the reference does not tell, since it leaves its range there."""
     finite = [bool(np.isfinite(one.array[~truth.is_known]).all()) for one in (own, naive)]
     if finite[0] != finite[1]:
-        return f"only {'redalg' if finite[0] else 'naive'} is finite"
-    return "the reference has no value"
+        return f"no reference; only {'redalg' if finite[0] else 'naive'} is finite"
+    return "no reference"
 
 
 def is_finite(array: Any) -> bool:

@@ -115,7 +115,7 @@ def output_error(out: Output, truth: Truth) -> float:
             return math.inf
         both = finite & np.isfinite(made) & truth.is_known
         if not both.any():
-            return 0.0 if truth.is_known.any() else math.nan
+            return math.nan if wanted.size and not truth.is_known.any() else 0.0
         return float(np.abs(made - wanted)[both].max()) / max(truth.scale, 2.0**row.least)
 
 

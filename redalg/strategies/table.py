@@ -14,7 +14,7 @@ from typing import final
 GAP = "   "
 PIPE_COLUMNS = 80
 """Columns where the output is no terminal and `COLUMNS` says nothing."""
-LEAST_TEXT = 24
+LEAST_TEXT = 14
 """Columns of a text that is folded, at least."""
 NAME = 26
 """Columns of a name in the first column beyond which it may be folded, at hyphens too."""
@@ -58,12 +58,13 @@ class Table:
     figures_last: bool = False
 
     def __str__(self) -> str:
-        return self.text(text_width())
+        return self.text(output_columns())
 
     def text(self, width: int) -> str:
         """The table in so many columns."""
         blocks = ["\n".join(self._block(list(block), width)) for block in self._blocks(width)]
-        return "\n".join(part for part in (self.title, "\n\n".join(blocks), self.note) if part.strip())
+        title, note = (_wrapped(text, width) for text in (self.title, self.note))
+        return "\n".join(part for part in (title, "\n\n".join(blocks), note) if part.strip())
 
     def _column(self, place: int) -> list[str]:
         return [row[place] for row in self.rows]
@@ -122,12 +123,18 @@ class Table:
         return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{body}</table>{note}"
 
 
-def text_width() -> int:
+def output_columns() -> int:
     """The columns of the terminal; those that `COLUMNS` says, or 80, where the output is none."""
     if sys.stdout is not None and sys.stdout.isatty():
         return shutil.get_terminal_size((PIPE_COLUMNS, 24)).columns
     told = os.environ.get("COLUMNS", "")
     return int(told) if told.isdigit() and int(told) else PIPE_COLUMNS
+
+
+def _wrapped(text: str, width: int) -> str:
+    """Lines of a text that are too long, in several."""
+    lines = [wrap(line, width, break_on_hyphens=False, break_long_words=False) for line in text.splitlines()]
+    return "\n".join(part for line in lines for part in (line or [""]))
 
 
 def _widened(least: list[int], natural: list[int], room: int) -> list[int]:

@@ -15,10 +15,10 @@ from rich.console import Console
 from redalg import RedalgError
 from redalg.commands import start
 from redalg.demo import tour, trial
-from redalg.instruments.memory import peak_bytes
 from redalg.demo.tour import ERROR_BOUND, complaints, error_bound
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Shape, Trial
 from redalg.explain.text import text_width
+from redalg.instruments.memory import peak_bytes
 from tests.house.source import ROOT
 
 SMALL = Shape(b=1, h=2, q=33, k=77, d=16, e=24)
