@@ -31,7 +31,7 @@ def tune_subject(console: Console, options: Namespace) -> int:
     """`redalg tune`: measure plans on drawn tensors, and remember the fastest for calls like these."""
     subject = read_subject(options)
     setting = drawn_setting(subject, chosen_device(options.device))
-    found = subject.function.tune(budget_s=options.budget, sizes=setting.missing, **setting.draw())
+    found = subject.function.tune(budget_s=options.budget, sizes=setting.absent_sizes, **setting.draw())
     table = found.table(options.most)
     print_text(console, f"{subject.name}, {table.title}\n     measured    predicted   of best  plan, or why it failed")
     for _, predicted, measured, ratio, plan in table.rows:

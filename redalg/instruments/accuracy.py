@@ -18,6 +18,7 @@ from typing import Any, final
 import numpy as np
 from sympy import Function
 
+from redalg.decompose.samples.rank import has_long_double
 from redalg.errors import InputError, RedalgError
 from redalg.expression.contents import of_kind
 from redalg.expression.dtypes import DTYPES, is_float
@@ -35,8 +36,9 @@ from redalg.strategies.table import Table
 GIVEN = "data"
 """The name of what the user gives, in place of a family's."""
 LEGEND = """\
-error: max|out - ref| / max|ref|, ref in {}; -: the definition leaves its range, and there is no reference
-naive: the formula as written, in the data's dtype; inputs: what rounding the data alone changes"""
+error: max|out - ref| / max|ref|, ref in {}; -: the definition has no value
+naive: the formula as written, in the data's dtype
+inputs: what rounding the data alone changes"""
 BESIDE = 2.0
 """Errors that differ by less are alike."""
 
@@ -67,7 +69,7 @@ class AccuracyRow:
 
     @property
     def verdict(self) -> str:
-        """Which of both is nearer, in words."""
+        """The nearer of both, in words."""
         if self.failure:
             return "failed"
         if self.note:
@@ -80,6 +82,11 @@ class AccuracyRow:
         if own <= BESIDE * other and other <= BESIDE * own:
             return "alike"
         return f"{times_text(other / own)} less" if own < other else f"{times_text(own / other)} more"
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it: a number that is not finite is a string."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def times_text(ratio: float) -> str:
@@ -132,8 +139,7 @@ class Accuracy:
 
     def to_json(self) -> str:
         """The rows as JSON; what is not finite is written as a string."""
-        rows = [{name: str(one) if isinstance(one, float) and not math.isfinite(one) else one
-                 for name, one in asdict(row).items()} for row in self.rows]  # fmt: skip
+        rows = [{name: plain_value(each) for name, each in asdict(row).items()} for row in self.rows]
         return json.dumps({"title": self.title, "reference": self.reference, "rows": rows}, ensure_ascii=False)
 
     def plot(self) -> Any:
@@ -165,7 +171,7 @@ def measure_accuracy(
             tell(number, f"{family.name}, {setting.result}")
             tensors = drawn_data(setting, family)
             if tensors is not None:
-                judge = Judge.of(setting.fused, tensors, setting.missing, backend)
+                judge = Judge.of(setting.fused, tensors, setting.absent_sizes, backend)
                 kinds.append(judge.reference)
                 rows += judge.rows(family.name, lenient=family.infinite > 0)
     sizes = " ".join(f"{axis}={size}" for axis, size in settings[0].all_sizes.items())
@@ -177,7 +183,7 @@ def measure_accuracy(
 def drawn_data(setting: Setting, family: Family) -> Tensors | None:
     """Tensors of a family; None if it suits none of those that are reduced."""
     data = [name for name in setting.shapes if is_float(setting.dtypes[name])]
-    streamed = [name for name in data if setting.numbers(name).streamed is not None] or data
+    streamed = [name for name in data if setting.numbers(name).streamed_place is not None] or data
     suited = [name for name in streamed if family.suits(setting.numbers(name))]
     return setting.draw(family.make, suited, name=family.name) if suited else None
 
@@ -222,7 +228,7 @@ class Judge:
         """The judge of a call; float64 is judged in long double where all functions have one."""
         dtypes = [array_dtype(one) for one in tensors.values() if library_name(one)]
         dtype = promote_dtypes([one for one in dtypes if is_float(one)])[1]
-        wide = dtype == "float64" and has_long_double(fused)
+        wide = dtype == "float64" and has_wide_functions(fused)
         return Judge(fused, tensors, sizes, backend, dtype, "long double" if wide else "float64")
 
     def rows(self, family: str, *, lenient: bool = False) -> Iterator[AccuracyRow]:
@@ -233,13 +239,15 @@ class Judge:
             lenient: an output may be not finite where the reference is finite.
         """
         names = [one.name for one in self.fused.cascade.outputs]
-        finite_data = all(map(is_finite, self.tensors.values()))
-        wanted = self.defined(self.tensors, finite_data=finite_data)
-        moved = self.defined({name: moved_numbers(one) for name, one in self.tensors.items()}, finite_data=finite_data)
+        finite_data = all(map(is_finite_array, self.tensors.values()))
+        wanted = self.reference_of(self.tensors, finite_data=finite_data)
+        moved = self.reference_of(
+            {name: moved_numbers(one) for name, one in self.tensors.items()}, finite_data=finite_data
+        )
         failures = dict[str, str]()
-        own = attempt("redalg", lambda: named_results(
+        own = try_contestant("redalg", lambda: named_results(
             self.fused(**self.tensors, backend=self.backend, sizes=self.sizes), names), failures)  # fmt: skip
-        naive = attempt("naive", lambda: self.evaluate(self.tensors, self.dtype), failures)
+        naive = try_contestant("naive", lambda: self.evaluate(self.tensors, self.dtype), failures)
         told = "; ".join(f"{name}: {text}" for name, text in failures.items())
         for name in names:
             truth = Truth.of(wanted[name], finite_data=finite_data, lenient=lenient, beside=moved[name])
@@ -248,12 +256,12 @@ class Judge:
             note = "" if truth.is_whole or own is None or naive is None else unknown_note(own[name], naive[name], truth)
             yield AccuracyRow(family, self.dtype, name, found[0], found[1], change, note, told)
 
-    def defined(self, tensors: Tensors, *, finite_data: bool) -> Outputs:
+    def reference_of(self, tensors: Tensors, *, finite_data: bool) -> Outputs:
         """The definition in the reference's arithmetic, and in long double where it leaves the range of float64."""
         if self.reference == "float64":
             made = self.evaluate(tensors, "float64")
-            known = all(map(is_finite, (one.array for one in made.values())))
-            if known or not finite_data or not has_long_double(self.fused):
+            known = all(map(is_finite_array, (one.array for one in made.values())))
+            if known or not finite_data or not has_wide_functions(self.fused):
                 return made
         arrays = {name: Output.of(one).array if library_name(one) else one for name, one in tensors.items()}
         return self.evaluate(arrays, "longdouble")
@@ -273,13 +281,13 @@ def unknown_note(own: Output, naive: Output, truth: Truth) -> str:
     return "no reference"
 
 
-def is_finite(array: Any) -> bool:
+def is_finite_array(array: Any) -> bool:
     """Tell if an array, or a number, is finite throughout; integers are."""
     made = Output.of(array).array
     return made.dtype.kind != "f" or bool(np.isfinite(made).all())
 
 
-def attempt(who: str, call: Callable[[], Outputs], failures: dict[str, str]) -> Outputs | None:
+def try_contestant(who: str, call: Callable[[], Outputs], failures: dict[str, str]) -> Outputs | None:
     """The outputs of a call; what it raises is written down."""
     try:
         return call()
@@ -301,15 +309,15 @@ def moved_numbers(array: Any) -> Any:
     return array.detach().double() * (1 + by * torch.from_numpy(signs).to(array.device))
 
 
-def has_long_double(fused: Measurable) -> bool:
+def has_wide_functions(fused: Measurable) -> bool:
     """Tell if NumPy's long double is wider than float64 here, and has all functions of a formula."""
-    if np.finfo(np.longdouble).nmant <= np.finfo(np.float64).nmant:
+    if not has_long_double():
         return False
     names = {type(one).__name__ for one in of_kind(Function, *(expr for _, expr in fused.written))}
-    return all(is_long(name) for name in names if name in OPERATORS)
+    return all(has_wide_numbers(name) for name in names if name in OPERATORS)
 
 
-def is_long(name: str) -> bool:
+def has_wide_numbers(name: str) -> bool:
     """Tell if NumPy computes a function in long double."""
     half = np.array([0.5], np.longdouble)
     try:

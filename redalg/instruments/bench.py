@@ -100,12 +100,12 @@ class Bench:
             BackendError: Matplotlib is not installed.
         """
         titles = {row.title for row in self.rows}
-        rows = [(row.name if len(titles) == 1 else f"{row.name}: {sizes_of(row.title)}", row.microseconds)
+        rows = [(row.name if len(titles) == 1 else f"{row.name}: {title_sizes(row.title)}", row.microseconds)
                 for row in self.rows]  # fmt: skip
         return draw_bars("" if len(titles) > 1 else self.rows[0].title, f"{WALL[self.device]}, µs", rows)
 
 
-def sizes_of(title: str) -> str:
+def title_sizes(title: str) -> str:
     """The sizes in the title of a problem."""
     return title.split(", ")[1]
 

@@ -109,8 +109,8 @@ class Comparison:
 
 def plain_row(row: Any) -> dict[str, Any]:
     """The fields of a row as JSON has them: what is not finite is null."""
-    return {name: None if isinstance(one, float) and not math.isfinite(one) else one
-            for name, one in asdict(row).items()}  # fmt: skip
+    values = asdict(row)
+    return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in values.items()}
 
 
 def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str, Any], *, compiled: bool) -> Comparison:
@@ -120,7 +120,7 @@ def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str,
         raise InputError("compare: peers= gives callables by name, as in peers={'mine': f}; they are called with the "
                          "tensors by keyword.")  # fmt: skip
     contestants = {**problem.own(backends), EAGER: problem.eager()}
-    contestants |= {COMPILED: torch.compile(problem.eager(), dynamic=False)} if compiled else {}
+    contestants |= {COMPILED: problem.eager(compiled=True)} if compiled else {}
     found = measure_contest(contestants | given, problem.tensors, problem.error, problem.device)
     return Comparison(problem.title("compared"), tuple(map(partial(compare_row, found[0]), found)), problem.device)
 
@@ -169,7 +169,7 @@ class Problem:
     @staticmethod
     def of_setting(setting: Setting) -> Problem:
         """The problem of drawn tensors."""
-        return Problem.of_data(setting.fused, setting.draw(), setting.missing, setting)
+        return Problem.of_data(setting.fused, setting.draw(), setting.absent_sizes, setting)
 
     @property
     def arrays(self) -> dict[str, Any]:
@@ -204,9 +204,9 @@ class Problem:
     def bytes(self) -> int:
         """Bytes of the tensors, and of the outputs in the result's dtype."""
         result = getattr(torch, promote_dtypes([one for one in self.dtypes.values() if "float" in one])[1])
-        written = sum(one.array.size * (result.itemsize if one.array.dtype.kind == "f" else one.array.itemsize)
-                      for one in self.reference.values())  # fmt: skip
-        return bytes_of(self.tensors) + int(written)
+        arrays = [one.array for one in self.reference.values()]
+        written = [one.size * (result.itemsize if one.dtype.kind == "f" else one.itemsize) for one in arrays]
+        return bytes_of(self.tensors) + int(sum(written))
 
     def title(self, what: str) -> str:
         """A line of sizes, dtypes and device."""
@@ -225,27 +225,27 @@ class Problem:
         """The definition in float64."""
         return partial(self.fused.reference, sizes=self.sizes)
 
-    def eager(self) -> Contestant:
-        """The definition in operations of PyTorch, as a person would write it."""
+    def eager(self, *, compiled: bool = False) -> Contestant:
+        """The definition in operations of PyTorch, as a person would write it; by torch.compile if asked."""
         cascade = self.fused.cascade
         sizes = self.all_sizes | {axis.name: axis.size for axis in cascade.axes() if axis.size is not None}
         shapes = {name: tuple(one.shape) for name, one in self.arrays.items()}
         names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
         result = promote_dtypes([one for one in self.dtypes.values() if "float" in one])[1]
 
-        def written() -> Any:
+        def write() -> Any:
             text = definition("definition", cascade, sizes, shapes).text
             text = text.replace("dtype = torch.get_default_dtype()", f"dtype = torch.{result}")
             module: dict[str, Any] = {"torch": torch}
             exec(compile(f"{EXPONENTIAL}\n\n\n{text}", "<definition>", "exec"), module)
-            return module["definition"]
+            return torch.compile(module["definition"], dynamic=False) if compiled else module["definition"]
 
         made = list[Any]()
 
         def call(**tensors: Any) -> Any:
             """The outputs in the cascade's order."""
             if not made:
-                made.append(written())
+                made.append(write())
             found = made[0](*(as_tensor(tensors[name], result, self.device) for name in names))
             return found if len(found) > 1 else found[0]
 

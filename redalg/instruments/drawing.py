@@ -30,7 +30,7 @@ from redalg.incremental.passes import Passes
 from redalg.runtime.bind.frameworks import imported_torch
 from redalg.runtime.bind.inputs import assumptions, promote_dtypes
 from redalg.runtime.bind.options import Sizes, named_dtypes, named_sizes
-from redalg.unfused.legal import integer_bound, roots_and_logs, scalar_value, weights
+from redalg.unfused.legal import divided_weights, integer_bound, roots_and_logs, scalar_value
 
 GATHERED = 64
 """Length of a dimension that is read at places which the data tell."""
@@ -214,11 +214,11 @@ class Setting:
     def signs(self) -> dict[str, str]:
         """`positive`, `nonnegative` or `finite`, of the tensors that must be: by declaration, or to have a value."""
         declared = {one.name: one.label.assumption for one in self.elements if one.label.assumption}
-        needed = weights(self.fused.cascade) | roots_and_logs([expr for _, expr in self.fused.written])
+        needed = divided_weights(self.fused.cascade) | roots_and_logs([expr for _, expr in self.fused.written])
         return {**dict.fromkeys(needed, "positive"), **declared}
 
     @property
-    def missing(self) -> dict[str, int]:
+    def absent_sizes(self) -> dict[str, int]:
         """The sizes that a call needs: those of axes that no tensor carries."""
         carried = {index.name for one in self.elements for index in one.indices if isinstance(index, Axis)}
         return {name: size for name, size in self.sizes.items() if name not in carried}
@@ -338,7 +338,7 @@ class Numbers:
         return self.setting.signs.get(self.name, "")
 
     @property
-    def streamed(self) -> int | None:
+    def streamed_place(self) -> int | None:
         """The dimension of the streamed axis; None if the tensor lacks it."""
         axis = self.setting.fused.cascade.axis
         found = [one.indices for one in self.setting.elements if one.name == self.name]

@@ -80,7 +80,7 @@ def huge_numbers(numbers: Numbers) -> Any:
 
 def sorted_numbers(numbers: Numbers) -> Any:
     """Numbers that rise along the streamed axis."""
-    made, place = numbers.normal(), numbers.streamed
+    made, place = numbers.normal(), numbers.streamed_place
     if place is None:
         return made
     return numbers.xp.sort(made, place).values if numbers.setting.library == "torch" else numbers.xp.sort(made, place)
@@ -88,7 +88,7 @@ def sorted_numbers(numbers: Numbers) -> Any:
 
 def constant_numbers(numbers: Numbers) -> Any:
     """One number along the streamed axis."""
-    made, place = numbers.normal(), numbers.streamed
+    made, place = numbers.normal(), numbers.streamed_place
     if place is None:
         return made
     first = made[(slice(None),) * place + (slice(0, 1),)]
@@ -105,7 +105,7 @@ def with_infinity(numbers: Numbers) -> Any:
 
 def masked_numbers(numbers: Numbers) -> Any:
     """Normal numbers, a third of them -inf, and all of the first along another axis than the streamed one."""
-    made, place = numbers.normal(), numbers.streamed
+    made, place = numbers.normal(), numbers.streamed_place
     made[numbers.uniform() < MASKED] = -inf
     others = [at for at in range(len(made.shape)) if at != place]
     if others and made.shape[others[0]]:

@@ -63,7 +63,7 @@ class Table:
     def text(self, width: int) -> str:
         """The table in so many columns."""
         blocks = ["\n".join(self._block(list(block), width)) for block in self._blocks(width)]
-        title, note = (_wrapped(text, width) for text in (self.title, self.note))
+        title, note = (_wrap_lines(text, width) for text in (self.title, self.note))
         return "\n".join(part for part in (title, "\n\n".join(blocks), note) if part.strip())
 
     def _column(self, place: int) -> list[str]:
@@ -81,17 +81,17 @@ class Table:
     def _blocks(self, width: int) -> list[tuple[int, ...]]:
         """The columns that stand side by side, by their places."""
         places = tuple(range(len(self.columns)))
-        if self._fitting(places, width) is not None:
+        if self._fit(places, width) is not None:
             return [places]
         blocks, block = list[tuple[int, ...]](), places[:1]
         for place in places[1:]:
-            if len(block) > 1 and self._fitting((*block, place), width) is None:
+            if len(block) > 1 and self._fit((*block, place), width) is None:
                 blocks.append(block)
                 block = places[:1]
             block = (*block, place)
         return [*blocks, block]
 
-    def _fitting(self, places: Sequence[int], width: int) -> list[int] | None:
+    def _fit(self, places: Sequence[int], width: int) -> list[int] | None:
         """The widths of columns side by side; None if they do not fit."""
         room = width - len(GAP) * (len(places) - 1) - 2
         natural = [max(map(len, (self.columns[place], *self._column(place)))) for place in places]
@@ -99,7 +99,7 @@ class Table:
             return natural
         least = [self._least(place) for place in places]
         if sum(least) <= room:
-            return _widened(least, natural, room)
+            return _widen(least, natural, room)
         is_text = not self._is_right(places[-1]) and places[-1] == len(self.columns) - 1
         for widths in (natural[:-1], least[:-1]):
             if is_text and room - sum(widths) >= LEAST_TEXT:
@@ -109,7 +109,7 @@ class Table:
     def _block(self, places: list[int], width: int) -> list[str]:
         """The lines of columns side by side; what fits nowhere is folded."""
         room = width - len(GAP) * (len(places) - 1) - 2
-        widths = self._fitting(places, width) or [min(self._least(place), room) for place in places]
+        widths = self._fit(places, width) or [min(self._least(place), room) for place in places]
         rights = [self._is_right(place) for place in places]
         head = _lines([self.columns[place] for place in places], widths, rights, is_head=True)
         body = [line for row in self.rows for line in _lines([row[place] for place in places], widths, rights)]
@@ -131,13 +131,13 @@ def output_columns() -> int:
     return int(told) if told.isdigit() and int(told) else PIPE_COLUMNS
 
 
-def _wrapped(text: str, width: int) -> str:
+def _wrap_lines(text: str, width: int) -> str:
     """Lines of a text that are too long, in several."""
     lines = [wrap(line, width, break_on_hyphens=False, break_long_words=False) for line in text.splitlines()]
     return "\n".join(part for line in lines for part in (line or [""]))
 
 
-def _widened(least: list[int], natural: list[int], room: int) -> list[int]:
+def _widen(least: list[int], natural: list[int], room: int) -> list[int]:
     """Widths with as many headings in one line as there is room for, from the left."""
     widths = list(least)
     for place, wanted in enumerate(natural):
@@ -148,7 +148,7 @@ def _widened(least: list[int], natural: list[int], room: int) -> list[int]:
 
 def _lines(cells: list[str], widths: list[int], rights: list[bool], *, is_head: bool = False) -> list[str]:
     """A row in as many lines as its longest cell takes; headings stand at the bottom."""
-    parts = [_folded(cell, width, is_name=is_head or not place)
+    parts = [_fold(cell, width, is_name=is_head or not place)
              for place, (cell, width) in enumerate(zip(cells, widths, strict=True))]  # fmt: skip
     height = max(map(len, parts))
     parts = [[""] * (height - len(part)) + part if is_head else part + [""] * (height - len(part)) for part in parts]
@@ -160,7 +160,7 @@ def _lines(cells: list[str], widths: list[int], rights: list[bool], *, is_head: 
     return made
 
 
-def _folded(cell: str, width: int, *, is_name: bool) -> list[str]:
+def _fold(cell: str, width: int, *, is_name: bool) -> list[str]:
     """A cell in lines; after a comma no line ends, unless it must, but in names."""
     if len(cell) <= width:
         return [cell]

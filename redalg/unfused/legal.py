@@ -17,7 +17,7 @@ LEGAL = (2.0, 0.75, -0.75, -2.0, 0.0)
 """Values of a run-time scalar, the first that may be is taken: not 1, which would hide a scalar that is left out."""
 
 
-def weights(cascade: Cascade) -> set[str]:
+def divided_weights(cascade: Cascade) -> set[str]:
     """The tensors whose sum alone divides something: a sum about 0 would be noise."""
     below = {power.base for power in of_kind(Pow, *cascade.expressions()) if power.exp.could_extract_minus_sign()}
     values = {value for base in below for value in values_of(base)}

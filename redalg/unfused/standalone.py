@@ -26,7 +26,7 @@ from redalg.incremental.passes import Passes
 from redalg.lower_tile.ir.program import Parameter, TileProgram, shape_at
 from redalg.strategies.plan import Problem, shape_of
 from redalg.unfused.definition import EXPONENTIAL, Definition, definition
-from redalg.unfused.legal import integer_bound, scalar_value, weights
+from redalg.unfused.legal import divided_weights, integer_bound, scalar_value
 
 
 def unit(dtype: str) -> int:
@@ -230,13 +230,15 @@ def first_draw(parameter: Parameter, example: Example) -> str:
 def random(parameter: Parameter, example: Example) -> str:
     """Normal numbers, positive if their sum divides; integers within what they index or bound, 0 and 1 of masks."""
     if "int" in parameter.dtype:
-        high = 2 if parameter.dtype == "uint8" else bound_of(parameter.key, example)
+        high = 2 if parameter.dtype == "uint8" else integer_bound_of(parameter.key, example)
         return f"torch.randint(0, {high}, {parameter.shape}, dtype=torch.{parameter.dtype}).to(device)"
-    text = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (parameter.key in weights(example.form.cascade))
+    text = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (
+        parameter.key in divided_weights(example.form.cascade)
+    )
     return f"{text}.to(torch.{parameter.dtype}).to(device)"
 
 
-def bound_of(name: str, example: Example) -> int:
+def integer_bound_of(name: str, example: Example) -> int:
     """The bound below which a tensor's integers lie."""
     elements = [element for form in example.passes for element in form.cascade.elements()]
     exprs = [expr for form in example.passes for expr in form.cascade.expressions()]

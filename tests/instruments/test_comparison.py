@@ -107,6 +107,7 @@ def test_bench_of_a_kernel_beside_its_prediction() -> None:
     assert f"bound by {kernel.bound}" in str(found)
 
 
+@pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # of torch.compile, on its first import
 @pytest.mark.slow
 def test_torch_compile_is_a_row() -> None:
     found = variance().compare(sizes=SMALL, device="cpu", backend="torch", compiled=True)
