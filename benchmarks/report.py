@@ -9,7 +9,7 @@ from typing import Any
 
 from rich.console import Console
 
-from benchmarks.compete import Measurement, Result
+from benchmarks.compete import OWN, Measurement, Result
 from benchmarks.markdown import Table as Markdown
 from redalg.strategies.table import Table
 
@@ -105,7 +105,7 @@ def full_table(content: Document, stale: Collection[str] = ()) -> Table:
 
 def contestants_of(content: Document) -> list[str]:
     """The contestants of all rows, redalg first."""
-    return list(dict.fromkeys(name for line in content["rows"] for name in line["contestants"]))
+    return list(dict.fromkeys((OWN, *(name for line in content["rows"] for name in line["contestants"]))))
 
 
 def heading(content: Document) -> str:

@@ -80,7 +80,7 @@ def test_own_tensors_and_what_is_missing() -> None:
     with pytest.raises(ra.InputError, match="y not given"):
         product.compare(data={"x": data["x"]})
     with pytest.raises(ra.InputError, match="callables by name"):
-        product.compare({"f": 3}, data=data, backend="torch")
+        product.compare({"f": 3}, data=data, backend="torch")  # type: ignore[dict-item]
     with pytest.raises(ra.BackendError, match="'tpu' is no device here"):
         product.compare(device="tpu")
 
