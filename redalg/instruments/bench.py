@@ -78,7 +78,8 @@ class Bench:
         lines = [f"the predicted kernel is bound by {bound}"] if bound else []
         lines += [legend] if is_last else []
         lines += [f"{row.name}: {row.failure}" for row in rows if row.failure]
-        return Table(title, ("", "time", "GB/s", "predicted", "error"), cells, "\n".join(lines))
+        return Table(title, ("", "time", "GB/s", "predicted", "error"), cells, "\n".join(lines),
+                     figures_last=True)  # fmt: skip
 
     def __str__(self) -> str:
         return "\n\n".join(map(str, self.tables()))
@@ -100,9 +101,10 @@ class Bench:
             BackendError: Matplotlib is not installed.
         """
         titles = {row.title for row in self.rows}
-        rows = [(row.name if len(titles) == 1 else f"{row.name}: {title_sizes(row.title)}", row.microseconds)
-                for row in self.rows]  # fmt: skip
-        return draw_bars("" if len(titles) > 1 else self.rows[0].title, f"{WALL[self.device]}, µs", rows)
+        names = [row.name if len(titles) == 1 else f"{row.name}: {title_sizes(row.title)}" for row in self.rows]
+        times = [row.microseconds for row in self.rows]
+        rows = [(name, time / 1e3, time_text(time)) for name, time in zip(names, times, strict=True)]
+        return draw_bars("" if len(titles) > 1 else self.rows[0].title, f"{WALL[self.device]}, ms", rows)
 
 
 def title_sizes(title: str) -> str:

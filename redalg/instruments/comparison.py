@@ -83,7 +83,8 @@ class Comparison:
                       memory_text(row.peak_bytes), error_text(row.error)) for row in self.rows)  # fmt: skip
         note = f"over redalg: above 1, redalg is faster; {WALL[self.device]}, medians; memory above the inputs\n{ERROR}"
         failed = [f"{row.name}: {row.failure}" for row in self.rows if row.failure]
-        return Table(self.title, ("", "over redalg", "time", "memory", "error"), rows, "\n".join([note, *failed]))
+        return Table(self.title, ("", "over redalg", "time", "memory", "error"), rows, "\n".join([note, *failed]),
+                     figures_last=True)  # fmt: skip
 
     def __str__(self) -> str:
         return str(self.table())
@@ -104,7 +105,8 @@ class Comparison:
         Raises:
             BackendError: Matplotlib is not installed.
         """
-        return draw_bars(self.title, f"{WALL[self.device]}, µs", [(row.name, row.microseconds) for row in self.rows])
+        return draw_bars(self.title, f"{WALL[self.device]}, ms", [
+            (row.name, row.microseconds / 1e3, time_text(row.microseconds)) for row in self.rows])  # fmt: skip
 
 
 def plain_row(row: Any) -> dict[str, Any]:
@@ -121,6 +123,8 @@ def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str,
                          "tensors by keyword.")  # fmt: skip
     contestants = {**problem.own(backends), EAGER: problem.eager()}
     contestants |= {COMPILED: problem.eager(compiled=True)} if compiled else {}
+    if taken := [name for name in given if name in contestants]:
+        raise InputError(f"compare: peers= names {taken[0]!r}, which is a row of the table itself. Name it otherwise.")
     found = measure_contest(contestants | given, problem.tensors, problem.error, problem.device)
     return Comparison(problem.title("compared"), tuple(map(partial(compare_row, found[0]), found)), problem.device)
 

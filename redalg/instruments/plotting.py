@@ -10,8 +10,8 @@ from redalg.errors import BackendError
 
 RED, GREY = "#c1121f", "#6c757d"
 """Of redalg, and of what stands beside it."""
-TOP = 10.0
-"""The height at which an error is drawn that is not finite."""
+LEAST = 1e-18
+"""The place where an error is drawn that is less, or 0."""
 ROW_INCHES = 0.34
 
 
@@ -38,37 +38,42 @@ def empty_figure(title: str, across: str, rows: int) -> tuple[Any, Any]:
 
 
 def draw_errors(title: str, rows: Sequence[tuple[str, float, float]]) -> Any:
-    """Errors by row, redalg's beside the naive formula's: (label, redalg's, naive's)."""
+    """Errors by row, redalg's beside the naive formula's: (label, redalg's, naive's); none where one is NaN."""
     figure, axes = empty_figure(title, "error: max|out − ref| / max|ref|", len(rows))
-    least = min((each for _, *errors in rows for each in errors if 0 < each < math.inf), default=1e-16) / 10
+    top = 100 * max((1.0, *(each for _, *errors in rows for each in errors if math.isfinite(each))))
     for place, (_, own, naive) in enumerate(rows):
-        ends = [drawn_error(each, least) for each in (own, naive)]
-        axes.plot(ends, [place, place], color="#cccccc", zorder=1)
-    for number, (name, colour) in enumerate((("redalg", RED), ("naive formula", GREY))):
-        heights = [drawn_error(errors[number], least) for _, *errors in rows]
-        axes.scatter(heights, range(len(rows)), color=colour, label=name, zorder=2 + (number == 0))
+        axes.plot([drawn_error(each, top) for each in (own, naive)], [place, place], color="#cccccc", zorder=1)
+    for number, name in enumerate(("redalg", "naive formula")):
+        places = [drawn_error(errors[number], top) for _, *errors in rows]
+        style = {"color": RED, "s": 26, "zorder": 3} if name == "redalg" else {"color": GREY, "s": 80, "zorder": 2}
+        axes.scatter(places, range(len(rows)), label=name, **style)
     axes.set_xscale("log")
     axes.set_yticks(range(len(rows)), [label for label, *_ in rows])
-    axes.axvline(TOP, color="#bbbbbb", linestyle=":", linewidth=1)
-    axes.text(TOP, -0.5, "not finite", ha="center", va="bottom", fontsize=7, color="#555555")
-    axes.legend(loc="lower right", frameon=False, fontsize=8)
+    if any(math.isinf(each) for _, *errors in rows for each in errors):
+        axes.axvline(top, color="#bbbbbb", linestyle=":", linewidth=1)
+        axes.text(top, -0.5, "not finite", ha="center", va="bottom", fontsize=7, color="#555555")
+    axes.legend(loc="upper left", bbox_to_anchor=(1, 1), frameon=False, fontsize=8)
     return figure
 
 
-def drawn_error(error: float, least: float) -> float:
-    """The place of an error on a logarithmic axis."""
-    return TOP if not math.isfinite(error) else max(error, least)
+def drawn_error(error: float, top: float) -> float:
+    """The place of an error on a logarithmic axis.
+
+    >>> drawn_error(0.0, 10.0), drawn_error(0.5, 10.0), drawn_error(math.inf, 10.0)
+    (1e-18, 0.5, 10.0)
+    """
+    return top if math.isinf(error) else error if math.isnan(error) else max(error, LEAST)
 
 
-def draw_bars(title: str, across: str, rows: Sequence[tuple[str, float]]) -> Any:
-    """A bar for each row with its number; those of redalg are red. What has no number has no bar."""
+def draw_bars(title: str, across: str, rows: Sequence[tuple[str, float, str]]) -> Any:
+    """A bar for each row, (label, number, text); those of redalg are red. What has no number has no bar."""
     figure, axes = empty_figure(title, across, len(rows))
-    for place, (label, number) in enumerate(rows):
+    for place, (label, number, text) in enumerate(rows):
         if math.isfinite(number):
             axes.barh(place, number, color=RED if label.startswith("redalg") else GREY, height=0.6)
-            axes.text(number, place, f" {number:.4g}", va="center", fontsize=8)
+            axes.text(number, place, f" {text}", va="center", fontsize=8)
         else:
-            axes.text(0, place, " failed", va="center", fontsize=8)
-    axes.set_yticks(range(len(rows)), [label for label, _ in rows])
-    axes.margins(x=0.15)
+            axes.text(0, place, f" {text}", va="center", fontsize=8)
+    axes.set_yticks(range(len(rows)), [label for label, *_ in rows])
+    axes.margins(x=0.2)
     return figure

@@ -117,10 +117,14 @@ class Table:
         return [line for line in head if line.strip()] + [rule] + body
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        sides = ["right" if self._is_right(place) else "left" for place in range(len(self.columns))]
+        rows = [("th", self.columns), *(("td", row) for row in self.rows)]
+        head, *body = (
+            "".join(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>'
+                    for side, cell in zip(sides, cells, strict=True)) for tag, cells in rows)  # fmt: skip
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{body}</table>{note}"
+        lines = "".join(f"<tr>{row}</tr>" for row in body)
+        return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{lines}</table>{note}"
 
 
 def output_columns() -> int:

@@ -81,6 +81,8 @@ def test_own_tensors_and_what_is_missing() -> None:
         product.compare(data={"x": data["x"]})
     with pytest.raises(ra.InputError, match="callables by name"):
         product.compare({"f": 3}, data=data, backend="torch")  # type: ignore[dict-item]
+    with pytest.raises(ra.InputError, match="names 'eager PyTorch', which is a row"):
+        product.compare({"eager PyTorch": broken}, data=data, backend="torch")
     with pytest.raises(ra.BackendError, match="'tpu' is no device here"):
         product.compare(device="tpu")
 
