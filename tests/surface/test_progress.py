@@ -4,11 +4,13 @@ import io
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from types import SimpleNamespace
 
 import pytest
 
 from redalg import progress
 from redalg.progress import progress_bar
+from redalg.runtime.compile import compile as compile_module
 
 
 class Terminal(io.StringIO):
@@ -75,3 +77,15 @@ def test_an_error_takes_the_line_away() -> None:
         fail("failing")
     assert progress.DISPLAY.lines == 0
     assert "failing" in stream.getvalue()
+
+
+def test_a_compile_says_what_it_compiles(monkeypatch: pytest.MonkeyPatch) -> None:
+    source = SimpleNamespace(
+        text="a kernel that no cache has", program=SimpleNamespace(name="variance_over_n"),
+        plan=SimpleNamespace(device=SimpleNamespace(target="sm_90a")),
+    )  # fmt: skip
+    monkeypatch.setattr(compile_module, "load", lambda _: {"compiled": lambda: "the kernel"})
+    monkeypatch.setattr(compile_module.stored, "note_library", lambda *_: None)
+    with terminal() as stream:
+        assert compile_module.compile_source(source).run == "the kernel"
+    assert "compiling variance_over_n for sm_90a" in stream.getvalue()
