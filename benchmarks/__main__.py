@@ -10,6 +10,7 @@ python -m benchmarks report          README's tables, docs/BENCHMARKS.md and its
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 
@@ -38,4 +39,8 @@ def main(arguments: Sequence[str]) -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main(sys.argv[1:]))
+    try:
+        sys.exit(main(sys.argv[1:]))
+    except BrokenPipeError:  # `… | head`
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)

@@ -16,7 +16,6 @@ from typing import Any, final
 
 import numpy as np
 import torch
-from rich.console import Console
 from torch.profiler import ProfilerActivity, profile
 
 import redalg as ra
@@ -140,7 +139,7 @@ def run(options: argparse.Namespace) -> bool:
         content["beside"] = {key: other[key] for key in ("environment", "rows")}
     if options.out:
         report.save(options.out / f"{NAME}.json", content)
-    Console().print(table(content).shown("Array backends on the CPU, one thread"))
+    print(table(content).shown("Array backends on the CPU, one thread"))
     return True
 
 

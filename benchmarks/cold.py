@@ -24,12 +24,10 @@ from functools import cache
 from statistics import median
 from typing import Any
 
-from rich.console import Console
-from rich.table import Table
-
 from benchmarks.calls import steady
 from benchmarks.environment import device, environment, target
 from benchmarks.report import save
+from redalg.strategies.table import Table
 
 COLD_S, SECOND_S, STEADY_US = 10.0, 1.0, 30.0
 PROCESSES = 5
@@ -105,26 +103,18 @@ def verdicts(content: dict[str, Any]) -> list[tuple[str, str, float, float, str]
 
 def show(content: dict[str, Any]) -> bool:
     """A line a figure with its limit; whether all are kept."""
-    console = Console() if sys.stdout.isatty() else Console(width=120)
-    table = Table(title=f"first results and calls on {content['environment']['device']}")
-    for column in ("what", "of", "figure", "limit", "verdict"):
-        table.add_column(column, justify="right" if column in ("figure", "limit") else "left")
     rows, asked = verdicts(content), content["environment"]["target"] != "c"
-    for what, name, figure, limit, unit in rows:
-        table.add_row(
-            what,
-            name,
-            f"{figure:.3g} {unit}",
-            f"{limit:g} {unit}",
-            "ok" if figure < limit else "MISSED" if asked else "not asked here",
-        )
-    console.print(table)
+    cells = tuple((f"{what}: {name}", f"{figure:.3g} {unit}", f"{limit:g} {unit}",
+                   "ok" if figure < limit else "MISSED" if asked else "not asked here")
+                  for what, name, figure, limit, unit in rows)  # fmt: skip
+    title = f"first results and calls on {content['environment']['device']}"
+    print(Table(title, ("of", "figure", "limit", "verdict"), cells))
     for name, process in content["processes"].items():
         for kind in ("cold", "second"):
             steps = ", ".join(f"{key} {value:.3g}" for key, value in process[kind].items() if key != "loads TileLang")
-            console.print(f"{name}, {kind}: {steps}; TileLang loaded: {process[kind]['loads TileLang']}", markup=False)
+            print(f"{name}, {kind}: {steps}; TileLang loaded: {process[kind]['loads TileLang']}")
     peers = ", ".join(f"{name} {us:.3g}" for name, us in content["steady"].items())
-    console.print(f"host µs a call: {peers}", markup=False)
+    print(f"host µs a call: {peers}")
     return not asked or all(figure < limit for _, _, figure, limit, _ in rows)
 
 

@@ -13,7 +13,6 @@ from time import perf_counter
 from typing import Any
 
 import numpy as np
-from rich.console import Console
 
 import redalg as ra
 from benchmarks import report
@@ -60,7 +59,7 @@ def run(options: argparse.Namespace) -> bool:
     content["rows"] = [measured(name) for name in CASES]
     if options.out:
         report.save(options.out / f"{NAME}.json", content)
-    Console().print(table(content).shown("Reductions of dask arrays on threads, graph and all"))
+    print(table(content).shown("Reductions of dask arrays on threads, graph and all"))
     return all(error < 1e-9 for row in content["rows"] for error in row["errors"].values())
 
 

@@ -1,9 +1,9 @@
-"""Tables as values: written into documents as Markdown, shown in a terminal by Rich."""
+"""Tables as values: written into documents as Markdown, shown in a terminal within its columns."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from rich.table import Table as Shown
+from redalg.strategies.table import Table as Shown
 
 
 @dataclass(frozen=True)
@@ -25,12 +25,7 @@ class Table:
 
     def shown(self, title: str) -> Shown:
         """For a terminal."""
-        table = Shown(title=title)
-        for place, name in enumerate(self.header):
-            table.add_column(name, justify="right" if place else "left")
-        for row in self.rows:
-            table.add_row(*row)
-        return table
+        return Shown(title, tuple(self.header), tuple(map(tuple, self.rows)), figures_last=True)
 
 
 def line(cells: Sequence[str]) -> str:

@@ -46,7 +46,7 @@ def run(options: argparse.Namespace) -> bool:
             [*(one for one in earlier if one["name"] != row["name"]), row], key=lambda one: one["rows"]
         )
         report.save(place, content)
-    Console().print(table(content).shown("Variance, correlation, mean and maximum of a Parquet file"))
+    print(table(content).shown("Variance, correlation, mean and maximum of a Parquet file"))
     return bool(row["error"] <= TOLERANCE)
 
 

@@ -110,4 +110,4 @@ def run(options: argparse.Namespace) -> bool:
 def show(content: Document) -> None:
     """Print the tables."""
     for heading, table in tables(content):
-        Console().print(table.shown(heading))
+        print(table.shown(heading.removeprefix("### ")))

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
-from rich.console import Console
 from sympy import oo
 from torch.nn import functional
 from torch.nn.attention import SDPBackend, sdpa_kernel
@@ -91,7 +90,7 @@ def main(options: argparse.Namespace) -> int:
     content = report.document(NAME, environment() | {"ranks": size}, results)
     if options.out:
         report.save(options.out / f"{NAME}.json", content)
-    Console().print(report.table(content))
+    report.show(content)
     own = [result.measurements[OWN] for result in results]
     return int(len(own) < len(options.rows) or any(one.failure for one in own))
 

@@ -8,9 +8,10 @@ from statistics import median
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 
-from benchmarks.compete import Measurement, Result
+from benchmarks.compete import OWN, Measurement, Result
+from benchmarks.markdown import Table as Markdown
+from redalg.strategies.table import Table
 
 Document = dict[str, Any]
 WIDTH = 120
@@ -71,32 +72,46 @@ def load(path: Path) -> Document:
 
 
 def table(content: Document, stale: Collection[str] = ()) -> Table:
-    """One line a row: redalg's time, its rates, and each peer's time with redalg's ratio to it (below 1 is faster)."""
-    names = list(dict.fromkeys(name for line in content["rows"] for name in line["contestants"]))
-    where = content["environment"]
-    view = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}, times in ms")
-    view.add_column("row")
-    view.add_column("sizes")
-    beside = [f"{name} (ratio)" for name in names[1:]]
-    for column in [
-        *names[:1],
-        "TFLOP/s",
-        "TB/s",
-        *beside,
-        "max error",
-        *memory_header(content),
-        *exploration_header(content),
-    ]:
-        view.add_column(column, justify="right")
-    view.add_column("method")
+    """One line a row, the ratios first: redalg's time over each peer's (below 1 it is faster), its time and error."""
+    names = contestants_of(content)
+    rows = tuple(short_cells(line, names, stale) for line in content["rows"])
+    columns = ("row", *names[1:], f"{names[0]}, ms", "error")
+    lines = [f"{names[0]}'s time over each peer's: below 1 it is faster; more: --full, --markdown"]
+    lines += ["*: the emitted source has changed since"] if stale else []
+    return Table(heading(content), columns, rows, "\n".join(lines), figures_last=True)
+
+
+def short_cells(line: dict[str, Any], names: Sequence[str], stale: Collection[str]) -> tuple[str, ...]:
+    """The cells of a row: a peer that has no ratio says why in a word."""
+    own, *peers = (line["contestants"].get(name, ABSENT) for name in names)
+    beside = [ratio(own, peer).strip(" ()") or milliseconds(peer).replace("-", "") or "-" for peer in peers]
+    error = "-" if own["error"] is None else f"{own['error']:.0e}"
+    return (line["name"] + "*" * (line["name"] in stale), *beside, milliseconds(own), error)
+
+
+def full_table(content: Document, stale: Collection[str] = ()) -> Table:
+    """One line a row with all that is known: rates, every contestant's time, error and memory."""
+    names = contestants_of(content)
+    beside = [f"{name}, ms (ratio)" for name in names[1:]]
+    more = (*memory_header(content), *exploration_header(content))
+    columns = ("row", "sizes", f"{names[0]}, ms", "TFLOP/s", "TB/s", *beside, "max error", *more, "method")
+    rows = []
     for line in content["rows"]:
-        *figures, method = cells(line, names)
-        style = "dim" if line["name"] in stale else None
+        name, *figures, method = cells(line, names)
         found = (*memory_cells(content, line, names), *exploration_cells(content, line, names))
-        view.add_row(*figures, *found, method, style=style)
-    if stale:
-        view.caption = "dim: the emitted source has changed since"
-    return view
+        rows.append((name + "*" * (name in stale), *figures, *found, method))
+    return Table(heading(content), columns, tuple(rows), "*: the emitted source has changed since" if stale else "")
+
+
+def contestants_of(content: Document) -> list[str]:
+    """The contestants of all rows, redalg first."""
+    return list(dict.fromkeys((OWN, *(name for line in content["rows"] for name in line["contestants"]))))
+
+
+def heading(content: Document) -> str:
+    """The benchmark and where it was measured."""
+    where = content["environment"]
+    return f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}"
 
 
 ABSENT: dict[str, Any] = {"error": None, "failure": "no contestant of this row"}
@@ -161,9 +176,10 @@ def failures(content: Document) -> list[str]:
     ]
 
 
-def show(content: Document, stale: Collection[str] = ()) -> None:
-    """Print a document's table, and what failed."""
+def show(content: Document, stale: Collection[str] = (), style: str = "") -> None:
+    """Print a document's table (`full`: with all columns, `markdown`: so too, as Markdown), and what failed."""
+    made = full_table(content, stale) if style else table(content, stale)
+    print(Markdown(made.columns, made.rows) if style == "markdown" else made)
     console = Console()
-    console.print(table(content, stale))
     for line in failures(content):
         console.print(line, style="red", markup=False)

@@ -22,6 +22,7 @@ from redalg.expression import Element, Scalar
 from redalg.expression.portable import read_definition
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
+from redalg.instruments.instruments import Instruments
 from redalg.pipeline import analyse, derive_passes
 from redalg.portable import Portable
 from redalg.runtime.bind.frameworks import imported_torch
@@ -42,7 +43,7 @@ Result = TypeVar("Result")
 
 @final
 @dataclass(frozen=True)
-class Fused(Portable, Algebra, Differentiable, Streaming):
+class Fused(Portable, Algebra, Differentiable, Streaming, Instruments):
     """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
 
     Attributes:
@@ -188,10 +189,10 @@ class Fused(Portable, Algebra, Differentiable, Streaming):
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks)."""
-        from redalg.runtime.unfused.defined import float64_outputs
+        from redalg.runtime.unfused.defined import defined_outputs
 
         inputs, unread = self._bind(positional, tensors), self._unread_inputs
-        return self._outputs(float64_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
+        return self._outputs(defined_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
 
     @cached_property
     def _unread_inputs(self) -> Mapping[str, Element | Scalar]:

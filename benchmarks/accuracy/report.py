@@ -6,11 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from rich.table import Table
-
 from benchmarks.accuracy.case import Judged, Result
 from benchmarks.compete import OWN
 from benchmarks.report import Document
+from redalg.strategies.table import Table
 
 
 def document(
@@ -38,32 +37,34 @@ def output(judged: Judged) -> dict[str, Any]:
 
 
 def table(content: Document) -> Table:
-    """A line for each output: redalg's errors, the strongest peer's, what was allowed, and the verdict."""
+    """A line for each output: redalg's errors, what was allowed, and the verdict with the strongest peer's error."""
     where = content["environment"]
-    made = Table(title=f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}")
-    for column in ("row", "inputs", "output"):
-        made.add_column(column)
-    for column in ("max error", "strongest peer", "allowed", "rms", "strongest peer", "allowed"):
-        made.add_column(column, justify="right")
-    made.add_column("verdict")
+    rows = list[tuple[str, ...]]()
     for case in content["cases"]:
-        for name, found in case["outputs"].items():
-            made.add_row(case["row"], case["kind"], name, *figures(found, "max"), *figures(found, "rms"),
-                         "ok" if found["ok"] else "NOT OK", style=None if found["ok"] else "red")  # fmt: skip
+        name = f"{case['row']}, {case['kind']}"
+        for output, found in case["outputs"].items():
+            said = f"{'ok' if found['ok'] else 'NOT OK'}; {strongest(found, 'max')}"
+            rows.append((f"{name}, {output}", *figures(found, "max"), said))
         if not case["outputs"]:
-            made.add_row(case["row"], case["kind"], *["-"] * 7, "NOT RUN", style="red")
+            rows.append((name, "-", "-", "NOT RUN"))
     right = sum(case["ok"] for case in content["cases"])
-    made.caption = f"{right} of {len(content['cases'])} cases ok"
-    return made
+    title = f"{content['benchmark']} on {where['device']}, torch {where['versions']['torch']}"
+    columns = ("row, inputs, output", "max error", "allowed", "verdict; strongest peer")
+    note = f"{right} of {len(content['cases'])} cases ok; root mean squares are judged too, and written by --out"
+    return Table(title, columns, tuple(rows), note)
 
 
 def figures(found: dict[str, Any], key: str) -> list[str]:
-    """redalg's, the strongest peer's with its name, and what was allowed."""
-    errors = {name: each[key] for name, each in found["errors"].items()}
-    own = errors.pop(OWN, None)
+    """redalg's error, and what was allowed."""
+    own = found["errors"].get(OWN)
+    return ["-" if own is None else f"{own[key]:.1e}", f"{found['allowed'][key]:.1e}"]
+
+
+def strongest(found: dict[str, Any], key: str) -> str:
+    """The peer of the least error, and that error."""
+    errors = {name: each[key] for name, each in found["errors"].items() if name != OWN}
     best = min(errors, key=lambda name: errors[name]) if errors else None
-    peer = "-" if best is None else f"{best} {errors[best]:.1e}"
-    return ["-" if own is None else f"{own:.1e}", peer, f"{found['allowed'][key]:.1e}"]
+    return "no peer" if best is None else f"{best} {errors[best]:.1e}"
 
 
 def failures(content: Document) -> list[str]:

@@ -32,8 +32,6 @@ from benchmarks.families import FAMILIES
 from benchmarks.family import Problem
 
 NAMES = (*FAMILIES, "attention", "large")
-WIDTH = 150
-"""Columns of the table where no terminal says how wide it is."""
 Compiled = dict[Hashable, "Future[str]"]
 
 
@@ -122,8 +120,8 @@ def keep(path: Path, name: str, content: dict[str, Any]) -> None:
 
 
 def show(content: dict[str, Any]) -> None:
-    console = Console() if sys.stdout.isatty() else Console(width=WIDTH)
-    console.print(table(content))
+    print(table(content))
+    console = Console()
     for line in failures(content):
         console.print(line, style="red" if line.startswith("NOT OK") else "yellow", markup=False)
 

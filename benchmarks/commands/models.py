@@ -99,10 +99,10 @@ def place_told() -> dict[str, object]:
     return {"commit": own["commit"], "device": own["device"]}
 
 
-def show(content: Document) -> None:
+def show(content: Document, style: str = "") -> None:
     """Print a document's tables."""
-    report.show(content)
+    report.show(content, style=style)
     for title, table_of in TABLES.items():
         table = table_of(content)
         if table is not None:
-            Console().print(table.shown(title))
+            print(table.shown(title))

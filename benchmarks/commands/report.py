@@ -1,7 +1,7 @@
 """Make documents from results: README's tables, docs/BENCHMARKS.md and its pictures; or show some files.
 
 report                     README's regions, docs/BENCHMARKS.md, docs/PUBLISHED.md, docs/pictures
-report FILE …              tables in the terminal, of what `run`, `fit draw` and `fit tune` wrote
+report FILE …              tables in the terminal, of what `run`, `fit draw` and `fit tune` wrote; --full, --markdown
 report FILE … --out DIR    their pictures too, as SVG
 """
 
@@ -22,22 +22,26 @@ from redalg.runtime.known.tuned import SWITCH
 
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("files", nargs="*", type=Path, metavar="FILE", help="documents, as JSON; none: all documents")
+    style = parser.add_mutually_exclusive_group()
+    style.add_argument("--full", dest="style", action="store_const", const="full", default="",
+                       help="of FILE: every contestant's time, error and memory")  # fmt: skip
+    style.add_argument("--markdown", dest="style", action="store_const", const="markdown", help="so too, as Markdown")
     parser.add_argument("--out", type=Path, metavar="DIR", help="of FILE: the folder that pictures are written into")
 
 
-def show(content: report.Document) -> None:
+def show(content: report.Document, style: str = "") -> None:
     """A family's table or an ablation's; of another document its name alone."""
     if content["benchmark"] in FAMILIES:
-        report.show(content, stale_rows(content))
+        report.show(content, stale_rows(content), style)
     elif "ablation" in content:
         ablation = ABLATIONS[content["ablation"]]
-        Console().print(ablation.table(content).shown(ablation.title))
-        Console().print(ablation.said(content), highlight=False)
+        print(ablation.table(content).shown(ablation.title))
+        print(ablation.said(content))
     elif content["benchmark"] == training_step.NAME:
-        report.show(content)
+        report.show(content, style=style)
         Console().print(training_step.first_losses(content), highlight=False)
     elif content["benchmark"] == models.NAME:
-        show_models(content)
+        show_models(content, style)
     elif content["benchmark"] == predict.NAME:
         predict.show(content)
     else:
@@ -52,7 +56,7 @@ def main(options: argparse.Namespace) -> int:
         write(ROOT, read(ROOT / "benchmarks" / "results", stale_rows))
         return 0
     for content in map(report.load, options.files):
-        show(content)
+        show(content, options.style)
         if options.out and content["benchmark"] not in (training_step.NAME, models.NAME):
             from benchmarks.plot import plot
 

@@ -44,9 +44,8 @@ def ablate(ablation: Measured, options: argparse.Namespace) -> bool:
     content = ablation.document(environment(), options)
     if options.out:
         report.save(options.out / f"{content['benchmark']}.json", content)
-    console = Console()
-    console.print(ablation.table(content).shown(ablation.title))
-    console.print(ablation.said(content), highlight=False)
+    print(ablation.table(content).shown(ablation.title))
+    print(ablation.said(content))
     return True
 
 

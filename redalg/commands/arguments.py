@@ -136,6 +136,8 @@ def add_measuring_verbs(verbs: Any) -> None:
         made = verb(verbs, name, told, f"measured:{name}_subject", subject=True)
         add_sizes(made)
         made.add_argument("--device", choices=("cpu", "cuda"), help="default: cuda where there is one")
+        if name == "bench":
+            made.add_argument("--json", action="store_true", help="as JSON")
         if name == "tune":
             made.add_argument("--budget", type=float, default=35.0, metavar="S", help="seconds (default: %(default)s)")
             made.add_argument("--most", type=int, default=16, metavar="N", help="rows of the table (%(default)s)")

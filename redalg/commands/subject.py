@@ -14,13 +14,12 @@ from redalg.commands.notation import Written, read_expression
 from redalg.explain import explain_refusal
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.spelling import did_you_mean
+from redalg.instruments.drawing import MEASURED
 from redalg.library import PATTERNS, Pattern
 from redalg.library.pattern import FLOATS
 from redalg.runtime.bind.options import dtype_name
 from redalg.strategies.device import CARDS, targets
 
-STREAMED, FREE, WIDTH = 4096, 256, 64
-"""Sizes of an expression's axes that nobody gives: the streamed one, free ones, and those of inner reductions."""
 TARGETS = (*targets(), *CARDS)
 SUFFIXES = (".py", ".json", ".txt")
 
@@ -59,7 +58,7 @@ class Subject:
     @cached_property
     def all_sizes(self) -> dict[str, int]:
         """The size of every axis without one of its own: those given, the pattern's, or those of an expression."""
-        own = dict(self.pattern.sizes) if self.pattern else default_sizes(self.function)
+        own = dict(self.pattern.sizes) if self.pattern else MEASURED.sizes(self.function.cascade, {})
         foreign = [axis for axis in self.sizes or {} if axis not in own]
         if foreign:
             near = did_you_mean(foreign[0], own)
@@ -79,17 +78,6 @@ class Subject:
     def problem(self, target: str) -> dict[str, Any]:
         """The sizes, dtypes and shapes, as `source` and its kin take them."""
         return {"sizes": self.all_sizes, "dtypes": self.dtypes(target), "shapes": self.shapes}
-
-
-def default_sizes(fused: Fused) -> dict[str, int]:
-    """Sizes for an expression's axes that have none."""
-    cascade = fused.cascade
-    outside = {axis for output in cascade.outputs for axis in output.axes}
-    made = {}
-    for axis in cascade.axes():
-        if axis.size is None:
-            made[str(axis.name)] = STREAMED if axis == cascade.axis else FREE if axis in outside else WIDTH
-    return made
 
 
 # ---- reading ---------------------------------------------------------------------------------------------------------

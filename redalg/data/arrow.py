@@ -5,10 +5,8 @@ A batch is in memory at a time. Of Parquet files the bound columns alone are rea
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from time import monotonic
 from typing import Any
 
 from redalg.data.columns import Columns, check_columns
@@ -17,10 +15,9 @@ from redalg.data.keys import key_column, large_batches
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
 from redalg.fused import Fused
+from redalg.progress import progress_bar
 from redalg.runtime.bind.state import State
 
-PATIENCE_S = 1.0
-"""Seconds before a bar appears."""
 BUFFER_BYTES = 1 << 20
 """Of a Parquet column that are read at once."""
 BATCH_ROWS = 1 << 17
@@ -63,14 +60,14 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
     source, schema, total = readable_data(data, bound)
     state: State | None = None
     rows = 0
-    with row_bar(total, enabled=progress) as tell:
+    with progress_bar("rows", total, enabled=progress) as tell:
         batches = batches_of(pa, source)
         for batch in batches if keys is None else large_batches(pa, batches, keys):
             check_columns(batch.schema.names, bound)
             piece = bound.state(bound.arrays_of(batch), start + rows)
             state = piece if state is None else fused.merge(state, piece, backend=BY_NUMPY)
             rows += batch.num_rows
-            tell(rows)
+            tell(rows, f"{rows:,}" + (f" of {total:,}" if total else ""))
     if state is not None:
         return state
     values = fused.form.cascade.value_tensors()
@@ -127,36 +124,3 @@ def batches_of(pa: Any, source: Any) -> Iterator[Any]:
             f"state_of: the data are a {type(source).__name__}. Pass record batches, a table, a scanner, or the path "
             "of a Parquet file."
         )
-
-
-@contextmanager
-def row_bar(total: int | None, *, enabled: bool) -> Iterator[Callable[[int], None]]:
-    """A bar of the rows that were read, on the standard error, which is a terminal; it is gone when all is done."""
-    import sys
-
-    if not enabled or sys.stderr is None or not sys.stderr.isatty():
-        yield lambda _: None
-        return
-    begun = monotonic()
-    with ExitStack() as stack:
-        update: list[Callable[[int], None]] = []
-
-        def tell(rows: int) -> None:
-            if not update and monotonic() - begun > PATIENCE_S:
-                update.append(stack.enter_context(shown_bar(total)))
-            for each in update:
-                each(rows)
-
-        yield tell
-
-
-@contextmanager
-def shown_bar(total: int | None) -> Iterator[Callable[[int], None]]:
-    """Rich's bar of rows."""
-    from rich.console import Console
-    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
-
-    columns = (TextColumn("rows"), BarColumn(), MofNCompleteColumn(), TimeElapsedColumn())
-    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
-        task = bar.add_task("rows", total=total)
-        yield lambda rows: bar.update(task, completed=rows)

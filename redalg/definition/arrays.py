@@ -15,12 +15,14 @@ from redalg.expression.operators import OPERATORS, numpy_function
 
 
 class Library(ABC):
-    """An array library. Numbers are float64, indices and labels int64.
+    """An array library. Numbers are of one dtype, float64 unless another is asked for, indices and labels int64.
 
     Attributes:
+        dtype: the name of the numbers' dtype.
         functions: SymPy's name of a function -> the library's function.
     """
 
+    dtype: str
     functions: Mapping[str, Callable[..., Any]]
     xp: Any
 
@@ -30,11 +32,11 @@ class Library(ABC):
 
     @abstractmethod
     def full(self, shape: Sequence[int], value: float | bool) -> Any:
-        """An array of one value: int64, bool or float64, as the value is."""
+        """An array of one value: of int64, of truth values or of numbers, as the value is."""
 
     @abstractmethod
     def float(self, array: Any) -> Any:
-        """The array in float64."""
+        """The array as numbers."""
 
     @abstractmethod
     def whole(self, array: Any) -> Any:
@@ -78,7 +80,7 @@ class Library(ABC):
 
     @abstractmethod
     def round_to(self, array: Any, dtype: str) -> Any:
-        """The numbers rounded to a dtype, in float64."""
+        """The numbers rounded to a dtype, as numbers again."""
 
     @abstractmethod
     def copy(self, array: Any, dtype: str) -> Any:
@@ -113,11 +115,13 @@ class Library(ABC):
 
 @final
 class Numpy(Library):
-    """NumPy."""
+    """NumPy; its `longdouble` has 64 bits of mantissa on x86, and no more than float64 elsewhere."""
 
     xp = np
 
-    def __init__(self) -> None:
+    def __init__(self, dtype: str = "float64") -> None:
+        self.dtype = dtype
+        self.float_type: Any = np.dtype(dtype)
         self.functions = {
             **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
             "sqrt": np.sqrt, "pow": np.power, "IsNaN": np.isnan,
@@ -130,16 +134,16 @@ class Numpy(Library):
         return np.arange(start, stop, dtype=np.int64)
 
     def full(self, shape: Sequence[int], value: float | bool) -> Any:
-        return np.full(tuple(shape), value)
+        return np.full(tuple(shape), value, dtype=self.float_type if isinstance(value, float) else None)
 
     def float(self, array: Any) -> Any:
-        return np.asarray(array).astype(np.float64, copy=False)
+        return np.asarray(array).astype(self.float_type, copy=False)
 
     def whole(self, array: Any) -> Any:
         return np.asarray(array).astype(np.int64, copy=False)
 
     def is_float(self, array: Any) -> bool:
-        return bool(array.dtype == np.float64)
+        return bool(array.dtype == self.float_type)
 
     def transpose(self, array: Any, order: Sequence[int]) -> Any:
         return np.transpose(array, order)

@@ -57,7 +57,7 @@ class Evaluator:
         return self.known[node]
 
     def number(self, node: Basic) -> Any:
-        """The value of a node, in float64."""
+        """The value of a node, as numbers."""
         return self.library.float(self(node))
 
     def constant(self, value: float | bool) -> Any:
@@ -99,7 +99,7 @@ class Evaluator:
         return self.read(self.gather(node))
 
     def read(self, array: Any) -> Any:
-        """The elements of a tensor: floats in float64, integers in int64, truth values as they are."""
+        """The elements of a tensor: floats as numbers, integers in int64, truth values as they are."""
         if "bool" in str(array.dtype):
             return array
         return self.library.whole(array) if "int" in str(array.dtype) else self.library.float(array)

@@ -24,8 +24,9 @@ Written = Mapping[str, tuple[Expr, tuple[Axis, ...]]]
 
 
 def evaluate_definition(
-    outputs: Written, tensors: Mapping[str, Any], scalars: Mapping[str, float], sizes: Mapping[str, int]
-) -> dict[str, Any]:
+    outputs: Written, tensors: Mapping[str, Any], scalars: Mapping[str, float], sizes: Mapping[str, int],
+    dtype: str = "float64",
+) -> dict[str, Any]:  # fmt: skip
     """The outputs of expressions as they are written.
 
     Args:
@@ -33,16 +34,18 @@ def evaluate_definition(
         tensors: name -> array; all of NumPy, or all of torch on one device.
         scalars: name -> number.
         sizes: extents by axis name, where no tensor tells them.
+        dtype: of the arithmetic; in a narrow one this is the formula as it loses digits when nothing is done about it.
 
     Returns:
-        Arrays of the tensors' library by name: float64, int64 where the output is an index, bool where it is a truth.
+        Arrays of the tensors' library by name: of the arithmetic's dtype, int64 where the output is an index, bool
+        where it is a truth.
 
     >>> from redalg import axes, mean, tensor
     >>> n = axes("n")
     >>> evaluate_definition({"out": (mean(tensor("x[n]"), n), ())}, {"x": np.float32([1, 2, 6])}, {}, {})
     {'out': array(3.)}
     """
-    library = array_library(tensors)
+    library = array_library(tensors, dtype)
     sizes = extents(outputs, tensors, sizes)
     axes = tuple(sorted({axis.name for axis in axes_of_outputs(outputs)}))
     at = Evaluator(library, axes, {name: (0, sizes[name]) for name in axes}, sizes, tensors, scalars)
@@ -50,14 +53,14 @@ def evaluate_definition(
         return {name: whole_output(at, expr, order) for name, (expr, order) in outputs.items()}
 
 
-def array_library(tensors: Mapping[str, Any]) -> Library:
+def array_library(tensors: Mapping[str, Any], dtype: str = "float64") -> Library:
     """The library of the tensors; NumPy where there are none."""
     first = next(iter(tensors.values()), np.float64(0))
     if isinstance(first, np.ndarray | np.generic):
-        return Numpy()
+        return Numpy(dtype)
     from redalg.definition.tensors import Torch
 
-    return Torch(str(first.device))
+    return Torch(str(first.device), dtype)
 
 
 def extents(outputs: Written, tensors: Mapping[str, Any], sizes: Mapping[str, int]) -> dict[str, int]:
@@ -86,8 +89,8 @@ def whole_output(at: Evaluator, expr: Expr, order: tuple[Axis, ...]) -> Any:
     """One output, chunk by chunk; at once if there is one, so that `torch.vmap` may look into it."""
     parts = list(chunks(at, expr, order))
     if len(parts) == 1:
-        return at.library.copy(transpose_to_output(at, at(expr), order), result_dtype(expr))
-    result = at.library.empty([at.sizes[axis.name] for axis in order], result_dtype(expr))
+        return at.library.copy(transpose_to_output(at, at(expr), order), result_dtype(expr, at.library.dtype))
+    result = at.library.empty([at.sizes[axis.name] for axis in order], result_dtype(expr, at.library.dtype))
     for ranges in parts:
         inner = Evaluator(at.library, at.axes, {**at.ranges, **ranges}, at.sizes, at.tensors, at.scalars)
         window = tuple(slice(*inner.ranges[axis.name]) for axis in order)
@@ -129,14 +132,14 @@ def transpose_to_output(at: Evaluator, array: Any, order: tuple[Axis, ...]) -> A
     return at.library.transpose(flat, [axes.index(axis) for axis in order])
 
 
-def result_dtype(expr: Expr) -> str:
-    """The dtype of an output: that of an index or a truth where it is one, else float64."""
+def result_dtype(expr: Expr, numbers: str = "float64") -> str:
+    """The dtype of an output: that of an index or a truth where it is one, else that of numbers."""
     if isinstance(expr, Let):
-        return result_dtype(expr.expr)
+        return result_dtype(expr.expr, numbers)
     if isinstance(expr, StraightThrough):
-        return result_dtype(expr.value)
+        return result_dtype(expr.value, numbers)
     if not isinstance(expr, Reduce):
-        return "float64"
+        return numbers
     if expr.kind in ("any", "all"):
         return "bool"
-    return next(one.dtype for one in MONOIDS[expr.kind].results if one.name == expr.result) or "float64"
+    return next(one.dtype for one in MONOIDS[expr.kind].results if one.name == expr.result) or numbers

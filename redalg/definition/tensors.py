@@ -18,8 +18,9 @@ class Torch(Library):
 
     xp = torch
 
-    def __init__(self, device: str) -> None:
-        self.device = device
+    def __init__(self, device: str, dtype: str = "float64") -> None:
+        self.device, self.dtype = device, dtype
+        self.float_type: torch.dtype = getattr(torch, dtype)
         self.functions = {
             **{name: getattr(torch, operator.torch) for name, operator in OPERATORS.items()},
             "sign": lambda x: torch.where(torch.isnan(x), x, torch.sign(x)), "sqrt": torch.sqrt, "pow": torch.pow,
@@ -33,17 +34,17 @@ class Torch(Library):
         return torch.arange(start, stop, device=self.device)
 
     def full(self, shape: Sequence[int], value: float | bool) -> Any:
-        dtype = torch.float64 if isinstance(value, float) else torch.bool if isinstance(value, bool) else torch.int64
+        dtype = self.float_type if isinstance(value, float) else torch.bool if isinstance(value, bool) else torch.int64
         return torch.full(tuple(shape), value, dtype=dtype, device=self.device)
 
     def float(self, array: Any) -> Any:
-        return array.to(torch.float64)
+        return array.to(self.float_type)
 
     def whole(self, array: Any) -> Any:
         return array.to(torch.int64)
 
     def is_float(self, array: Any) -> bool:
-        return bool(array.dtype == torch.float64)
+        return bool(array.dtype == self.float_type)
 
     def transpose(self, array: Any, order: Sequence[int]) -> Any:
         return array.permute(tuple(order))
@@ -75,7 +76,7 @@ class Torch(Library):
             return torch.round(array).clamp(float(limits.min), float(limits.max))
         if DTYPES[dtype].saturates:
             array = array.clamp(-DTYPES[dtype].limit, DTYPES[dtype].limit)
-        return array.to(getattr(torch, dtype)).to(torch.float64)
+        return array.to(getattr(torch, dtype)).to(self.float_type)
 
     def through(self, value: Any, source: Any) -> Any:
         made: Any = ValueOfOther

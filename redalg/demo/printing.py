@@ -29,15 +29,3 @@ def note(text: str) -> None:
 def text_columns(console: Console) -> int:
     """The columns that text is laid out for: the terminal's, within what is legible."""
     return min(max(console.width, NARROWEST), WIDEST)
-
-
-def time_text(seconds: float) -> str:
-    """A time in the unit that suits it.
-
-    >>> time_text(12.3e-6), time_text(0.25), time_text(2.0)
-    ('12.30 µs', '250.00 ms', '2.00 s')
-    """
-    for unit, name in ((1.0, "s"), (1e-3, "ms")):
-        if seconds >= unit:
-            return f"{seconds / unit:.2f} {name}"
-    return f"{seconds * 1e6:.2f} µs"

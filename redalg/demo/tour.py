@@ -14,10 +14,11 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from redalg.demo.printing import print_text, text_columns, time_text
+from redalg.demo.printing import print_text, text_columns
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Outcome, Shape, Trial, measure_apart
 from redalg.explain import explain_text
 from redalg.fuse import Fused
+from redalg.instruments.measuring import time_text
 from redalg.library import attention
 
 ERROR_BOUND = 2e-6  # of float32, relative to max|ref|: what the derived form keeps at any length and chunking
@@ -128,7 +129,7 @@ def result_cells(outcome: Outcome) -> Iterable[str]:
     """A row's cells, from the error on."""
     if isinstance(outcome, Failure):
         return "failed", "", ""
-    return f"{outcome.error:.1e}", f"{outcome.peak_bytes / MIB:.1f} MiB", time_text(outcome.seconds)
+    return f"{outcome.error:.1e}", f"{outcome.peak_bytes / MIB:.1f} MiB", time_text(1e6 * outcome.seconds)
 
 
 def error_bound(trial: Trial, results: Results) -> float:

@@ -19,7 +19,7 @@ from typing import final
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from redalg.demo.memory import peak_bytes
+from redalg.instruments.memory import peak_bytes
 from redalg.library import attention
 
 Tensors = dict[str, torch.Tensor]

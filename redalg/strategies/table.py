@@ -1,14 +1,24 @@
-"""A table that prints: the same cells in a terminal and in a notebook."""
+"""A table that prints: the same cells in a terminal and in a notebook, never cut off."""
 
 from __future__ import annotations
 
+import os
+import shutil
+import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
-from io import StringIO
+from textwrap import wrap
 from typing import final
 
-WIDTH = 200
-"""Columns of a terminal that cells are not wrapped within."""
+GAP = "   "
+PIPE_COLUMNS = 80
+"""Columns where the output is no terminal and `COLUMNS` says nothing."""
+LEAST_TEXT = 14
+"""Columns of a text that is folded, at least."""
+NAME = 26
+"""Columns of a name in the first column beyond which it may be folded, at hyphens too."""
+HARD_SPACE = "\xa0"
 
 
 @final
@@ -16,38 +26,147 @@ WIDTH = 200
 class Table:
     """Cells as text, the first column and the last to the left, the figures between them to the right.
 
+    Where the terminal is too narrow, headings and names take several lines; then the last column does, if it holds
+    text; or else columns go into further tables below, the first column beside each.
+
+    Attributes:
+        title, note: lines above and below.
+        columns: headings.
+        rows: cells, as many as columns.
+        figures_last: the last column holds figures too.
+
     >>> print(Table("sizes", ("axis", "extent", "role"), (("k", "512", "streamed"),), "one axis"))
     sizes
      axis   extent   role
     ──────────────────────────
      k         512   streamed
     one axis
+    >>> print(Table("", ("", "one", "two"), (("a", "0.123", "0.456"),), figures_last=True).text(14))
+           one
+    ───────────
+     a   0.123
+    <BLANKLINE>
+           two
+    ───────────
+     a   0.456
     """
 
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     note: str = ""
+    figures_last: bool = False
 
     def __str__(self) -> str:
-        from rich import box
-        from rich.console import Console
-        from rich.table import Table as Drawn
-        from rich.text import Text
+        return self.text(output_columns())
 
-        drawn = Drawn(box=box.SIMPLE_HEAD, show_edge=False, padding=(0, 1))
-        for place, name in enumerate(self.columns):
-            drawn.add_column(name, justify="left" if place in (0, len(self.columns) - 1) else "right")
-        for row in self.rows:
-            drawn.add_row(*map(Text, row))
-        console = Console(file=StringIO(), width=WIDTH, color_system=None)
-        with console.capture() as captured:
-            console.print(drawn)
-        lines = [self.title, *captured.get().splitlines(), self.note]
-        return "\n".join(line.rstrip() for line in lines if line.strip())
+    def text(self, width: int) -> str:
+        """The table in so many columns."""
+        blocks = ["\n".join(self._block(list(block), width)) for block in self._blocks(width)]
+        title, note = (_wrap_lines(text, width) for text in (self.title, self.note))
+        return "\n".join(part for part in (title, "\n\n".join(blocks), note) if part.strip())
+
+    def _column(self, place: int) -> list[str]:
+        return [row[place] for row in self.rows]
+
+    def _least(self, place: int) -> int:
+        """The width of a column whose heading may take several lines; a name may, too."""
+        words = self.columns[place].split() or [""]
+        least = max(map(len, (*words, *self._column(place))))
+        return min(least, NAME) if place == 0 else least
+
+    def _is_right(self, place: int) -> bool:
+        return place > 0 and (self.figures_last or place < len(self.columns) - 1)
+
+    def _blocks(self, width: int) -> list[tuple[int, ...]]:
+        """The columns that stand side by side, by their places."""
+        places = tuple(range(len(self.columns)))
+        if self._fit(places, width) is not None:
+            return [places]
+        blocks, block = list[tuple[int, ...]](), places[:1]
+        for place in places[1:]:
+            if len(block) > 1 and self._fit((*block, place), width) is None:
+                blocks.append(block)
+                block = places[:1]
+            block = (*block, place)
+        return [*blocks, block]
+
+    def _fit(self, places: Sequence[int], width: int) -> list[int] | None:
+        """The widths of columns side by side; None if they do not fit."""
+        room = width - len(GAP) * (len(places) - 1) - 2
+        natural = [max(map(len, (self.columns[place], *self._column(place)))) for place in places]
+        if sum(natural) <= room:
+            return natural
+        least = [self._least(place) for place in places]
+        if sum(least) <= room:
+            return _widen(least, natural, room)
+        is_text = not self._is_right(places[-1]) and places[-1] == len(self.columns) - 1
+        for widths in (natural[:-1], least[:-1]):
+            if is_text and room - sum(widths) >= LEAST_TEXT:
+                return [*widths, room - sum(widths)]
+        return None
+
+    def _block(self, places: list[int], width: int) -> list[str]:
+        """The lines of columns side by side; what fits nowhere is folded."""
+        room = width - len(GAP) * (len(places) - 1) - 2
+        widths = self._fit(places, width) or [min(self._least(place), room) for place in places]
+        rights = [self._is_right(place) for place in places]
+        head = _lines([self.columns[place] for place in places], widths, rights, is_head=True)
+        body = [line for row in self.rows for line in _lines([row[place] for place in places], widths, rights)]
+        rule = "─" * (sum(widths) + len(GAP) * (len(places) - 1) + 2)
+        return [line for line in head if line.strip()] + [rule] + body
 
     def _repr_html_(self) -> str:
-        head = "".join(f"<th>{escape(name)}</th>" for name in self.columns)
-        body = "".join(f"<tr>{''.join(f'<td>{escape(cell)}</td>' for cell in row)}</tr>" for row in self.rows)
+        sides = ["right" if self._is_right(place) else "left" for place in range(len(self.columns))]
+        rows = [("th", self.columns), *(("td", row) for row in self.rows)]
+        head, *body = (
+            "".join(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>'
+                    for side, cell in zip(sides, cells, strict=True)) for tag, cells in rows)  # fmt: skip
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
-        return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{body}</table>{note}"
+        lines = "".join(f"<tr>{row}</tr>" for row in body)
+        return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{lines}</table>{note}"
+
+
+def output_columns() -> int:
+    """The columns of the terminal; those that `COLUMNS` says, or 80, where the output is none."""
+    if sys.stdout is not None and sys.stdout.isatty():
+        return shutil.get_terminal_size((PIPE_COLUMNS, 24)).columns
+    told = os.environ.get("COLUMNS", "")
+    return int(told) if told.isdigit() and int(told) else PIPE_COLUMNS
+
+
+def _wrap_lines(text: str, width: int) -> str:
+    """Lines of a text that are too long, in several."""
+    lines = [wrap(line, width, break_on_hyphens=False, break_long_words=False) for line in text.splitlines()]
+    return "\n".join(part for line in lines for part in (line or [""]))
+
+
+def _widen(least: list[int], natural: list[int], room: int) -> list[int]:
+    """Widths with as many headings in one line as there is room for, from the left."""
+    widths = list(least)
+    for place, wanted in enumerate(natural):
+        if sum(widths) - widths[place] + wanted <= room:
+            widths[place] = wanted
+    return widths
+
+
+def _lines(cells: list[str], widths: list[int], rights: list[bool], *, is_head: bool = False) -> list[str]:
+    """A row in as many lines as its longest cell takes; headings stand at the bottom."""
+    parts = [_fold(cell, width, is_name=is_head or not place)
+             for place, (cell, width) in enumerate(zip(cells, widths, strict=True))]  # fmt: skip
+    height = max(map(len, parts))
+    parts = [[""] * (height - len(part)) + part if is_head else part + [""] * (height - len(part)) for part in parts]
+    made = []
+    for line in zip(*parts, strict=True):
+        pieces = [text.rjust(width) if right else text.ljust(width)
+                  for text, width, right in zip(line, widths, rights, strict=True)]  # fmt: skip
+        made.append((" " + GAP.join(pieces)).rstrip())
+    return made
+
+
+def _fold(cell: str, width: int, *, is_name: bool) -> list[str]:
+    """A cell in lines; after a comma no line ends, unless it must, but in names."""
+    if len(cell) <= width:
+        return [cell]
+    kept = cell if is_name else cell.replace(", ", f",{HARD_SPACE}")
+    return [line.replace(HARD_SPACE, " ") for line in wrap(kept, width, break_on_hyphens=is_name)]

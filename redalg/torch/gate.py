@@ -26,8 +26,8 @@ from typing import Any, TypeVar, cast
 import torch
 from torch.fx import GraphModule
 
+from redalg.progress import progress_bar
 from redalg.runtime.compile.cache import folder
-from redalg.runtime.tune.progress import progress_bar
 from redalg.runtime.tune.timing import Timing, measure
 from redalg.torch.ahead import Ahead, compilers_for
 from redalg.torch.decisions import Decision, digest_of, read_decision, write_decision
@@ -128,7 +128,7 @@ def measure_regions(
     """The decisions by measurements; those that last are kept."""
     found = dict[str, Decision]()
     with (
-        progress_bar(until - monotonic(), "groups", enabled=True) as tell,
+        progress_bar("measuring groups", len(regions)) as tell,
         compilers_for(regions, device) as ahead,
     ):
         start = monotonic()
@@ -143,7 +143,7 @@ def measure_regions(
         for digest, region in regions.items():
             step = partial(decide_region, region, plain.get(digest), device, is_replayed=is_replayed)
             found[digest] = with_kernels(ahead, digest, step, until)
-            tell(None, len(found))
+            tell(len(found))
             LOG.debug("region %d of %d: %s, %.1f s", len(found), len(regions), found[digest], monotonic() - start)
             if found[digest].lasts:
                 write_decision(path_of(digest), found[digest])

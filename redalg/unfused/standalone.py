@@ -15,19 +15,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Pow, Symbol
-from sympy.core.basic import Basic
-from sympy.core.relational import Relational
+from sympy import Symbol
 
 from redalg.decompose.cascade import Cascade
-from redalg.expression import Axis, Element, RunningCast, Scalar
-from redalg.expression.contents import elements_of, of_kind, values_of
+from redalg.expression import Axis, RunningCast
+from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.lower_tile.ir.program import Parameter, TileProgram, shape_at
 from redalg.strategies.plan import Problem, shape_of
 from redalg.unfused.definition import EXPONENTIAL, Definition, definition
+from redalg.unfused.legal import divided_weights, integer_bound, scalar_value
 
 
 def unit(dtype: str) -> int:
@@ -217,7 +216,7 @@ def first_draw(parameter: Parameter, example: Example) -> str:
     before = {name for form in example.passes.earlier for name in form.cascade.inputs()}
     before |= {output.name for output in example.passes.intermediates}
     if parameter.role == "scalar":
-        return scalar_value(next(each for each in example.form.cascade.scalars() if each.name == parameter.key))
+        return str(scalar_value(next(each for each in example.form.cascade.scalars() if each.name == parameter.key)))
     if parameter.role == "counter":
         return f"torch.zeros({parameter.shape}, dtype=torch.{parameter.dtype}, device=device)"
     if parameter.role in ("output", "workspace"):
@@ -231,45 +230,20 @@ def first_draw(parameter: Parameter, example: Example) -> str:
 def random(parameter: Parameter, example: Example) -> str:
     """Normal numbers, positive if their sum divides; integers within what they index or bound, 0 and 1 of masks."""
     if "int" in parameter.dtype:
-        high = 2 if parameter.dtype == "uint8" else integer_bound(parameter.key, example)
+        high = 2 if parameter.dtype == "uint8" else integer_bound_of(parameter.key, example)
         return f"torch.randint(0, {high}, {parameter.shape}, dtype=torch.{parameter.dtype}).to(device)"
-    text = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (parameter.key in divisors(example))
+    text = f"torch.randn({parameter.shape})" + ".abs().add(0.1)" * (
+        parameter.key in divided_weights(example.form.cascade)
+    )
     return f"{text}.to(torch.{parameter.dtype}).to(device)"
 
 
-def divisors(example: Example) -> set[str]:
-    """The tensors that are weights: the sum of one alone divides something, and a sum about 0 would be noise."""
-    cascade = example.form.cascade
-    below = {power.base for power in of_kind(Pow, *cascade.expressions()) if power.exp.could_extract_minus_sign()}
-    values = {value for base in below for value in values_of(base)}
-    return {reduction.term.name for reduction in cascade.reductions if reduction.monoid.name == "sum"
-            and reduction.value in values and isinstance(reduction.term, Element)}  # fmt: skip
-
-
-def integer_bound(name: str, example: Example) -> int:
-    """The bound below which a tensor's integers lie: within the dimensions that it indexes, or among those axes."""
-    forms = example.passes
-    lengths = [example.shape(element.name, form)[place]
-               for form in forms for element in form.cascade.elements() for place, index in enumerate(element.indices)
-               if isinstance(index, Element) and index.name == name]  # fmt: skip
-    if lengths:
-        return min(lengths)
-    relations = of_kind(Relational, *(expr for form in forms for expr in form.cascade.expressions()))
-    beside = [beside_elements(one) for one in relations if name in {each.name for each in elements_of(one)}]
-    sizes = [example.problem.sizes[axis.name] for each in beside for axis in each]
-    return 1 + max(sizes, default=1)
-
-
-def beside_elements(node: Basic) -> set[Axis]:
-    """The axes that stand in an expression otherwise than as an index."""
-    if isinstance(node, Element):
-        return set()
-    return {node} if isinstance(node, Axis) else set().union(*map(beside_elements, node.args))
-
-
-def scalar_value(symbol: Scalar) -> str:
-    """The value of a run-time scalar: not 1, which would hide a scalar that is left out."""
-    return "2.0" if symbol.is_integer else "0.75"
+def integer_bound_of(name: str, example: Example) -> int:
+    """The bound below which a tensor's integers lie."""
+    elements = [element for form in example.passes for element in form.cascade.elements()]
+    exprs = [expr for form in example.passes for expr in form.cascade.expressions()]
+    shapes = {each: example.shape(each, form) for form in example.passes for each in form.cascade.inputs()}
+    return integer_bound(name, elements, exprs, shapes, example.problem.sizes)
 
 
 def definition_argument(parameter: Parameter, example: Example) -> str:

@@ -8,6 +8,7 @@ import re
 import shlex
 import subprocess
 import sys
+from dataclasses import replace
 from io import StringIO
 from pathlib import Path
 from types import SimpleNamespace
@@ -277,23 +278,19 @@ def test_every_pattern_can_be_drawn_and_run(name: str) -> None:
     sizes = {axis: min(size, 32) for axis, size in entry.all_sizes.items()}
     if name == "relative_bias_attention":
         sizes["q"] = sizes["k"] = 512
-    tensors = measured.draw(entry, sizes, "cpu")
+    setting = replace(measured.drawn_setting(entry, "cpu"), sizes=sizes, given=replace(entry, sizes=sizes).shapes)
+    tensors = setting.draw()
     if name == "quantized_product":
         tensors["W"] = tensors["W"].float()
-    out = entry.function(**tensors, sizes=measured.missing_sizes(entry, sizes), backend="torch")
+    out = entry.function(**tensors, sizes=setting.absent_sizes, backend="torch")
     for one in out if isinstance(out, tuple) else (out,):
         assert torch.isfinite(one.double()).any()
 
 
 def test_sizes_are_small_on_a_cpu_but_for_those_that_are_given() -> None:
     entry = subject.subject_of("variance", sizes="n=1000000")
-    sizes = measured.benched_sizes(entry, "cpu")
-    assert sizes == {"b": 16, "n": 1000000}
-    assert measured.benched_sizes(entry, "cuda") == {"b": 1024, "n": 1000000}
-
-
-def test_an_error_that_is_not_finite_is_no_number() -> None:
-    assert str(measured.largest_error((torch.tensor([float("nan")]),), (torch.tensor([1.0]),))) == "nan"
+    assert measured.drawn_setting(entry, "cpu").sizes == {"b": 16, "n": 1000000}
+    assert measured.drawn_setting(entry, "cuda").sizes == {"b": 1024, "n": 1000000}
 
 
 @pytest.mark.slow

@@ -17,7 +17,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg.data import arrow
+from redalg import progress
 from redalg.data.arrow import state_of
 from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, X, check, cuts, n, x
 
@@ -159,12 +159,12 @@ class Terminal(io.StringIO):
 @pytest.mark.parametrize(("patience", "shown"), [(0.0, True), (60.0, False)])
 def test_a_bar_where_it_takes_long(monkeypatch: pytest.MonkeyPatch, patience: float, shown: bool) -> None:
     monkeypatch.setenv("TERM", "xterm")
-    for progress in (True, False):
+    for enabled in (True, False):
         stream = Terminal()
         monkeypatch.setattr(sys, "stderr", stream)
-        monkeypatch.setattr(arrow, "PATIENCE_S", patience)
-        state_of(variance, TABLE.to_batches(max_chunksize=2), progress=progress)
-        assert ("rows" in stream.getvalue()) == (shown and progress)
+        monkeypatch.setattr(progress, "PATIENCE_S", patience)
+        state_of(variance, TABLE.to_batches(max_chunksize=2), progress=enabled)
+        assert ("rows" in stream.getvalue()) == (shown and enabled)
 
 
 def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -15,10 +15,10 @@ from rich.console import Console
 from redalg import RedalgError
 from redalg.commands import start
 from redalg.demo import tour, trial
-from redalg.demo.memory import peak_bytes
 from redalg.demo.tour import ERROR_BOUND, complaints, error_bound
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Shape, Trial
 from redalg.explain.text import text_width
+from redalg.instruments.memory import peak_bytes
 from tests.house.source import ROOT
 
 SMALL = Shape(b=1, h=2, q=33, k=77, d=16, e=24)
@@ -42,7 +42,7 @@ def test_the_peak_of_a_call_counts_what_it_frees() -> None:
     """In a process of its own, where no memory that was freed before is used again."""
     code = f"""if True:
         import torch
-        from redalg.demo.memory import peak_bytes
+        from redalg.instruments.memory import peak_bytes
         print(*peak_bytes(lambda: torch.ones({64 * MIB // 4}).numel(), "cpu"))"""
     run = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     result, peak = map(int, run.stdout.split())

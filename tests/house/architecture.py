@@ -23,7 +23,7 @@ STAGES = (
     (
         "What the user holds",
         ("__init__", "registration", "fuse", "fused", "portable", "algebra", "differentiable", "streaming", "verdicts",
-         "explain"),
+         "explain", "instruments"),
     ),
     ("What the user wrote → its derivatives", ("gradient",)),
     ("Graph of a framework → TensorProgram", ("torch", "graphs")),
@@ -50,7 +50,7 @@ STAGES = (
          "runtime.tune", "runtime.unfused"),
     ),
     ("States of ranks → outputs", ("distributed",)),
-    ("What all stages know", ("expression", "monoids", "errors", "version")),
+    ("What all stages know", ("expression", "monoids", "errors", "progress", "version")),
 )  # fmt: skip
 
 

@@ -30,6 +30,7 @@ PARTICIPLES = {  # functions that may have such a name: why
     "having": "`Schedule.having`, which users call",
     "renamed": "`Axis.renamed`, which users call",
     "lowering_for": "a lowering is a noun",
+    "written": "an attribute of `Fused`, which the protocol of instruments names",
 }
 LIMITS = {
     "docstrings that begin with a question": 0,

@@ -21,7 +21,7 @@ ROOT_MODULE = "__init__"
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
     *("__main__", "commands", "demo", ROOT_MODULE, "torch", "graphs", "data"),
-    *("registration", "library", "fuse", "fused", "portable"),
+    *("registration", "library", "fuse", "fused", "portable", "instruments"),
     *("distributed", "algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
     *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
@@ -38,7 +38,7 @@ LAYERS = (
     *("strategies.search", "strategies.model", "strategies.rules", "incremental.arrange", "strategies"),
     *("incremental.derive", "incremental.arrays", "incremental.combine", "incremental"),
     *("decompose.verdict", "decompose.parse", "decompose.extrema", "decompose.samples", "decompose.separate"),
-    *("decompose", "sugar", "definition", "expression", "monoids", "errors", "version"),
+    *("decompose", "sugar", "definition", "expression", "monoids", "errors", "progress", "version"),
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
 MAY_IMPORT_BACKENDS = {  # module or package: why
@@ -50,6 +50,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.gradient.traced": "PyTorch traces it",
     "redalg.gradient.within_operator": "PyTorch traces past it",
     "redalg.library.transformers": "its models are PyTorch's",
+    "redalg.instruments": "it measures calls on tensors",
     "redalg.torch": "it imports PyTorch's graphs",
     "redalg.commands": "it measures, and tells what is installed; nothing but the command line imports it",
     "redalg.demo": "it compares with PyTorch; nothing but the command line imports it",

@@ -17,6 +17,7 @@ from typing import Any, final
 
 from redalg.errors import BackendError
 from redalg.lower_tile.text.emit import Source
+from redalg.progress import progress_bar
 from redalg.runtime.compile import stored
 from redalg.runtime.compile.cache import one_at_a_time, point_tilelang_here
 
@@ -38,7 +39,8 @@ def compile_source(source: Source) -> Kernel:
             found = stored.find(name)
             if found is not None:
                 return Kernel(source, found)
-            library = load(source)["compiled"]()
+            with progress_bar(f"compiling {source.program.name} for {source.plan.device.target}"):
+                library = load(source)["compiled"]()
             stored.note_library(name, library)
             return Kernel(source, library)
         except BackendError:
@@ -174,7 +176,7 @@ def import_compiler() -> None:
     Raises:
         BackendError: it is not installed.
     """
-    os.environ.setdefault("TILELANG_PRINT_ON_COMPILATION", "0")  # progress is the caller's to show
+    os.environ.setdefault("TILELANG_PRINT_ON_COMPILATION", "0")  # redalg shows its own progress
     point_tilelang_here()
     try:
         import tilelang  # noqa: F401

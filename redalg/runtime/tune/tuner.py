@@ -10,7 +10,7 @@ On the CPU the C target's plans are timed by the wall, one at a time, when all c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from math import inf
@@ -23,6 +23,7 @@ from redalg.errors import InputError, RedalgError
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import write_source
+from redalg.progress import progress_bar
 from redalg.runtime.bind import backends
 from redalg.runtime.bind.gathers import gathers_any
 from redalg.runtime.bind.inputs import Bound, check_choice, check_memory, scalars_of
@@ -130,8 +131,6 @@ class Tuned:
 
 def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning) -> Tuned:
     """Search the plans of the last pass on these tensors, and remember the fastest."""
-    from redalg.runtime.tune.progress import progress_bar
-
     start = monotonic()
     how.check()
     refuse_missing_torch()
@@ -145,9 +144,9 @@ def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning
     limits = FEW if on_cpu else Limits(population=len(plans))  # all are estimated: the model's best are the first
     with (
         Compilers(max(1, (cpu_count() or 1) - on_cpu)) as compilers,
-        progress_bar(how.budget_s, "tuning", enabled=how.progress) as tell,
+        progress_bar("tuning", how.budget_s, enabled=how.progress) as tell,
     ):
-        measuring = Measuring(task, compilers, end, tell)
+        measuring = Measuring(task, compilers, end, lambda text: tell(min(monotonic() - start, how.budget_s), text))
         result = search(plans, lambda plan: estimates.get(plan) or task.predicted_us(plan), measuring,
                         Neighbourhood.of(plans).beside, starts=first_plans(task, rules), seed=how.seed,
                         over=lambda: monotonic() >= end, limits=limits)  # fmt: skip
@@ -302,6 +301,7 @@ class Measuring:
     """Measure batches of plans: all are compiled at once, then run one after another.
 
     Attributes:
+        tell: takes what is known so far, in words.
         late: plans that still compile when their round is over.
         lost: the reason why nothing runs any more, if a kernel broke the device's context.
     """
@@ -309,7 +309,7 @@ class Measuring:
     task: Task
     compilers: Compilers
     end: float
-    tell: Any
+    tell: Callable[[str], None]
     times: list[float] = field(default_factory=list)
     steps: dict[AnySchedule, Step] = field(default_factory=dict)
     late: dict[AnySchedule, Attempt] = field(default_factory=dict)
@@ -357,7 +357,9 @@ class Measuring:
                 self.lost.append(f"not measured: this process lost the device to plan `{plan}`")
             return Outcome(None, short(f"{type(wrong).__name__}: {wrong}"))
         self.times.extend([outcome.measured_us] if outcome.measured_us is not None else [])
-        self.tell(min(self.times, default=None), len(self.times))
+        best = min(self.times, default=None)
+        text = f"{len(self.times)} measured" + ("" if best is None else f", best {best:.2f} µs")
+        self.tell(text)
         return outcome
 
     def again(self, trial: Trial[AnySchedule]) -> float:

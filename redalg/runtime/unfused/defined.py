@@ -14,14 +14,16 @@ from redalg.expression import Element, Scalar
 from redalg.runtime.bind.inputs import bind, native, scalar_of
 
 
-def float64_outputs(
+def defined_outputs(
     cascade: Cascade,
     written: Sequence[tuple[str, Expr]],
     inputs: Mapping[str, Any],
     sizes: Mapping[str, int],
     unread: Mapping[str, Element | Scalar],
+    *,
+    dtype: str = "float64",
 ) -> dict[str, Any]:
-    """Outputs by name in float64, of the inputs' library (indices int64, truth values bool).
+    """Outputs by name, of the inputs' library, in float64 or another dtype (indices int64, truth values bool).
 
     Args:
         cascade: tells the tensors, scalars, sizes and output axes that a call needs; none of its terms is read.
@@ -29,6 +31,7 @@ def float64_outputs(
         inputs: tensors and scalars by name.
         sizes: extents by axis name, of axes that no tensor has.
         unread: the tensors and scalars by name that are written and not in the cascade.
+        dtype: of the arithmetic, throughout.
 
     Raises:
         InputError: they do not fit the expression.
@@ -46,4 +49,4 @@ def float64_outputs(
     tensors = {name: native(inputs[name]) for name, one in unread.items() if isinstance(one, Element)}
     axes = {one.name: one.axes for one in cascade.outputs}
     outputs = {name: (expr, axes[name]) for name, expr in written}
-    return evaluate_definition(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes)
+    return evaluate_definition(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes, dtype)

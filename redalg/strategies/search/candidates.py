@@ -94,12 +94,12 @@ class Candidates(Sequence[Candidate]):
     def table(self, most: int | None = LINES) -> Table:
         """The table of the first `most` candidates; of all if None."""
         first = self._up_to(most)[:most]
-        rows = tuple((str(place), f"{entry.predicted_us:.2f}", entry.bound, entry.expression, str(entry.plan))
+        rows = tuple((str(place), f"{entry.predicted_us:.2f}", entry.bound, entry.expression, levels_text(entry.plan))
                      for place, entry in enumerate(first))  # fmt: skip
         rest = len(self._entries) - self._next
         more = len(self._buildable) > len(first) or rest
         note = f"the first {len(first)} of at most {len(self._buildable) + rest} candidates" if more else ""
-        return Table(self.title, ("", "predicted µs", "bound", "expression", "plan"), rows, note)
+        return Table(self.title, ("", "µs", "bound", "expression", "plan"), rows, note)
 
     def __str__(self) -> str:
         return str(self.table())
@@ -108,6 +108,12 @@ class Candidates(Sequence[Candidate]):
 
     def _repr_html_(self) -> str:
         return self.table()._repr_html_()
+
+
+def levels_text(plan: AnySchedule) -> str:
+    """A plan without the target, which the title of a table names."""
+    limits = getattr(plan, "limits", None)
+    return str(plan) if limits is None else str(plan).replace(f"; {limits.target}", "")
 
 
 def rank_candidates(

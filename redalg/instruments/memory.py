@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
 import sys
@@ -22,7 +23,8 @@ def peak_bytes(call: Callable[[], Result], device: str) -> tuple[Result, int]:
     """The result of a call, and the most memory in bytes that it held above what was held before it.
 
     On a CUDA device PyTorch's allocator counts. On the CPU the kernel's high-water mark of resident memory counts;
-    measure in a fresh process, for memory that an earlier call has freed may be used again and would not show.
+    what an earlier
+    call has freed is given back to the system first, where its C library can; a fresh process is more exact.
     """
     if device == "cuda":
         torch.cuda.reset_peak_memory_stats()
@@ -30,10 +32,17 @@ def peak_bytes(call: Callable[[], Result], device: str) -> tuple[Result, int]:
         result = call()
         torch.cuda.synchronize()
         return result, torch.cuda.max_memory_allocated() - before
+    give_back()
     reset_high_water()
     before = resident_bytes("VmRSS")
     result = call()
     return result, resident_bytes("VmHWM") - before
+
+
+def give_back() -> None:
+    """Give memory that was freed back to the system: only what is new would not show as resident."""
+    with suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def reset_high_water() -> None:

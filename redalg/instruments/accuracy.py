@@ -1,0 +1,341 @@
+"""Errors of a function beside those of its formula evaluated naively, on families of data.
+
+reference   the definition in float64; in long double (64 bits of mantissa on x86) where the data are float64
+redalg      the call
+naive       the definition as it was written, by plain operations in the dtype of the result
+inputs      the reference of data that are moved by half of their last binary digit, beside that of the data: an
+            error that no algorithm avoids, since the data are known no better
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from typing import Any, final
+
+import numpy as np
+from sympy import Function
+
+from redalg.decompose.samples.rank import has_long_double
+from redalg.errors import InputError, RedalgError
+from redalg.expression.contents import of_kind
+from redalg.expression.dtypes import DTYPES, is_float
+from redalg.expression.operators import OPERATORS, numpy_function
+from redalg.instruments.drawing import Measurable, Setting, Tensors
+from redalg.instruments.errors import Output, Outputs, Truth, error_text, named_results, output_error
+from redalg.instruments.families import DATA_FAMILIES, Family
+from redalg.instruments.plotting import draw_errors
+from redalg.progress import progress_bar
+from redalg.runtime.bind.inputs import array_dtype, library_name, promote_dtypes
+from redalg.runtime.bind.options import Sizes, named_sizes
+from redalg.runtime.unfused.defined import defined_outputs
+from redalg.strategies.table import Table
+
+GIVEN = "data"
+"""The name of what the user gives, in place of a family's."""
+LEGEND = """\
+error: max|out - ref| / max|ref|, ref in {}; -: the definition has no value
+naive: the formula as written, in the data's dtype
+inputs: what rounding the data alone changes"""
+BESIDE = 2.0
+"""Errors that differ by less are alike."""
+
+
+@final
+@dataclass(frozen=True)
+class AccuracyRow:
+    """The errors of one output on one family: max|out - ref| / max|ref|, infinite where only one of both is finite.
+
+    Attributes:
+        data: the family.
+        dtype: of the data.
+        output: its name.
+        redalg, naive: errors; NaN where it failed.
+        inputs: the error that rounding the data alone makes.
+        note: said in place of a comparison, where the reference does not tell all values.
+        failure: the reasons why there is no error of a contestant.
+    """
+
+    data: str
+    dtype: str
+    output: str
+    redalg: float
+    naive: float
+    inputs: float
+    note: str = ""
+    failure: str = ""
+
+    @property
+    def verdict(self) -> str:
+        """The nearer of both, in words."""
+        if self.failure:
+            return "failed"
+        if self.note:
+            return self.note
+        floor = DTYPES[self.dtype].roundoff
+        own, other = max(self.redalg, floor), max(self.naive, floor)
+        if math.isinf(own) or math.isinf(other):
+            names = [name for name, one in (("redalg", own), ("naive", other)) if math.isfinite(one)]
+            return f"only {names[0]} is finite" if names else "neither is finite"
+        if own <= BESIDE * other and other <= BESIDE * own:
+            return "alike"
+        return f"{times_text(other / own)} less" if own < other else f"{times_text(own / other)} more"
+
+
+def plain_value(value: Any) -> Any:
+    """A value as JSON has it: a number that is not finite is a string."""
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def times_text(ratio: float) -> str:
+    """A ratio in words.
+
+    >>> times_text(3.2), times_text(1234.0), times_text(2e8)
+    ('3 times', '1,234 times', '2e+08 times')
+    """
+    return f"{ratio:,.0f} times" if ratio < 1e6 else f"{ratio:.0e} times"
+
+
+@final
+@dataclass(frozen=True)
+class Accuracy:
+    """The errors of a function, by family of data and output; it prints as a table.
+
+    Attributes:
+        title: the sizes and the backend.
+        rows: in the order of the families.
+        reference: the arithmetic of the reference.
+    """
+
+    title: str
+    rows: tuple[AccuracyRow, ...]
+    reference: str = "float64"
+
+    @property
+    def worst(self) -> AccuracyRow:
+        """The row of redalg's largest error."""
+        return max(self.rows, key=lambda row: -1.0 if math.isnan(row.redalg) else row.redalg)
+
+    def table(self) -> Table:
+        """The table; outputs and dtypes have columns where there are several."""
+        several = {name: len({getattr(row, name) for row in self.rows}) > 1 for name in ("dtype", "output")}
+        extra = [name for name, is_column in several.items() if is_column]
+        rows = tuple((row.data, *(getattr(row, name) for name in extra), error_text(row.redalg), error_text(row.naive),
+                      error_text(row.inputs), row.verdict) for row in self.rows)  # fmt: skip
+        note = LEGEND.format(self.reference)
+        failed = dict.fromkeys(f"{row.data}: {row.failure}" for row in self.rows if row.failure)
+        columns = ("data", *extra, "redalg", "naive", "inputs", "redalg beside naive")
+        return Table(self.title, columns, rows, "\n".join([note, *failed]))
+
+    def __str__(self) -> str:
+        return str(self.table())
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return self.table()._repr_html_()
+
+    def to_json(self) -> str:
+        """The rows as JSON; what is not finite is written as a string."""
+        rows = [{name: plain_value(each) for name, each in asdict(row).items()} for row in self.rows]
+        return json.dumps({"title": self.title, "reference": self.reference, "rows": rows}, ensure_ascii=False)
+
+    def plot(self) -> Any:
+        """A figure of Matplotlib: the errors on a logarithmic scale, redalg's beside the naive formula's, by family.
+
+        Raises:
+            BackendError: Matplotlib is not installed.
+        """
+        return draw_errors(self.title, [(label_of(row, self.rows), row.redalg, row.naive) for row in self.rows])
+
+
+def label_of(row: AccuracyRow, rows: Sequence[AccuracyRow]) -> str:
+    """The name of a row in a plot: its family, and what else tells rows apart."""
+    extra = [name for name in ("dtype", "output") if len({getattr(each, name) for each in rows}) > 1]
+    return ", ".join([row.data, *(getattr(row, name) for name in extra)])
+
+
+# ---- measuring -------------------------------------------------------------------------------------------------------
+
+
+def measure_accuracy(
+    settings: Sequence[Setting], backend: str | None, chosen: Sequence[Family] = DATA_FAMILIES
+) -> Accuracy:  # fmt: skip
+    """The errors on drawn data, for every setting and family."""
+    cases = [(setting, family) for setting in settings for family in chosen]
+    rows, kinds = list[AccuracyRow](), list[str]()
+    with progress_bar("accuracy", len(cases)) as tell:
+        for number, (setting, family) in enumerate(cases):
+            tell(number, f"{family.name}, {setting.result}")
+            tensors = drawn_data(setting, family)
+            if tensors is not None:
+                judge = Judge.of(setting.fused, tensors, setting.absent_sizes, backend)
+                kinds.append(judge.reference)
+                rows += judge.rows(family.name, lenient=family.infinite > 0)
+    sizes = " ".join(f"{axis}={size}" for axis, size in settings[0].all_sizes.items())
+    dtypes = ", ".join(dict.fromkeys(setting.result for setting in settings))
+    title = f"accuracy, {sizes}, {dtypes}{'' if backend is None else f', {backend}'}"
+    return Accuracy(title, tuple(rows), " or ".join(dict.fromkeys(kinds)))
+
+
+def drawn_data(setting: Setting, family: Family) -> Tensors | None:
+    """Tensors of a family; None if it suits none of those that are reduced."""
+    data = [name for name in setting.shapes if is_float(setting.dtypes[name])]
+    streamed = [name for name in data if setting.numbers(name).streamed_place is not None] or data
+    suited = [name for name in streamed if family.suits(setting.numbers(name))]
+    return setting.draw(family.make, suited, name=family.name) if suited else None
+
+
+def accuracy_of_data(
+    fused: Measurable, data: Mapping[str, Any], backend: str | None, sizes: Sizes | None
+) -> Accuracy:  # fmt: skip
+    """The errors on a user's tensors."""
+    if not any(library_name(one) for one in data.values()):
+        raise InputError("accuracy: data= holds no tensor. Give tensors by name, as a call takes them.")
+    with progress_bar("accuracy of the data"):
+        judge = Judge.of(fused, dict(data), named_sizes(sizes or {}), backend)
+        rows = judge.rows(GIVEN)
+    shapes = ", ".join(f"{name} {tuple(one.shape)}" for name, one in data.items() if library_name(one))
+    title = f"accuracy, {shapes}, {judge.dtype}{'' if backend is None else f', {backend}'}"
+    return Accuracy(title, tuple(rows), judge.reference)
+
+
+@final
+@dataclass(frozen=True)
+class Judge:
+    """A call on tensors, and how it is judged.
+
+    Attributes:
+        fused: the function.
+        tensors: tensors and scalars by name.
+        sizes: those that no tensor has.
+        backend: of the call.
+        dtype: of its result.
+        reference: `float64`, or `long double`.
+    """
+
+    fused: Measurable
+    tensors: Tensors
+    sizes: Mapping[str, int]
+    backend: str | None
+    dtype: str
+    reference: str
+
+    @staticmethod
+    def of(fused: Measurable, tensors: Tensors, sizes: Mapping[str, int], backend: str | None) -> Judge:
+        """The judge of a call; float64 is judged in long double where all functions have one."""
+        dtypes = [array_dtype(one) for one in tensors.values() if library_name(one)]
+        dtype = promote_dtypes([one for one in dtypes if is_float(one)])[1]
+        wide = dtype == "float64" and has_wide_functions(fused)
+        return Judge(fused, tensors, sizes, backend, dtype, "long double" if wide else "float64")
+
+    def rows(self, family: str, *, lenient: bool = False) -> Iterator[AccuracyRow]:
+        """A row for each output.
+
+        Args:
+            family: of the data.
+            lenient: an output may be not finite where the reference is finite.
+        """
+        names = [one.name for one in self.fused.cascade.outputs]
+        finite_data = all(map(is_finite_array, self.tensors.values()))
+        wanted = self.reference_of(self.tensors, finite_data=finite_data)
+        moved = self.reference_of(
+            {name: moved_numbers(one) for name, one in self.tensors.items()}, finite_data=finite_data
+        )
+        failures = dict[str, str]()
+        own = try_contestant("redalg", lambda: named_results(
+            self.fused(**self.tensors, backend=self.backend, sizes=self.sizes), names), failures)  # fmt: skip
+        naive = try_contestant("naive", lambda: self.evaluate(self.tensors, self.dtype), failures)
+        told = "; ".join(f"{name}: {text}" for name, text in failures.items())
+        for name in names:
+            truth = Truth.of(wanted[name], finite_data=finite_data, lenient=lenient, beside=moved[name])
+            found = [math.nan if one is None else output_error(one[name], truth) for one in (own, naive)]
+            change = output_error(moved[name], replace(truth, lenient=True))
+            note = "" if truth.is_whole or own is None or naive is None else unknown_note(own[name], naive[name], truth)
+            yield AccuracyRow(family, self.dtype, name, found[0], found[1], change, note, told)
+
+    def reference_of(self, tensors: Tensors, *, finite_data: bool) -> Outputs:
+        """The definition in the reference's arithmetic, and in long double where it leaves the range of float64."""
+        if self.reference == "float64":
+            made = self.evaluate(tensors, "float64")
+            known = all(map(is_finite_array, (one.array for one in made.values())))
+            if known or not finite_data or not has_wide_functions(self.fused):
+                return made
+        arrays = {name: Output.of(one).array if library_name(one) else one for name, one in tensors.items()}
+        return self.evaluate(arrays, "longdouble")
+
+    def evaluate(self, tensors: Tensors, dtype: str) -> Outputs:
+        """The definition as it was written, in an arithmetic."""
+        fused = self.fused
+        made = defined_outputs(fused.cascade, fused.written, tensors, self.sizes, fused._unread_inputs, dtype=dtype)
+        return {name: Output.of(one) for name, one in made.items()}
+
+
+def unknown_note(own: Output, naive: Output, truth: Truth) -> str:
+    """The words on places whose value the reference does not tell, since it leaves its range there."""
+    finite = [bool(np.isfinite(one.array[~truth.is_known]).all()) for one in (own, naive)]
+    if finite[0] != finite[1]:
+        return f"no reference; only {'redalg' if finite[0] else 'naive'} is finite"
+    return "no reference"
+
+
+def is_finite_array(array: Any) -> bool:
+    """Tell if an array, or a number, is finite throughout; integers are."""
+    made = Output.of(array).array
+    return made.dtype.kind != "f" or bool(np.isfinite(made).all())
+
+
+def try_contestant(who: str, call: Callable[[], Outputs], failures: dict[str, str]) -> Outputs | None:
+    """The outputs of a call; what it raises is written down."""
+    try:
+        return call()
+    except (RedalgError, RuntimeError, ValueError, TypeError) as failure:
+        failures[who] = (str(failure).strip().splitlines() or [type(failure).__name__])[0][:200]
+        return None
+
+
+def moved_numbers(array: Any) -> Any:
+    """A tensor's floats in float64, each moved at random by at most its unit roundoff; in float64 by one last digit."""
+    if library_name(array) is None or not is_float(array_dtype(array)):
+        return array
+    by = max(DTYPES[array_dtype(array)].roundoff, 2.0**-52)
+    signs = np.random.default_rng(0).uniform(-1.0, 1.0, tuple(array.shape))
+    if library_name(array) == "numpy":
+        return array.astype(np.float64) * (1 + by * signs)
+    import torch
+
+    return array.detach().double() * (1 + by * torch.from_numpy(signs).to(array.device))
+
+
+def has_wide_functions(fused: Measurable) -> bool:
+    """Tell if NumPy's long double is wider than float64 here, and has all functions of a formula."""
+    if not has_long_double():
+        return False
+    names = {type(one).__name__ for one in of_kind(Function, *(expr for _, expr in fused.written))}
+    return all(has_wide_numbers(name) for name in names if name in OPERATORS)
+
+
+def has_wide_numbers(name: str) -> bool:
+    """Tell if NumPy computes a function in long double."""
+    half = np.array([0.5], np.longdouble)
+    try:
+        return bool(numpy_function(OPERATORS[name])(half).dtype == np.longdouble)
+    except TypeError:
+        return name in ("Max", "Min")
+
+
+def families_named(names: Iterable[str] | None) -> Sequence[Family]:
+    """The families of these names, or all.
+
+    Raises:
+        InputError: there is none of a name.
+    """
+    if names is None:
+        return DATA_FAMILIES
+    known = {one.name: one for one in DATA_FAMILIES}
+    unknown = [name for name in names if name not in known]
+    if unknown:
+        raise InputError(f"accuracy: there is no family {unknown[0]!r}. There are {', '.join(known)}.")
+    return [known[name] for name in names]

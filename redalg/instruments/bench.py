@@ -1,0 +1,147 @@
+"""Time, bandwidth and error of a function's backends beside the cost model's prediction, at one or several sizes."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from typing import Any, final
+
+from redalg.errors import RedalgError
+from redalg.instruments.comparison import BACKENDS, ERROR, EXACT, WALL, Problem, plain_row
+from redalg.instruments.errors import error_text
+from redalg.instruments.measuring import measure_contest, time_text
+from redalg.instruments.plotting import draw_bars
+from redalg.strategies.table import Table
+
+
+@final
+@dataclass(frozen=True)
+class BenchRow:
+    """A backend at some sizes.
+
+    Attributes:
+        title: sizes, dtypes and device.
+        name: of the backend, or of the definition.
+        microseconds: the median time of a call; NaN if it failed.
+        bytes: of the inputs and outputs, each once.
+        predicted_us: time of the model's best kernel; NaN of what is no kernel.
+        bound: what takes that kernel longest.
+        error: max|out - ref| / max|ref| against float64.
+        failure: the reason that it has no time.
+    """
+
+    title: str
+    name: str
+    microseconds: float
+    bytes: int
+    predicted_us: float
+    bound: str
+    error: float
+    failure: str = ""
+
+    @property
+    def gb_per_s(self) -> float:
+        """Bytes over the time, in 10⁹ a second."""
+        return self.bytes / self.microseconds / 1e3
+
+
+@final
+@dataclass(frozen=True)
+class Bench:
+    """Times at one or several sizes; it prints as a table for each.
+
+    Attributes:
+        rows: backend by backend, sizes by sizes.
+        device: `cpu` or `cuda`.
+        target: that predictions hold for.
+    """
+
+    rows: tuple[BenchRow, ...]
+    device: str
+    target: str
+
+    def tables(self) -> list[Table]:
+        """A table for each of the sizes."""
+        groups = [(title, list(rows)) for title, rows in groupby(self.rows, key=lambda row: row.title)]
+        return [self._table(title, rows, is_last=place == len(groups) - 1)
+                for place, (title, rows) in enumerate(groups)]  # fmt: skip
+
+    def _table(self, title: str, rows: Sequence[BenchRow], *, is_last: bool) -> Table:
+        cells = tuple((row.name, time_text(row.microseconds), number_text(row.gb_per_s), predicted_text(row),
+                       error_text(row.error)) for row in rows)  # fmt: skip
+        bound = next((row.bound for row in rows if row.bound), "")
+        legend = (f"{WALL[self.device]}, medians; GB/s: inputs and outputs once, over the time\n"
+                  f"predicted: the cost model's best kernel for {self.target}\n{ERROR}")  # fmt: skip
+        lines = [f"the predicted kernel is bound by {bound}"] if bound else []
+        lines += [legend] if is_last else []
+        lines += [f"{row.name}: {row.failure}" for row in rows if row.failure]
+        return Table(title, ("", "time", "GB/s", "predicted", "error"), cells, "\n".join(lines),
+                     figures_last=True)  # fmt: skip
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.tables()))
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables())
+
+    def to_json(self) -> str:
+        """The rows as JSON; what has no number is null."""
+        rows = [plain_row(row) | {"gb_per_s": None if math.isnan(row.gb_per_s) else row.gb_per_s} for row in self.rows]
+        return json.dumps({"device": self.device, "target": self.target, "rows": rows}, ensure_ascii=False)
+
+    def plot(self) -> Any:
+        """A figure of Matplotlib: a bar for each time.
+
+        Raises:
+            BackendError: Matplotlib is not installed.
+        """
+        titles = {row.title for row in self.rows}
+        names = [row.name if len(titles) == 1 else f"{row.name}: {title_sizes(row.title)}" for row in self.rows]
+        times = [row.microseconds for row in self.rows]
+        rows = [(name, time / 1e3, time_text(time)) for name, time in zip(names, times, strict=True)]
+        return draw_bars("" if len(titles) > 1 else self.rows[0].title, f"{WALL[self.device]}, ms", rows)
+
+
+def title_sizes(title: str) -> str:
+    """The sizes in the title of a problem."""
+    return title.split(", ")[1]
+
+
+def number_text(number: float) -> str:
+    """A rate, or nothing."""
+    return "-" if math.isnan(number) else f"{number:.2f}"
+
+
+def predicted_text(row: BenchRow) -> str:
+    """A predicted time, or nothing."""
+    return "-" if math.isnan(row.predicted_us) else time_text(row.predicted_us)
+
+
+def bench_problems(problems: Sequence[Problem], backends: Sequence[str], *, name: str = "bench") -> Bench:
+    """Measure the backends, and the definition in float64, on every problem."""
+    rows = list[BenchRow]()
+    for problem in problems:
+        title, kernel = problem.title(name), BACKENDS["tilelang"]
+        predicted, bound = predicted_kernel(problem) if "tilelang" in backends else (math.nan, "")
+        contestants = {**problem.own(backends), EXACT: problem.exact()}
+        for found in measure_contest(contestants, problem.tensors, problem.error, problem.device):
+            guess = (predicted, bound) if found.name == kernel else (math.nan, "")
+            error = math.nan if found.name == EXACT else found.error
+            rows.append(BenchRow(title, found.name, found.microseconds, problem.bytes, *guess, error, found.failure))
+    return Bench(tuple(rows), problems[0].device, problems[0].target)
+
+
+def predicted_kernel(problem: Problem) -> tuple[float, str]:
+    """The predicted time in microseconds of the best kernel, and its bound; NaN where there is no kernel."""
+    shapes = {name: tuple(one.shape) for name, one in problem.arrays.items()}
+    dtypes = {name: one for name, one in problem.dtypes.items() if name in problem.fused.cascade.inputs()}
+    try:
+        best = problem.fused.plans(problem.all_sizes, dtypes, problem.target, shapes=shapes)[0]
+    except (RedalgError, IndexError):  # the call itself tells why it has no kernel
+        return math.nan, ""
+    return best.predicted_us, best.bound
