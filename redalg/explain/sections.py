@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
-from sympy import And, Expr, Mul, Or, S, Symbol
-from sympy.logic.boolalg import Boolean
+from sympy import Expr, Mul, S, Symbol
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
@@ -60,26 +59,16 @@ def derivation(decomposition: Decomposition, passes: Passes) -> Derivation:
 
 def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> Iterator[Section]:
     """The sections of one pass."""
-    sections: list[tuple[str, list[Line]]] = (
-        [
-            ("The outputs, as defined", [outputs_as_defined(decomposition)]),
-            ("Cost", elementwise_cost(form)),
-        ]
-        if form.is_elementwise
-        else [
-            ("The cascade, as defined", the_cascade(decomposition, form)),
-            ("The decomposition of each reduction", the_decomposition(decomposition)),
-            ("The state, and what is placed where", the_state(decomposition, form)),
-            ("The fused and incremental forms", the_forms(form)),
-            ("Finish", the_finish(form)),
-            ("Cost", cost(form)),
-            ("Condition", the_condition(decomposition, form)),
-        ]
-    )
-    if decomposition.roundings:
-        sections.insert(2, ("What is rounded otherwise than in the definition", the_roundings(decomposition)))
-    for title, lines in sections:
-        yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
+    for name, title in TITLES.items():
+        if lines := lines_of(name, decomposition, form):
+            yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines), name)
+
+
+def lines_of(name: str, decomposition: Decomposition, form: FusedForm) -> list[Line]:
+    """The lines of a section; none if the form has no such section."""
+    if form.is_elementwise:
+        return {"outputs": [outputs_as_defined(decomposition)], "cost": elementwise_cost(form)}.get(name, [])
+    return SECTIONS[name](decomposition, form) if name in SECTIONS else []
 
 
 def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Derivation:
@@ -93,11 +82,15 @@ def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Deriva
     tensors = "it as a tensor" if len(passes.intermediates) == 1 else "them as tensors"
     parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(passes.last), "."]
     parts += [rounding_summary(decomposition, passes)]
-    pairs = [(decompose(one.cascade), one) for one in passes.earlier] + [(decomposition, passes.last)]
-    sections = (section for place, (own, form) in enumerate(pairs, 1)
+    sections = (section for place, (own, form) in enumerate(pairs_of(decomposition, passes), 1)
                 for section in stages(own, form, f"Pass {place}: "))  # fmt: skip
     return Derivation((*outputs, f" in {passes_in_words(number)} over ", *reduced_axes_prose(decomposition.cascade)),
                       sentence(*parts), tuple(sections))  # fmt: skip
+
+
+def pairs_of(decomposition: Decomposition, passes: Passes) -> list[tuple[Decomposition, FusedForm]]:
+    """The decomposition and the form of every pass, in order."""
+    return [(decompose(one.cascade), one) for one in passes.earlier] + [(decomposition, passes.last)]
 
 
 def rounding_summary(decomposition: Decomposition, passes: Passes) -> str:
@@ -419,14 +412,33 @@ def the_finish(form: FusedForm) -> list[Line]:
         lines.append(column(("Pass 2, at every element of ", *reduced_axes_prose(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."
     lines += [
-        sentence("Where ", absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why)
+        sentence("Where ", extrema.absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why)
         for output in form.outputs
         if output.empty is not S.false
     ]
     return lines
 
 
-def absorb_terms(condition: Boolean) -> Boolean:
-    """a ∧ (a ∨ b) → a"""
-    parts = And.make_args(condition)
-    return And(*(one for one in parts if not (isinstance(one, Or) and set(one.args) & set(parts))))
+TITLES = {
+    "outputs": "The outputs, as defined",
+    "cascade": "The cascade, as defined",
+    "decomposition": "The decomposition of each reduction",
+    "rounding": "What is rounded otherwise than in the definition",
+    "state": "The state, and what is placed where",
+    "forms": "The fused and incremental forms",
+    "finish": "Finish",
+    "cost": "Cost",
+    "condition": "Condition",
+}
+"""Name of a section -> its title, in order; the first is of forms that reduce nothing."""
+SECTIONS: dict[str, Callable[[Decomposition, FusedForm], list[Line]]] = {
+    "cascade": the_cascade,
+    "decomposition": lambda decomposition, _: the_decomposition(decomposition),
+    "rounding": lambda decomposition, _: the_roundings(decomposition) if decomposition.roundings else [],
+    "state": the_state,
+    "forms": lambda _, form: the_forms(form),
+    "finish": lambda _, form: the_finish(form),
+    "cost": lambda _, form: cost(form),
+    "condition": the_condition,
+}
+"""Name of a section of a form that reduces -> what writes its lines."""

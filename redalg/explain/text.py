@@ -9,11 +9,23 @@ from contextvars import ContextVar
 from itertools import groupby
 from typing import final
 
-from sympy import Expr, S
+from sympy import Add, Expr, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
+from redalg.explain.model import (
+    Code,
+    Derivation,
+    Equations,
+    Line,
+    Matrices,
+    Matrix,
+    Notice,
+    Part,
+    Section,
+    Sentence,
+    Table,
+)
 from redalg.explain.notation import ATOM, DELTA, HAT, POWER, PRODUCT, RHO, Writer, split_marks
 from redalg.explain.sections import derivation, the_conventions
 from redalg.incremental.form import FusedForm
@@ -168,6 +180,8 @@ def line_text(line: Line, bullet: str) -> Iterator[str]:
         yield from wrap_text(prose_text(line.parts), bullet)
     elif isinstance(line, Table):
         yield from table_text(line)
+    elif isinstance(line, Matrices):
+        yield from matrices_text(line)
     else:
         yield from equations_text(line)
 
@@ -188,6 +202,35 @@ def equations_text(line: Equations) -> Iterator[str]:
         else:
             for a, r, b in row:
                 yield from wrap_text(b, f"     {pad_right(a, left)} {r} ", " " * (left + 8 + 2))
+
+
+def matrices_text(line: Matrices) -> Iterator[str]:
+    """Matrices side by side; if they are too wide, every row as an equation."""
+    yield from wrap_text(prose_text(line.title), "   ")
+    blocks = [matrix_text(one) for one in (line.left, line.first, line.second)]
+    sides = zip(*blocks, strict=True)
+    middle = (len(line.left) - 1) // 2
+    rows = ["     " + a + (" = " if place == middle else "   ") + b + (" · " if place == middle else "   ") + c
+            for place, (a, b, c) in enumerate(sides)]  # fmt: skip
+    if max(map(text_width, rows)) <= COLUMNS.get():
+        yield from rows
+        return
+    products = ([Mul(a, b, evaluate=False) for a, (b, *_) in zip(row, line.second, strict=True) if a != 0]
+                for row in line.first)  # fmt: skip
+    for (left, *_), terms in zip(line.left, products, strict=True):
+        lead = f"     {WRITER.write(left)} = "
+        yield from wrap_text(WRITER.write(Add(*terms)), lead, " " * 9)
+
+
+def matrix_text(matrix: Matrix) -> list[str]:
+    """The lines of a matrix between brackets; an entry that is 0 is a dot."""
+    cells = [["·" if one == 0 else WRITER.write(one) for one in row] for row in matrix]
+    sizes = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(pad_right(cell, size) for cell, size in zip(row, sizes, strict=True)) for row in cells]
+    last = len(lines) - 1
+    left = ["[" if not last else "⎡" if not place else "⎣" if place == last else "⎢" for place in range(last + 1)]
+    right = ["]" if not last else "⎤" if not place else "⎦" if place == last else "⎥" for place in range(last + 1)]
+    return [a + line + b for a, line, b in zip(left, lines, right, strict=True)]
 
 
 def table_text(table: Table) -> Iterator[str]:
