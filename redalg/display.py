@@ -3,6 +3,7 @@
 A stage does not know how it is shown. `explain` does, which stands above all stages, and says so here:
 
     VIEWS["FusedForm"] = View(line, page)      the line, and the HTML, of a value of the class of that name
+    LOADERS.append(load_views)                 fills VIEWS when a view is first asked for
 """
 
 from __future__ import annotations
@@ -34,7 +35,9 @@ class View:
 
 
 VIEWS: dict[str, View] = {}
-"""Class name -> how a value of it is shown; `explain.views` fills it."""
+"""Class name -> how a value of it is shown."""
+LOADERS: list[Callable[[], object]] = []
+"""Functions that fill `VIEWS`."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -43,7 +46,11 @@ class Displayed:
 
     @property
     def _view(self) -> View:
-        return VIEWS[type(self).__name__]
+        name = type(self).__name__
+        if name not in VIEWS:
+            for load in LOADERS:
+                load()
+        return VIEWS[name]
 
     def __repr__(self) -> str:
         return self._view.line(self)

@@ -5,9 +5,12 @@ explain_text, explain_latex, explain_html      the derivation of a form, and of 
 conditions_text                                where a form is the definition, and where it need not be
 explain_refusal                                a verdict that has none
 Moves, hat_slot, prime_slot                    the forms that section 4 prints, as equations of SymPy expressions
-Picture, draw_passes                           the tree of leaf, merge and finish as SVG
+load_views                                     how stages show themselves in lists, notebooks and terminals
 """
 
+from importlib import import_module
+
+from redalg.display import LOADERS
 from redalg.explain.ask import Request, explain_form, explain_verdict
 from redalg.explain.html import explain_html
 from redalg.explain.latex import explain_latex
@@ -26,5 +29,14 @@ __all__ = [
     "explain_text",
     "explain_verdict",
     "hat_slot",
+    "load_views",
     "prime_slot",
 ]
+
+
+def load_views() -> None:
+    """Load the views of stages, which `import redalg` leaves alone: kernels' bring in the lowering."""
+    import_module("redalg.explain.views")
+
+
+LOADERS.append(load_views)

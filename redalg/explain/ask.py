@@ -17,16 +17,14 @@ from redalg.explain.brief import brief_derivation, render_brief
 from redalg.explain.markdown import notice_markdown, render_markdown
 from redalg.explain.model import Derivation, Section
 from redalg.explain.refusal import Negative, notice
-from redalg.explain.sections import derivation, pairs_of
-from redalg.explain.steps import the_steps, the_transition
+from redalg.explain.sections import derivation
+from redalg.explain.steps import EXTRA, extra_sections
 from redalg.incremental.passes import Passes
 
 FORMATS: dict[str, Callable[[str], str]] = {"text": Printed, "latex": Latex, "html": Page, "markdown": Markdown}
 """Format -> the string that a notebook shows as that."""
 RENDERERS = {"text": text.render, "latex": latex.render, "html": html.render, "markdown": render_markdown}
 NOTICES = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.notice_html, "markdown": notice_markdown}
-EXTRA = {"steps": "The derivation, step by step", "transition": "How a state moves"}
-"""Sections that are made when they are asked for."""
 PIPED, BRIEF = text.WIDTH, 80
 """Columns where no terminal is there: of the whole, and of the brief form."""
 NARROWEST = 40
@@ -118,20 +116,6 @@ def only(content: Derivation, names: Iterable[str], decomposition: Decomposition
     return replace(content, sections=tuple(sections))
 
 
-def extra_sections(name: str, decomposition: Decomposition, passes: Passes) -> list[Section]:
-    """The steps or the moves of every pass."""
-    title = EXTRA[name]
-    pairs = pairs_of(decomposition, passes)
-    return [
-        Section(
-            f"Pass {place}: {title[0].lower()}{title[1:]}" if len(pairs) > 1 else title,
-            tuple(the_steps(own, form) if name == "steps" else the_transition(form)),
-            name,
-        )
-        for place, (own, form) in enumerate(pairs, 1)
-    ]
-
-
 def choose(option: str, given: str, known: Iterable[str]) -> str:
     """A word of those that are known; `InputError` names them, and the nearest."""
     words = list(known)
@@ -144,6 +128,6 @@ def choose(option: str, given: str, known: Iterable[str]) -> str:
 
 def columns_of_terminal(otherwise: int) -> int:
     """The columns of the terminal that text is printed to; a fixed number if there is none."""
-    if not sys.stdout.isatty():
+    if sys.stdout is None or not sys.stdout.isatty():
         return otherwise
     return max(NARROWEST, get_terminal_size((otherwise, 24)).columns)

@@ -1,8 +1,9 @@
-"""HTML for notebooks: a line that folds open to sections with LaTeX in them, and the text form in case MathJax is missing."""
+"""HTML for notebooks: a line that folds open to sections with LaTeX in them, and the text form if MathJax is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 
 from redalg.decompose.verdict.verdict import Decomposition
@@ -12,20 +13,23 @@ from redalg.explain.model import Code, Derivation, Equations, Line, Matrices, No
 from redalg.explain.page import LEFT, fold, scroll, text_block
 from redalg.explain.page import table as table_page
 from redalg.explain.sections import derivation
+from redalg.explain.steps import EXTRA, extra_sections
 from redalg.incremental.passes import Passes
 
 
 def explain_html(decomposition: Decomposition, passes: Passes) -> str:
     """The derivation as HTML, with LaTeX for a notebook's MathJax in it; arguments as of `explain_text`."""
-    return render(derivation(decomposition, passes))
+    content = derivation(decomposition, passes)
+    first, moves = (extra_sections(name, decomposition, passes) for name in EXTRA)
+    return render(replace(content, sections=(*first, *content.sections, *moves)), text.render(content))
 
 
-def render(content: Derivation) -> str:
+def render(content: Derivation, plain: str | None = None) -> str:
     """A line, which opens to the sections, each a line of its own, and the text form."""
     body = [section_html(number, section) for number, section in enumerate(content.sections, 1)]
-    body.append(fold("As plain text", text_block(text.render(content))))
-    summary = f"<strong>{escape(text.prose_text(content.heading))}</strong>. {escape(text.prose_text(content.summary.parts))}"
-    return f"<article>{fold(summary, chr(10).join(body))}</article>"
+    body.append(fold("As plain text", text_block(plain or text.render(content))))
+    heading, summary = (escape(text.prose_text(one)) for one in (content.heading, content.summary.parts))
+    return f"<article>{fold(f'<strong>{heading}</strong>. {summary}', chr(10).join(body))}</article>"
 
 
 def notice_html(notice: Notice) -> str:

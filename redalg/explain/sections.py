@@ -317,7 +317,7 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
 
 
 def slot_table(form: FusedForm) -> Table:
-    """The table of slots: the kind of each, the axes per which there is one, and the term that it holds."""
+    """The table of slots: the number of each, its kind, the axes per which there is one, and the term that it holds."""
     terms = {one.value.name: one.term for one in form.accumulators}
     terms |= {one.value.name: one.term for one in form.extrema}
     kinds = {one.value.name: one.monoid.name for one in form.extrema}
@@ -330,14 +330,14 @@ def slot_table(form: FusedForm) -> Table:
             kinds[value.name] = f"{structure.monoid} {part.name}".replace("_", " ")
             whole[value.name] = structure.term
     cells = []
-    for slot in form.slots:
+    for number, slot in enumerate(form.slots, 1):
         kind = kinds.get(slot.name, {"pivot": "centre", "count": "count (integer)"}.get(slot.kind, "sum"))
         term = whole.get(slot.name) or live_term(
             bases[slot.name] if slot.kind == "pivot" else terms[slot.name], form.cascade.domain
         )
         axes: tuple[Part, ...] = comma_list(list(slot.axes)) if slot.axes else ("all rows",)
-        cells.append(((Value(Label(slot.name), *slot.axes),), (kind,), axes, (term,)))
-    return Table(("slot", "what", "one per", "of"), tuple(cells))
+        cells.append(((str(number),), (Value(Label(slot.name), *slot.axes),), (kind,), axes, (term,)))
+    return Table(("", "slot", "what", "one per", "of"), tuple(cells))
 
 
 def deferred_parts(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:

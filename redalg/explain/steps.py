@@ -15,17 +15,33 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.explain.cost import reduced_axes_prose
-from redalg.explain.model import Line, Matrices, Part, comma_list, sentence
+from redalg.explain.model import Line, Matrices, Part, Section, comma_list, sentence
 from redalg.explain.moves import Moves, hat_slot, own, prime_slot
-from redalg.explain.sections import deferred_parts, live, selects, used_values
+from redalg.explain.sections import deferred_parts, live, pairs_of, selects, used_values
 from redalg.expression import Value
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, Structure
+from redalg.incremental.passes import Passes
 
 Cells = tuple[tuple[Part, ...], ...]
 LARGEST = 8
 """Rows of the largest matrix that is written out."""
+EXTRA = {"steps": "The derivation, step by step", "transition": "How a state moves"}
+"""Sections that are made when they are asked for, and in pages that fold."""
 AFFINE = "affine"
 """The monoid of maps h ↦ a·h + b."""
+
+
+def extra_sections(name: str, decomposition: Decomposition, passes: Passes) -> list[Section]:
+    """The steps or the moves of every pass."""
+    title, pairs = EXTRA[name], pairs_of(decomposition, passes)
+    return [
+        Section(
+            f"Pass {place}: {title[0].lower()}{title[1:]}" if len(pairs) > 1 else title,
+            tuple(the_steps(own, form) if name == "steps" else the_transition(form)),
+            name,
+        )
+        for place, (own, form) in enumerate(pairs, 1)
+    ]
 
 
 def the_steps(decomposition: Decomposition, form: FusedForm) -> list[Line]:
