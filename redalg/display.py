@@ -75,9 +75,9 @@ class Displayed:
 
 @final
 class Printed(str):
-    """A text that shows itself as it prints: the last line of a cell or of an interpreter needs no `print`.
+    r"""A text that shows itself as it prints: the last line of a cell or of an interpreter needs no `print`.
 
-    >>> Printed("a\\nb")
+    >>> Printed("a\nb")
     a
     b
     """
@@ -123,9 +123,9 @@ class Latex(str):
 
 
 def first_lines(text: str, most: int = SCREEN) -> str:
-    """A text of at most so many lines; the last says how many are left out.
+    r"""A text of at most so many lines; the last says how many are left out.
 
-    >>> print(first_lines("a\\nb\\nc", 2))
+    >>> print(first_lines("a\nb\nc", 2))
     a
     … 2 more lines: print it
     """

@@ -1,4 +1,4 @@
-"""Text, LaTeX, HTML and Markdown of a derivation: one model of what is said (`model`, `sections`), four ways to write it.
+"""Text, LaTeX, HTML and Markdown of a derivation: one model of what is said (`model`, `sections`), written four ways.
 
 explain_form, explain_verdict, Request         what a caller asks for: all, a brief form, sections; a format, a width
 explain_text, explain_latex, explain_html      the derivation of a form, and of the passes before it

@@ -1,10 +1,11 @@
-"""HTML for notebooks: a line that folds open to sections with LaTeX in them, and the text form if MathJax is missing."""
+"""HTML for notebooks: a line that folds open to sections with LaTeX in them, and text in case MathJax is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
+from itertools import count
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain import text
@@ -26,7 +27,10 @@ def explain_html(decomposition: Decomposition, passes: Passes) -> str:
 
 def render(content: Derivation, plain: str | None = None) -> str:
     """A line, which opens to the sections, each a line of its own, and the text form."""
-    body = [section_html(number, section) for number, section in enumerate(content.sections, 1)]
+    numbers = count(1)
+    body = [
+        section_html(section, "" if section.name in EXTRA else f"{next(numbers)}. ") for section in content.sections
+    ]
     body.append(fold("As plain text", text_block(plain or text.render(content))))
     heading, summary = (escape(text.prose_text(one)) for one in (content.heading, content.summary.parts))
     return f"<article>{fold(f'<strong>{heading}</strong>. {summary}', chr(10).join(body))}</article>"
@@ -34,15 +38,18 @@ def render(content: Derivation, plain: str | None = None) -> str:
 
 def notice_html(notice: Notice) -> str:
     """The heading, which opens to the entries under their labels."""
-    entries = (f"<dt>{escape(label)}</dt><dd {LEFT}>{prose_html(one.parts)}</dd>" for label, one in notice.entries)
+    entries = (
+        f"<dt><strong>{escape(label)}</strong></dt><dd {LEFT}>{prose_html(one.parts)}</dd>"
+        for label, one in notice.entries
+    )
     body = "\n".join(["<dl>", *entries, "</dl>"])
     return f"<article>{fold(f'<strong>{escape(notice.heading)}</strong>', body, is_open=True)}</article>"
 
 
-def section_html(number: int, section: Section) -> str:
-    """One section, closed to its title."""
+def section_html(section: Section, number: str) -> str:
+    """One section, closed to its title; its number is that of the text."""
     body = "\n".join(one for line in section.lines for one in line_html(line))
-    return fold(f"{number}. {escape(section.title)}", body)
+    return fold(f"{number}{escape(section.title)}", body)
 
 
 def line_html(line: Line) -> Iterator[str]:

@@ -134,13 +134,12 @@ def runs(numbers: Sequence[int]) -> list[str]:
 
 
 def coloured_lines(code: str) -> list[str]:
-    """The lines of a Python text as HTML, coloured by Pygments, which comes with Rich; plain without it."""
-    try:
-        from pygments.lexers import PythonLexer
-    except ModuleNotFoundError:
-        return [escape(line) for line in code.splitlines()]
+    """The lines of a Python text as HTML, in the colours of its tokens."""
+    from rich.syntax import Syntax
+
+    lexer: Any = Syntax(code, "python").lexer
     lines, row = list[str](), ""
-    for kind, text in PythonLexer(stripnl=False, ensurenl=True).get_tokens(code):
+    for kind, text in lexer.get_tokens(code):
         colour = next((colour for name, colour in COLOURS.items() if name in str(kind)), "")
         for place, part in enumerate(text.split("\n")):
             if place:

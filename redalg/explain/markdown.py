@@ -77,7 +77,7 @@ def part_markdown(piece: Part) -> str:
 
 
 def escape_markdown(text: str) -> str:
-    """Escape the characters of a text that are marks in Markdown.
+    r"""Escape the characters of a text that are marks in Markdown.
 
     >>> print(escape_markdown("sum_0 * x"))
     sum\\_0 \\* x

@@ -60,7 +60,7 @@ def level_words(level: Level, inside: tuple[Level, ...]) -> tuple[str, str]:
         return f"rows = {level.rows}", "rows of a tile that no axis gives; one is used"
     if isinstance(level, Parts):
         merge = "a second kernel" if level.merge == "kernel" else "the block that is done last"
-        return f"for part in grid:", f"{level.axis} in {level.count} parts side by side; {merge} merges their states"
+        return "for part in grid:", f"{level.axis} in {level.count} parts side by side; {merge} merges their states"
     if isinstance(level, Loop):
         return f"for {level.axis}_tile in order:", loop_words(level, inside)
     if isinstance(level, Whole):

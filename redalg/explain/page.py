@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from html import escape
 
-SCROLLS = 'style="overflow-x:auto;max-width:100%"'
+SCROLLS = 'style="overflow-x:auto;overflow-y:hidden;max-width:100%;padding:.2em 0"'
 """What is wider than the page scrolls by itself."""
-LEFT = 'style="text-align:left;vertical-align:top"'
+LEFT = 'style="text-align:left;vertical-align:top;padding:.15em 1em .15em 0"'
 """Notebooks align cells to the right unless told otherwise."""
 SUMMARY = 'style="cursor:pointer"'
 PLAIN = 'style="overflow-x:auto;max-width:100%;margin:.4em 0;line-height:1.35;background:transparent;color:inherit"'

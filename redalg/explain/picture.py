@@ -59,8 +59,8 @@ class Picture:
         """The text, with a style sheet if it stands alone."""
         return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" role="img" '
                 f'width="{self.width}" style="max-width:none;height:auto" font-family="ui-monospace,Menlo,Consolas,'
-                f'DejaVu Sans Mono,monospace" font-size="{FONT}" fill="currentColor"><title>{escape(self.title)}</title>'
-                f"{style}{self.body}</svg>")  # fmt: skip
+                f'DejaVu Sans Mono,monospace" font-size="{FONT}" fill="currentColor">'
+                f"<title>{escape(self.title)}</title>{style}{self.body}</svg>")  # fmt: skip
 
     def __str__(self) -> str:
         return self.svg(STYLE)

@@ -102,10 +102,10 @@ def meaning(found: Negative) -> str:
         return (f"redalg found no way to compute `{found.reduction}` in one pass, and no proof that there is none. "
                 "Another spelling, or a fact about the inputs, may decide it.")  # fmt: skip
     if getattr(found, "certificate", False):
-        return (f"One pass over the data cannot give `{found.reduction}`, however it is written: it needs a result that "
-                "is known at the end, at every element, and no fixed amount of memory stands for the elements that are "
-                "gone by then. This is proved.")  # fmt: skip
-    return (f"`{found.reduction}` needs a result that is known at the end, at every element. A few sums that one pass "
+        return (f"One pass over the data cannot give `{found.reduction}`, however it is written: at every element it "
+                "needs a result that is known at the end, and no fixed amount of memory stands for the elements that "
+                "are gone by then. This is proved.")  # fmt: skip
+    return (f"At every element, `{found.reduction}` needs a result that is known at the end. A few sums that one pass "
             "could keep do not replace the elements: samples exclude it. They are evidence, not a proof.")  # fmt: skip
 
 

@@ -412,7 +412,9 @@ def the_finish(form: FusedForm) -> list[Line]:
         lines.append(column(("Pass 2, at every element of ", *reduced_axes_prose(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."
     lines += [
-        sentence("Where ", extrema.absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why)
+        sentence(
+            "Where ", extrema.absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why
+        )
         for output in form.outputs
         if output.empty is not S.false
     ]

@@ -1,9 +1,9 @@
 """The derivation as steps, each a rewrite with the condition under which it is exact; and the moves of a state.
 
-    F(x, d)  →  Σ_k h_k(d) ⊗ g_k(x)      ⊗ distributes over ⊕
-    Σ h ⊗ g  →  h ⊗ Σ g                  h holds no x
-    u        →  u − c                    any finite c: sums move with c by A(c→c′)
-    a, â     →  A(c→c′)·a ⊕ A(ĉ→c′)·â    the merge, which may be nested as a tree in any way
+F(x, d)  →  Σ_k h_k(d) ⊗ g_k(x)      ⊗ distributes over ⊕
+Σ h ⊗ g  →  h ⊗ Σ g                  h holds no x
+u        →  u − c                    any finite c: sums move with c by A(c→c′)
+a, â     →  A(c→c′)·a ⊕ A(ĉ→c′)·â    the merge, which may be nested as a tree in any way
 """
 
 from __future__ import annotations
@@ -60,11 +60,14 @@ def separations(decomposition: Decomposition) -> Iterator[Cells]:
             continue
         name, term = found.reduction.value, live(found.reduction, decomposition.cascade)
         if found.extremal is not None or selects(found):
-            why = ("its term rises or falls with ", *comma_list(list(found.g)), ", whatever d is")
-            yield (name, " of ", term), (name, " of ", *comma_list(list(found.g))), why
+            ends = ("its term rises or falls with ", *comma_list(list(found.g)), ", whatever d is")
+            yield (name, " of ", term), (name, " of ", *comma_list(list(found.g))), ends
         else:
-            yield (term,), products(found), (found.times, f" distributes over {found.reduction.monoid.sign}; ",
-                                             f"rank {found.rank}: that many sums know {name} for every d")  # fmt: skip
+            why = (
+                found.times,
+                f" distributes over {found.reduction.monoid.sign}; rank {found.rank}: that many sums give ",
+            )
+            yield (term,), products(found), (*why, name, " for every d")
 
 
 def products(found: Separation) -> tuple[Part, ...]:
@@ -79,8 +82,8 @@ def deferred(decomposition: Decomposition) -> Iterator[Cells]:
     """Factors and terms without x, which leave the loop."""
     for found in decomposition.separations:
         for word, part in deferred_parts(found, decomposition):
-            yield (part, f" at every element of {found.reduction.name}"), (part, " once, in finish"), (
-                f"this {word} holds no x")  # fmt: skip
+            here, there = (part, f" at every element of {found.reduction.name}"), (part, " once, in finish")
+            yield here, there, (f"this {word} holds no x",)
 
 
 def pivots(form: FusedForm) -> Iterator[Cells]:
@@ -96,9 +99,13 @@ def pivot_step(pivot: Pivot, form: FusedForm) -> Cells:
     """The step of one pivot."""
     c, u = pivot.value, pivot.base
     if pivot.policy is PivotPolicy.SCALE:
-        return (u,), (u / c,), ("any ", c, " above 0 divides out in finish; the largest magnitude keeps powers in range")
+        return (
+            (u,),
+            (u / c,),
+            ("any ", c, " above 0 divides out in finish; the largest keeps powers in range"),
+        )
     if pivot.policy is PivotPolicy.SLOPE:
-        return (u,), (u, " about the line of slope ", c), ("any slope is put back in finish")
+        return (u,), (u, " about the line of slope ", c), ("any slope is put back in finish",)
     if pivot.value in form.scaling:
         why = (" is finite: the factor exp(", c, ") is common to all terms. If it is −∞, the weight is 0")
         return ("exp(", u, ")"), ("exp(", u - c, ")"), (c, *why)
