@@ -17,8 +17,8 @@ from redalg.explain.brief import brief_derivation, render_brief
 from redalg.explain.markdown import notice_markdown, render_markdown
 from redalg.explain.model import Derivation, Section
 from redalg.explain.refusal import Negative, notice
-from redalg.explain.sections import derivation
 from redalg.explain.steps import EXTRA, extra_sections
+from redalg.explain.whole import TITLES, derivation, names_of_sections, pairs_of
 from redalg.incremental.passes import Passes
 
 FORMATS: dict[str, Callable[[str], str]] = {"text": Printed, "latex": Latex, "html": Page, "markdown": Markdown}
@@ -79,12 +79,11 @@ def explain_form(decomposition: Decomposition, passes: Passes, request: Request)
     with text.at_most(request.columns):
         if request.brief:
             content = brief_derivation(decomposition, passes)
-            names = section_names(derivation(decomposition, passes))
+            names = section_names(decomposition, passes)
             body = render_brief(content, names) if request.format == "text" else RENDERERS[request.format](content)
         else:
-            content = derivation(decomposition, passes)
-            if request.sections is not None:
-                content = only(content, request.sections, decomposition, passes)
+            wanted = request.sections
+            content = derivation(decomposition, passes) if wanted is None else only(wanted, decomposition, passes)
             body = RENDERERS[request.format](content)
     return FORMATS[request.format](body)
 
@@ -100,19 +99,22 @@ def explain_verdict(found: Negative, request: Request) -> str:
         return FORMATS[request.format](NOTICES[request.format](said))
 
 
-def section_names(content: Derivation) -> tuple[str, ...]:
+def section_names(decomposition: Decomposition, passes: Passes) -> tuple[str, ...]:
     """The names of the sections that may be asked for."""
-    return (*dict.fromkeys(one.name for one in content.sections), *EXTRA)
+    found = {name for own, form in pairs_of(decomposition, passes) for name in names_of_sections(own, form)}
+    return (*(name for name in TITLES if name in found), *EXTRA)
 
 
-def only(content: Derivation, names: Iterable[str], decomposition: Decomposition, passes: Passes) -> Derivation:
+def only(names: Sequence[str], decomposition: Decomposition, passes: Passes) -> Derivation:
     """A derivation with some sections alone, in the order in which they are named."""
-    known = section_names(content)
-    sections = list[Section]()
+    known = section_names(decomposition, passes)
     for name in names:
         choose("section", name, known)
-        sections += extra_sections(name, decomposition, passes) if name in EXTRA else (
-            one for one in content.sections if one.name == name)  # fmt: skip
+    content = derivation(decomposition, passes, names)
+    sections = list[Section]()
+    for name in names:
+        own = (one for one in content.sections if one.name == name)
+        sections += extra_sections(name, decomposition, passes) if name in EXTRA else own
     return replace(content, sections=tuple(sections))
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 
 from sympy import Expr
 
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.display import SCREEN
 from redalg.explain import text
 from redalg.explain.condition import Cancellation, Conditions
 from redalg.explain.cost import arithmetic, contractions, exponentials, tensor_reads
@@ -23,7 +24,8 @@ from redalg.explain.model import (
     sentence,
 )
 from redalg.explain.moves import Moves
-from redalg.explain.sections import derivation, outputs_as_defined, pairs_of
+from redalg.explain.sections import outputs_as_defined
+from redalg.explain.whole import derivation, pairs_of
 from redalg.expression import Element, Label
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
@@ -33,12 +35,18 @@ MOST = {"State": 3, "Update": 7, "Finish": 3, "Cost": 3, "Condition": 2, "Output
 WORDS = {"read once": "read once ", "read twice": "read twice ", "stays at hand": "at hand ", "arithmetic": "",
          "exponentials": "exponentials "}  # fmt: skip
 """Label of a cost -> the words for it in the brief form."""
+LEAST = {"Update": 3, "Finish": 2, "Cost": 2, "State": 2}
+"""Title of a part -> the lines that it keeps where the screen has no room, the part that is cut first before others."""
+MARGIN = 11
+"""Columns of the titles."""
+LARGEST = 9
+"""Slots of the largest state whose update is written out."""
 MORE = "`.explain()` gives all of it, `.explain(section=…)` a part: "
 
 
 def brief_derivation(decomposition: Decomposition, passes: Passes) -> Derivation:
     """The brief form: of several passes the last one's update, with the others in the summary."""
-    whole = derivation(decomposition, passes)
+    whole = derivation(decomposition, passes, ())
     exact = "Approximate. " if decomposition.roundings else "Exact. "
     said = tuple(one.removeprefix(" Approximate: section 3 says what is rounded otherwise.") if isinstance(one, str)
                  else one for one in whole.summary.parts)  # fmt: skip
@@ -74,6 +82,8 @@ def state(form: FusedForm) -> Line:
 
 def update(form: FusedForm) -> Line:
     """The state after one more element."""
+    if len(form.slots) > LARGEST:
+        return sentence(f'{len(form.slots)} slots, each by a rule of its own: `.explain(section="forms")`.')
     moves = Moves(form)
     exact = moves.exact(moves.element)
     title = "One more element, in exact arithmetic" if exact else "One more element"
@@ -117,18 +127,29 @@ def condition(decomposition: Decomposition, form: FusedForm) -> Line:
 
 def render_brief(content: Derivation, names: tuple[str, ...]) -> str:
     """The brief form as text: titles in the margin, every part cut to its share of a screen."""
-    heading = text.prose_text(content.heading)
-    summary = list(text.wrap_text(text.prose_text(content.summary.parts), ""))
-    lines = [*text.wrap_text(heading, ""), "═" * min(text.text_width(heading), text.COLUMNS.get()), *summary, ""]
-    for section in content.sections:
-        lines += cut(section, list(part_text(section)))
-    more = text.wrap_text(text.prose_text(sentence(MORE + ", ".join(names) + ".").parts), "")
-    return "\n".join(line.rstrip() for line in [*lines, "", *more])
+    headings = list(text.wrap_text(text.prose_text(content.heading), ""))
+    top = [*headings, "═" * max(map(text.text_width, headings))]
+    top += [*text.wrap_text(text.prose_text(content.summary.parts), ""), ""]
+    more = ["", *text.wrap_text(text.prose_text(sentence(MORE + ", ".join(names) + ".").parts), "")]
+    written = {section: list(part_text(section)) for section in content.sections}
+    most = shares(written, SCREEN - 1 - len(top) - len(more))
+    body = [line for section, lines in written.items() for line in cut(section, lines, most[section.title])]
+    return "\n".join(line.rstrip() for line in [*top, *body, *more])
+
+
+def shares(written: Mapping[Section, Sequence[str]], room: int) -> dict[str, int]:
+    """The most lines of every part: less than `MOST` for those that can be cut, if the screen has no room."""
+    most = {section.title: min(len(lines), MOST[section.title]) for section, lines in written.items()}
+    for title, least in LEAST.items():
+        excess = sum(most.values()) - room
+        if title in most and excess > 0:
+            most[title] = max(min(most[title], least), most[title] - excess)
+    return most
 
 
 def part_text(section: Section) -> Iterator[str]:
     """A part under its title in the margin."""
-    margin = f"{section.title:<11}"
+    margin = f"{section.title:<{MARGIN}}"
     for line in section.lines:
         for written in body_text(line):
             yield margin + written
@@ -137,7 +158,7 @@ def part_text(section: Section) -> Iterator[str]:
 
 def body_text(line: Line) -> Iterator[str]:
     """A line of the model without its title, in the columns beside the margin."""
-    with text.at_most(text.COLUMNS.get() - 11):
+    with text.at_most(text.COLUMNS.get() - MARGIN):
         if isinstance(line, Sentence):
             yield from text.wrap_text(text.prose_text(line.parts), "")
         else:
@@ -145,9 +166,9 @@ def body_text(line: Line) -> Iterator[str]:
             yield from (row.removeprefix("     ") for row in rows)
 
 
-def cut(section: Section, lines: list[str]) -> list[str]:
+def cut(section: Section, lines: list[str], most: int) -> list[str]:
     """The first lines of a part; the last says that more is in its section."""
-    most = MOST[section.title]
     if len(lines) <= most:
         return lines
-    return [*lines[: most - 1], f'{"":<11}… {len(lines) - most + 1} more lines: .explain(section="{section.name}")']
+    more = f'… {len(lines) - most + 1} more lines: .explain(section="{section.name}")'
+    return [*lines[: most - 1], f"{'':<{MARGIN}}{more}"]

@@ -13,8 +13,8 @@ from redalg.explain.latex import WRITER, equations_latex, matrices_latex
 from redalg.explain.model import Code, Derivation, Equations, Line, Matrices, Notice, Part, Section, Sentence
 from redalg.explain.page import LEFT, fold, scroll, text_block
 from redalg.explain.page import table as table_page
-from redalg.explain.sections import derivation
 from redalg.explain.steps import EXTRA, extra_sections
+from redalg.explain.whole import derivation
 from redalg.incremental.passes import Passes
 
 

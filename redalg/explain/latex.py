@@ -35,9 +35,9 @@ from redalg.explain.notation import (
     ordered_terms,
     split_marks,
 )
-from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
 from redalg.explain.text import text_width
+from redalg.explain.whole import derivation
 from redalg.expression.operators import OPERATORS
 from redalg.incremental.passes import Passes
 

@@ -21,8 +21,8 @@ from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.cost import outputs_along_axis
 from redalg.explain.model import Equation
 from redalg.explain.moves import Moves
-from redalg.explain.sections import pairs_of
 from redalg.explain.text import WRITER, text_width
+from redalg.explain.whole import pairs_of
 from redalg.expression import Label
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes

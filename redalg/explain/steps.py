@@ -17,7 +17,8 @@ from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.explain.cost import reduced_axes_prose
 from redalg.explain.model import Line, Matrices, Part, Section, comma_list, sentence
 from redalg.explain.moves import Moves, hat_slot, own, prime_slot
-from redalg.explain.sections import deferred_parts, live, pairs_of, selects, used_values
+from redalg.explain.sections import deferred_parts, live, selects, used_values
+from redalg.explain.whole import pairs_of
 from redalg.expression import Value
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, Structure
 from redalg.incremental.passes import Passes
