@@ -48,7 +48,7 @@ class Request:
     format: str = "text"
 
     def __post_init__(self) -> None:
-        choose("format", self.format, FORMATS)
+        known_word("format", self.format, FORMATS)
         if self.width is not None and (not isinstance(self.width, int) or self.width < NARROWEST):
             raise InputError(f"explain: width={self.width!r} should be a number of columns, {NARROWEST} or more.")
         if self.brief and self.section is not None:
@@ -83,7 +83,8 @@ def explain_form(decomposition: Decomposition, passes: Passes, request: Request)
             body = render_brief(content, names) if request.format == "text" else RENDERERS[request.format](content)
         else:
             wanted = request.sections
-            content = derivation(decomposition, passes) if wanted is None else only(wanted, decomposition, passes)
+            stages = (decomposition, passes)
+            content = derivation(*stages) if wanted is None else named_sections(wanted, *stages)
             body = RENDERERS[request.format](content)
     return FORMATS[request.format](body)
 
@@ -93,7 +94,7 @@ def explain_verdict(found: Negative, request: Request) -> str:
     said = notice(found, brief=request.brief)
     if request.sections is not None:
         labels = [label for label, _ in said.entries]
-        wanted = [choose("section", one, labels) for one in request.sections]
+        wanted = [known_word("section", one, labels) for one in request.sections]
         said = replace(said, entries=tuple(entry for entry in said.entries if entry[0] in wanted))
     with text.at_most(request.columns):
         return FORMATS[request.format](NOTICES[request.format](said))
@@ -105,11 +106,11 @@ def section_names(decomposition: Decomposition, passes: Passes) -> tuple[str, ..
     return (*(name for name in TITLES if name in found), *EXTRA)
 
 
-def only(names: Sequence[str], decomposition: Decomposition, passes: Passes) -> Derivation:
+def named_sections(names: Sequence[str], decomposition: Decomposition, passes: Passes) -> Derivation:
     """A derivation with some sections alone, in the order in which they are named."""
     known = section_names(decomposition, passes)
     for name in names:
-        choose("section", name, known)
+        known_word("section", name, known)
     content = derivation(decomposition, passes, names)
     sections = list[Section]()
     for name in names:
@@ -118,7 +119,7 @@ def only(names: Sequence[str], decomposition: Decomposition, passes: Passes) -> 
     return replace(content, sections=tuple(sections))
 
 
-def choose(option: str, given: str, known: Iterable[str]) -> str:
+def known_word(option: str, given: str, known: Iterable[str]) -> str:
     """A word of those that are known; `InputError` names them, and the nearest."""
     words = list(known)
     if given in words:

@@ -48,24 +48,24 @@ def brief_derivation(decomposition: Decomposition, passes: Passes) -> Derivation
     """The brief form: of several passes the last one's update, with the others in the summary."""
     whole = derivation(decomposition, passes, ())
     exact = "Approximate. " if decomposition.roundings else "Exact. "
-    said = tuple(one.removeprefix(" Approximate: section 3 says what is rounded otherwise.") if isinstance(one, str)
-                 else one for one in whole.summary.parts)  # fmt: skip
+    section = " Approximate: section 3 says what is rounded otherwise."
+    said = tuple("" if one == section else one for one in whole.summary.parts)
     own, form = pairs_of(decomposition, passes)[-1]
-    return Derivation(whole.heading, Sentence((exact, *said)), tuple(parts(own, form)))
+    return Derivation(whole.heading, Sentence((exact, *said)), tuple(brief_parts(own, form)))
 
 
-def parts(decomposition: Decomposition, form: FusedForm) -> Iterator[Section]:
+def brief_parts(decomposition: Decomposition, form: FusedForm) -> Iterator[Section]:
     """The parts of the brief form, each one's name that of the section that says more."""
     if form.is_elementwise:
         yield Section("Output", (outputs_as_defined(decomposition),), "outputs")
         yield Section("Cost", (costs(Table((), (*tensor_reads(form),))),), "cost")
         return
     yield Section("State", (state(form),), "state")
-    yield Section("Update", (update(form),), "forms")
+    yield Section("Update", (update_rule(form),), "forms")
     yield Section("Finish", (finish(form),), "finish")
     rows = (*tensor_reads(form), *arithmetic(form), *exponentials(form), *contractions(form))
     yield Section("Cost", (costs(Table((), rows)),), "cost")
-    yield Section("Condition", (condition(decomposition, form),), "condition")
+    yield Section("Condition", (cancelling_sums(decomposition, form),), "condition")
 
 
 def state(form: FusedForm) -> Line:
@@ -80,7 +80,7 @@ def state(form: FusedForm) -> Line:
     return sentence(*said[1:])
 
 
-def update(form: FusedForm) -> Line:
+def update_rule(form: FusedForm) -> Line:
     """The state after one more element."""
     if len(form.slots) > LARGEST:
         return sentence(f'{len(form.slots)} slots, each by a rule of its own: `.explain(section="forms")`.')
@@ -109,8 +109,8 @@ def costs(table: Table) -> Line:
     return sentence(*words[1:])
 
 
-def condition(decomposition: Decomposition, form: FusedForm) -> Line:
-    """Where digits are lost: the sums that may cancel, by name."""
+def cancelling_sums(decomposition: Decomposition, form: FusedForm) -> Line:
+    """The sums that may cancel, by name: digits are lost there."""
     conditions = Conditions(decomposition, form)
     found: list[Cancellation] = list(dict.fromkeys(one for output in form.outputs for one in conditions.of(output)))
     unknown = [one.name for one in form.outputs if conditions.dependencies(one) & conditions.unfollowed]

@@ -11,8 +11,7 @@ from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain import text
 from redalg.explain.latex import WRITER, equations_latex, matrices_latex
 from redalg.explain.model import Code, Derivation, Equations, Line, Matrices, Notice, Part, Section, Sentence
-from redalg.explain.page import LEFT, fold, scroll, text_block
-from redalg.explain.page import table as table_page
+from redalg.explain.page import LEFT, cell_table, fold, scroll, text_block
 from redalg.explain.steps import EXTRA, extra_sections
 from redalg.explain.whole import derivation
 from redalg.incremental.passes import Passes
@@ -39,8 +38,8 @@ def render(content: Derivation, plain: str | None = None) -> str:
 def notice_html(notice: Notice) -> str:
     """The heading, which opens to the entries under their labels."""
     entries = (
-        f"<dt><strong>{escape(label)}</strong></dt><dd {LEFT}>{prose_html(one.parts)}</dd>"
-        for label, one in notice.entries
+        f"<dt><strong>{escape(label)}</strong></dt><dd {LEFT}>{prose_html(said.parts)}</dd>"
+        for label, said in notice.entries
     )
     body = "\n".join(["<dl>", *entries, "</dl>"])
     return f"<article>{fold(f'<strong>{escape(notice.heading)}</strong>', body, is_open=True)}</article>"
@@ -62,7 +61,7 @@ def line_html(line: Line) -> Iterator[str]:
     elif isinstance(line, Matrices):
         yield f"<p>{prose_html(line.title)}</p>{scroll(mathematics(matrices_latex(line)))}"
     else:
-        yield table_page(line.header, ([prose_html(cell) for cell in row] for row in line.cells))
+        yield cell_table(line.header, ([prose_html(cell) for cell in row] for row in line.cells))
 
 
 def prose_html(parts: Sequence[Part]) -> str:

@@ -12,7 +12,7 @@ from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, final
 
-from redalg.explain.page import PLAIN, table
+from redalg.explain.page import PLAIN, cell_table
 from redalg.explain.sections import slot_table
 from redalg.explain.text import WRITER, prose_text
 from redalg.lower_tile.text.origins import NumberedLine, numbered_lines
@@ -107,9 +107,11 @@ class Listing:
 
     def page(self) -> str:
         """The legend as a table, then the coloured lines, each with a hover text."""
-        rows = ([str(one.number), f"<code>{escape(one.name)}</code>", escape(one.what), escape(self.spans(one.name))]
-                for one in self.legend)  # fmt: skip
-        legend = table(("", "name", "is", "written in lines"), rows)
+        rows = (
+            [str(entry.number), f"<code>{escape(entry.name)}</code>", escape(entry.what), self.spans(entry.name)]
+            for entry in self.legend
+        )
+        legend = cell_table(("", "name", "is", "written in lines"), rows)
         size, last = max((len(self.numbers(one)) for one in self.lines), default=0), len(str(len(self.lines)))
         body = []
         for line, coloured in zip(self.lines, coloured_lines(self.source.text), strict=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from html import escape
 
-from redalg.explain.page import table
+from redalg.explain.page import cell_table
 from redalg.explain.text import pad_right, text_width
 from redalg.strategies.levels import (
     Grid,
@@ -89,15 +89,15 @@ def time_lines(predicted_us: float, terms: Mapping[str, float]) -> Iterator[str]
     """The predicted time, then the time that each unit would take alone, longest first, with bars."""
     yield f"predicted {predicted_us:.2f} µs; each alone would take"
     size, longest = max(map(len, terms)), max(terms.values())
-    for name, alone in ordered(terms):
+    for name, alone in terms_that_count(terms):
         yield f"  {name:<{size}}  {alone:>9.2f} µs  {'█' * max(1, round(BAR * alone / longest))}"
 
 
 def time_page(predicted_us: float, terms: Mapping[str, float]) -> str:
     """The predicted time as HTML."""
     longest = max(terms.values())
-    rows = ([escape(name), f"{alone:.2f}", bar(alone / longest)] for name, alone in ordered(terms))
-    return f"<p>Predicted {predicted_us:.2f} µs. Each alone would take:</p>" + table(("", "µs", ""), rows)
+    rows = ([escape(name), f"{alone:.2f}", bar(alone / longest)] for name, alone in terms_that_count(terms))
+    return f"<p>Predicted {predicted_us:.2f} µs. Each alone would take:</p>" + cell_table(("", "µs", ""), rows)
 
 
 def bar(share: float) -> str:
@@ -106,7 +106,7 @@ def bar(share: float) -> str:
     return f'<div style="{style}"></div>'
 
 
-def ordered(terms: Mapping[str, float]) -> list[tuple[str, float]]:
+def terms_that_count(terms: Mapping[str, float]) -> list[tuple[str, float]]:
     """The terms that count, longest first."""
     longest = max(terms.values())
     return sorted(((name, one) for name, one in terms.items() if one >= LEAST * longest), key=lambda one: -one[1])

@@ -33,7 +33,7 @@ def scroll(body: str) -> str:
     return f"<div {SCROLLS}>{body}</div>"
 
 
-def table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+def cell_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     """A table of cells of HTML, aligned to the left."""
     lines = ["<table>"]
     if header:

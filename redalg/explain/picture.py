@@ -21,7 +21,7 @@ from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.cost import outputs_along_axis
 from redalg.explain.model import Equation
 from redalg.explain.moves import Moves
-from redalg.explain.text import WRITER, text_width
+from redalg.explain.text import WRITER, pad_right, text_width
 from redalg.explain.whole import pairs_of
 from redalg.expression import Label
 from redalg.incremental.form import FusedForm
@@ -29,8 +29,8 @@ from redalg.incremental.passes import Passes
 
 LETTER, LINE_HEIGHT, FONT = 6.7, 16, 11
 """The width of a letter, the height of a line and the size of the font, in pixels."""
-TREE, NOTES, GAP = 330, 350, 22
-"""The width of the tree, where the notes begin, and the least room between rows."""
+NOTES, GAP = 350, 22
+"""The pixel at which the notes begin, and the room between rows."""
 MOST_LINES, MOST_LETTERS = 9, 74
 """Lines of a note, and letters of a line; what is longer has all of it as a tooltip."""
 ACCENT = "#3d7fd0"
@@ -111,9 +111,8 @@ class Drawing:
         form = self.form
         streamed = ", ".join(str(axis) for axis in form.cascade.reduced_axes)
         if form.is_elementwise:
-            below = self.row([165], "element", "every element by itself", [f"{one.name} = {WRITER.write(one.expr)}"
-                                                                             for one in form.outputs])  # fmt: skip
-            self.top = below + GAP
+            note = [f"{one.name} = {WRITER.write(one.expr)}" for one in form.outputs]
+            self.row([165.0], "element", "every element by itself", note)
             return
         moves = Moves(form)
         pieces, pairs, root = [45.0, 125.0, 205.0, 285.0], [85.0, 245.0], [165.0]
@@ -121,19 +120,18 @@ class Drawing:
         y = self.row(pieces, f"{streamed} …", f"pieces of {streamed}, of any length", [f"read {data}"], dashed=True)
         leaf = self.row(pieces, "leaf", "leaf: the state of a piece", equations(moves.first_level()), above=(pieces, y))
         rule = equations(moves.incremental())
-        one = self.row(pairs, "merge", "merge: one more piece, whose state wears the hat", rule,
-                       above=(sorted(pairs * 2), leaf), sources=pieces)  # fmt: skip
+        pair = self.row(pairs, "merge", "merge: one more piece, whose state wears the hat", rule,
+                        above=(sorted(pairs * 2), leaf), sources=pieces)  # fmt: skip
         order = "in order, " if form.is_ordered else "in any order, "
         two = self.row(root, "merge", f"{order}as any tree: tiles, blocks, devices, batches", [],
-                       above=(root * 2, one), sources=pairs)  # fmt: skip
+                       above=(root * 2, pair), sources=pairs)  # fmt: skip
         steps = [Equation(step.value, step.expr) for step in form.assignments]
         steps += [Equation(Label(output.name), output.expr) for output in form.outputs if not output.carries]
         end = self.row(root, "finish", "finish: the outputs, once", equations(steps), above=(root, two))
         if later := outputs_along_axis(form):
             again = [Equation(Label(output.name), output.expr) for output in later]
-            end = self.row(pieces, "pass 2", f"at every element of {streamed}", equations(again),
-                           above=(pieces, end), sources=root * 4)  # fmt: skip
-        self.top = end + GAP
+            self.row(pieces, "pass 2", f"at every element of {streamed}", equations(again),
+                     above=(pieces, end), sources=root * 4)  # fmt: skip
 
     def row(
         self, centres: Sequence[float], label: str, title: str, note: Sequence[str], *, dashed: bool = False,
@@ -141,8 +139,8 @@ class Drawing:
     ) -> float:  # fmt: skip
         """Boxes beside a note; arrows come from the row above. Gives the lower edge of the boxes."""
         top = self.top
-        for number, centre in enumerate(centres):
-            self.box(centre, top, label, dashed=dashed, number=number)
+        for centre in centres:
+            self.box(centre, top, label, dashed=dashed)
         if above is not None:
             targets, edge = above
             for start, target in zip(sources or targets, targets, strict=True):
@@ -154,7 +152,7 @@ class Drawing:
         self.top = top + max(24, 12 + LINE_HEIGHT * len(shown)) + GAP
         return top + 24
 
-    def box(self, centre: float, top: float, label: str, *, dashed: bool, number: int) -> None:
+    def box(self, centre: float, top: float, label: str, *, dashed: bool) -> None:
         """A box of one row of the tree."""
         dashes = ' stroke-dasharray="4 3"' if dashed else ""
         colour = "currentColor" if dashed else ACCENT
@@ -182,8 +180,10 @@ def equations(found: Sequence[Equation]) -> list[str]:
     """Equations in writing, aligned at their relations."""
     lefts = [WRITER.write(one.left) for one in found]
     size = max(map(text_width, lefts), default=0)
-    return [f"{left}{' ' * (size - text_width(left))} {one.relation} {WRITER.write(one.right)}"
-            for left, one in zip(lefts, found, strict=True)]  # fmt: skip
+    return [
+        f"{pad_right(left, size)} {equation.relation} {WRITER.write(equation.right)}"
+        for left, equation in zip(lefts, found, strict=True)
+    ]
 
 
 def shorten(text: str, most: int) -> str:

@@ -82,7 +82,7 @@ def refuses(found: Negative) -> bool:
 def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
     """The labelled sentences: the verdict in plain words, then its proof or evidence, then the call to make."""
     yield "reduction", sentence(f"`{found.reduction}`")
-    yield "means", sentence(meaning(found))
+    yield "means", sentence(plain_words(found))
     yield "because", sentence(found.reason)
     for fact in found.evidence:
         if fact not in found.reason:
@@ -96,7 +96,7 @@ BRIEF = ("reduction", "means", "instead", "try", "call")
 """The labels of the brief form."""
 
 
-def meaning(found: Negative) -> str:
+def plain_words(found: Negative) -> str:
     """The verdict for a reader who knows no algebra."""
     if not refuses(found):
         return (f"redalg found no way to compute `{found.reduction}` in one pass, and no proof that there is none. "

@@ -49,7 +49,7 @@ def the_steps(decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """The rewrites from the definition to the form, in order: before, after, and when the rewrite is exact."""
     if form.is_elementwise:
         return [sentence("Nothing is reduced, so nothing is rewritten.")]
-    rows = [*separations(decomposition), *deferred(decomposition), *pivots(form), *merges(form)]
+    rows = [*separations(decomposition), *delays(decomposition), *pivots(form), *merges(form)]
     return [sentence(f"{place}. ", *before, "  →  ", *after, ". Exact: ", *why, ".")
             for place, (before, after, why) in enumerate(rows, 1)]  # fmt: skip
 
@@ -68,10 +68,10 @@ def separations(decomposition: Decomposition) -> Iterator[Cells]:
                 found.times,
                 f" distributes over {found.reduction.monoid.sign}; rank {found.rank}: that many sums give ",
             )
-            yield (term,), products(found), (*why, name, " for every d")
+            yield (term,), sum_of_products(found), (*why, name, " for every d")
 
 
-def products(found: Separation) -> tuple[Part, ...]:
+def sum_of_products(found: Separation) -> tuple[Part, ...]:
     """g₁·h₁ + g₂·h₂ …, or names for what is too many to write."""
     if found.times != "×":
         return (*comma_list(list(found.g)), f" {found.times} ", *comma_list(list(found.h)))
@@ -79,7 +79,7 @@ def products(found: Separation) -> tuple[Part, ...]:
     return comma_list(list[Basic](pairs), " + ")
 
 
-def deferred(decomposition: Decomposition) -> Iterator[Cells]:
+def delays(decomposition: Decomposition) -> Iterator[Cells]:
     """Factors and terms without x, which leave the loop."""
     for found in decomposition.separations:
         for word, part in deferred_parts(found, decomposition):
@@ -89,7 +89,7 @@ def deferred(decomposition: Decomposition) -> Iterator[Cells]:
 
 def pivots(form: FusedForm) -> Iterator[Cells]:
     """u → u − c, exp(u) → exp(u − c), u → u/c."""
-    for pivot in form.pivots:
+    for pivot in sorted(form.pivots, key=lambda one: one.policy is not PivotPolicy.SCALE):
         if pivot.is_level:
             continue
         before, after, why = pivot_step(pivot, form)
@@ -108,9 +108,10 @@ def pivot_step(pivot: Pivot, form: FusedForm) -> Cells:
     if pivot.policy is PivotPolicy.SLOPE:
         return (u,), (u, " about the line of slope ", c), ("any slope is put back in finish",)
     if pivot.value in form.scaling:
-        why = (" is finite: the factor exp(", c, ") is common to all terms. If it is −∞, the weight is 0")
-        return ("exp(", u, ")"), ("exp(", u - c, ")"), (c, *why)
-    return (u,), (u - c,), ("any finite ", c, " is put back in finish; near the mean nothing cancels")
+        common = ("the factor exp(", c, ") is common to all terms; where ", c, " is −∞ the weight is 0")
+        return ("exp(", u, ")"), ("exp(", u - c, ")"), common
+    why = ("any finite ", c, " is put back in finish; near the mean nothing cancels")
+    return (pivot.generator,), (pivot.generator - c,), why
 
 
 def merges(form: FusedForm) -> Iterator[Cells]:
@@ -128,11 +129,11 @@ def the_transition(form: FusedForm) -> list[Line]:
     """a′ = A(c→c′)·a as a matrix, and the product of affine maps; none if no sum moves."""
     lines: list[Line] = []
     moves = Moves(form)
-    if 0 < len(form.accumulators) <= LARGEST and any(map(is_moved, form.accumulators)):
+    if 0 < len(form.accumulators) <= LARGEST and any(map(moves_with_pivot, form.accumulators)):
         values = tuple(one.value for one in form.accumulators)
-        rows = tuple(tuple(entry(moves, one, value) for value in values) for one in form.accumulators)
+        rows = tuple(tuple(coefficient(moves, one, value) for value in values) for one in form.accumulators)
         title = ("The sums of a state that moves to another pivot: who goes into whom",)
-        lines.append(Matrices(title, column_of(tuple(map(prime_slot, values))), rows, column_of(values)))
+        lines.append(Matrices(title, column_vector(tuple(map(prime_slot, values))), rows, column_vector(values)))
     lines += [affine_product(one) for one in form.structures if one.monoid.name == AFFINE]
     if not lines:
         lines.append(sentence("No sum depends on a pivot: two states are joined slot by slot, along ",
@@ -140,12 +141,12 @@ def the_transition(form: FusedForm) -> list[Line]:
     return lines
 
 
-def is_moved(accumulator: Accumulator) -> bool:
+def moves_with_pivot(accumulator: Accumulator) -> bool:
     """Tell if a sum changes when a pivot moves."""
     return bool(accumulator.weight) or accumulator.transition != ((accumulator.value, S.One),)
 
 
-def entry(moves: Moves, accumulator: Accumulator, value: Value) -> Expr:
+def coefficient(moves: Moves, accumulator: Accumulator, value: Value) -> Expr:
     """The coefficient of a slot in the moved sum."""
     found = [one for one in accumulator.transition if one[0] == value]
     alone = Accumulator(accumulator.value, accumulator.weight, accumulator.factors, tuple(found))
@@ -166,6 +167,6 @@ def affine_matrix(parts: list[Value]) -> tuple[tuple[Basic, ...], ...]:
     return tuple(parts), (S.Zero, S.One)
 
 
-def column_of(entries: tuple[Basic, ...]) -> tuple[tuple[Basic, ...], ...]:
+def column_vector(entries: tuple[Basic, ...]) -> tuple[tuple[Basic, ...], ...]:
     """A vector as a matrix of one column."""
     return tuple((one,) for one in entries)

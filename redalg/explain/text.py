@@ -165,7 +165,8 @@ def render(content: Derivation) -> str:
 def notice_text(notice: Notice) -> str:
     """The heading with a rule below it, and a labelled paragraph for every entry."""
     entries = [(label, prose_text(one.parts)) for label, one in notice.entries]
-    return "\n".join([notice.heading, "─" * len(notice.heading), *labelled_lines(entries)])
+    headings = list(wrap_text(notice.heading, ""))
+    return "\n".join([*headings, "─" * max(map(len, headings)), *labelled_lines(entries)])
 
 
 def section_text(number: int, section: Section) -> Iterator[str]:
@@ -202,7 +203,7 @@ def equations_text(line: Equations) -> Iterator[str]:
         yield line.source.rjust(COLUMNS.get())
     rows = [[(WRITER.write(one.left), one.relation, WRITER.write(one.right)) for one in row] for row in line.rows]
     widths = [text_width(cell[0]) for row in rows for cell in row]
-    left = max((one for one in widths if one <= COLUMNS.get() // 3), default=0)
+    left = max((one for one in widths if one <= COLUMNS.get() * 2 // 5), default=0)
     pairs = [row for row in rows if len(row) > 1]
     second = max((text_width(row[0][2]) for row in pairs), default=0)
     beside = 8 + left + second + 4 + max((left + 3 + text_width(row[1][2]) for row in pairs), default=0)
@@ -227,7 +228,7 @@ def equation_text(left: str, relation: str, right: str, size: int) -> Iterator[s
 
 
 def matrices_text(line: Matrices) -> Iterator[str]:
-    """Matrices side by side; if they are too wide, every row as an equation."""
+    """Matrices side by side; if they are too wide, an equation for every entry that is no number."""
     yield from wrap_text(prose_text(line.title), "   ")
     blocks = [matrix_text(one) for one in (line.left, line.first, line.second)]
     sides = zip(*blocks, strict=True)
@@ -237,11 +238,11 @@ def matrices_text(line: Matrices) -> Iterator[str]:
     if max(map(text_width, rows)) <= COLUMNS.get():
         yield from rows
         return
-    products = ([Mul(a, b, evaluate=False) for a, (b, *_) in zip(row, line.second, strict=True) if a != 0]
-                for row in line.first)  # fmt: skip
-    for (left, *_), terms in zip(line.left, products, strict=True):
-        lead = f"     {WRITER.write(left)} = "
-        yield from wrap_text(WRITER.write(Add(*terms)), lead, " " * 9)
+    for row, factors in zip(line.left, line.first, strict=True):
+        for left, entries in zip(row, zip(*line.second, strict=True), strict=True):
+            if not left.is_number:
+                terms = (Mul(a, b, evaluate=False) for a, b in zip(factors, entries, strict=True) if 0 not in (a, b))
+                yield from equation_text(WRITER.write(left), "=", WRITER.write(Add(*terms)), 0)
 
 
 def matrix_text(matrix: Matrix) -> list[str]:

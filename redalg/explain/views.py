@@ -7,11 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 from redalg.display import VIEWS, View
 from redalg.explain.cost import reduced_axes_prose
-from redalg.explain.html import line_html
+from redalg.explain.html import line_html, mathematics
 from redalg.explain.latex import WRITER as LATEX
 from redalg.explain.listing import Listing, coloured_lines
 from redalg.explain.nest import loop_nest, time_lines, time_page
-from redalg.explain.page import PLAIN, closed_line, fold, scroll, table, text_block
+from redalg.explain.page import PLAIN, cell_table, closed_line, fold, text_block
 from redalg.explain.sections import slot_table, the_decomposition, the_finish, the_forms
 from redalg.explain.steps import the_transition
 from redalg.explain.text import prose_text
@@ -50,9 +50,19 @@ def opens_to(kind: str, line: str, *parts: str) -> str:
     return f"<article>{fold(closed_line(kind, line), chr(10).join(parts))}</article>"
 
 
-def names(values: Any) -> str:
+def comma_names(values: Any) -> str:
     """Names, separated by commas."""
     return ", ".join(str(one.name) for one in values)
+
+
+def code(text: str) -> str:
+    """A name as code."""
+    return f"<code>{escape(str(text))}</code>"
+
+
+def formula(expr: Any) -> str:
+    """An expression for MathJax."""
+    return mathematics(LATEX.write(expr))
 
 
 # ---- the algebra -----------------------------------------------------------------------------------------------------
@@ -61,16 +71,18 @@ def names(values: Any) -> str:
 def cascade_words(cascade: Cascade) -> str:
     """A cascade in words."""
     over = prose_text(reduced_axes_prose(cascade))
-    return f"over {over or 'nothing'}: {names(cascade.reductions) or 'no reduction'} → {names(cascade.outputs)}"
+    reductions = comma_names(cascade.reductions) or "no reduction"
+    return f"over {over or 'nothing'}: {reductions} → {comma_names(cascade.outputs)}"
 
 
 def cascade_page(cascade: Cascade) -> str:
     """The reductions and the outputs as a table, and the text."""
-    rows = [[f"<code>{escape(one.name)}</code>", escape(one.monoid.name), escape(names(one.axes)) or "all rows",
-             rf"\({escape(LATEX.write(one.term))}\)"] for one in cascade.reductions]  # fmt: skip
-    rows += [[f"<code>{escape(one.name)}</code>", "output", escape(names(one.axes)),
-              rf"\({escape(LATEX.write(one.expr))}\)"] for one in cascade.outputs]  # fmt: skip
-    return opens_to("Cascade", cascade_words(cascade), table(("name", "⊕", "one per", "of"), rows),
+    rows = [
+        [code(each.name), escape(each.monoid.name), escape(comma_names(each.axes)) or "all rows", formula(each.term)]
+        for each in cascade.reductions
+    ]
+    rows += [[code(one.name), "output", escape(comma_names(one.axes)), formula(one.expr)] for one in cascade.outputs]
+    return opens_to("Cascade", cascade_words(cascade), cell_table(("name", "⊕", "one per", "of"), rows),
                     fold("As plain text", text_block(str(cascade))))  # fmt: skip
 
 
@@ -87,7 +99,7 @@ def decomposition_page(decomposition: Decomposition) -> str:
 
 def form_words(form: FusedForm) -> str:
     """The kind of a form and its slots."""
-    return f"{form.kind}: {names(form.slots) or 'no state'} → {names(form.outputs)}"
+    return f"{form.kind}: {comma_names(form.slots) or 'no state'} → {comma_names(form.outputs)}"
 
 
 def form_page(form: FusedForm) -> str:
@@ -114,7 +126,7 @@ def candidates_page(candidates: Candidates) -> str:
     shown = candidates.table()
     rows = ([escape(cell) for cell in row] for row in shown.rows)
     best = candidates[0] if shown.rows else None
-    parts = [table(shown.columns, rows), f"<p>{escape(shown.note)}</p>"]
+    parts = [cell_table(shown.columns, rows), f"<p>{escape(shown.note)}</p>"]
     if best is not None:
         parts.insert(0, text_block(loop_nest(best.plan)))
         parts.insert(1, time_page(best.predicted_us, best.terms) if best.terms else "")
@@ -125,7 +137,7 @@ def candidates_page(candidates: Candidates) -> str:
 def program_words(program: TileProgram) -> str:
     """A program's kernels and parameters."""
     kernels = ", ".join(one.title for one in program.kernels)
-    return f"{program.name} in {program.compute}: {kernels}; {names(program.parameters)}"
+    return f"{program.name} in {program.compute}: {kernels}; {comma_names(program.parameters)}"
 
 
 def program_page(program: TileProgram) -> str:
@@ -175,16 +187,18 @@ def prediction_of(lowered: Lowered) -> Prediction | None:
 def state_words(state: State) -> str:
     """A state's slots and what it covers."""
     covers = f"elements {state.covers[0]} to {state.covers[1]}" if state.covers else "pieces apart"
-    return f"of {covers}; {names(state.layout)}; {state.library} on {state.device}"
+    return f"of {covers}; {comma_names(state.layout)}; {state.library} on {state.device}"
 
 
 def state_page(state: State) -> str:
     """A state's slots as a table."""
-    rows = ([f"<code>{escape(slot.name)}</code>", escape(slot.kind), escape(names(slot.axes)) or "all rows",
+    rows = ([code(slot.name), escape(slot.kind), escape(comma_names(slot.axes)) or "all rows",
              escape(str(tuple(state.slots[slot.name].shape))), escape(str(state.slots[slot.name].dtype))]
             for slot in state.layout)  # fmt: skip
     meaning = fold("What the slots hold", text_block("\n".join(state.meaning))) if state.meaning else ""
-    return opens_to("State", state_words(state), table(("slot", "kind", "one per", "shape", "dtype"), rows), meaning)
+    return opens_to(
+        "State", state_words(state), cell_table(("slot", "kind", "one per", "shape", "dtype"), rows), meaning
+    )
 
 
 def derivative_words(derivative: Any) -> str:
@@ -194,8 +208,7 @@ def derivative_words(derivative: Any) -> str:
 
 def derivative_page(derivative: Any) -> str:
     """A derivative's stages, each with the derivation of its function."""
-    stages = [fold(f"<code>{escape(str(one.name))}</code>", scroll(text_block(str(one))) + page_of(one.function))
-              for one in derivative.stages]  # fmt: skip
+    stages = [fold(code(one.name), text_block(str(one)) + page_of(one.function)) for one in derivative.stages]
     kind = "Gradient" if type(derivative).__name__ == "Backward" else "Tangents"
     return opens_to(kind, derivative_words(derivative), text_block(first_of(str(derivative.explain()))), *stages)
 

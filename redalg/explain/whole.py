@@ -79,11 +79,11 @@ def stages(
     for name, title in TITLES.items():
         if names is not None and name not in names:
             continue
-        if lines := lines_of(name, decomposition, form):
+        if lines := section_lines(name, decomposition, form):
             yield Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines), name)
 
 
-def lines_of(name: str, decomposition: Decomposition, form: FusedForm) -> list[Line]:
+def section_lines(name: str, decomposition: Decomposition, form: FusedForm) -> list[Line]:
     """The lines of a section; none if the form has no such section."""
     if form.is_elementwise:
         return {"outputs": [outputs_as_defined(decomposition)], "cost": elementwise_cost(form)}.get(name, [])

@@ -84,13 +84,13 @@ class Purposes:
         """The slots, producers and outputs that a statement, a store or a buffer serves."""
         if isinstance(origin, Buffer):
             return self.of.get(origin.name, frozenset())
-        return frozenset().union(*(self.of.get(name, frozenset()) for name in written_by(origin)))
+        return frozenset().union(*(self.of.get(name, frozenset()) for name in names_written(origin)))
 
 
-def written_by(origin: Statement | Store) -> set[str]:
+def names_written(origin: Statement | Store) -> set[str]:
     """The names that a statement writes, those within it too."""
     if isinstance(origin, Loop | Last):
-        return {name for one in origin.body for name in written_by(one)}
+        return {name for one in origin.body for name in names_written(one)}
     if isinstance(origin, Parallel):
         return {one.target for one in origin.body}
     if isinstance(origin, Copy):
@@ -119,7 +119,7 @@ def edges_of(statement: Statement) -> Iterator[tuple[str, str]]:
             reads = store.expr.atoms(Load) | store.guard.atoms(Load)
             yield from ((one.name, store.target) for one in sorted(reads, key=str))
     else:
-        for written in written_by(statement):
+        for written in names_written(statement):
             yield from ((read, written) for read in reads_of(statement) if read != written)
 
 

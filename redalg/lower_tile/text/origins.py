@@ -52,12 +52,12 @@ def purposes_by_line(source: Source, lines: list[str]) -> Iterator[tuple[int, tu
             parts = wrap_lines("    " + line).count("\n") + 1
             if origin is not None:
                 for place in range(number, number + parts):
-                    yield place, purpose_of(origin, found)
+                    yield place, purpose(origin, found)
             number += parts
 
 
-def purpose_of(origin: Origin, found: Purposes) -> tuple[frozenset[str], str]:
-    """What an origin serves, and the slot whose buffer it writes or is."""
+def purpose(origin: Origin, found: Purposes) -> tuple[frozenset[str], str]:
+    """The names that an origin serves, and the slot whose buffer it writes or is."""
     serves = found.of_origin(origin)
     target = getattr(origin, "target", None) or getattr(origin, "buffer", None) or getattr(origin, "c", None)
     name = getattr(target, "name", target) or getattr(origin, "name", None)
