@@ -107,9 +107,9 @@ class Derived(ABC, Generic[F]):
         <BLANKLINE>
         1  The state, and what is placed where ─────────────────────
         <BLANKLINE>
-             slot    what              one per    of
-             count   count (integer)   all rows   1
-             sum_0   sum               b          x[b,n]
+                 slot    what              one per    of
+             1   count   count (integer)   all rows   1
+             2   sum_0   sum               b          x[b,n]
         """
         request = Request(section, brief, width, format)
         return explain_form(self.fused.decomposition, self.fused.passes, request)

@@ -80,6 +80,6 @@ def escape_markdown(text: str) -> str:
     r"""Escape the characters of a text that are marks in Markdown.
 
     >>> print(escape_markdown("sum_0 * x"))
-    sum\\_0 \\* x
+    sum\_0 \* x
     """
     return "".join("\\" + one if one in SPECIAL else one for one in text)

@@ -124,7 +124,9 @@ def schedule_page(schedule: Any) -> str:
 def candidates_page(candidates: Candidates) -> str:
     """The table of the first plans; the first one's nest and what bounds it."""
     shown = candidates.table()
-    rows = ([escape(cell) for cell in row] for row in shown.rows)
+    rows = (
+        [*map(escape, row[:-1]), f'<span style="white-space:nowrap">{escape(row[-1])}</span>'] for row in shown.rows
+    )
     best = candidates[0] if shown.rows else None
     parts = [cell_table(shown.columns, rows), f"<p>{escape(shown.note)}</p>"]
     if best is not None:

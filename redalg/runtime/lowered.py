@@ -47,8 +47,8 @@ class Lowered(Displayed):
         >>> import redalg as ra
         >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
         >>> lowered = total.lower("c", {"b": 4, "n": 64}, "float32")
-        >>> [line for line in lowered.listing().splitlines() if line.startswith("  1 ")]
-        ['  1 sum_0  sum of x[b,n]  [37, 39, 43]']
+        >>> print(next(line for line in lowered.listing().splitlines() if line.startswith("  1 ")))
+          1 sum_0  sum of x[b,n]  [...]
         """
         return Printed(self._view.text(self))
 
