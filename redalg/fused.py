@@ -17,7 +17,7 @@ from redalg.decompose.parse.written import named_outputs, outputs_type, unread_i
 from redalg.decompose.verdict.passes import most_passes, refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.differentiable import Differentiable
-from redalg.explain import explain_latex, explain_text
+from redalg.explained import Explained
 from redalg.expression import Element, Scalar
 from redalg.expression.portable import read_definition
 from redalg.incremental.form import FusedForm
@@ -42,8 +42,8 @@ Result = TypeVar("Result")
 
 
 @final
-@dataclass(frozen=True)
-class Fused(Portable, Algebra, Differentiable, Streaming, Instruments):
+@dataclass(frozen=True, repr=False)
+class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments):
     """A fused cascade: callable, explainable, compilable. Immutable, and it pickles.
 
     Attributes:
@@ -339,18 +339,6 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Instruments):
         sizes, dtypes = named_sizes(sizes or {}, caller), named_dtypes(self.cascade, dtypes)
         settings = known_options(options, OPTIONS[caller], caller)
         return lower_passes(self.passes, target, sizes, dtypes, each=each, **settings)
-
-    # ---- printing ----------------------------------------------------------------------------------------------------
-
-    def explain(self) -> str:
-        """The derivation in text: each reduction's F, g, h, ⊗, the fused and incremental forms, placement and cost."""
-        return explain_text(self.decomposition, self.passes)
-
-    def __repr__(self) -> str:
-        return self.explain()
-
-    def _repr_latex_(self) -> str:
-        return explain_latex(self.decomposition, self.passes)
 
 
 read_texts_by(Fused.of_text)

@@ -9,7 +9,8 @@
 exclude every separation of a small rank. What is `Undecided` is neither: the rank test may hint at a state, and no
 separation was found.
 
-In a notebook a verdict shows its derivation, or its reasons, as HTML or LaTeX; `explain()` gives them as text.
+In a notebook a verdict shows its derivation, or its reasons, as HTML or LaTeX; `explain()` gives them as text, and
+`str` a refusal in sentences.
 """
 
 from __future__ import annotations
@@ -25,7 +26,15 @@ from redalg.decompose.separate.rounding import exact_forms, one_pass_sentence
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.errors import NotFusible, Reasons
 from redalg.errors import Undecided as UndecidedError
-from redalg.explain import conditions_text, explain_html, explain_latex, explain_refusal, explain_text
+from redalg.explain import (
+    Request,
+    conditions_text,
+    explain_form,
+    explain_html,
+    explain_latex,
+    explain_refusal,
+    explain_verdict,
+)
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 
@@ -53,7 +62,7 @@ class Analysed(Protocol):
 F = TypeVar("F", bound=Analysed)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Derived(ABC, Generic[F]):
     """A verdict with a form, shown as its derivation.
 
@@ -81,11 +90,32 @@ class Derived(ABC, Generic[F]):
         return conditions_text(self.fused.decomposition, self.fused.form)
 
     @abstractmethod
-    def explain(self) -> str:
-        """The verdict in text."""
+    def __str__(self) -> str: ...
 
-    def __str__(self) -> str:
-        return self.explain()
+    def explain(
+        self, section: str | Sequence[str] | None = None, *, brief: bool = False, width: int | None = None,
+        format: str = "text",
+    ) -> str:  # fmt: skip
+        """The derivation: all of it, its brief form, or sections by name. Arguments and errors as of `Fused.explain`.
+
+        >>> import redalg as ra
+        >>> print(ra.analyze(ra.mean(ra.tensor("x[b,n]"), ra.axes("n"))).explain(section="state", width=60))
+        out[b] in one pass over n
+        ═════════════════════════
+        One pass, with a state of 1 float per b and 1 integer,
+        whatever |n| is.
+        <BLANKLINE>
+        1  The state, and what is placed where ─────────────────────
+        <BLANKLINE>
+                 slot    what              one per    of
+             1   count   count (integer)   all rows   1
+             2   sum_0   sum               b          x[b,n]
+        """
+        request = Request(section, brief, width, format)
+        return explain_form(self.fused.decomposition, self.fused.passes, request)
+
+    def __repr__(self) -> str:
+        return self.explain(brief=True)
 
     def _repr_latex_(self) -> str:
         return explain_latex(self.fused.decomposition, self.fused.passes)
@@ -94,7 +124,7 @@ class Derived(ABC, Generic[F]):
         return explain_html(self.fused.decomposition, self.fused.passes)
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Reasoned(Reasons, ABC):
     """A verdict without a form, shown as its reasons.
 
@@ -111,11 +141,30 @@ class Reasoned(Reasons, ABC):
     looked: tuple[object, ...]
 
     @abstractmethod
-    def explain(self) -> str:
-        """The verdict in text."""
+    def __str__(self) -> str: ...
 
-    def __str__(self) -> str:
-        return self.explain()
+    def explain(
+        self, section: str | Sequence[str] | None = None, *, brief: bool = False, width: int | None = None,
+        format: str = "text",
+    ) -> str:  # fmt: skip
+        """The verdict in plain words, the reason, the evidence, and at last the call to make.
+
+        Args:
+            section: a label or several, such as `"evidence"`; None for all.
+            brief: without the reason and the evidence.
+            width, format: as of `Fused.explain`.
+
+        >>> import redalg as ra
+        >>> n, x = ra.axes("n"), ra.tensor("x[n]")
+        >>> print(ra.analyze(ra.sum(abs(x - ra.mean(x, n)), n)).explain(section="call"))
+        Not fusible: no state of fixed size exists
+        ──────────────────────────────────────────
+        call   `ra.fuse(…, passes=2)`
+        """
+        return explain_verdict(self, Request(section, brief, width, format))
+
+    def __repr__(self) -> str:
+        return self.explain(brief=True)
 
     def _repr_latex_(self) -> str:
         return explain_refusal(self, "latex")
@@ -125,17 +174,16 @@ class Reasoned(Reasons, ABC):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Exact(Derived[F]):
     """A one-pass form exists and equals the definition up to rounding, under its `conditions` if it has any."""
 
-    def explain(self) -> str:
-        """The derivation in text."""
-        return explain_text(self.fused.decomposition, self.fused.passes)
+    def __str__(self) -> str:
+        return self.explain()
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Approximate(Derived[F]):
     """A one-pass form exists that rounds otherwise than the definition does; `bound` says by how much at most.
 
@@ -164,7 +212,7 @@ class Approximate(Derived[F]):
         return tuple(f"in `{reduction.name}`, `{rounding.cast}` differs by at most {rounding.bound}"
                      for reduction, rounding in self.fused.decomposition.roundings)  # fmt: skip
 
-    def explain(self) -> str:
+    def __str__(self) -> str:
         """Say what is approximate, by how much at most, and what is exact."""
         return " ".join(
             [
@@ -178,7 +226,7 @@ class Approximate(Derived[F]):
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Refused(Reasoned):
     """No state of fixed size exists, or no separation of a small rank.
 
@@ -189,18 +237,18 @@ class Refused(Reasoned):
 
     certificate: bool = False
 
-    def explain(self) -> str:
+    def __str__(self) -> str:
         """The refusal in sentences: how sure it is, why, what was looked at and what to do."""
         sure = "no state of fixed size, by a theorem" if self.certificate else "no separation of small rank, by samples"
         return paragraph(f"Reduction `{self.reduction}` has {sure}.", self)
 
 
 @final
-@dataclass(frozen=True)
+@dataclass(frozen=True, repr=False)
 class Undecided(Reasoned):
     """Neither a form nor a refusal was found."""
 
-    def explain(self) -> str:
+    def __str__(self) -> str:
         """Say in sentences what is open: where redalg stopped, what was looked at and what to do."""
         return paragraph(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
 

@@ -19,6 +19,7 @@ from sympy import Expr, S, Tuple
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
+from redalg.display import Displayed
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, sympy_text, values_of
@@ -114,8 +115,8 @@ class Output:
 
 
 @final
-@dataclass(frozen=True)
-class Cascade:
+@dataclass(frozen=True, repr=False)
+class Cascade(Displayed):
     """Ordered reductions over one set of axes, the producers that feed them, and the outputs (see the module).
 
     `producers` are in dependency order, and so are `reductions`. `names` are those that the user gave to expressions

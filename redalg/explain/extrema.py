@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
 from typing import Any
 
-from sympy import Dummy, Expr, S, Symbol
+from sympy import And, Dummy, Expr, Or, S, Symbol
 from sympy.core.relational import StrictLessThan
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.extrema.extremal import GENERATOR, Extremal
 from redalg.decompose.separate.curvature import CONCAVE, CONVEX, QUASICONCAVE, QUASICONVEX, curvature, trend_of
@@ -118,3 +119,9 @@ def guards(form: FusedForm) -> Iterator[Line]:
                   if isinstance(node.args[0], StrictLessThan) and node.args[0].lhs in values}  # fmt: skip
     for condition, identity in sorted(identities.items(), key=str):
         yield sentence("Where ", condition, ", no element was met, and the extremum is ", identity, ".")
+
+
+def absorb_terms(condition: Boolean) -> Boolean:
+    """a ∧ (a ∨ b) → a"""
+    parts = And.make_args(condition)
+    return And(*(one for one in parts if not (isinstance(one, Or) and set(one.args) & set(parts))))

@@ -1,50 +1,54 @@
-"""HTML for notebooks: collapsible sections with LaTeX in them, and the text form below in case MathJax is missing.
-
-No script, no style sheet, nothing from outside.
-"""
+"""HTML for notebooks: a line that folds open to sections with LaTeX in them, and text in case MathJax is missing."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
+from itertools import count
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain import text
-from redalg.explain.latex import WRITER, equations_latex
-from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
-from redalg.explain.sections import derivation
+from redalg.explain.latex import WRITER, equations_latex, matrices_latex
+from redalg.explain.model import Code, Derivation, Equations, Line, Matrices, Notice, Part, Section, Sentence
+from redalg.explain.page import LEFT, cell_table, fold, scroll, text_block
+from redalg.explain.steps import EXTRA, extra_sections
+from redalg.explain.whole import derivation
 from redalg.incremental.passes import Passes
-
-LEFT = 'style="text-align:left"'
-"""Notebooks align cells to the right unless told otherwise."""
 
 
 def explain_html(decomposition: Decomposition, passes: Passes) -> str:
     """The derivation as HTML, with LaTeX for a notebook's MathJax in it; arguments as of `explain_text`."""
-    return render(derivation(decomposition, passes))
+    content = derivation(decomposition, passes)
+    first, moves = (extra_sections(name, decomposition, passes) for name in EXTRA)
+    return render(replace(content, sections=(*first, *content.sections, *moves)), text.render(content))
 
 
-def render(content: Derivation) -> str:
-    """The heading, the sections, and the text form."""
-    lines = ["<article>", f"<h3>{prose_html(content.heading)}</h3>", f"<p>{prose_html(content.summary.parts)}</p>"]
-    for number, section in enumerate(content.sections, 1):
-        lines += section_html(number, section)
-    lines += ["<details><summary>As plain text</summary>", f"<pre>{escape(text.render(content))}</pre>", "</details>"]
-    return "\n".join([*lines, "</article>"])
+def render(content: Derivation, plain: str | None = None) -> str:
+    """A line, which opens to the sections, each a line of its own, and the text form."""
+    numbers = count(1)
+    body = [
+        section_html(section, "" if section.name in EXTRA else f"{next(numbers)}. ") for section in content.sections
+    ]
+    body.append(fold("As plain text", text_block(plain or text.render(content))))
+    heading, summary = (escape(text.prose_text(one)) for one in (content.heading, content.summary.parts))
+    return f"<article>{fold(f'<strong>{heading}</strong>. {summary}', chr(10).join(body))}</article>"
 
 
 def notice_html(notice: Notice) -> str:
-    """The heading, and the entries under their labels."""
-    entries = (f"<dt>{escape(label)}</dt><dd {LEFT}>{prose_html(one.parts)}</dd>" for label, one in notice.entries)
-    return "\n".join(["<article>", f"<h3>{escape(notice.heading)}</h3>", "<dl>", *entries, "</dl>", "</article>"])
+    """The heading, which opens to the entries under their labels."""
+    entries = (
+        f"<dt><strong>{escape(label)}</strong></dt><dd {LEFT}>{prose_html(said.parts)}</dd>"
+        for label, said in notice.entries
+    )
+    body = "\n".join(["<dl>", *entries, "</dl>"])
+    return f"<article>{fold(f'<strong>{escape(notice.heading)}</strong>', body, is_open=True)}</article>"
 
 
-def section_html(number: int, section: Section) -> Iterator[str]:
-    """One section, open to begin with."""
-    yield f"<details open><summary><strong>{number}. {escape(section.title)}</strong></summary>"
-    for line in section.lines:
-        yield from line_html(line)
-    yield "</details>"
+def section_html(section: Section, number: str) -> str:
+    """One section, closed to its title; its number is that of the text."""
+    body = "\n".join(one for line in section.lines for one in line_html(line))
+    return fold(f"{number}{escape(section.title)}", body)
 
 
 def line_html(line: Line) -> Iterator[str]:
@@ -53,19 +57,11 @@ def line_html(line: Line) -> Iterator[str]:
         yield f"<p>{prose_html(line.parts)}</p>"
     elif isinstance(line, Equations):
         source = f" <small>({escape(line.source)})</small>" if line.source else ""
-        yield f"<p>{prose_html(line.title)}{source}<br>{mathematics(equations_latex(line))}</p>"
+        yield f"<p>{prose_html(line.title)}{source}</p>{scroll(mathematics(equations_latex(line)))}"
+    elif isinstance(line, Matrices):
+        yield f"<p>{prose_html(line.title)}</p>{scroll(mathematics(matrices_latex(line)))}"
     else:
-        yield from table_html(line)
-
-
-def table_html(table: Table) -> Iterator[str]:
-    """A table, aligned to the left."""
-    yield "<table>"
-    if table.header:
-        yield "<tr>" + "".join(f"<th {LEFT}>{escape(one)}</th>" for one in table.header) + "</tr>"
-    for row in table.cells:
-        yield "<tr>" + "".join(f"<td {LEFT}>{prose_html(cell)}</td>" for cell in row) + "</tr>"
-    yield "</table>"
+        yield cell_table(line.header, ([prose_html(cell) for cell in row] for row in line.cells))
 
 
 def prose_html(parts: Sequence[Part]) -> str:

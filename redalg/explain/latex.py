@@ -9,7 +9,20 @@ from sympy import Expr, Pow, S, latex
 from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.explain.model import Code, Derivation, Equation, Equations, Line, Notice, Part, Section, Sentence, Table
+from redalg.explain.model import (
+    Code,
+    Derivation,
+    Equation,
+    Equations,
+    Line,
+    Matrices,
+    Matrix,
+    Notice,
+    Part,
+    Section,
+    Sentence,
+    Table,
+)
 from redalg.explain.notation import (
     ATOM,
     EACH,
@@ -22,9 +35,9 @@ from redalg.explain.notation import (
     ordered_terms,
     split_marks,
 )
-from redalg.explain.sections import derivation
 from redalg.explain.text import WRITER as PLAIN
 from redalg.explain.text import text_width
+from redalg.explain.whole import derivation
 from redalg.expression.operators import OPERATORS
 from redalg.incremental.passes import Passes
 
@@ -179,6 +192,8 @@ def line_rows(line: Line) -> Iterator[str]:
         yield from prose_rows(line.parts)
     elif isinstance(line, Table):
         yield r"\quad " + table_latex(line)
+    elif isinstance(line, Matrices):
+        yield from [*prose_rows(line.title), r"\quad " + matrices_latex(line)]
     else:
         source = rf"\quad\text{{({escape_latex(line.source)})}}" if line.source else ""
         title = list(prose_rows(line.title))
@@ -273,6 +288,18 @@ def equation_latex(equation: Equation) -> str:
 def relation(equation: Equation) -> str:
     """The sign of an equation's relation."""
     return {"≈": r"\approx", "≤": r"\le"}.get(equation.relation, equation.relation)
+
+
+def matrices_latex(line: Matrices) -> str:
+    """left = first · second"""
+    left, first, second = map(matrix_latex, (line.left, line.first, line.second))
+    return f"{left} = {first} {second}"
+
+
+def matrix_latex(matrix: Matrix) -> str:
+    """A matrix in brackets; an entry that is 0 is a dot."""
+    rows = (" & ".join(r"\cdot" if one == 0 else WRITER.write(one) for one in row) for row in matrix)
+    return r"\begin{bmatrix} " + r" \\ ".join(rows) + r" \end{bmatrix}"
 
 
 def table_latex(table: Table) -> str:

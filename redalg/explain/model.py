@@ -4,7 +4,8 @@ Grammar:
 
     Derivation := heading Part*, summary Sentence, Section*
     Section    := title, Line*
-    Line       := Sentence(Part*) | Equations(title Part*, source, Row*) | Table(header, cells Part*)
+    Line       := Sentence(Part*) | Equations(title Part*, source, Row*) | Table(header, cells Part*) | Matrices
+    Matrices   := title Part*, Matrix = Matrix · Matrix
     Row        := Equation, …              what stands side by side: g_k beside h_k
     Equation   := left relation right
     Part       := prose (a string: no mathematics, no name) | Code | an expression
@@ -66,16 +67,32 @@ class Table:
     cells: tuple[tuple[tuple[Part, ...], ...], ...]
 
 
-Line: TypeAlias = Sentence | Equations | Table
+Matrix: TypeAlias = tuple[tuple[Basic, ...], ...]
+"""Rows of entries."""
+
+
+@final
+@dataclass(frozen=True)
+class Matrices:
+    """left = first · second, where entries that are 0 are written as dots."""
+
+    title: tuple[Part, ...]
+    left: Matrix
+    first: Matrix
+    second: Matrix
+
+
+Line: TypeAlias = Sentence | Equations | Table | Matrices
 
 
 @final
 @dataclass(frozen=True)
 class Section:
-    """One stage of the derivation."""
+    """One stage of the derivation; `name` is what a caller asks for it by."""
 
     title: str
     lines: tuple[Line, ...]
+    name: str = ""
 
 
 @final

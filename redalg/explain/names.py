@@ -19,7 +19,19 @@ from sympy import Expr, Mul, Symbol
 
 from redalg.decompose.cascade import Cascade, Producer
 from redalg.decompose.parse.names import put_name
-from redalg.explain.model import Code, Equation, Equations, Line, Part, Section, Sentence, Table, column, sentence
+from redalg.explain.model import (
+    Code,
+    Equation,
+    Equations,
+    Line,
+    Matrices,
+    Part,
+    Section,
+    Sentence,
+    Table,
+    column,
+    sentence,
+)
 from redalg.explain.notation import free_letters, split_marks
 from redalg.expression import Axis, Element, Label, Value
 from redalg.expression.contents import axes_by_name, free_axes, nodes_of, values_of
@@ -76,8 +88,8 @@ class Words:
         """Parts of prose in these words."""
         return tuple(map(self.say, parts))
 
-    def line(self, line: Any) -> Any:
-        """A line of an explanation in these words; a kind of line that is not known stays as it is."""
+    def line(self, line: Line) -> Line:
+        """A line of an explanation in these words."""
         if isinstance(line, Sentence):
             return Sentence(self.say_all(line.parts))
         if isinstance(line, Equations):
@@ -85,7 +97,8 @@ class Words:
             return Equations(self.say_all(line.title), rows, line.source)
         if isinstance(line, Table):
             return Table(line.header, tuple(tuple(map(self.say_all, row)) for row in line.cells))
-        return line
+        sides = (tuple(tuple(map(self.write, row)) for row in side) for side in (line.left, line.first, line.second))
+        return Matrices(self.say_all(line.title), *sides)
 
     def _equation(self, row: Equation) -> Equation:
         """An equation in these words; the definition of a given name by the names before it."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from typing import Protocol
 
@@ -55,11 +56,13 @@ def explain_refusal(found: Negative, medium: str = "text", width: int = text.WID
 
 
 MEDIA = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.notice_html}
+CALL = re.compile(r"`(ra\.fuse\([^`]*\))`")
+"""The call in a hint."""
 
 
-def notice(found: Negative) -> Notice:
-    """The heading and the labelled sentences about a verdict."""
-    return Notice(heading(found), tuple(entries(found)))
+def notice(found: Negative, *, brief: bool = False) -> Notice:
+    """The heading and the labelled sentences about a verdict; if brief, without the reason and the evidence."""
+    return Notice(heading(found), tuple(entry for entry in entries(found) if not brief or entry[0] in BRIEF))
 
 
 def heading(found: Negative) -> str:
@@ -77,13 +80,33 @@ def refuses(found: Negative) -> bool:
 
 
 def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
-    """The labelled sentences."""
+    """The labelled sentences: the verdict in plain words, then its proof or evidence, then the call to make."""
     yield "reduction", sentence(f"`{found.reduction}`")
+    yield "means", sentence(plain_words(found))
     yield "because", sentence(found.reason)
     for fact in found.evidence:
         if fact not in found.reason:
-            yield "looked at", sentence(evidence_as_code(fact))
+            yield "evidence", sentence(evidence_as_code(fact))
     yield "instead" if refuses(found) else "try", sentence(found.hint)
+    if calls := CALL.findall(found.hint):
+        yield "call", sentence(f"`{calls[-1]}`")
+
+
+BRIEF = ("reduction", "means", "instead", "try", "call")
+"""The labels of the brief form."""
+
+
+def plain_words(found: Negative) -> str:
+    """The verdict for a reader who knows no algebra."""
+    if not refuses(found):
+        return (f"redalg found no way to compute `{found.reduction}` in one pass, and no proof that there is none. "
+                "Another spelling, or a fact about the inputs, may decide it.")  # fmt: skip
+    if getattr(found, "certificate", False):
+        return (f"One pass over the data cannot give `{found.reduction}`, however it is written: at every element it "
+                "needs a result that is known at the end, and no fixed amount of memory stands for the elements that "
+                "are gone by then. This is proved.")  # fmt: skip
+    return (f"At every element, `{found.reduction}` needs a result that is known at the end. A few sums that one pass "
+            "could keep do not replace the elements: samples exclude it. They are evidence, not a proof.")  # fmt: skip
 
 
 def evidence_as_code(evidence: str) -> str:

@@ -1,132 +1,38 @@
-"""Decomposition and form -> Derivation: the content of each stage, built once from the algebra."""
+"""The content of each section of a derivation, built once from the algebra: `whole` puts them in order."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import And, Expr, Mul, Or, S, Symbol
-from sympy.logic.boolalg import Boolean
+from sympy import Expr, Mul, S, Symbol
 
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.domain import live_term
 from redalg.decompose.verdict.conventions import extrema_with_factors, selections, ties, weights
-from redalg.decompose.verdict.passes import passes_in_words
-from redalg.decompose.verdict.verdict import Decomposition, Separation, decompose
+from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.explain import extrema
-from redalg.explain.condition import the_condition
 from redalg.explain.cost import (
-    cost,
-    definition_passes,
-    elementwise_cost,
     outputs_along_axis,
     reduced_axes_prose,
-    state_size,
 )
 from redalg.explain.model import (
-    Derivation,
     Equation,
     Equations,
     Line,
     Part,
-    Section,
-    Sentence,
     Table,
     column,
     comma_list,
     sentence,
 )
 from redalg.explain.moves import Moves
-from redalg.explain.names import given_names, in_users_words, other_letters
+from redalg.explain.names import given_names, other_letters
 from redalg.explain.pivots import the_pivots
-from redalg.explain.rounding import the_roundings
-from redalg.expression import Axis, Cast, Element, Label, Value
-from redalg.expression.contents import of_kind, values_of
+from redalg.expression import Axis, Element, Label, Value
+from redalg.expression.contents import values_of
 from redalg.incremental.form import FusedForm, PivotPolicy
-from redalg.incremental.passes import Passes
 
 F = Symbol("F")
-
-
-def derivation(decomposition: Decomposition, passes: Passes) -> Derivation:
-    """Everything that an explanation says, in the order of the stages, pass after pass."""
-    if passes.earlier:
-        return derivation_of_passes(decomposition, passes)
-    form = passes.last
-    outputs = comma_list([_labelled_element(one.name, one.axes) for one in decomposition.cascade.outputs])
-    how = " in two passes over " if outputs_along_axis(form) else " in one pass over "
-    over: tuple[Part, ...] = (how, *reduced_axes_prose(decomposition.cascade))
-    heading = (*outputs, ", element by element") if form.is_elementwise else (*outputs, *over)
-    return Derivation(heading, _summary(decomposition, form), tuple(stages(decomposition, form)))
-
-
-def stages(decomposition: Decomposition, form: FusedForm, prefix: str = "") -> Iterator[Section]:
-    """The sections of one pass."""
-    sections: list[tuple[str, list[Line]]] = (
-        [
-            ("The outputs, as defined", [*given_names(decomposition.cascade), outputs_as_defined(decomposition)]),
-            ("Cost", elementwise_cost(form)),
-        ]
-        if form.is_elementwise
-        else [
-            ("The cascade, as defined", the_cascade(decomposition, form)),
-            ("The decomposition of each reduction", the_decomposition(decomposition)),
-            ("The state, and what is placed where", the_state(decomposition, form)),
-            ("The fused and incremental forms", the_forms(form)),
-            ("Finish", the_finish(form)),
-            ("Cost", cost(form)),
-            ("Condition", the_condition(decomposition, form)),
-        ]
-    )
-    if decomposition.roundings:
-        sections.insert(2, ("What is rounded otherwise than in the definition", the_roundings(decomposition)))
-    for title, lines in sections:
-        section = Section(prefix + (title[0].lower() + title[1:] if prefix else title), tuple(lines))
-        yield in_users_words(section, decomposition.cascade)
-
-
-def derivation_of_passes(decomposition: Decomposition, passes: Passes) -> Derivation:
-    """The derivation pass after pass: the outputs of an earlier pass are tensors to those after it."""
-    number = len(passes)
-    outputs = comma_list([_labelled_element(one.name, one.axes) for one in decomposition.cascade.outputs])
-    parts: list[Part] = [passes_in_words(number).capitalize(), ": "]
-    for place, form in enumerate(passes.earlier, 1):
-        values = comma_list([_labelled_element(each.name, each.axes) for each in form.outputs])
-        parts += [f"pass {place} makes ", *values, ", with a state of ", *state_size(form), "; "]
-    tensors = "it as a tensor" if len(passes.intermediates) == 1 else "them as tensors"
-    parts += [f"pass {number} takes {tensors} and makes all else, with a state of ", *state_size(passes.last), "."]
-    parts += [rounding_summary(decomposition, passes)]
-    pairs = [(decompose(one.cascade), one) for one in passes.earlier] + [(decomposition, passes.last)]
-    sections = (section for place, (own, form) in enumerate(pairs, 1)
-                for section in stages(own, form, f"Pass {place}: "))  # fmt: skip
-    return Derivation((*outputs, f" in {passes_in_words(number)} over ", *reduced_axes_prose(decomposition.cascade)),
-                      sentence(*parts), tuple(sections))  # fmt: skip
-
-
-def rounding_summary(decomposition: Decomposition, passes: Passes) -> str:
-    """The sentence that tells if the passes round as the definition does; empty if it rounds nothing."""
-    if decomposition.roundings:
-        return f" Approximate: what pass {len(passes)} rounds otherwise than the definition is told there."
-    cascades = (decomposition.cascade, *(one.cascade for one in passes.earlier))
-    casts = of_kind(Cast, *(expr for one in cascades for expr in one.expressions()))
-    return " Every rounding is then the definition's own, of tensors and parameters alone." if casts else ""
-
-
-def _summary(decomposition: Decomposition, form: FusedForm) -> Sentence:
-    if form.is_elementwise:
-        return sentence("One pass without a state: nothing is reduced, and no element needs another.")
-    passes, extents = definition_passes(form.cascade), [axis.extent for axis in form.cascade.reduced_axes]
-    size = Mul(*extents, evaluate=False) if len(extents) > 1 else extents[0]
-    state: tuple[Part, ...] = ("with a state of ", *state_size(form), ", whatever ", size, " is.")
-    approximate = (" Approximate: section 3 says what is rounded otherwise.",) if decomposition.roundings else ()
-    later = outputs_along_axis(form)
-    if later:
-        instead = f" instead of {passes + 1}" if passes > 1 else ""
-        which = "the outputs that carry " if len(later) > 1 else "the output that carries "
-        again = ". Where a row fits on chip, it is read once."
-        return sentence(f"Two passes{instead}: pass 1 for the state, pass 2 for {which}",
-                        *reduced_axes_prose(form.cascade), "; ", *state[:-1], " is", again, *approximate)  # fmt: skip
-    instead = f"One pass instead of {passes}" if passes > 1 else "One pass"
-    return sentence(f"{instead}, ", *state, *approximate)
 
 
 # ---- 1 ---------------------------------------------------------------------------------------------------------------
@@ -144,10 +50,10 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
             lines.append(sentence("A reduction that keeps places, or the order of elements, reads them all."))
     lines += the_conventions(decomposition, form)
     if cascade.producers:
-        equations = [Equation(_labelled_element(one.name, one.axes), one.definition) for one in cascade.producers]
+        equations = [Equation(labelled_element(one.name, one.axes), one.definition) for one in cascade.producers]
         verb = " is streamed" if len(cascade.reduced_axes) == 1 else " are streamed"
         lines.append(column(("Computed on other axes, as ", *reduced_axes_prose(cascade), verb), equations))
-    equations = [Equation(_labelled_element(reduction.name, reduction.axes),
+    equations = [Equation(labelled_element(reduction.name, reduction.axes),
                           reduction.to_reduce(live(reduction, cascade), cascade.reduced_axes))
                  for reduction in cascade.reductions]  # fmt: skip
     lines.append(column(("Reductions, each of which may use those above it",), equations))
@@ -157,7 +63,7 @@ def the_cascade(decomposition: Decomposition, form: FusedForm) -> list[Line]:
 def outputs_as_defined(decomposition: Decomposition) -> Line:
     """The outputs, of the reductions and the tensors."""
     outputs = decomposition.cascade.outputs
-    return column(("Outputs",), [Equation(_labelled_element(one.name, one.axes), one.expr) for one in outputs])
+    return column(("Outputs",), [Equation(labelled_element(one.name, one.axes), one.expr) for one in outputs])
 
 
 def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[Line]:
@@ -188,7 +94,8 @@ def live(reduction: Reduction, cascade: Cascade) -> Expr:
     return live_term(reduction.term, cascade.domain) if reduction.is_scalar else reduction.term
 
 
-def _labelled_element(name: str, axes: tuple[Axis, ...]) -> Element:
+def labelled_element(name: str, axes: tuple[Axis, ...]) -> Element:
+    """A name with its axes."""
     return Element(Label(name), *axes)
 
 
@@ -327,7 +234,7 @@ def the_state(decomposition: Decomposition, form: FusedForm) -> list[Line]:
 
 
 def slot_table(form: FusedForm) -> Table:
-    """The table of slots: the kind of each, the axes per which there is one, and the term that it holds."""
+    """The table of slots: the number of each, its kind, the axes per which there is one, and the term that it holds."""
     terms = {one.value.name: one.term for one in form.accumulators}
     terms |= {one.value.name: one.term for one in form.extrema}
     kinds = {one.value.name: one.monoid.name for one in form.extrema}
@@ -340,14 +247,14 @@ def slot_table(form: FusedForm) -> Table:
             kinds[value.name] = f"{structure.monoid} {part.name}".replace("_", " ")
             whole[value.name] = structure.term
     cells = []
-    for slot in form.slots:
+    for number, slot in enumerate(form.slots, 1):
         kind = kinds.get(slot.name, {"pivot": "centre", "count": "count (integer)"}.get(slot.kind, "sum"))
         term = whole.get(slot.name) or live_term(
             bases[slot.name] if slot.kind == "pivot" else terms[slot.name], form.cascade.domain
         )
         axes: tuple[Part, ...] = comma_list(list(slot.axes)) if slot.axes else ("all rows",)
-        cells.append(((Value(Label(slot.name), *slot.axes),), (kind,), axes, (term,)))
-    return Table(("slot", "what", "one per", "of"), tuple(cells))
+        cells.append(((str(number),), (Value(Label(slot.name), *slot.axes),), (kind,), axes, (term,)))
+    return Table(("", "slot", "what", "one per", "of"), tuple(cells))
 
 
 def deferred_parts(separation: Separation, decomposition: Decomposition) -> Iterator[tuple[str, Expr]]:
@@ -413,23 +320,19 @@ def the_finish(form: FusedForm) -> list[Line]:
     lines: list[Line] = []
     if form.assignments:
         lines.append(column(("From the state",), [Equation(one.value, one.expr) for one in form.assignments]))
-    now = [Equation(_labelled_element(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
+    now = [Equation(labelled_element(one.name, one.axes), one.expr) for one in form.outputs if not one.carries]
     if now:
         lines.append(column(("Outputs",), now))
     lines += extrema.guards(form)
-    later = [Equation(_labelled_element(one.name, one.axes), one.expr) for one in outputs_along_axis(form)]
+    later = [Equation(labelled_element(one.name, one.axes), one.expr) for one in outputs_along_axis(form)]
     if later:
         lines.append(column(("Pass 2, at every element of ", *reduced_axes_prose(form.cascade)), later))
     why = " is 0/0: NaN, or 0 if the call says so."
     lines += [
-        sentence("Where ", absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why)
+        sentence(
+            "Where ", extrema.absorb_terms(output.empty), ", as where no element counts, ", Label(output.name), why
+        )
         for output in form.outputs
         if output.empty is not S.false
     ]
     return lines
-
-
-def absorb_terms(condition: Boolean) -> Boolean:
-    """a ∧ (a ∨ b) → a"""
-    parts = And.make_args(condition)
-    return And(*(one for one in parts if not (isinstance(one, Or) and set(one.args) & set(parts))))

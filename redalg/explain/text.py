@@ -9,13 +9,26 @@ from contextvars import ContextVar
 from itertools import groupby
 from typing import final
 
-from sympy import Expr, S
+from sympy import Add, Expr, Mul, S
 from sympy.core.basic import Basic
 
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.explain.model import Code, Derivation, Equations, Line, Notice, Part, Section, Sentence, Table
+from redalg.explain.model import (
+    Code,
+    Derivation,
+    Equations,
+    Line,
+    Matrices,
+    Matrix,
+    Notice,
+    Part,
+    Section,
+    Sentence,
+    Table,
+)
 from redalg.explain.notation import ATOM, DELTA, HAT, LONG_HAT, POWER, PRODUCT, RHO, Writer, split_marks
-from redalg.explain.sections import derivation, the_conventions
+from redalg.explain.sections import the_conventions
+from redalg.explain.whole import derivation
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 
@@ -25,6 +38,10 @@ COLUMNS = ContextVar("COLUMNS", default=WIDTH)
 SUBSCRIPTS = str.maketrans("0123456789", "₀₁₂₃₄₅₆₇₈₉")
 SUPERSCRIPTS = str.maketrans("0123456789", "⁰¹²³⁴⁵⁶⁷⁸⁹")
 
+JOINTS = "·/,)]|"
+"""A line may end at these if it must."""
+LEAST = 16
+"""Columns that the last cell of a row has at least beside the others; else it stands below them."""
 GLUE = "⊗=≤≥<>≠"
 """No line ends at these: they hold their neighbours together."""
 
@@ -143,7 +160,8 @@ def conditions_text(decomposition: Decomposition, form: FusedForm) -> tuple[str,
 def render(content: Derivation) -> str:
     """The whole derivation."""
     heading = prose_text(content.heading)
-    lines = [heading, "═" * text_width(heading), *wrap_text(prose_text(content.summary.parts), "")]
+    headings = list(wrap_text(heading, ""))
+    lines = [*headings, "═" * max(map(text_width, headings)), *wrap_text(prose_text(content.summary.parts), "")]
     for number, section in enumerate(content.sections, 1):
         lines += ["", *section_text(number, section)]
     return "\n".join(line.rstrip() for line in lines)
@@ -152,7 +170,8 @@ def render(content: Derivation) -> str:
 def notice_text(notice: Notice) -> str:
     """The heading with a rule below it, and a labelled paragraph for every entry."""
     entries = [(label, prose_text(one.parts)) for label, one in notice.entries]
-    return "\n".join([notice.heading, "─" * len(notice.heading), *labelled_lines(entries)])
+    headings = list(wrap_text(notice.heading, ""))
+    return "\n".join([*headings, "─" * max(map(len, headings)), *labelled_lines(entries)])
 
 
 def section_text(number: int, section: Section) -> Iterator[str]:
@@ -173,16 +192,23 @@ def line_text(line: Line, bullet: str) -> Iterator[str]:
         yield from wrap_text(prose_text(line.parts), bullet)
     elif isinstance(line, Table):
         yield from table_text(line)
+    elif isinstance(line, Matrices):
+        yield from matrices_text(line)
     else:
         yield from equations_text(line)
 
 
 def equations_text(line: Equations) -> Iterator[str]:
     """The title with its source at the right margin; then the equations, aligned at their relations."""
-    title = "   " + prose_text(line.title)
-    yield title + line.source.rjust(COLUMNS.get() - text_width(title)) if line.source else title
+    *before, title = wrap_text(prose_text(line.title), "   ")
+    room = COLUMNS.get() - text_width(title) - len(line.source)
+    yield from before
+    yield title + " " * room + line.source if line.source and room > 1 else title
+    if line.source and room <= 1:
+        yield line.source.rjust(COLUMNS.get())
     rows = [[(WRITER.write(one.left), one.relation, WRITER.write(one.right)) for one in row] for row in line.rows]
-    left = max(text_width(cell[0]) for row in rows for cell in row)
+    widths = [text_width(cell[0]) for row in rows for cell in row]
+    left = max((one for one in widths if one <= COLUMNS.get() * 2 // 5), default=0)
     pairs = [row for row in rows if len(row) > 1]
     second = max((text_width(row[0][2]) for row in pairs), default=0)
     beside = 8 + left + second + 4 + max((left + 3 + text_width(row[1][2]) for row in pairs), default=0)
@@ -192,7 +218,47 @@ def equations_text(line: Equations) -> Iterator[str]:
             yield f"     {pad_right(a, left)} {r} {pad_right(b, second)}    {pad_right(c, left)} {s} {d}"
         else:
             for a, r, b in row:
-                yield from wrap_text(b, f"     {pad_right(a, left)} {r} ", " " * (left + 8 + 2))
+                yield from equation_text(a, r, b, left)
+
+
+def equation_text(left: str, relation: str, right: str, size: int) -> Iterator[str]:
+    """left = right, the left side padded; what is too wide for a line goes on below it, further in."""
+    lead = f"     {pad_right(left, size)} {relation} "
+    room = COLUMNS.get() - text_width(lead)
+    if text_width(right) <= room or (room >= COLUMNS.get() // 2 and _break(right, room) is not None):
+        yield from wrap_text(right, lead, " " * (size + 8 + 2))
+    else:
+        yield from wrap_text(f"{left} {relation}", "     ", " " * 7)
+        yield from wrap_text(right, " " * 9, " " * 11)
+
+
+def matrices_text(line: Matrices) -> Iterator[str]:
+    """Matrices side by side; if they are too wide, an equation for every entry that is no number."""
+    yield from wrap_text(prose_text(line.title), "   ")
+    blocks = [matrix_text(one) for one in (line.left, line.first, line.second)]
+    sides = zip(*blocks, strict=True)
+    middle = (len(line.left) - 1) // 2
+    rows = ["     " + a + (" = " if place == middle else "   ") + b + (" · " if place == middle else "   ") + c
+            for place, (a, b, c) in enumerate(sides)]  # fmt: skip
+    if max(map(text_width, rows)) <= COLUMNS.get():
+        yield from rows
+        return
+    for row, factors in zip(line.left, line.first, strict=True):
+        for left, entries in zip(row, zip(*line.second, strict=True), strict=True):
+            if not left.is_number:
+                terms = (Mul(a, b, evaluate=False) for a, b in zip(factors, entries, strict=True) if 0 not in (a, b))
+                yield from equation_text(WRITER.write(left), "=", WRITER.write(Add(*terms)), 0)
+
+
+def matrix_text(matrix: Matrix) -> list[str]:
+    """The lines of a matrix between brackets; an entry that is 0 is a dot."""
+    cells = [["·" if one == 0 else WRITER.write(one) for one in row] for row in matrix]
+    sizes = [max(map(text_width, column)) for column in zip(*cells, strict=True)]
+    lines = ["  ".join(pad_right(cell, size) for cell, size in zip(row, sizes, strict=True)) for row in cells]
+    last = len(lines) - 1
+    left = ["[" if not last else "⎡" if not place else "⎣" if place == last else "⎢" for place in range(last + 1)]
+    right = ["]" if not last else "⎤" if not place else "⎦" if place == last else "⎥" for place in range(last + 1)]
+    return [a + line + b for a, line, b in zip(left, lines, right, strict=True)]
 
 
 def table_text(table: Table) -> Iterator[str]:
@@ -204,7 +270,10 @@ def table_text(table: Table) -> Iterator[str]:
     for row in rows:
         first = ["" if row[0] == before and not table.header else row[0], *row[1:-1]]
         lead = "     " + "   ".join(pad_right(cell, size) for cell, size in zip(first, sizes, strict=True)) + "   "
-        yield from wrap_text(row[-1], lead, " " * (text_width(lead) + 2))
+        if text_width(lead) + min(text_width(row[-1]), LEAST) <= COLUMNS.get():
+            yield from wrap_text(row[-1], lead, " " * (text_width(lead) + 2))
+        else:
+            yield from (lead, *wrap_text(row[-1], " " * 9, " " * 11))
         before = row[0]
 
 
@@ -229,12 +298,21 @@ def wrap_text(text: str, lead: str, hang: str | None = None) -> Iterator[str]:
     """A text after its lead, broken where the fewest brackets are open, and then as late as possible."""
     hang = hang if hang is not None else " " * text_width(lead)
     while text_width(lead + text) > COLUMNS.get():
-        cut = _break(text, COLUMNS.get() - text_width(lead))
+        room = COLUMNS.get() - text_width(lead)
+        cut = _break(text, room)
+        if cut is None or text_width(text[:cut].rstrip()) > room:
+            cut = _last_break(text, room)
         if cut is None:
             break
         yield lead + text[:cut].rstrip()
         text, lead = text[cut:].lstrip(), hang
     yield lead + text
+
+
+def _last_break(text: str, room: int) -> int | None:
+    """The break of a text that has no good one: after a sign that joins, as late as possible; None if it is short."""
+    places = [place + 1 for place, one in enumerate(text) if one in JOINTS and 0 < place < room - 1]
+    return max(places, default=room if room > 1 else None)
 
 
 def _after_a_factor(text: str, room: int) -> list[tuple[int, int]]:

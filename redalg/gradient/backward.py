@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.gradient.arrays import zeros_like
 from redalg.gradient.stage import (
@@ -29,8 +30,8 @@ from redalg.runtime.bind.options import named_dtypes
 
 
 @final
-@dataclass(frozen=True)
-class Backward:
+@dataclass(frozen=True, repr=False)
+class Backward(Displayed):
     """The derived backward, which is called on cotangents and tensors.
 
     Attributes:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.gradient.arrays import zeros_like
 from redalg.gradient.stage import (
@@ -27,8 +28,8 @@ from redalg.runtime.bind.options import named_dtypes
 
 
 @final
-@dataclass(frozen=True)
-class Forward:
+@dataclass(frozen=True, repr=False)
+class Forward(Displayed):
     """The derived forward mode, which is called on tangents and tensors.
 
     Attributes:

@@ -66,7 +66,7 @@ class Verdict:
     @property
     def reason(self) -> str:
         """The reason why it is not taken in one pass, or is slow."""
-        return self.said if self.refusal is None else self.refusal.explain()
+        return self.said if self.refusal is None else str(self.refusal)
 
     @property
     def is_group(self) -> bool:

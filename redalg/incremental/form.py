@@ -23,6 +23,7 @@ from sympy import Expr, Mul, S, Tuple, exp, fraction
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Producer
+from redalg.display import Displayed
 from redalg.expression import Axis, Label, Let, Value
 from redalg.expression.contents import bound_axes, values_of
 from redalg.monoids import Monoid
@@ -281,8 +282,8 @@ class FormOutput:
 
 
 @final
-@dataclass(frozen=True)
-class FusedForm:
+@dataclass(frozen=True, repr=False)
+class FusedForm(Displayed):
     """The slots of a state, and the expressions that make, merge and finish it (see the module).
 
     `unscaled` is the form without the magnitudes that generators are divided by, where it has any; `level`: a number

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, final
 
+from redalg.display import Displayed, Printed
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
 
@@ -17,8 +18,8 @@ if TYPE_CHECKING:
 
 
 @final
-@dataclass(frozen=True)
-class Lowered:
+@dataclass(frozen=True, repr=False)
+class Lowered(Displayed):
     """The last stages of one problem.
 
     Attributes:
@@ -37,3 +38,19 @@ class Lowered:
     def form(self) -> FusedForm:
         """The form of the loop, which the plan is for."""
         return self.stages.loop
+
+    def listing(self) -> str:
+        """The loop nest, the predicted time, and the kernel: every line numbered, with the slots that it serves.
+
+        The numbers of slots are those of `explain(section="state")`; a legend tells the lines that write each.
+
+        >>> import redalg as ra
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> lowered = total.lower("c", {"b": 4, "n": 64}, "float32")
+        >>> print(next(line for line in lowered.listing().splitlines() if line.startswith("  1 ")))
+          1 sum_0  sum of x[b,n]  [...]
+        """
+        return Printed(self._view.text(self))
+
+    def __str__(self) -> str:
+        return str(self.source)

@@ -22,6 +22,7 @@ import warnings
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, final
 
+from redalg.display import Displayed
 from redalg.errors import PlanError
 from redalg.strategies.binding import Binding, with_column
 from redalg.strategies.device import DeviceSpec
@@ -50,7 +51,7 @@ TUNED = ("pack", "cache")
 
 @final
 @dataclass(frozen=True, init=False, repr=False)
-class Schedule:
+class Schedule(Displayed):
     """The place of every axis of a loop: what `plan=` takes, `plans` lists and the files of tuned plans hold.
 
     Attributes:
@@ -151,8 +152,8 @@ class Schedule:
 
 
 @final
-@dataclass(frozen=True)
-class Definition:
+@dataclass(frozen=True, repr=False)
+class Definition(Displayed):
     """The definition as operations of PyTorch: a schedule without a kernel.
 
     Attributes:
@@ -181,8 +182,8 @@ class Definition:
 
 
 @final
-@dataclass(frozen=True)
-class LibraryProduct:
+@dataclass(frozen=True, repr=False)
+class LibraryProduct(Displayed):
     """A product by PyTorch (on a GPU by cuBLAS), then one pass over it by a kernel, a part of an axis at a time.
 
     Attributes:

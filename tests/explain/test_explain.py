@@ -23,9 +23,9 @@ from redalg.explain.latex import WRITER as LATEX
 from redalg.explain.model import Equation
 from redalg.explain.moves import Moves
 from redalg.explain.notation import EACH, HAT, PRIME, mark_value
-from redalg.explain.sections import derivation
 from redalg.explain.text import WIDTH, text_width
 from redalg.explain.text import WRITER as TEXT
+from redalg.explain.whole import derivation
 from redalg.expression import Element, Label, Reduce, Value
 from redalg.fuse import Fused
 from tests.conftest import Golden

@@ -147,7 +147,7 @@ def test_roundings_are_told_with_their_bounds() -> None:
 
 
 def flatten(fused: Fused, title: str) -> list[Equation]:
-    from redalg.explain.sections import derivation
+    from redalg.explain.whole import derivation
 
     content = derivation(fused.decomposition, fused.passes)
     return [one for section, one in content.equations() if section.startswith(title)]

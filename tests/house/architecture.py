@@ -23,7 +23,7 @@ STAGES = (
     (
         "What the user holds",
         ("__init__", "registration", "fuse", "fused", "portable", "algebra", "differentiable", "streaming", "verdicts",
-         "explain", "instruments"),
+         "explained", "explain", "display", "instruments"),
     ),
     ("What the user wrote → its derivatives", ("gradient",)),
     ("Graph of a framework → TensorProgram", ("torch", "graphs")),

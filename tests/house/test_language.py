@@ -29,6 +29,7 @@ PARTICIPLES = {  # functions that may have such a name: why
     "distributed": "`Fused.distributed`, which users call",
     "having": "`Schedule.having`, which users call",
     "renamed": "`Axis.renamed`, which users call",
+    "listing": "`Lowered.listing`, a noun, which users call",
     "lowering_for": "a lowering is a noun",
     "written": "an attribute of `Fused`, which the protocol of instruments names",
 }

@@ -21,7 +21,7 @@ ROOT_MODULE = "__init__"
 # any layer, and only what stands before it, the command line, may import from it.
 LAYERS = (
     *("__main__", "commands", "demo", ROOT_MODULE, "torch", "graphs", "data"),
-    *("registration", "library", "fuse", "fused", "portable", "instruments"),
+    *("registration", "library", "fuse", "fused", "portable", "instruments", "explained"),
     *("distributed", "algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
     *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
@@ -38,7 +38,7 @@ LAYERS = (
     *("strategies.search", "strategies.model", "strategies.rules", "incremental.arrange", "strategies"),
     *("incremental.derive", "incremental.arrays", "incremental.combine", "incremental"),
     *("decompose.verdict", "decompose.parse", "decompose.extrema", "decompose.samples", "decompose.separate"),
-    *("decompose", "sugar", "definition", "expression", "monoids", "errors", "progress", "version"),
+    *("decompose", "sugar", "definition", "expression", "monoids", "errors", "progress", "version", "display"),
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
 MAY_IMPORT_BACKENDS = {  # module or package: why

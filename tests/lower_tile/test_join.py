@@ -11,7 +11,7 @@ from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Buffer, Kernel, Parallel, Parameter, Store, TileProgram, index
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.passes.join import fuse_row_loops
-from redalg.lower_tile.text.emit import _Emitter
+from redalg.lower_tile.text.emit import Emitter
 
 I, BLOCK = index("i"), index("block")
 PLACE, LIVE = BLOCK * 4 + I, BLOCK * 4 + I < 7
@@ -56,4 +56,4 @@ def test_a_condition_stands_once(name: str, conditions: int) -> None:
     one = program(*fuse_row_loops((FIRST, *CASES[name][0]), frozenset({"row"})))
     last = one.kernels[0].body[-1]
     assert isinstance(last, Parallel)
-    assert "\n".join(_Emitter(one).parallel(last)).count("if ") == conditions
+    assert "\n".join(Emitter(one).parallel(last)).count("if ") == conditions

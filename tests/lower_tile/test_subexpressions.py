@@ -22,7 +22,7 @@ from redalg.lower_tile.ir.program import Buffer, Kernel, Parallel, Parameter, St
 from redalg.lower_tile.ir.scalars import IsFinite, Load, ScaledExp
 from redalg.lower_tile.passes import subexpressions
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
-from redalg.lower_tile.text.emit import _Emitter
+from redalg.lower_tile.text.emit import Emitter
 from tests.sweeps import draws
 
 ROWS, COLUMNS = 4, 8
@@ -119,7 +119,7 @@ def last_store(one: TileProgram) -> Store:
 
 def lines(one: TileProgram) -> list[str]:
     """The text of the last loop's body."""
-    return [line.removeprefix("    ") for line in _Emitter(one).parallel(last_loop(one))[1:]]
+    return [line.removeprefix("    ") for line in Emitter(one).parallel(last_loop(one))[1:]]
 
 
 def run(text: list[str]) -> np.ndarray:

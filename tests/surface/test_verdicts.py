@@ -241,7 +241,7 @@ EXPLAINED: dict[str, tuple[Expr, str]] = {
 def test_a_verdict_explains_itself_in_sentences(expr: Expr, text: str) -> None:
     made = ra.analyze(expr)
     assert not isinstance(made, ra.Exact | ra.Approximate)
-    assert made.explain() == str(made) == text
+    assert str(made) == text
 
 
 def test_a_certificate_is_a_theorem_and_the_samples() -> None:

@@ -46,6 +46,7 @@ from redalg.decompose.separate.span import Span
 from redalg.decompose.separate.theorems import D, NotSeparable, X, is_analytic
 from redalg.decompose.separate.whole import Whole
 from redalg.decompose.verdict.refusal import GENERAL, verdict_of_finding
+from redalg.display import Displayed
 from redalg.errors import NotFusible, Text, Undecided
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
@@ -133,8 +134,8 @@ class Separation:
 
 
 @final
-@dataclass(frozen=True)
-class Decomposition:
+@dataclass(frozen=True, repr=False)
+class Decomposition(Displayed):
     """A cascade with every reduction separated, over one pool of atoms."""
 
     cascade: Cascade

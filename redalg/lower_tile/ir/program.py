@@ -19,9 +19,8 @@
                  holds for the stores after it, until one overwrites what the subexpression reads
     region    := parameter[index or (start, length)]
 
-Scalar expressions are SymPy's, with the nodes of `scalars`. Where an index varies, reading outside a parameter gives 0
-and storing outside is dropped (as TileLang guards them); constant indices are checked at the call. All loop variables
-are integer symbols.
+Scalar expressions are SymPy's, with the nodes of `scalars`; loop variables are integers. Where an index varies, reading
+outside a parameter gives 0 and storing there is dropped (as TileLang guards them); constants are checked at the call.
 """
 
 from __future__ import annotations
@@ -36,6 +35,7 @@ from sympy import Expr, Integer, Mul, S, Symbol, sympify
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
+from redalg.display import Displayed
 from redalg.lower_tile.ir.powers import factors_of_power
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.ir.together import Together
@@ -77,13 +77,15 @@ class Parameter:
 @final
 @dataclass(frozen=True)
 class Buffer:
-    """A tile in shared memory or in registers (`fragment`; `local`: a thread's own). `note` says what it holds."""
+    """A tile in shared memory or registers (`fragment`; `local`: a thread's own). `note` says what it holds, `slot` the
+    slot of the state or the producer of which it is a value (empty: none)."""
 
     name: str
     scope: str
     shape: tuple[int, ...]
     dtype: str
     note: str = ""
+    slot: str = ""
 
     def __str__(self) -> str:
         return f"{self.scope} {self.name}{list(self.shape)} {self.dtype}"
@@ -203,8 +205,7 @@ class Store:
 
     def lines(self, names: Mapping[Basic, Expr]) -> list[str]:
         """The lines of the store, by the names that earlier stores gave."""
-        tail = "" if self.guard == S.true else f" if {self.guard}"
-        all_names, lines = dict(names), list[str]()
+        all_names, lines, tail = dict(names), list[str](), f" if {self.guard}" * (self.guard != S.true)
         for name, node in self.once:
             lines.append(f"{name} := {_operands_by_name(node, all_names)}")
             all_names[node] = Symbol(name)
@@ -266,8 +267,7 @@ class Parallel:
 
     def __str__(self) -> str:
         head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
-        head += f" by {self.adjacent} a thread" * bool(self.adjacent)
-        head += "" if self.guard == S.true else f" if {self.guard}"
+        head += f" by {self.adjacent} a thread" * bool(self.adjacent) + f" if {self.guard}" * (self.guard != S.true)
         lines, names = list[str](), dict[Basic, Expr]()
         for store in self.body:
             lines += store.lines(names)
@@ -352,8 +352,8 @@ class Kernel:
 
 
 @final
-@dataclass(frozen=True)
-class TileProgram:
+@dataclass(frozen=True, repr=False)
+class TileProgram(Displayed):
     """A program: parameters, kernels, compute dtype and run-time sizes; `together` if it is one launch."""
 
     name: str

@@ -41,18 +41,22 @@ class Assembly:
         self.tile = (I,) if plan.is_serial else (I, J)
         self.extents = {I: plan.block_row, J: plan.block_streamed, E_: plan.block_column}
 
-    def buffer(self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "") -> str:
+    def buffer(
+        self, wanted: str, scope: str, shape: Sequence[int], dtype: str | None = None, note: str = "", *, slot: str = ""
+    ) -> str:  # fmt: skip
         """Allocate a buffer."""
         name = self.names.fresh(wanted)
         note = note if len(note) <= LONGEST_NOTE else f"{note[: LONGEST_NOTE - 1]}…"
-        self.buffers[name] = Buffer(name, scope, tuple(shape), dtype or self.compute, note)
+        self.buffers[name] = Buffer(name, scope, tuple(shape), dtype or self.compute, note, slot)
         return name
 
     def new(
-        self, wanted: str, *indices: Symbol, note: str = "", dtype: str | None = None, scope: str = "fragment"
-    ) -> Load:
+        self, wanted: str, *indices: Symbol, note: str = "", dtype: str | None = None, scope: str = "fragment",
+        slot: str = "",
+    ) -> Load:  # fmt: skip
         """The read of a new buffer of a number for every row, streamed element or column, as its indices say."""
-        return Load(self.buffer(wanted, scope, [self.extents[one] for one in indices], dtype, note), *indices)
+        shape = [self.extents[one] for one in indices]
+        return Load(self.buffer(wanted, scope, shape, dtype, note, slot=slot), *indices)
 
     def stores(self, *stores: tuple[Load, Expr]) -> Parallel:
         """Buffers of one shape := expressions, at every index."""

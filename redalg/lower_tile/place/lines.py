@@ -168,9 +168,9 @@ class Placer:
         after = self.program.lets[self.program.lets.index(let) :]
         reader = next(one for one in after if isinstance(one, Assign))  # the producer that the fold is part of
         to = self.data.onto.get(reader.value)
-        name = reader.value.name if reader.expr == let.value else f"{reader.value.name}_{let.value.name}"
-        note = f"{let.folding.kind} over {let.over[0]}"
-        target = self._value(to) if to else self.assembly.new(name, *self.assembly.tile, note=note)
+        own, note = reader.value.name, f"{let.folding.kind} over {let.over[0]}"
+        name = own if reader.expr == let.value else f"{own}_{let.value.name}"
+        target = self._value(to) if to else self.assembly.new(name, *self.assembly.tile, note=note, slot=own)
         space = self.space.with_values({value: self._value(value) for value in let.reads})
         inner = Inner(let, buffer_of(target), clear=to is None, part=self.data.part)
         inner.build(space, self.data.operands, self.body)

@@ -329,7 +329,9 @@ def part_of(places: Places, slots: Slots, job: Job, assembly: Assembly) -> tuple
     for value, (workspace, where) in places.items():
         load, structure = slots.loads[value], structure_with(value, job.form)
         if structure not in slots.ranked:
-            part.loads[value] = assembly.new(f"{value.name}_part", *load.indices, dtype=integer_of(value, job))
+            part.loads[value] = assembly.new(
+                f"{value.name}_part", *load.indices, dtype=integer_of(value, job), slot=value.name
+            )
         elif value not in part.loads:
             part.loads.update(best_loads(structure, assembly, job.problem, "best_part"))
         body.append(assembly.stores((part.loads[value], Load(workspace, *where))))

@@ -89,7 +89,8 @@ def best_buffers(
 ) -> Best:  # fmt: skip
     """Allocate the buffers for the best elements of every row."""
     shape = [assembly.plan.block_row] + ([row_width(structure, problem)] if row_width(structure, problem) else [])
-    return tuple(assembly.buffer(name, scope, shape, "int64", f"{structure.monoid} {structure.term}")
+    return tuple(assembly.buffer(name, scope, shape, "int64", f"{structure.monoid} {structure.term}",
+                                 slot=structure.values[0].name)
                  for name in names_of_best(problem, wanted))  # fmt: skip
 
 

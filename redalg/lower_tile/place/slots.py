@@ -91,10 +91,13 @@ def allocate(
 
     for extremum in form.extrema:
         name, note = f"{extremum.value.name}{suffix}", f"{extremum.monoid} {extremum.term}{tail}"
-        add(assembly.new(name, *own(extremum.value), note=note), extremum.value, extremum.monoid.identity)
+        load = assembly.new(name, *own(extremum.value), note=note, slot=extremum.value.name)
+        add(load, extremum.value, extremum.monoid.identity)
         if of_data and stands_alone(extremum, form):
             counter = f"{extremum.value.name}_nan"
-            slots.nan[extremum.value] = assembly.new(counter, *own(extremum.value), note=f"NaN met{tail}")
+            slots.nan[extremum.value] = assembly.new(
+                counter, *own(extremum.value), note=f"NaN met{tail}", slot=extremum.value.name
+            )
             body.append(Fill(slots.nan[extremum.value].name, S.Zero))
     for structure in slots.ranked:
         scope = "shared" if is_set(structure, assembly.plan, problem) else "fragment"
@@ -102,16 +105,19 @@ def allocate(
             add(load, value, NO_ELEMENT)
     for pivot in form.slot_pivots:
         name, note = f"{pivot.value.name}{suffix}", f"pivot of {pivot.base}{tail}"
-        add(assembly.new(name, *own(pivot.value), note=note), pivot.value, S.NegativeInfinity)
+        load = assembly.new(name, *own(pivot.value), note=note, slot=pivot.value.name)
+        add(load, pivot.value, S.NegativeInfinity)
     for accumulator in form.accumulators:
         name, note = f"{accumulator.value.name}{suffix}", f"sum {accumulator.term}{tail}"
         by_lane = lanes or assembly.plan.is_serial
         indices = own(accumulator.value) if by_lane else indices_of(accumulator, assembly)
-        add(assembly.new(name, *indices, note=note), accumulator.value, S.Zero)
+        load = assembly.new(name, *indices, note=note, slot=accumulator.value.name)
+        add(load, accumulator.value, S.Zero)
     for structure in (one for one in form.structures if one not in slots.ranked):
         for value, identity in zip(structure.values, identities(structure), strict=True):
             dtype = integer_dtype(value, structure)
-            add(assembly.new(f"{value.name}{suffix}", *own(value), dtype=dtype), value, identity)
+            load = assembly.new(f"{value.name}{suffix}", *own(value), dtype=dtype, slot=value.name)
+            add(load, value, identity)
     return slots, body
 
 

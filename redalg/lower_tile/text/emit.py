@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from types import MappingProxyType
 from typing import final
@@ -11,6 +11,7 @@ from sympy import And, Expr, Mod, Mul, S, floor
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
+from redalg.display import Displayed
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_emulated
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -52,8 +53,8 @@ from redalg.strategies.plan import Plan
 
 
 @final
-@dataclass(frozen=True)
-class Source:
+@dataclass(frozen=True, repr=False)
+class Source(Displayed):
     """The text of a program, with the data for a call: the parameters in order, and the plan it was made under."""
 
     text: str
@@ -67,7 +68,7 @@ class Source:
 def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
     """The whole file: header, binding, kernels, `compile`, and `check` (a main that tests itself)."""
     target = plan.device.target
-    function = wrap_lines(_Emitter(program).function())
+    function = wrap_lines(Emitter(program).function())
     rounds = tuple(dtype for dtype in DTYPES if is_emulated(dtype) and f"{dtype}(" in function)
     used = Used(
         constants="constant(" in function or " rate(" in function or (bool(rounds) and target == "c"),
@@ -210,7 +211,9 @@ def compiled():
 
 
 @final
-class _Emitter:
+class Emitter:
+    """The writer of one program's function."""
+
     def __init__(self, program: TileProgram) -> None:
         self.program = program
         self.printer = Printer(dtypes_of(program), program.compute)
@@ -346,14 +349,18 @@ class _Emitter:
         """The lines of an elementwise loop."""
         variables = ", ".join(str(name) for name, _ in loop.indices)
         extents = ", ".join(str(extent) for _, extent in loop.indices)
-        inner, names = list[str](), dict[Basic, Expr]()
-        for before, store in zip((None, *loop.body), loop.body, strict=False):
-            lines = self.store(store, names)
-            inner += lines[1:] if before is not None and under_one_guard(before, store) else lines
-            names = live_names(store, names)
+        inner = [line for _, lines in self.stores(loop) for line in lines]
         each = f"{SIDE_BY_SIDE}{self.suffix}({extents}, {loop.adjacent})" if loop.adjacent else f"parallel({extents})"
         lines = [f"for {variables} in {each}:", *("    " + line for line in inner)]
         return self.under_guard(loop.guard, lines)
+
+    def stores(self, loop: Parallel) -> Iterator[tuple[Store, list[str]]]:
+        """The stores of an elementwise loop, each with its lines."""
+        names = dict[Basic, Expr]()
+        for before, store in zip((None, *loop.body), loop.body, strict=False):
+            lines = self.store(store, names)
+            yield store, lines[1:] if before is not None and under_one_guard(before, store) else lines
+            names = live_names(store, names)
 
     def under_guard(self, guard: Boolean, lines: list[str]) -> list[str]:
         """Lines that run where a guard of the block holds: one `if` for each part, since TileLang 0.1.15 may find that

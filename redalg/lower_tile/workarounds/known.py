@@ -115,7 +115,7 @@ WORKAROUNDS = (
         "narrows `sync_threads` to the warps that go on where warps are specialised",
         ("lower_tile.text.bindings:ARRIVE_CUDA",),
     ),
-    Workaround("inlines what a guarded store computes once", ("lower_tile.text.emit:_Emitter.store",)),
+    Workaround("inlines what a guarded store computes once", ("lower_tile.text.emit:Emitter.store",)),
     Workaround(
         "sums two tiles of a pipeline wrongly where warpgroups take 16 columns each (an H200)",
         (f"{RULES}:few_columns",),

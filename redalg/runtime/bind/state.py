@@ -10,6 +10,7 @@ from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, final
 
+from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.incremental.arrays.evaluate import Scope
@@ -27,8 +28,8 @@ from redalg.runtime.bind.state_bytes import ANEW, in_library, read_state, split_
 
 
 @final
-@dataclass(frozen=True)
-class State:
+@dataclass(frozen=True, repr=False)
+class State(Displayed):
     """A state of the derived monoid: slots by name, with their kinds, axes and arrays. It pickles.
 
     Attributes:

@@ -15,6 +15,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any, final
 
+from redalg.display import Displayed
 from redalg.errors import BackendError
 from redalg.lower_tile.text.emit import Source
 from redalg.progress import progress_bar
@@ -23,8 +24,8 @@ from redalg.runtime.compile.cache import one_at_a_time, point_tilelang_here
 
 
 @final
-@dataclass(frozen=True)
-class Kernel:
+@dataclass(frozen=True, repr=False)
+class Kernel(Displayed):
     """A compiled kernel: call `run` with torch tensors for every parameter, in order."""
 
     source: Source

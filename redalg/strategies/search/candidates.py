@@ -9,10 +9,11 @@ Rows that are merged together follow from the other choices, and so are no choic
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import final, overload
 
+from redalg.display import Displayed
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import CHOICES
@@ -21,8 +22,8 @@ from redalg.strategies.search.space import Space
 from redalg.strategies.table import Table
 
 VARIED = tuple(name for name in CHOICES if name != "block_merged")
-LINES = 12
-"""Rows that `str` prints."""
+LINES, FEW = 12, 6
+"""Rows that `str` and `repr` print."""
 
 
 @final
@@ -36,6 +37,7 @@ class Candidate:
         bound: the term that takes longest: `memory`, `L2`, `tensor cores`, `special functions`, `latency` …
         expression: its tiling expression, `bhqek(d)`: blocks, rows and columns, the streamed loop, then inner ones.
         smem_bytes: shared memory of a block, estimated; those that exceed the device's are listed last.
+        terms: the time that each unit would take alone, in microseconds; empty of what is no kernel.
     """
 
     plan: AnySchedule
@@ -43,13 +45,14 @@ class Candidate:
     bound: str
     expression: str
     smem_bytes: int = 0
+    terms: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
 
     def __str__(self) -> str:
         return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
 
 
 @final
-class Candidates(Sequence[Candidate]):
+class Candidates(Displayed, Sequence[Candidate]):
     """Candidates that build, best first by predicted time; printed as a table of the first ones.
 
     Each is built when it is first read, and left out if its program breaks a rule or does not fit the device: the
@@ -104,10 +107,9 @@ class Candidates(Sequence[Candidate]):
     def __str__(self) -> str:
         return str(self.table())
 
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+    def __repr__(self) -> str:
+        """The best few: a plan may take three lines of a screen."""
+        return str(self.table(FEW))
 
 
 def levels_text(plan: AnySchedule) -> str:
@@ -128,7 +130,8 @@ def rank_candidates(
 def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:
     """Return a schedule with the prediction of the model for it."""
     nest = Traffic(space.outline, numbers_of(schedule)).nest
-    return Candidate(schedule, prediction.time_us, prediction.bound, str(nest), prediction.smem_bytes)
+    return Candidate(schedule, prediction.time_us, prediction.bound, str(nest), prediction.smem_bytes,
+                     prediction.terms)  # fmt: skip
 
 
 @final

@@ -1,0 +1,152 @@
+"""A kernel's text beside the algebra: every line with the numbers of the slots, producers and outputs that it serves.
+
+Numbers are those of the table of the state in `explain(section="state")`; producers and outputs follow. They come from
+the tile program (`lower_tile.ir.purpose`), not from the text.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from html import escape
+from typing import TYPE_CHECKING, Any, final
+
+from redalg.explain.page import PLAIN, cell_table
+from redalg.explain.sections import slot_table
+from redalg.explain.text import WRITER, prose_text
+from redalg.lower_tile.text.origins import NumberedLine, numbered_lines
+
+if TYPE_CHECKING:
+    from redalg.lower_tile.text.emit import Source
+
+COLOURS = {
+    "Keyword": "#9a5bd6",
+    "Comment": "#808080",
+    "Literal.String": "#3f8f55",
+    "Literal.Number": "#b26a1f",
+    "Name.Function": "#3d7fd0",
+    "Name.Decorator": "#3d7fd0",
+    "Operator.Word": "#9a5bd6",
+}
+"""Token -> a colour of middle lightness: legible on white and on black."""
+WAY = 'style="opacity:.6;user-select:none"'
+
+
+@final
+@dataclass(frozen=True)
+class Legend:
+    """A number of the legend.
+
+    Attributes:
+        number: from 1.
+        name: of the slot, the producer or the output.
+        what: the reduction that it is, and the term.
+    """
+
+    number: int
+    name: str
+    what: str
+
+
+@final
+@dataclass(frozen=True)
+class Listing:
+    """A program's lines, with the legend of their numbers."""
+
+    source: Source
+    form: Any
+
+    @cached_property
+    def lines(self) -> tuple[NumberedLine, ...]:
+        """The lines of the text."""
+        return numbered_lines(self.source)
+
+    @cached_property
+    def legend(self) -> tuple[Legend, ...]:
+        """The slots in the order of the state's table, the producers, the outputs; those alone that lines serve."""
+        [*slots] = slot_table(self.form).cells if self.form.slots else ()
+        named = [(slot.name, f"{prose_text(cells[2])} of {prose_text(cells[4])}")
+                 for slot, cells in zip(self.form.slots, slots, strict=True)]  # fmt: skip
+        named += [(one.name, WRITER.write(one.definition)) for one in self.form.cascade.producers]
+        named += [(one.name, f"output: {WRITER.write(one.expr)}") for one in self.form.outputs]
+        return tuple(Legend(number, name, what) for number, (name, what) in enumerate(dict(named).items(), 1))
+
+    def numbers(self, line: NumberedLine) -> str:
+        """The numbers that a line serves, as `2,3`; nothing of what serves all of them."""
+        found = [str(one.number) for one in self.legend if one.name in line.serves]
+        return ",".join(found)
+
+    def hover(self, line: NumberedLine) -> str:
+        """The names that a line serves, in words."""
+        names = [f"{one.number} {one.name}: {one.what}" for one in self.legend if one.name in line.serves]
+        writes = f"writes {line.writes}; " if line.writes else ""
+        return f"line {line.number}: {writes}serves {'; '.join(names)}" if names else f"line {line.number}"
+
+    # ---- text --------------------------------------------------------------------------------------------------------
+
+    def text(self) -> str:
+        """The legend, then every line after its number and the numbers that it serves."""
+        size = max((len(self.numbers(one)) for one in self.lines), default=0)
+        last = len(str(len(self.lines)))
+        body = [f"{line.number:>{last}} {self.numbers(line):<{size}} │ {line.text}".rstrip() for line in self.lines]
+        return "\n".join([*self.legend_lines(), "", *body])
+
+    def legend_lines(self) -> Iterator[str]:
+        """The legend: a number, a name, what it is, and the lines that write it."""
+        yield "numbers beside the lines: what a line serves; in brackets the lines that write it"
+        size = max((len(one.name) for one in self.legend), default=0)
+        for entry in self.legend:
+            yield f"{entry.number:>3} {entry.name:<{size}}  {entry.what}  [{self.spans(entry.name)}]"
+
+    def spans(self, name: str) -> str:
+        """The numbers of the lines that write a name: `81, 101` or `90-96`."""
+        return ", ".join(runs([one.number for one in self.lines if one.writes == name])) or "none"
+
+    # ---- HTML --------------------------------------------------------------------------------------------------------
+
+    def page(self) -> str:
+        """The legend as a table, then the coloured lines, each with a hover text."""
+        rows = (
+            [str(entry.number), f"<code>{escape(entry.name)}</code>", escape(entry.what), self.spans(entry.name)]
+            for entry in self.legend
+        )
+        legend = cell_table(("", "name", "is", "written in lines"), rows)
+        size, last = max((len(self.numbers(one)) for one in self.lines), default=0), len(str(len(self.lines)))
+        body = []
+        for line, coloured in zip(self.lines, coloured_lines(self.source.text), strict=True):
+            margin = f"{line.number:>{last}} {self.numbers(line):<{size}} │ "
+            body.append(f'<span title="{escape(self.hover(line))}"><span {WAY}>{margin}</span>{coloured}</span>')
+        return f"{legend}<pre {PLAIN}>{chr(10).join(body)}</pre>"
+
+
+def runs(numbers: Sequence[int]) -> list[str]:
+    """Numbers with neighbours joined.
+
+    >>> runs([3, 4, 5, 9])
+    ['3-5', '9']
+    """
+    found: list[list[int]] = []
+    for number in numbers:
+        if found and found[-1][-1] == number - 1:
+            found[-1].append(number)
+        else:
+            found.append([number])
+    return [str(run[0]) if len(run) == 1 else f"{run[0]}-{run[-1]}" for run in found]
+
+
+def coloured_lines(code: str) -> list[str]:
+    """The lines of a Python text as HTML, in the colours of its tokens."""
+    from rich.syntax import Syntax
+
+    lexer: Any = Syntax(code, "python").lexer
+    lines, row = list[str](), ""
+    for kind, text in lexer.get_tokens(code):
+        colour = next((colour for name, colour in COLOURS.items() if name in str(kind)), "")
+        for place, part in enumerate(text.split("\n")):
+            if place:
+                lines.append(row)
+                row = ""
+            written = escape(part)
+            row += f'<span style="color:{colour}">{written}</span>' if colour and part.strip() else written
+    return lines[: len(code.splitlines())]
