@@ -7,6 +7,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from pathlib import Path
 
@@ -25,6 +26,7 @@ def build(verb: str, folder: Path) -> int:
     from sphinx.cmd.build import build_main
 
     whole = verb != "check"
+    os.environ.setdefault("REDALG_CACHE_DIR", str(folder / "docs-kernels"))
     name = "docs" if whole else "docs-check"
     staging = Staging(folder / f"{name}-source", folder / "docs-kept")
     stage(staging, whole=whole)

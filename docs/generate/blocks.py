@@ -10,6 +10,8 @@ from tempfile import TemporaryDirectory
 from typing import Any
 
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+WIDE = 120
+"""Columns that a page has room for."""
 
 
 def python_blocks(text: str) -> list[str]:
@@ -55,8 +57,25 @@ def with_outputs(text: str, name: str) -> str:
 
 
 def as_site_blocks(text: str) -> str:
-    """The page with its outputs as Sphinx's code blocks, of a class of their own.
+    """The page with its outputs as Sphinx's code blocks, of a class of their own; prose is of a second one, which wraps.
 
     ```output  →  ```{code-block} text, :class: output-block
+
+    >>> print(as_site_blocks("```output\\n42\\n```"))
+    ```{code-block} text
+    :class: output-block
+    <BLANKLINE>
+    42
+    ```
     """
-    return re.sub(r"^```output$", "```{code-block} text\n:class: output-block\n", text, flags=re.MULTILINE)
+
+    def written(fence: re.Match[str]) -> str:
+        return output_block(fence[2]) if fence[1] == "output" else fence[0]
+
+    return FENCE.sub(written, text)
+
+
+def output_block(text: str) -> str:
+    """A block that shows what was printed; lines beyond `WIDE` columns are prose, which wraps."""
+    wraps = any(len(line) > WIDE for line in text.splitlines())
+    return f"```{{code-block}} text\n:class: output-block{' wrapped' if wraps else ''}\n\n{text.rstrip()}\n```"

@@ -7,6 +7,7 @@ import inspect
 from collections.abc import Callable, Iterator
 from textwrap import dedent
 
+from docs.generate.blocks import output_block
 from docs.generate.reference import entry
 from redalg.commands.subject import subject_of
 from redalg.library import PATTERNS, Pattern
@@ -61,7 +62,7 @@ def made_text(pattern: Pattern, sizes: str) -> str:
     passes = len(fused.passes)
     facts = f"Passes over the data: {passes}. Slots of the state: {slots}. Sizes of the kernel below: {sizes}.\n"
     return (
-        f"\n## Derivation\n\n{facts}\n```{{code-block}} text\n:class: output-block\n\n{fused.explain()}\n```\n"
+        f"\n## Derivation\n\n{facts}\n{output_block(fused.explain())}\n"
         f"\n## Kernel\n\nThe TileLang program that `fused.source(\"{TARGET}\", …)` gives for {pattern.dtype} tensors of these sizes.\n\n"
         f"```python\n{kernel.rstrip()}\n```\n"
     )

@@ -9,6 +9,8 @@ import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from docs.generate.reference import escape
+from redalg.decompose.separate.theorems import THEOREMS
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS, Operator
 from redalg.library import PATTERNS
@@ -46,11 +48,22 @@ def functions() -> str:
     """The functions that may stand in an expression: a row of `expression/operators.py` each."""
     heads = ["in an expression", "NumPy's name", "torch's name", "arguments", "known of it"]
     rows = [
-        [code(f"sympy.{one.name}"), code(one.numpy, *one.spelled), code(one.torch),
+        [code(sympy_name(one)), code(one.numpy, *one.spelled), code(one.torch),
          "any number" if one.name in ("Max", "Min") else one.inputs, known_of(one)]
         for one in OPERATORS.values()
     ]  # fmt: skip
     return table(heads, rows)
+
+
+def sympy_name(operator: Operator) -> str:
+    """The place of a function in SymPy.
+
+    >>> sympy_name(OPERATORS["exp"]), sympy_name(OPERATORS["log1p"])
+    ('sympy.exp', 'sympy.codegen.cfunctions.log1p')
+    """
+    import sympy
+
+    return f"sympy.{operator.name}" if hasattr(sympy, operator.name) else f"sympy.codegen.cfunctions.{operator.name}"
 
 
 def known_of(operator: Operator) -> str:
@@ -140,6 +153,20 @@ def extras() -> str:
     return table(["extra", "installs"], [[code(name), code(*needs)] for name, needs in shown.items()])
 
 
+def theorems() -> str:
+    """The theorems that a refusal rests on, with their proofs."""
+    parts = [
+        f"**{one.name.capitalize()}.** {escape(one.states)}\n\n*If:* {escape(one.where)}\n\n*Proof.* {escape(one.proof)}"
+        for one in THEOREMS
+    ]
+    return "\n\n".join(parts)
+
+
+def citation() -> str:
+    """The citation, as CITATION.cff has it."""
+    return f"```text\n{(ROOT / 'CITATION.cff').read_text(encoding='utf-8').rstrip()}\n```"
+
+
 def notebooks() -> str:
     """The notebooks, with their titles."""
     found = sorted((ROOT / "notebooks").glob("*.ipynb"))
@@ -156,6 +183,6 @@ def title_of(notebook: Path) -> str:
 
 
 TABLES: dict[str, Callable[[], str]] = {
-    one.__name__: one for one in (functions, dtypes, monoids, semirings, cards, patterns, levels, extras, notebooks)
+    one.__name__: one for one in (functions, dtypes, monoids, semirings, cards, patterns, levels, extras, theorems, citation, notebooks)
 }
 """The tables by the name that a page's mark has."""
