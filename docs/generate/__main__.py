@@ -1,8 +1,8 @@
 """Build the site: `python -m docs.generate html`, `links` or `check`; every warning is an error.
 
-    html     build/docs, all of it
-    links    the same pages, and every address outside of them is asked for
-    check    every page without outputs and without the gallery's: words, links and references
+html     build/docs, all of it
+links    the same pages, and every address outside of them is asked for
+check    every page without outputs and without the gallery's: words, links and references
 """
 
 from __future__ import annotations

@@ -15,10 +15,10 @@ WIDE = 120
 
 
 def python_blocks(text: str) -> list[str]:
-    """The Python blocks of a page, each on the lines that it has there, so that errors point at them.
+    r"""The Python blocks of a page, each on the lines that it has there, so that errors point at them.
 
-    >>> python_blocks("words\\n```python\\nprint(1)\\n```\\n")
-    ['\\n\\nprint(1)\\n']
+    >>> python_blocks("words\n```python\nprint(1)\n```\n")
+    ['\n\nprint(1)\n']
     """
     found = (fence for fence in FENCE.finditer(text) if fence[1] == "python")
     return ["\n" * text.count("\n", 0, fence.start(2)) + fence[2] for fence in found]
@@ -40,10 +40,10 @@ def outputs_of(text: str, name: str) -> Iterator[str]:
 
 
 def with_outputs(text: str, name: str) -> str:
-    """The page with a block `output` after every Python block that prints something and has none yet.
+    r"""The page with a block `output` after every Python block that prints something and has none yet.
 
-    >>> with_outputs("```python\\nprint(6 * 7)\\n```\\n", "page.md")
-    '```python\\nprint(6 * 7)\\n```\\n\\n```output\\n42\\n```\\n'
+    >>> with_outputs("```python\nprint(6 * 7)\n```\n", "page.md")
+    '```python\nprint(6 * 7)\n```\n\n```output\n42\n```\n'
     """
     with TemporaryDirectory() as folder, chdir(folder):
         printed = outputs_of(text, name)
@@ -57,11 +57,11 @@ def with_outputs(text: str, name: str) -> str:
 
 
 def as_site_blocks(text: str) -> str:
-    """The page with its outputs as Sphinx's code blocks, of a class of their own; prose is of a second one, which wraps.
+    r"""The page with its outputs as Sphinx's code blocks, of a class of their own; prose wraps.
 
     ```output  →  ```{code-block} text, :class: output-block
 
-    >>> print(as_site_blocks("```output\\n42\\n```"))
+    >>> print(as_site_blocks("```output\n42\n```"))
     ```{code-block} text
     :class: output-block
     <BLANKLINE>

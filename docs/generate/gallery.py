@@ -1,10 +1,14 @@
-"""The gallery: a page for every pattern of the library, made of its function, its derivation and its kernel."""
+"""The gallery: a page for every pattern of the library, made of its function, its derivation and its kernel.
+
+`docs/gallery/index.md` lists them.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 from collections.abc import Callable, Iterator
+from functools import partial
 from textwrap import dedent
 
 from docs.generate.blocks import output_block
@@ -22,26 +26,8 @@ def gallery_pages(*, whole: bool) -> Iterator[tuple[str, Callable[[], str]]]:
     Args:
         whole: with derivations and kernels, which take time.
     """
-    yield "gallery/index.md", index_text
     for pattern in PATTERNS.values():
-        yield f"gallery/{pattern.name}.md", lambda pattern=pattern: pattern_text(pattern, whole=whole)
-
-
-def index_text() -> str:
-    """The page that lists all patterns, by field."""
-    fields: dict[str, list[Pattern]] = {}
-    for pattern in PATTERNS.values():
-        fields.setdefault(pattern.field, []).append(pattern)
-    parts = [
-        f"# Gallery\n\nThe {len(PATTERNS)} patterns of `redalg.library`. Each page has the definition, what redalg derives "
-        f"from it, and the kernel that it generates for an {TARGET}.\n"
-    ]
-    for field in sorted(fields):
-        lines = "\n".join(f"{one.name} <{one.name}>" for one in fields[field])
-        parts.append(f"## {field.capitalize()}\n\n" + "\n".join(f"- [{one.name}]({one.name}.md): {one.summary}"
-                                                                for one in fields[field]))  # fmt: skip
-        parts.append(f"```{{toctree}}\n:hidden:\n:caption: {field}\n\n{lines}\n```")
-    return "\n\n".join(parts) + "\n"
+        yield f"gallery/{pattern.name}.md", partial(pattern_text, pattern, whole=whole)
 
 
 def pattern_text(pattern: Pattern, *, whole: bool) -> str:
@@ -63,7 +49,7 @@ def made_text(pattern: Pattern, sizes: str) -> str:
     facts = f"Passes over the data: {passes}. Slots of the state: {slots}. Sizes of the kernel below: {sizes}.\n"
     return (
         f"\n## Derivation\n\n{facts}\n{output_block(fused.explain())}\n"
-        f"\n## Kernel\n\nThe TileLang program that `fused.source(\"{TARGET}\", …)` gives for {pattern.dtype} tensors of these sizes.\n\n"
+        f"\n## Kernel\n\nThe program that `source` gives for an {TARGET}, {pattern.dtype} and these sizes.\n\n"
         f"```python\n{kernel.rstrip()}\n```\n"
     )
 

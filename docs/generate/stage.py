@@ -1,10 +1,10 @@
-"""The pages of the site, side by side in one folder, for Sphinx to read. A file that stays as it is is not written again.
+"""The pages of the site, side by side in one folder, for Sphinx to read; those that have not changed stay as they are.
 
-    docs/STATES.md           →  STATES.md
-    docs/concepts/rank.md    →  concepts/rank.md, with outputs and tables
-    notebooks/01….ipynb      →  notebooks/01….ipynb
-    CONTRIBUTING.md          →  CONTRIBUTING.md
-    PATTERNS                 →  gallery/
+docs/STATES.md           →  STATES.md
+docs/concepts/rank.md    →  concepts/rank.md, with outputs and tables
+notebooks/01….ipynb      →  notebooks/01….ipynb
+CONTRIBUTING.md          →  CONTRIBUTING.md
+PATTERNS                 →  gallery/
 """
 
 from __future__ import annotations

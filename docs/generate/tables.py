@@ -13,21 +13,21 @@ from docs.generate.reference import escape
 from redalg.decompose.separate.theorems import THEOREMS
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS, Operator
-from redalg.library import PATTERNS
+from redalg.library import PATTERNS, Pattern
 from redalg.monoids.semiring import SEMIRINGS
-from redalg.monoids.table import MONOIDS
+from redalg.monoids.table import KNOWN
 from redalg.strategies import device
 
 ROOT = Path(__file__).parents[2]
 
 
 def table(heads: Sequence[str], rows: Iterable[Sequence[object]]) -> str:
-    """A table of Markdown.
+    r"""A table of Markdown.
 
     >>> print(table(["a", "b"], [[1, "x|y"]]))
     | a | b |
     |---|---|
-    | 1 | x\\|y |
+    | 1 | x\|y |
     """
     lines = [heads, ["---"] * len(heads), *rows]
     texts = [[str(one).replace("|", "\\|") for one in line] for line in (lines[0], *lines[2:])]
@@ -91,12 +91,12 @@ def dtypes() -> str:
 
 
 def monoids() -> str:
-    """The monoids that a reduction may be, with the laws that they declare."""
+    """The monoids that redalg knows, with the laws that they declare."""
     heads = ["monoid", "sign", "identity", "commutative", "idempotent", "exact"]
     rows = [
         [code(one.name), code(one.sign), code(", ".join(map(str, one.empty))),
          *("yes" if law else "no" for law in (one.commutative, one.idempotent, one.exact))]
-        for one in MONOIDS.values()
+        for one in KNOWN
     ]  # fmt: skip
     return table(heads, rows)
 
@@ -108,7 +108,7 @@ def semirings() -> str:
 
 def cards() -> str:
     """The cards that redalg knows by name."""
-    heads = ["card", "target", "multiprocessors", "memory, GB/s", "float16 products, TFLOP/s", "shared memory of a block, KiB"]
+    heads = ["card", "target", "multiprocessors", "memory, GB/s", "16-bit products, TFLOP/s", "KiB of a block"]
     rows = [
         [one.part, code(one.target), one.multiprocessors, one.memory_gb_s, one.product_tflops, one.smem_bytes // 1024]
         for one in device.CARDS.values()
@@ -118,16 +118,33 @@ def cards() -> str:
 
 def patterns() -> str:
     """Every pattern of the library, by field, with links into the gallery."""
-    fields = dict.fromkeys(one.field for one in PATTERNS.values())
     parts = []
-    for field in sorted(fields):
-        rows = [
-            [f"[`{one.name}`](../gallery/{one.name}.md)", one.summary]
-            for one in PATTERNS.values()
-            if one.field == field
-        ]
+    for field, entries in fields().items():
+        rows = [[f"[`{one.name}`](../gallery/{one.name}.md)", one.summary] for one in entries]
         parts.append(f"## {field.capitalize()}\n\n{table(['pattern', 'meaning'], rows)}")
     return "\n\n".join(parts)
+
+
+def gallery() -> str:
+    """The list of the gallery's pages, by field."""
+    parts = []
+    for field, entries in fields().items():
+        lines = "\n".join(f"- [{one.name}]({one.name}.md): {escape(one.summary)}" for one in entries)
+        parts += [f"## {field.capitalize()}\n\n{lines}", toctree(one.name for one in entries)]
+    return "\n\n".join(parts)
+
+
+def fields() -> dict[str, list[Pattern]]:
+    """The patterns of each field, in the order of the alphabet."""
+    found: dict[str, list[Pattern]] = {field: [] for field in sorted({one.field for one in PATTERNS.values()})}
+    for one in PATTERNS.values():
+        found[one.field].append(one)
+    return found
+
+
+def toctree(names: Iterable[str]) -> str:
+    """Pages that Sphinx puts below the one that lists them."""
+    return "```{toctree}\n:hidden:\n\n" + "\n".join(names) + "\n```"
 
 
 def levels() -> str:
@@ -141,7 +158,8 @@ def levels() -> str:
         assert isinstance(tree, ast.ClassDef)
         fields = [one for one in tree.body if isinstance(one, ast.AnnAssign)]
         names = [ast.unparse(one.target) + (f"={ast.unparse(one.value)}" if one.value else "") for one in fields]
-        rows.append([code(f"{name}({', '.join(names)})"), (inspect.getdoc(of) or "").split("\n\n")[0].replace("\n", " ")])
+        summary = (inspect.getdoc(of) or "").split("\n\n")[0].replace("\n", " ")
+        rows.append([code(f"{name}({', '.join(names)})"), summary])
     return table(["level", "meaning"], rows)
 
 
@@ -156,7 +174,8 @@ def extras() -> str:
 def theorems() -> str:
     """The theorems that a refusal rests on, with their proofs."""
     parts = [
-        f"**{one.name.capitalize()}.** {escape(one.states)}\n\n*If:* {escape(one.where)}\n\n*Proof.* {escape(one.proof)}"
+        f"**{one.name.capitalize()}.** {escape(one.states)}\n\n"
+        f"*If:* {escape(one.where)}\n\n*Proof.* {escape(one.proof)}"
         for one in THEOREMS
     ]
     return "\n\n".join(parts)
@@ -171,8 +190,7 @@ def notebooks() -> str:
     """The notebooks, with their titles."""
     found = sorted((ROOT / "notebooks").glob("*.ipynb"))
     lines = [f"- [{title_of(path)}](notebooks/{path.name})" for path in found]
-    tree = "\n".join(f"notebooks/{path.stem}" for path in found)
-    return "\n".join(lines) + f"\n\n```{{toctree}}\n:hidden:\n\n{tree}\n```"
+    return "\n".join(lines) + "\n\n" + toctree(f"notebooks/{path.stem}" for path in found)
 
 
 def title_of(notebook: Path) -> str:
@@ -182,7 +200,19 @@ def title_of(notebook: Path) -> str:
     return text.lstrip("# ").splitlines()[0]
 
 
-TABLES: dict[str, Callable[[], str]] = {
-    one.__name__: one for one in (functions, dtypes, monoids, semirings, cards, patterns, levels, extras, theorems, citation, notebooks)
-}
+MAKERS = (
+    functions,
+    dtypes,
+    monoids,
+    semirings,
+    cards,
+    patterns,
+    gallery,
+    levels,
+    extras,
+    theorems,
+    citation,
+    notebooks,
+)
+TABLES: dict[str, Callable[[], str]] = {one.__name__: one for one in MAKERS}
 """The tables by the name that a page's mark has."""
