@@ -1,8 +1,8 @@
 """Build the site: `python -m docs.generate html`, `links` or `check`; every warning is an error.
 
 html     build/docs, all of it
-links    the same pages, and every address outside of them is asked for
-check    every page without outputs and without the gallery's: words, links and references
+check    every page without the outputs of its code, the gallery's without derivations and kernels
+links    as `check`, and every address outside of the site is asked for
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ def build(verb: str, folder: Path) -> int:
     """
     from sphinx.cmd.build import build_main
 
-    whole = verb != "check"
+    whole = verb == "html"
     os.environ.setdefault("REDALG_CACHE_DIR", str(folder / "docs-kernels"))
     name = "docs" if whole else "docs-check"
     staging = Staging(folder / f"{name}-source", folder / "docs-kept")
     stage(staging, whole=whole)
-    place = folder / (name if verb != "links" else "docs-links")
+    place = folder / ("docs-links" if verb == "links" else name)
     return build_main(
-        ["--quiet", "--fail-on-warning", "--keep-going", "--builder", BUILDERS[verb], "--conf-dir", str(DOCS),
+        ["--quiet", "--fail-on-warning", "--keep-going", "--write-all", "--builder", BUILDERS[verb], "--conf-dir", str(DOCS),
          "--doctree-dir", str(folder / f"{name}-trees"), str(staging.folder), str(place)]
     )  # fmt: skip
 

@@ -11,6 +11,8 @@ from textwrap import dedent
 from typing import Any
 
 SECTIONS = {"Args": "Arguments"} | {name: name for name in ("Attributes", "Raises", "Returns", "Yields")}
+LONGEST = 150
+"""Characters of a constructor that users call; longer ones are the library's own."""
 ENTRY = re.compile(r"([\w*., ]+): (.*)", re.DOTALL)
 
 
@@ -37,7 +39,8 @@ def entry(name: str, of: Any) -> str:
     if inspect.isclass(of):
         kind = "exception" if issubclass(of, BaseException) else "class"
         body = "\n\n".join([markdown(inspect.getdoc(of) or ""), *members(of)])
-        return directive(kind, name + ("" if kind == "exception" else signature(of)), body, 6)
+        made = "" if kind == "exception" else signature(of)
+        return directive(kind, name + (made if len(made) <= LONGEST else ""), body, 6)
     if callable(of):
         return directive("function", name + signature(of), markdown(inspect.getdoc(of) or ""), 6)
     return directive("data", name, "", 6)

@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from hashlib import sha256
 from pathlib import Path
+from typing import final
 
 from docs.generate.blocks import as_site_blocks, with_outputs
 from docs.generate.gallery import gallery_pages
@@ -64,7 +65,9 @@ def site_links(text: str, page: str, files: Mapping[str, str]) -> str:
             return f"{label}({anchor if target == page else address_from(files[page], files[target]) + anchor})"
         if target in FOR:
             return f"{label}({address_from(files[page], FOR[target])})"
-        return label.removeprefix("!").removeprefix("[").removesuffix("]")
+        if (ROOT / target).exists():
+            return label.removeprefix("!").removeprefix("[").removesuffix("]")
+        return f"{label}({address})"  # Sphinx refuses it
 
     return rewrite_links(text, rewrite)
 
@@ -88,6 +91,7 @@ def notebook_text(text: str, page: str, files: Mapping[str, str]) -> str:
     return json.dumps(notebook, ensure_ascii=False)
 
 
+@final
 class Staging:
     """A folder of pages, and what was computed for them before.
 
