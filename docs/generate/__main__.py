@@ -31,10 +31,9 @@ def build(verb: str, folder: Path) -> int:
     staging = Staging(folder / f"{name}-source", folder / "docs-kept")
     stage(staging, whole=whole)
     place = folder / ("docs-links" if verb == "links" else name)
-    return build_main(
-        ["--quiet", "--fail-on-warning", "--keep-going", "--write-all", "--builder", BUILDERS[verb], "--conf-dir", str(DOCS),
-         "--doctree-dir", str(folder / f"{name}-trees"), str(staging.folder), str(place)]
-    )  # fmt: skip
+    strict = ["--quiet", "--fail-on-warning", "--keep-going", "--write-all"]
+    folders = ["--conf-dir", str(DOCS), "--doctree-dir", str(folder / f"{name}-trees"), str(staging.folder), str(place)]
+    return build_main([*strict, "--builder", BUILDERS[verb], *folders])
 
 
 if __name__ == "__main__":
