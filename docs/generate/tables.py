@@ -108,7 +108,7 @@ def semirings() -> str:
 
 def cards() -> str:
     """The cards that redalg knows by name."""
-    heads = ["card", "target", "multiprocessors", "memory, GB/s", "16-bit products, TFLOP/s", "KiB of a block"]
+    heads = ["card", "target", "multiprocessors", "memory, GB/s", "16-bit products, TFLOP/s", "shared memory, KiB"]
     rows = [
         [one.part, code(one.target), one.multiprocessors, one.memory_gb_s, one.product_tflops, one.smem_bytes // 1024]
         for one in device.CARDS.values()
