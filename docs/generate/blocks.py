@@ -9,7 +9,7 @@ from io import StringIO
 from tempfile import TemporaryDirectory
 from typing import Any
 
-FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
+FENCE = re.compile(r"^```([^`\n]*)\n(.*?)^```$", re.DOTALL | re.MULTILINE)
 WIDE = 120
 """Columns that a page has room for."""
 

@@ -64,12 +64,12 @@ def members(of: type) -> Iterator[str]:
 
 def member(name: str, value: Any) -> str:
     """The directive of one attribute of a class; empty if it has no docstring."""
-    option = ""
+    option, bound = "", 1
     if isinstance(value, property | cached_property):
         kind, function = "property", value.fget if isinstance(value, property) else value.func
     elif isinstance(value, staticmethod | classmethod):
         kind, function = "method", value.__func__
-        option = f":{type(value).__name__}:\n"
+        option, bound = f":{type(value).__name__}:\n", isinstance(value, classmethod)
     elif inspect.isfunction(value):
         kind, function = "method", value
     else:
@@ -77,7 +77,7 @@ def member(name: str, value: Any) -> str:
     text = inspect.getdoc(function)
     if not text:
         return ""
-    title = name + (signature(function, of_class=True) if kind == "method" else "")
+    title = name + (signature(function, bound) if kind == "method" else "")
     return directive(kind, title, option + markdown(text), 5)
 
 
@@ -96,8 +96,8 @@ class Bare(str):
         return str(self)
 
 
-def signature(of: Any, *, of_class: bool = False) -> str:
-    """The parameters and the result of a callable, as they were written.
+def signature(of: Any, bound: int = 0) -> str:
+    """The parameters and the result of a callable, as they were written, without the first `bound` parameters.
 
     >>> from redalg.errors import Text
     >>> signature(resolve), signature(Text)
@@ -109,7 +109,7 @@ def signature(of: Any, *, of_class: bool = False) -> str:
         return "()"
     parameters = [one.replace(annotation=_bare(one.annotation)) for one in found.parameters.values()]
     result = inspect.Signature.empty if inspect.isclass(of) else _bare(found.return_annotation)
-    return str(inspect.Signature(parameters[1 if of_class else 0 :], return_annotation=result))
+    return str(inspect.Signature(parameters[bound:], return_annotation=result))
 
 
 def _bare(annotation: Any) -> Any:

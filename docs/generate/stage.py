@@ -16,9 +16,10 @@ from hashlib import sha256
 from pathlib import Path
 from typing import final
 
+import redalg
 from docs.generate.blocks import as_site_blocks, with_outputs
 from docs.generate.gallery import gallery_pages
-from docs.generate.links import OUTSIDE, address_from, rewrite_links, target_of
+from docs.generate.links import OUTSIDE, address_from, link_names, rewrite_links, target_of
 from docs.generate.reference import reference_text
 from docs.generate.tables import TABLES
 
@@ -137,7 +138,8 @@ def page_text(page: str, files: Mapping[str, str], run: Callable[[str, str], str
     if page.endswith(".ipynb"):
         return notebook_text(text, page, files)
     text = run(text, page) if is_run(page) else text
-    return as_site_blocks(LOST.sub("", with_generated(site_links(text, page, files))))
+    text = link_names(site_links(text, page, files), redalg.__all__)
+    return as_site_blocks(LOST.sub("", with_generated(text)))
 
 
 def stage(staging: Staging, *, whole: bool) -> None:
