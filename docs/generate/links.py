@@ -9,7 +9,7 @@ from posixpath import dirname, join, normpath, relpath
 LINK = re.compile(r"(!?\[(?:[^\[\]]|\[[^\]]*\])*\])\(([^()\s]+)\)")
 """`[text](address)` or `![text](address)`; the text may hold one pair of brackets."""
 CODE = re.compile(r"^```.*?^```$|`[^`\n]+`(?!\])", re.DOTALL | re.MULTILINE)
-NAME = re.compile(r"`ra\.(\w+)`")
+NAME = re.compile(r"`(ra\.(\w+)(?:\([^`<>]*\))?)`")
 OUTSIDE = re.compile(r"^[a-z][a-z0-9+.-]*:", re.IGNORECASE)
 
 
@@ -57,12 +57,12 @@ def address_from(page: str, target: str) -> str:
 def link_names(text: str, names: Collection[str]) -> str:
     """The page with a link to the reference in the place of each `ra.name` in code within a line.
 
-    >>> link_names("`ra.fuse`, `ra.other`, [`ra.fuse`](a.md)", ["fuse"])
-    '{py:obj}`ra.fuse <redalg.fuse>`, `ra.other`, [`ra.fuse`](a.md)'
+    >>> link_names("`ra.fuse(e)`, `ra.other`, [`ra.fuse`](a.md)", ["fuse"])
+    '{py:obj}`ra.fuse(e) <redalg.fuse>`, `ra.other`, [`ra.fuse`](a.md)'
     """
 
     def written(code: re.Match[str]) -> str:
         name = NAME.fullmatch(code[0])
-        return f"{{py:obj}}`ra.{name[1]} <redalg.{name[1]}>`" if name and name[1] in names else code[0]
+        return f"{{py:obj}}`{name[1]} <redalg.{name[2]}>`" if name and name[2] in names else code[0]
 
     return CODE.sub(written, text)
