@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks slow random integration gpu budget fuzz replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
+.PHONY: help demo test lint format types unit notebooks docs links slow random integration gpu budget fuzz replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -42,6 +42,12 @@ unit: $(STAMP)       ## the tests that need no GPU and little time, on every cor
 
 notebooks: $(STAMP)       ## execute the notebooks on the CPU
 	$(BIN)/python -m pytest tests/surface/test_notebooks.py
+
+docs: $(STAMP)       ## build the site into build/docs; warnings are errors
+	$(BIN)/python -m docs.generate html
+
+links: $(STAMP)       ## ask for every address outside of the site that its pages name
+	$(BIN)/python -m docs.generate links
 
 slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and every draw (some hours)
 	HYPOTHESIS_PROFILE=thorough $(BIN)/python -m pytest -m "not gpu" --numprocesses auto --dist worksteal tests

@@ -9,26 +9,28 @@ from pathlib import Path
 
 import pytest
 
+from docs.generate.blocks import FENCE, python_blocks
+from docs.generate.links import OUTSIDE, links
 from redalg.commands.arguments import command_line
 from redalg.commands.subject import subject_of
 from redalg.library import PATTERNS
 from redalg.strategies.device import ARCHITECTURES
 from tests.house.source import ROOT
 
-DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("**/*.md"))]
+SLOW = {"tuning"}
+"""Documents whose code takes more than a few seconds."""
 README = (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def blocks(path: Path) -> list[str]:
-    """The Python blocks of a document, each on the lines that it has there, so that errors point at them."""
-    text = path.read_text(encoding="utf-8")
-    return ["\n" * text.count("\n", 0, found.start(1)) + found[1]
-            for found in re.finditer(r"^```python\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]  # fmt: skip
+    """The Python blocks of a document."""
+    return python_blocks(path.read_text(encoding="utf-8"))
 
 
 def shown_outputs(path: Path) -> dict[int, str]:
     """What a document shows of the output of its Python blocks, by their number: the block `output` that follows."""
-    fences = re.findall(r"^```(\w*)\n(.*?)^```", path.read_text(encoding="utf-8"), re.DOTALL | re.MULTILINE)
+    fences = FENCE.findall(path.read_text(encoding="utf-8"))
     kinds = [kind for kind, _ in fences]
     return {kinds[:place].count("python") - 1: text for place, (kind, text) in enumerate(fences)
             if kind == "output" and "python" in kinds[:place]}  # fmt: skip
@@ -46,7 +48,11 @@ def assert_shown(text: str, printed: str) -> None:
 # of torch.func's forward mode
 @pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:DeprecationWarning")
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # of torch.compile, on its first import
-@pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
+@pytest.mark.parametrize(
+    "path",
+    [pytest.param(path, marks=pytest.mark.slow if path.stem in SLOW else ()) for path in DOCUMENTS],
+    ids=lambda path: path.stem,
+)
 def test_the_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """From top to bottom, in one namespace, in an empty folder."""
     monkeypatch.chdir(tmp_path)
@@ -105,12 +111,14 @@ def test_its_make_targets_exist() -> None:
 
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: path.stem)
 def test_its_paths_exist(path: Path) -> None:
-    links = re.findall(r"\]\(([^)#:]+)\)", path.read_text(encoding="utf-8"))
-    assert [link for link in links if not (path.parent / link).exists()] == []
+    addresses = [one for one in links(path.read_text(encoding="utf-8")) if not OUTSIDE.match(one)]
+    files = [address.partition("#")[0] for address in addresses]
+    assert [file for file in files if not (path.parent / file).exists()] == []
 
 
 def test_every_document_is_linked() -> None:
-    assert [path.name for path in DOCUMENTS[1:] if f"(docs/{path.name})" not in README] == []
+    """By README those of docs/, and those in its folders by the site's pages."""
+    assert [path.name for path in sorted((ROOT / "docs").glob("*.md")) if f"(docs/{path.name})" not in README] == []
 
 
 def test_the_glossary_names_what_exists() -> None:

@@ -10,6 +10,7 @@ ROOMS = {path.parent.name for path in (ROOT / "redalg").glob("*/__init__.py")}
 BESIDE = {  # folder: what it holds
     "benchmarks": "tests of the benchmarks",
     "cases": "cascades, data and generators",
+    "docs": "tests of the site",
     "fuzz": "random cascades, and their tests",
     "golden": "what stages print",
     "house": "rules that a machine reads off the source",

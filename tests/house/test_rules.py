@@ -43,7 +43,7 @@ SETUP_FILES = ("pyproject.toml", "constraints.txt", "Makefile", ".ci/run")
 MACHINE_FOLDERS = ("home", "root", "Users", "work", "tmp", "opt", "mnt")
 
 ENGINE = sources("redalg")
-ALL = sources("redalg", "tests", "benchmarks")
+ALL = sources("redalg", "tests", "benchmarks", "docs")
 
 
 def body_lines(function: Function) -> int:

@@ -75,7 +75,8 @@ def test_the_command_is_installed(wheel: ZipFile) -> None:
 def test_all_is_what_users_may_want() -> None:
     extras = PROJECT["optional-dependencies"]
     named = set(re.findall(r"\w+", extras["all"][0].partition("[")[2]))
-    assert named == extras.keys() - {"all", "dev", "integration", "ray", "torch"}  # kernels need torch; Ray is heavy
+    apart = {"dev", "docs", "integration", "ray", "torch"}  # kernels need torch; Ray is heavy
+    assert named == extras.keys() - apart - {"all"}
     assert "redalg[torch]" in extras["tilelang"]
 
 
@@ -83,7 +84,7 @@ def test_the_source_archive_can_be_tested(tmp_path: Path) -> None:
     with tarfile.open(build(SdistBuilder, tmp_path, "standard")) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     wanted = {"LICENSE", "README.md", "CITATION.cff", "Makefile", "pyproject.toml", "constraints.txt"}
-    assert wanted | files_of("redalg") | files_of("tests") <= names
+    assert wanted | files_of("redalg") | files_of("tests") | files_of("docs") <= names
 
 
 def test_the_citation_is_of_this_version() -> None:

@@ -1,0 +1,1 @@
+"""The documentation: pages in Markdown, and the site that is made of them."""

@@ -1,0 +1,43 @@
+"""Build the site: `python -m docs.generate html`, `links` or `check`; every warning is an error.
+
+html     build/docs, all of it
+check    every page without the outputs of its code, the gallery's without derivations and kernels
+links    as `check`, and every address outside of the site is asked for
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+
+from docs.generate.stage import DOCS, ROOT, Staging, stage
+
+BUILDERS = {"html": "html", "links": "linkcheck", "check": "dummy"}
+
+
+def build(verb: str, folder: Path) -> int:
+    """Stage the pages and give them to Sphinx; gives Sphinx's exit code.
+
+    Args:
+        verb: a key of `BUILDERS`.
+        folder: where builds are kept: pages in `docs-source`, doctrees in `docs-trees`, the site in `docs`.
+    """
+    from sphinx.cmd.build import build_main
+
+    whole = verb == "html"
+    os.environ.setdefault("REDALG_CACHE_DIR", str(folder / "docs-kernels"))
+    name = "docs" if whole else "docs-check"
+    staging = Staging(folder / f"{name}-source", folder / "docs-kept")
+    stage(staging, whole=whole)
+    place = folder / ("docs-links" if verb == "links" else name)
+    strict = ["--quiet", "--fail-on-warning", "--keep-going", "--write-all"]
+    folders = ["--conf-dir", str(DOCS), "--doctree-dir", str(folder / f"{name}-trees"), str(staging.folder), str(place)]
+    return build_main([*strict, "--builder", BUILDERS[verb], *folders])
+
+
+if __name__ == "__main__":
+    verb = sys.argv[1] if len(sys.argv) > 1 else "html"
+    if verb not in BUILDERS:
+        raise SystemExit(f"{verb}: no such build. Ask for {', '.join(BUILDERS)}.")
+    raise SystemExit(build(verb, ROOT / "build"))
