@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from textwrap import dedent
 
-from docs.generate.blocks import output_block
 from docs.generate.reference import entry
+from redalg import Fused
 from redalg.commands.subject import subject_of
 from redalg.library import PATTERNS, Pattern
 
+STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 TARGET = "H100"
 """The card that kernels of the gallery are for."""
 
@@ -48,10 +50,15 @@ def made_text(pattern: Pattern, sizes: str) -> str:
     passes = len(fused.passes)
     facts = f"Passes over the data: {passes}. Slots of the state: {slots}. Sizes of the kernel below: {sizes}.\n"
     return (
-        f"\n## Derivation\n\n{facts}\n{output_block(fused.explain())}\n"
+        f"\n## Derivation\n\n{facts}\n{picture_of(fused)}\n\n{fused.explain(format='markdown')}\n"
         f"\n## Kernel\n\nThe program that `source` gives for an {TARGET}, {pattern.dtype} and these sizes.\n\n"
         f"```python\n{kernel.rstrip()}\n```\n"
     )
+
+
+def picture_of(fused: Fused) -> str:
+    """The tree of leaf, merge and finish, in the page's own colours: the rules of the picture are for all of a page."""
+    return f'<div class="table-wrapper">{STYLE.sub("", str(fused.draw()))}</div>'
 
 
 def code_of(pattern: Pattern) -> str:
