@@ -9,6 +9,7 @@ import pytest
 
 import redalg as ra
 from redalg.runtime.bind.frameworks import imported_torch
+from redalg.runtime.call import dispatch
 
 n = ra.axes("n")
 mean = ra.fuse(ra.mean(ra.tensor("x[n]"), n))
@@ -28,3 +29,11 @@ def test_a_half_imported_framework_is_none(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_missing_framework_is_none(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delitem(sys.modules, "torch", raising=False)
     assert imported_torch() is None
+
+
+def test_states_of_numpy_import_no_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "torch", None)  # an import of it raises now
+    dispatch.has_torch.cache_clear()
+    state = mean.leaf({"x": np.arange(5.0)})
+    assert mean.finish(mean.merge(state, mean.leaf({"x": np.arange(5.0)}, start={n: 5}))) == 2
+    assert dispatch.has_torch.cache_info().currsize == 0, "nothing has asked for torch"

@@ -121,9 +121,14 @@ def check_assumptions(passes: Passes, inputs: Mapping[str, Any]) -> None:
             )
 
 
+def takes_kernels(bound: Bound, backend: str | None) -> bool:
+    """Tell if kernels compute: as the caller says, or else on CUDA. It does not import torch."""
+    return backend == KERNELS if backend else bound.device.startswith("cuda")
+
+
 def default_backend(bound: Bound) -> str:
     """`tilelang` on CUDA, else `torch`; `numpy` for its arrays where torch is not installed."""
-    if bound.device.startswith("cuda"):
+    if takes_kernels(bound, None):
         return KERNELS
     return "torch" if bound.library == "torch" or has_torch() else "numpy"
 

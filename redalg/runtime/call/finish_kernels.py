@@ -37,7 +37,7 @@ from redalg.runtime.bind.inputs import (
 from redalg.runtime.bind.options import check_places, global_starts
 from redalg.runtime.bind.places import finished_axes_by_place, finished_exprs, under_two_indices
 from redalg.runtime.bind.state import State, check_state, kind_of_state, reduced_names
-from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, default_backend, start_pass
+from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, start_pass, takes_kernels
 from redalg.runtime.call.prepared import KINDS, Step, kind_of_tensors
 from redalg.runtime.call.states import check_backend
 
@@ -98,7 +98,7 @@ def finish_state(form: FusedForm, state: State, inputs: Mapping[str, Any] | None
         kind = None
     request = read_request(form, state, inputs, start)
     reason = "condition numbers are asked for" if condition else obstacle_to_finish(form, state, request)
-    if not reason and (backend or default_backend(bound_of(state, {}))) == KERNELS:
+    if not reason and takes_kernels(bound_of(state, {}), backend):
         try:
             return new_finish(form, state, request, empty, kind)
         except (PlanError, InputError) as error:  # of planning: the tensors fit the outputs

@@ -32,7 +32,7 @@ from redalg.runtime.bind.options import check_places, global_starts, named_sizes
 from redalg.runtime.bind.packing import Packed, Packing, common_buffer
 from redalg.runtime.bind.places import axes_by_place, axes_in_arithmetic, leaf_exprs, placed_axes
 from redalg.runtime.bind.state import State, check_state, copy_with, new_state, reduced_names
-from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, default_backend
+from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, takes_kernels
 from redalg.runtime.call.gathered_groups import leaf_by_gathering
 from redalg.runtime.call.group_kernels import leaf_by_sweeps
 from redalg.runtime.call.merge_kernels import merge_of, slot_packing
@@ -118,7 +118,7 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
 
 def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable) -> State:
     """The state of a piece, of a kind that was not met before; if a kernel makes it, the next one may be as quick."""
-    if (backend or default_backend(piece.bound)) != KERNELS:
+    if not takes_kernels(piece.bound, backend):
         return leaf_by_arrays(form, piece)
     if reason := obstacle_to_kernels(form, piece):
         if backend == KERNELS:

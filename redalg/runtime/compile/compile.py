@@ -8,6 +8,7 @@ import os
 import re
 import subprocess
 import tempfile
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -180,7 +181,9 @@ def import_compiler() -> None:
     os.environ.setdefault("TILELANG_PRINT_ON_COMPILATION", "0")  # redalg shows its own progress
     point_tilelang_here()
     try:
-        import tilelang  # noqa: F401
+        with warnings.catch_warnings():  # in a notebook, of progress bars that need ipywidgets
+            warnings.filterwarnings("ignore", message="IProgress not found")
+            import tilelang  # noqa: F401
     except ModuleNotFoundError as missing:
         raise BackendError(
             'backend="tilelang" needs TileLang, which is not installed. Install it '
