@@ -179,7 +179,7 @@ def _reduce(kind: str, expr: Any, axes: tuple[Any, ...], options: dict[str, Any]
 
 def _no_axis(kind: str, given: Any) -> str:
     if isinstance(given, Expr) and given.has(Element):
-        return f"`{given}` is of tensors, and an axis is wanted: the term comes first. Write `ra.{kind}({given}, n)`."
+        return f"{given} is not an axis, but of tensors. The term comes first, then its axes, as in `ra.{kind}(x, n)`."
     if isinstance(given, int):
         return f"axes have names, not the number {given}. Make one by `n = ra.axes('n')` and write `ra.{kind}(x, n)`."
     return f"{given!r} is not an axis. Make one by `n = ra.axes('n')` and reduce over it."

@@ -91,7 +91,7 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "mean of 1": (lambda: ra.mean(x, 1), "mean: axes have names, not the number 1."),
     "softmax of -1": (lambda: ra.softmax(x, -1), "softmax: axes have names, not the number -1."),
     "mean of all": (lambda: ra.mean(x), "mean: no axis given. Write `ra.mean(expr, n)`"),
-    "the axis first": (lambda: ra.mean(n, x), "mean: `x[b, n]` is of tensors, and an axis is wanted: the term comes"),
+    "the axis first": (lambda: ra.mean(n, x), "mean: x[b, n] is not an axis, but of tensors. The term comes first"),
     "ddof": (lambda: ra.var(x, n, ddof=1), "Write `ra.var(…, correction=1)` to divide by n - 1"),
     "a near option": (lambda: ra.var(x, n, corection=1), "Did you mean correction?"),
     "a dtype": (lambda: any_.tensor("x[n]", dtype="half"), "Tensors get their shapes, dtypes and devices at the call."),
