@@ -10,7 +10,7 @@ Prose holds no name of the user's (`model`), so that a letter which stands alone
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any, final
@@ -110,8 +110,12 @@ class Words:
 
 def in_users_words(section: Section, cascade: Cascade) -> Section:
     """A section with the names that the user gave, and letters that are no name of the cascade's."""
-    words = words_of(cascade)
-    return replace(section, lines=tuple(map(words.line, section.lines)))
+    return replace(section, lines=tuple(lines_in_users_words(section.lines, cascade)))
+
+
+def lines_in_users_words(lines: Iterable[Line], cascade: Cascade) -> list[Line]:
+    """Lines of an explanation of a cascade with the names that the user gave, and letters that are free."""
+    return list(map(words_of(cascade).line, lines))
 
 
 def given_names(cascade: Cascade) -> Iterator[Line]:

@@ -10,6 +10,7 @@ from redalg.explain.cost import reduced_axes_prose
 from redalg.explain.html import line_html, mathematics
 from redalg.explain.latex import WRITER as LATEX
 from redalg.explain.listing import Listing, coloured_lines
+from redalg.explain.names import lines_in_users_words
 from redalg.explain.nest import loop_nest, time_lines, time_page
 from redalg.explain.page import PLAIN, cell_table, closed_line, fold, text_block
 from redalg.explain.sections import slot_table, the_decomposition, the_finish, the_forms
@@ -93,7 +94,8 @@ def decomposition_words(decomposition: Decomposition) -> str:
 
 def decomposition_page(decomposition: Decomposition) -> str:
     """F, g and h of every reduction."""
-    return opens_to("Decomposition", decomposition_words(decomposition), lines_page(the_decomposition(decomposition)),
+    lines = lines_in_users_words(the_decomposition(decomposition), decomposition.cascade)
+    return opens_to("Decomposition", decomposition_words(decomposition), lines_page(lines),
                     fold("As plain text", text_block(str(decomposition))))  # fmt: skip
 
 
@@ -106,9 +108,12 @@ def form_page(form: FusedForm) -> str:
     """The state, how it moves and is made, and the outputs."""
     parts = [fold("As plain text", text_block(str(form)))]
     if not form.is_elementwise:
-        parts = [lines_page([slot_table(form)]), fold("How a state moves", lines_page(the_transition(form))),
-                 fold("Leaf, merge, one more element", lines_page(the_forms(form))),
-                 fold("Finish", lines_page(the_finish(form))), *parts]  # fmt: skip
+        state, moves, forms, finish = (
+            lines_page(lines_in_users_words(lines, form.cascade))
+            for lines in ([slot_table(form)], the_transition(form), the_forms(form), the_finish(form))
+        )
+        parts = [state, fold("How a state moves", moves), fold("Leaf, merge, one more element", forms),
+                 fold("Finish", finish), *parts]  # fmt: skip
     return opens_to("FusedForm", form_words(form), *parts)
 
 

@@ -85,7 +85,7 @@ def test_a_compile_says_what_it_compiles(monkeypatch: pytest.MonkeyPatch) -> Non
         plan=SimpleNamespace(device=SimpleNamespace(target="sm_90a")),
     )  # fmt: skip
     monkeypatch.setattr(compile_module, "load", lambda _: {"compiled": lambda: "the kernel"})
-    monkeypatch.setattr(compile_module.stored, "note_library", lambda *_: None)
+    monkeypatch.setattr("redalg.runtime.compile.stored.note_library", lambda *_: None)
     with terminal() as stream:
         assert compile_module.compile_source(source).run == "the kernel"
     assert "compiling variance_over_n for sm_90a" in stream.getvalue()
