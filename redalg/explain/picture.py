@@ -17,10 +17,12 @@ from html import escape
 from pathlib import Path
 from typing import final
 
+from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.explain.cost import outputs_along_axis
-from redalg.explain.model import Equation
+from redalg.explain.model import Equation, Equations, Section, column
 from redalg.explain.moves import Moves
+from redalg.explain.names import in_users_words
 from redalg.explain.text import WRITER, pad_right, text_width
 from redalg.explain.whole import pairs_of
 from redalg.expression import Label
@@ -118,8 +120,14 @@ class Drawing:
         pieces, pairs, root = [45.0, 125.0, 205.0, 285.0], [85.0, 245.0], [165.0]
         data = ", ".join(sorted({WRITER.write(one) for one in form.cascade.elements()}))
         y = self.row(pieces, f"{streamed} …", f"pieces of {streamed}, of any length", [f"read {data}"], dashed=True)
-        leaf = self.row(pieces, "leaf", "leaf: the state of a piece", equations(moves.first_level()), above=(pieces, y))
-        rule = equations(moves.incremental())
+        leaf = self.row(
+            pieces,
+            "leaf",
+            "leaf: the state of a piece",
+            equations(moves.first_level(), form.cascade),
+            above=(pieces, y),
+        )
+        rule = equations(moves.incremental(), form.cascade)
         pair = self.row(pairs, "merge", "merge: one more piece, whose state wears the hat", rule,
                         above=(sorted(pairs * 2), leaf), sources=pieces)  # fmt: skip
         order = "in order, " if form.is_ordered else "in any order, "
@@ -127,10 +135,10 @@ class Drawing:
                        above=(root * 2, pair), sources=pairs)  # fmt: skip
         steps = [Equation(step.value, step.expr) for step in form.assignments]
         steps += [Equation(Label(output.name), output.expr) for output in form.outputs if not output.carries]
-        end = self.row(root, "finish", "finish: the outputs, once", equations(steps), above=(root, two))
+        end = self.row(root, "finish", "finish: the outputs, once", equations(steps, form.cascade), above=(root, two))
         if later := outputs_along_axis(form):
             again = [Equation(Label(output.name), output.expr) for output in later]
-            self.row(pieces, "pass 2", f"at every element of {streamed}", equations(again),
+            self.row(pieces, "pass 2", f"at every element of {streamed}", equations(again, form.cascade),
                      above=(pieces, end), sources=root * 4)  # fmt: skip
 
     def row(
@@ -176,13 +184,15 @@ class Drawing:
         self.width = max(self.width, x + text_width(shown) * LETTER)
 
 
-def equations(found: Sequence[Equation]) -> list[str]:
-    """Equations in writing, aligned at their relations."""
-    lefts = [WRITER.write(one.left) for one in found]
+def equations(found: Sequence[Equation], cascade: Cascade) -> list[str]:
+    """Equations in the words of a cascade, aligned at their relations."""
+    [line] = in_users_words(Section("", (column(("",), list(found)),)), cascade).lines
+    rows = [equation for row in line.rows for equation in row] if isinstance(line, Equations) else []
+    lefts = [WRITER.write(one.left) for one in rows]
     size = max(map(text_width, lefts), default=0)
     return [
         f"{pad_right(left, size)} {equation.relation} {WRITER.write(equation.right)}"
-        for left, equation in zip(lefts, found, strict=True)
+        for left, equation in zip(lefts, rows, strict=True)
     ]
 
 

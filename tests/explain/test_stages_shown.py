@@ -214,6 +214,12 @@ def test_the_predicted_time_is_broken_into_what_bounds_it(lowered: Lowered, atte
 # ---- kernels beside the algebra --------------------------------------------------------------------------------------
 
 
+def test_the_text_of_a_kernel_shows_itself_as_it_prints(variance: Fused) -> None:
+    source = variance.source("c", sizes={"b": 4, "n": 64}, dtypes="float32")
+    assert repr(source) == str(source)
+    assert "\\n" not in repr(source).splitlines()[0]
+
+
 def test_lines_know_the_slots_that_they_serve(lowered: Lowered) -> None:
     listing = Listing(lowered.source, lowered.form)
     assert [one.text for one in listing.lines] == lowered.source.text.splitlines()
@@ -247,6 +253,7 @@ def test_parts_hand_slots_on_in_workspaces(parted: Lowered) -> None:
 
 def test_a_listing_has_a_legend_and_numbers_in_text_and_hover_in_html(lowered: Lowered) -> None:
     text = lowered.listing()
+    assert repr(text) == str(text)
     assert text.startswith("for b in grid:")
     assert re.search(r"^  1 m +max of sum_d_0/√\|d\|  \[\d+", text, re.MULTILINE)
     reader = read(lowered._repr_html_())
@@ -301,6 +308,12 @@ def test_a_picture_is_xml_within_its_view_box(name: str, tmp_path: Path) -> None
     assert "prefers-color-scheme:dark" in str(picture)
     assert read(picture._repr_html_()).text
     assert len(repr(picture)) < 100
+
+
+def test_a_picture_has_the_words_of_the_explanation(attention: Fused) -> None:
+    assert "max_k QK/√|d|" in attention.explain("forms")
+    assert "max_k QK/√|d|" in str(attention.draw())
+    assert "sum_d_0" not in str(attention.draw())
 
 
 def test_a_picture_shows_leaf_merge_and_finish_with_their_rules(variance: Fused) -> None:
