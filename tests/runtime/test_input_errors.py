@@ -45,7 +45,7 @@ CALLS: dict[str, Case] = {
         lambda: fused(X, X),
         ra.InputError,
         "the call has 2 positional tensors; it may have none, since `fuse` was given no inputs=(Q, K, V). "
-        "Pass them by keyword.",
+        "Pass them by keyword, as in `fused(x=…)`.",
     ),
     "given twice": Case(
         lambda: ra.fuse(mean, inputs=(x, w))(X, X, x=X),

@@ -10,7 +10,7 @@ import torch
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 
-from redalg.runtime.bind.private import computes_tangents, is_in_forward_mode, is_transforming
+from redalg.runtime.bind.private import computes_tangents, is_eager, is_in_forward_mode, is_transforming
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of PyTorch itself
 ONES = torch.ones(2, 3)
@@ -38,7 +38,9 @@ TRANSFORMS: dict[str, Callable[[Callable[[Any], Any]], Any]] = {
 @pytest.mark.parametrize("name", TRANSFORMS)
 def test_transforms_are_seen(name: str) -> None:
     assert seen_within(is_transforming, TRANSFORMS[name])
+    assert not seen_within(is_eager, TRANSFORMS[name])
     assert not is_transforming()
+    assert is_eager()
 
 
 def test_a_plain_gradient_is_no_transform() -> None:
@@ -50,6 +52,7 @@ def test_levels_of_forward_mode_are_seen() -> None:
     with forward_ad.dual_level():
         assert is_in_forward_mode()
         assert computes_tangents()
+        assert not is_eager()
     assert seen_within(is_in_forward_mode, TRANSFORMS["jvp"])
     assert not is_in_forward_mode()
 

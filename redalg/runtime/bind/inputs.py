@@ -91,12 +91,13 @@ def is_recorded(inputs: Mapping[str, Any]) -> bool:
     torch = imported_torch()
     if torch is None:
         return False
-    from redalg.runtime.bind.private import is_transforming
+    from redalg.runtime.bind.private import is_eager, is_transforming
 
-    if is_transforming():
-        return True
-    if may_have_tangents():
-        return any(has_tangent(one) or getattr(one, "requires_grad", False) for one in inputs.values())
+    if not is_eager():
+        if is_transforming():
+            return True
+        if may_have_tangents():
+            return any(has_tangent(one) or getattr(one, "requires_grad", False) for one in inputs.values())
     if not torch.is_grad_enabled():
         return False
     return True in [getattr(one, "requires_grad", False) for one in inputs.values()]

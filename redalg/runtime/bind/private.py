@@ -9,6 +9,11 @@ from __future__ import annotations
 import torch
 
 
+def is_eager() -> bool:
+    """Tell if neither a transform nor forward mode is at work: one question in place of two."""
+    return torch._C._functorch.peek_interpreter_stack() is None and torch.autograd.forward_ad._current_level < 0
+
+
 def is_transforming() -> bool:
     """Tell if a transform of `torch.func` is at work (`grad`, `vmap`, `jvp`, …)."""
     return torch._C._functorch.peek_interpreter_stack() is not None
