@@ -80,6 +80,7 @@ def test_incremental_on_the_c_target(tmp_path: Path, monkeypatch: pytest.MonkeyP
     assert all(one["best"]["median_us"] > 0 for one in row["cuts"])
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_kernels_become_fewer_with_each_transformation(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     few = {name: transformations.SMALL[name] for name in ("MMoE", "SE-240x14")}

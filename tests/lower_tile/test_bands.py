@@ -85,6 +85,7 @@ def test_other_masks_stay(lowered: Lowered) -> None:
         assert bands_by_difference(kernel, plan) == kernel
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_gradients_under_a_window_compile(lowered: Lowered) -> None:
     """At d 64: TileLang refused a barrier after their loop."""

@@ -224,6 +224,7 @@ def sources(*lengths: int) -> list[Any]:
     return [fused("logsumexp").lower("c", {"b": 3, "n": n}, {"x": "float32"}).source for n in lengths]
 
 
+@pytest.mark.slow
 def test_compilers_compile_and_report_and_stop(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv(cache.VARIABLE, str(tmp_path))
     good, other, late = sources(11, 12, 13)

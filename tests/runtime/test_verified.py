@@ -66,6 +66,7 @@ def test_moved_inputs_are_the_same_every_time() -> None:
     assert shake(inputs, 0.0) == inputs
 
 
+@pytest.mark.slow
 def test_a_sum_up_to_a_cutoff_can_be_tuned() -> None:
     """Of pairs at the cutoff float32 counts others than float64 does; every plan was "wrong" for that."""
     j, d = ra.axes("j d")

@@ -145,6 +145,7 @@ def test_sizes_vary_on_a_gpu() -> None:
     assert [one.decision.is_put for report in reports for one in report.groups] == [True, False, False]
 
 
+@pytest.mark.slow
 def test_a_group_of_sizes_that_vary_is_measured_at_those_of_now(monkeypatch: pytest.MonkeyPatch) -> None:
     drew = Mock(wraps=regions.draw_like)
     monkeypatch.setattr(regions, "draw_like", drew)
