@@ -13,7 +13,7 @@ import pytest
 
 FIRST = 101
 """So many plans of a list are built, best first."""
-SPARSE = 8
+SPARSE = 10
 """CI runs one case of a sweep where its mark asks for so many."""
 THOROUGH = os.environ.get("HYPOTHESIS_PROFILE") == "thorough"
 
