@@ -31,7 +31,7 @@ from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_o
 from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.rows import DistributedRows, check_rows
 from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, header_of, shard_of
-from redalg.distributed.slices import Slices, choose_slices
+from redalg.distributed.slices import Slices, choose_slices, target_of_rank
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.dtypes import is_float
@@ -180,7 +180,7 @@ class Distributed:
         parts = max(1, *map(len, edges))
         late = not self._needs_lengths and may_learn_late(self.form, bound)
         size = len(self.ranks.names)
-        slices = choose_slices(self.form, bound, packing, parts, size)
+        slices = choose_slices(self.form, bound.sizes, packing, (parts, size), headers[0].target)
         of_message, rows = (packing, ()) if slices is None else (slices.packing, (size,))
         terms = Terms(whole, edges, of_message, slices, late)
         return Agreement(kind, bound.device, parts * of_message.nbytes, terms, rows)
@@ -224,7 +224,8 @@ class Distributed:
     def _header(self, shard: Shard, empty: str) -> Header:
         starts = {axis.name: first for axis, first in shard.starts.items()}
         parts = self.deterministic or 0
-        return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts)
+        target = target_of_rank(shard.bound.device)
+        return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts, target=target)
 
     def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
         """The messages of all ranks, a row for each, and a state of this rank, or the description of a slice of it."""

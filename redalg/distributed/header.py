@@ -24,7 +24,7 @@ HEADER_BYTES = 4096
 MAGIC = b"redalg-h"
 TEXT_START = len(MAGIC) + 12
 TEXT_STOP = HEADER_BYTES - 8
-FORMAT = 2
+FORMAT = 3
 """Version of headers and messages."""
 MOST_WORDS = 1500
 """Characters of a reason, and of a form's meaning."""
@@ -70,6 +70,7 @@ class Header:
         elements, rows: of the axis that is split, and of the rows if those are split too, in this rank's shard.
         rows_axis, layout: the axis of rows that are split, and the order in which shards lie; empty if none are.
         form, meaning: of the states, as in `State`.
+        target: of this rank's device; ranks may have several, and choose by that of the first.
         error: why this rank cannot take part; empty if it can.
     """
 
@@ -83,6 +84,7 @@ class Header:
     rows_axis: str = ""
     layout: str = ""
     device: str = ""
+    target: str = ""
     empty: str = ""
     deterministic: int = 0
     sizes: Mapping[str, int] = field(default_factory=dict)

@@ -16,9 +16,9 @@ from typing import final
 import torch
 
 from redalg.distributed.packed import write_slots
+from redalg.errors import BackendError
 from redalg.expression import Axis
 from redalg.incremental.form import FusedForm, Slot
-from redalg.runtime.bind.inputs import Bound
 from redalg.runtime.bind.packing import Packed, Packing
 from redalg.runtime.bind.places import axes_by_place
 from redalg.runtime.bind.state import State, copy_with
@@ -77,14 +77,30 @@ class Slices:
         return copy_with(merged, slots=whole, sizes=sizes)
 
 
-def choose_slices(form: FusedForm, bound: Bound, packing: Packing, parts: int, ranks: int) -> Slices | None:
-    """The slices of states that are merged sooner so; None if whole states are, or there is no axis to cut."""
-    axes = (axis for axis in axes_of_rows(form) if is_cut_evenly(axis, form, bound.sizes, ranks))
-    cut = [slices_along(axis, form, packing, bound.sizes[axis.name] // ranks) for axis in axes]
-    if not cut or ranks == 1:
+def target_of_rank(device: str) -> str:
+    """The target of a rank's device; empty if there is none, as of a GPU that kernels are not made for."""
+    try:
+        return target_of(device)
+    except BackendError:
+        return ""
+
+
+def choose_slices(
+    form: FusedForm, sizes: Mapping[str, int], packing: Packing, numbers: tuple[int, int], target: str
+) -> Slices | None:  # fmt: skip
+    """The slices of states that are merged sooner so; None if whole states are, or there is no axis to cut.
+
+    Args:
+        form, sizes, packing: of the states.
+        numbers: of the states of a rank, and of ranks.
+        target: that by which all ranks choose: what they choose must be the same.
+    """
+    parts, ranks = numbers
+    axes = [axis for axis in axes_of_rows(form) if is_cut_evenly(axis, form, sizes, ranks)]
+    if ranks == 1 or not axes or not target:
         return None
-    best = min(cut, key=lambda slices: slices.packing.nbytes)
-    device = device_for(target_of(bound.device))
+    cut = (slices_along(axis, form, packing, sizes[axis.name] // ranks) for axis in axes)
+    best, device = min(cut, key=lambda slices: slices.packing.nbytes), device_for(target)
     whole_us = gathered_us(parts * packing.nbytes, ranks, device)
     return best if sliced_us(parts * ranks * best.packing.nbytes, ranks, device) < whole_us else None
 

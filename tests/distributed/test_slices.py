@@ -83,7 +83,7 @@ def test_errors_are_told_on_all_ranks(two: Pool) -> None:
 def chosen(function: ra.Fused, parts: int, size: int, **tensors: torch.Tensor) -> slices.Slices | None:
     piece, form = read_piece(function.form, tensors, {}, {}), function.form
     packing = message_packing(form.slots, piece.bound.sizes, piece.bound.compute, far=False)
-    return choose_slices(form, piece.bound, packing, parts, size)
+    return choose_slices(form, piece.bound.sizes, packing, (parts, size), "c")
 
 
 def test_large_states_are_cut_where_it_is_sooner() -> None:
@@ -107,6 +107,28 @@ def test_what_is_not_cut() -> None:
     q = ra.axes("q")
     causal = ra.fuse(ra.sum(ra.where(n <= q, ra.tensor("Y[q,n]"), 0), n))
     assert not slices.is_cut_evenly(q, causal.form, {"q": 8}, 2)
+
+
+def targets_call(rank: int, size: int) -> Any:
+    """A call of ranks whose cards differ, and the card by which each chose."""
+    chosen = []
+
+    def choose(*given: Any) -> Any:
+        chosen.append(given[-1])
+        return choose_slices(*given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("redalg.distributed.call.target_of_rank", lambda _: ("H100", "A10")[rank])
+        patch.setattr("redalg.distributed.call.choose_slices", choose)
+        call = fused("variance").distributed(axis=n)
+        return chosen, as_arrays(call(x=torch.ones(2, 3)))
+
+
+def test_ranks_of_several_cards_choose_alike(two: Pool) -> None:
+    """By a card of its own one rank might send slices, and another whole states, and both would wait."""
+    for chosen_by, [output] in two.values(targets_call):
+        assert chosen_by == ["H100"]
+        assert output.tolist() == [0, 0]
 
 
 @pytest.mark.slow
