@@ -88,9 +88,9 @@ def test_names_of_a_user() -> None:
     assert fused.finish(state).tolist() == [5, 5]
 
 
-def refused(expr: Any, **arrays: Any) -> State:
+def refused(expr: Any, start: int = 0, **arrays: Any) -> State:
     length = len(next(iter(arrays.values())))
-    return state_of(ra.fuse(expr), arrays, np.zeros(length, np.int64), 2)
+    return state_of(ra.fuse(expr), arrays, np.zeros(length, np.int64), 2, start)
 
 
 def leave(reason: str) -> str:
@@ -105,6 +105,8 @@ REFUSED = {
                      "the expression holds sums within its terms"),
     "a shift": (lambda: refused(ra.sum(ra.where(n > 0, ra.Tensor("y")[n - 1] * x, 0), n), x=np.ones(3), y=np.ones(3)),
                 "a tensor is read at a place computed of axis n"),
+    "far places": (lambda: refused(ra.sum(n * x, n), 2**24, x=np.ones(3)),
+                   "places beyond 16777216 matter, which kernels do not tell apart"),
     "no elements": (lambda: refused(ra.sum(exp(x), n), x=np.ones(0)), "the piece has no elements"),
 }  # fmt: skip
 

@@ -25,6 +25,7 @@ from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
 from redalg.runtime.bind.backends import ops_for
+from redalg.runtime.bind.far_places import FARTHEST, MOST_COUNTED, axes_of_pieces, farthest_place, integer_for
 from redalg.runtime.bind.groups import Keys
 from redalg.runtime.bind.inputs import Bound, native
 from redalg.runtime.bind.leaf import Piece
@@ -32,15 +33,9 @@ from redalg.runtime.bind.places import axes_by_place, leaf_exprs
 from redalg.runtime.bind.state import State, new_state
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call
 
-MOST_OF_A_GROUP = 1 << 24
-"""Elements of a group that kernels count exactly: they count in float32."""
-FARTHEST = (1 << 31) - 1
-"""The place up to which kernels number elements."""
-
 
 def _gathered_passes(form: FusedForm) -> dict[str, tuple[MovedForm, GatheredForm, Passes]]:
-    axes = axes_by_place(form) | {axis for axis in form.cascade.axes() if axis.name in form.cascade.extents()}
-    passes = {}
+    axes, passes = axes_of_pieces(form), {}
     for dtype in ("float32", "float64"):
         moved = with_moved_places(with_state_for_outputs(form, dtype), axes)
         gathered = with_gathered_groups(moved.form)
@@ -63,8 +58,9 @@ def obstacle_to_gathering(form: FusedForm, piece: Piece) -> str:
         return "the piece has no elements"
     if not all(reads_in_parts(one, {axis}) for expr in leaf_exprs(form) for one in elements_of(expr)):
         return f"a tensor is read at a place computed of axis {axis}"
-    if piece.start.get(axis, 0) + piece.bound.sizes[axis.name] > FARTHEST:
-        return f"places beyond {FARTHEST} matter"
+    farthest = farthest_place(form, piece.bound) if axis in axes_by_place(form) else FARTHEST
+    if piece.start.get(axis, 0) + piece.bound.sizes[axis.name] > farthest:
+        return f"places beyond {farthest} matter, which kernels do not tell apart"
     return ""
 
 
@@ -89,8 +85,8 @@ def gathered_state(form: FusedForm, piece: Piece, keys: Keys, backend: str = KER
     bound = piece.bound
     groups = Groups(form.cascade.axis, keys.numbers, keys.groups, ops_for(bound, bound.library))
     longest = int(groups.counts.max())
-    if longest > MOST_OF_A_GROUP and form.cascade.domain is not S.true:
-        raise PlanError(f"a mask counts among more than {MOST_OF_A_GROUP} elements of a group")
+    if longest > MOST_COUNTED and form.cascade.domain is not S.true:
+        raise PlanError(f"a mask counts among more than {MOST_COUNTED} elements of a group")
     *_, passes = gathered_passes(form)[bound.compute]
     sizes = {**piece.extents, groups.axis.name: 1 << (longest - 1).bit_length()}
     options = {**DEFAULTS, "packed": True} if backend == KERNELS else DEFAULTS
@@ -109,10 +105,10 @@ def gathered_inputs(form: FusedForm, piece: Piece, groups: Groups, is_sorted: bo
     last = (first + counts - 1).clip(0, length - 1)
     order = ops.arange(0, length) if is_sorted else groups.order
     integers = {gathered.order: order, gathered.first: first, gathered.last: last, gathered.counts: counts}
-    integers |= {name: ops.integer(ops.full((), number)) for name, number in moved.firsts(piece.start).items()}
     inputs = {
         **inputs_by_key(form, piece.inputs, None if is_sorted else order, ops),
         **{name: as_int32(array, bound) for name, array in integers.items()},
+        **{name: integer_for(bound, number) for name, number in moved.firsts(piece.start).items()},
         **moved.scalars(piece.start, {**bound.sizes, **piece.extents}),
     }
     cascade = gathered.form.cascade

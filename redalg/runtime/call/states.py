@@ -12,11 +12,10 @@ from math import prod
 from typing import Any, final
 
 from sympy import S
-from sympy.core.relational import Relational
 
 from redalg.errors import BackendError, InputError, PlanError
 from redalg.expression import Axis
-from redalg.expression.contents import elements_of, of_kind
+from redalg.expression.contents import elements_of
 from redalg.expression.parts import reads_in_parts
 from redalg.incremental.form import FusedForm
 from redalg.incremental.grouped import group_axis, grouped_form
@@ -24,13 +23,14 @@ from redalg.incremental.moved_places import MovedForm, with_moved_places
 from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
+from redalg.runtime.bind.far_places import MOST_COUNTED, axes_of_pieces, farthest_place, integer_for
 from redalg.runtime.bind.groups import check_by, check_grouped, check_groups, leaf_by_groups, read_keys
-from redalg.runtime.bind.inputs import Bound, may_have_tangents, scalars_of, without_gradients
+from redalg.runtime.bind.inputs import may_have_tangents, scalars_of, without_gradients
 from redalg.runtime.bind.leaf import Piece, empty_state, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
 from redalg.runtime.bind.options import check_places, global_starts, named_sizes
 from redalg.runtime.bind.packing import Packed, Packing, common_buffer
-from redalg.runtime.bind.places import axes_by_place, axes_in_arithmetic, leaf_exprs, placed_axes
+from redalg.runtime.bind.places import axes_by_place, axes_in_arithmetic, leaf_exprs
 from redalg.runtime.bind.state import State, check_state, copy_with, new_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, takes_kernels
 from redalg.runtime.call.gathered_groups import leaf_by_gathering
@@ -39,10 +39,6 @@ from redalg.runtime.call.merge_kernels import merge_of, slot_packing
 from redalg.runtime.call.prepared import KINDS, kind_of, without_tensors
 
 BACKENDS = (KERNELS, "library")
-MOST_COUNTED = 1 << 24
-"""Elements that kernels count exactly: they count in float32."""
-FARTHEST = 1 << 30
-"""The place up to which kernels number elements by 32-bit integers."""
 
 
 def _passes_of_states(form: FusedForm) -> dict[str, Passes]:
@@ -50,7 +46,7 @@ def _passes_of_states(form: FusedForm) -> dict[str, Passes]:
 
 
 def _moved_passes(form: FusedForm) -> dict[str, tuple[MovedForm, Passes]]:
-    axes = axes_by_place(form) | {axis for axis in form.cascade.axes() if axis.name in form.cascade.extents()}
+    axes = axes_of_pieces(form)
     moved = {dtype: with_moved_places(with_state_for_outputs(form, dtype), axes) for dtype in ("float32", "float64")}
     return {dtype: (one, Passes((one.form,))) for dtype, one in moved.items()}
 
@@ -228,30 +224,6 @@ def is_moved(form: FusedForm, piece: Piece) -> bool:
     """Tell if a piece starts beyond 0 where places matter, or is a part of an axis whose length matters."""
     beyond = {axis for axis, first in piece.start.items() if first}
     return bool(beyond & axes_by_place(form) or {*form.cascade.extents()} & {*reduced_names(form)})
-
-
-def farthest_place(form: FusedForm, bound: Bound) -> int:
-    """The place up to which a kernel tells elements apart."""
-    return FARTHEST if compares_integers_alone(form, bound) else MOST_COUNTED
-
-
-def compares_integers_alone(form: FusedForm, bound: Bound) -> bool:
-    """Tell if places stand in comparisons of integers alone, which kernels make in integers."""
-    if axes_in_arithmetic(form):
-        return False
-    compared = {one for one in of_kind(Relational, *leaf_exprs(form)) if placed_axes(one)}
-    return all("int" in bound.dtypes[element.name] for one in compared for element in elements_of(one))
-
-
-def integer_for(bound: Bound, number: int) -> Any:
-    """A tensor of one integer, beside tensors bound as `bound` says; it is filled, so that a graph may capture it."""
-    if bound.library == "torch":
-        import torch
-
-        return torch.full((), number, dtype=torch.int32, device=bound.device)
-    import numpy as np
-
-    return np.full((), number, np.int32)
 
 
 def add_starts(form: FusedForm, piece: Piece, slots: Mapping[str, Any]) -> None:
