@@ -17,7 +17,7 @@ from math import prod
 from numbers import Integral
 from typing import Any, final
 
-from redalg.errors import InputError
+from redalg.errors import BackendError, InputError
 from redalg.expression import Axis
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.evaluate import Scope
@@ -117,6 +117,12 @@ def read_keys(by: Any, groups: Any, bound: Bound, axis: Axis, method: str) -> Ke
     numbers = ops_for(bound, bound.library).integer(by)
     check_range(numbers, int(groups), where)
     return Keys(numbers, int(groups))
+
+
+def without_kernels(reason: str) -> BackendError:
+    """The error that no kernel makes states by group, for a reason."""
+    return BackendError(f'leaf: no kernel makes these states by group: {reason}. Leave backend="tilelang" out: the '
+                        "tensors' library makes them.")  # fmt: skip
 
 
 def check_range(numbers: Any, groups: int, where: str) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 
 from sympy import S
 
-from redalg.errors import BackendError, InputError, PlanError
+from redalg.errors import InputError, PlanError
 from redalg.expression.contents import elements_of
 from redalg.expression.parts import reads_in_parts
 from redalg.incremental.arrays.arrays import ArrayOps
@@ -26,7 +26,7 @@ from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
 from redalg.runtime.bind.backends import ops_for
 from redalg.runtime.bind.far_places import FARTHEST, MOST_COUNTED, axes_of_pieces, farthest_place, integer_for
-from redalg.runtime.bind.groups import Keys
+from redalg.runtime.bind.groups import Keys, without_kernels
 from redalg.runtime.bind.inputs import Bound, native
 from redalg.runtime.bind.leaf import Piece
 from redalg.runtime.bind.places import axes_by_place, leaf_exprs
@@ -76,8 +76,7 @@ def leaf_by_gathering(form: FusedForm, piece: Piece, keys: Keys) -> State:
             return gathered_state(form, piece, keys)
         except (PlanError, InputError) as error:  # of planning: the tensors were checked
             reason = str(error).rstrip(".")
-    raise BackendError(f'leaf: no kernel makes these states by group: {reason}. Leave backend="tilelang" out: the '
-                       "tensors' library makes them.")  # fmt: skip
+    raise without_kernels(reason)
 
 
 def gathered_state(form: FusedForm, piece: Piece, keys: Keys, backend: str = KERNELS) -> State:

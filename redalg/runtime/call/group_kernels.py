@@ -14,7 +14,7 @@ from typing import Any, final
 
 import numpy as np
 
-from redalg.errors import BackendError, PlanError
+from redalg.errors import PlanError
 from redalg.expression import Axis, Element, Value
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import run_let
@@ -30,7 +30,7 @@ from redalg.lower_tile.place.by_group import KEYS, Sides, program_of_sweep
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.runtime.bind.arrays import from_axes, scope_for, to_axes
 from redalg.runtime.bind.backends import ARRAY_BACKENDS, ops_of
-from redalg.runtime.bind.groups import Keys
+from redalg.runtime.bind.groups import Keys, without_kernels
 from redalg.runtime.bind.inputs import native
 from redalg.runtime.bind.leaf import Piece
 from redalg.runtime.bind.places import axes_by_place
@@ -126,8 +126,7 @@ def leaf_by_sweeps(form: FusedForm, piece: Piece, keys: Keys) -> State:
         except PlanError as error:
             reason = str(error).rstrip(".")
     if reason:
-        raise BackendError(f'leaf: no kernel makes these states by group: {reason}. Leave backend="tilelang" out: the '
-                           "tensors' library makes them.")  # fmt: skip
+        raise without_kernels(reason)
     tensors = {name: shared_tensor(array) for name, array in bound.tensors.items()}
     ops = ops_of("numpy", "float64", "cpu")
     scope = scope_for(form.cascade, bound, ops, tensors, start=piece.start, extents=piece.extents)
