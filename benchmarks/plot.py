@@ -28,6 +28,12 @@ def sweep(content: Document) -> Figure:
     return scatter(pairs, said, "measured, µs", "predicted, µs")
 
 
+def picture_names(content: Document) -> list[str]:
+    """The names of a document's pictures."""
+    name = content["benchmark"]
+    return [name] if is_sweep(content) or "ablation" in content else [f"{name}-{kind}" for kind in PICTURES]
+
+
 def pictures(content: Document) -> Iterator[tuple[str, Figure]]:
     """(name, figure) of a document's pictures."""
     name = content["benchmark"]
@@ -36,7 +42,7 @@ def pictures(content: Document) -> Iterator[tuple[str, Figure]]:
     elif "ablation" in content:
         yield name, ABLATIONS[content["ablation"]].picture(content)
     else:
-        yield from ((f"{name}-{kind}", make(content)) for kind, make in PICTURES.items())
+        yield from zip(picture_names(content), (make(content) for make in PICTURES.values()), strict=True)
 
 
 def plot(content: Document, folder: Path) -> list[Path]:

@@ -13,12 +13,12 @@ import torch
 from benchmarks import arrays, documents, fitted, predict, report, training
 from benchmarks.__main__ import main
 from benchmarks.ablations import ABLATIONS
-from benchmarks.ablations.ablation import Measured
+from benchmarks.ablations.ablation import Derived, Measured
 from benchmarks.agreement import agreement, lost
 from benchmarks.calibrate import STEP, cost
 from benchmarks.drawn import drawn
 from benchmarks.families import FAMILIES
-from benchmarks.plot import pictures, plot
+from benchmarks.plot import picture_names, pictures, plot
 from benchmarks.plots.bars import speedups
 from benchmarks.plots.figure import COLOURS
 from benchmarks.plots.roofline import card, reached
@@ -123,8 +123,16 @@ def test_a_roofline_of_an_unknown_device_has_no_ceiling() -> None:
 
 
 def test_documents_are_what_the_results_say(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """`python -m benchmarks report` would change nothing."""
+    """`python -m benchmarks report` would change no text, and draw what is there."""
+    drawn: list[Path] = []
+
+    def plot(content: dict[str, Any], folder: Path) -> list[Path]:
+        paths = [folder / f"{name}.svg" for name in picture_names(content)]
+        drawn.extend(paths)
+        return paths
+
     monkeypatch.setenv(SWITCH, "pack")
+    monkeypatch.setattr(documents, "plot", plot)
     results = documents.read(RESULTS, stale_rows)
     for path in (documents.README, documents.FULL, documents.PUBLISHED):
         (tmp_path / path).parent.mkdir(exist_ok=True)
@@ -132,8 +140,16 @@ def test_documents_are_what_the_results_say(tmp_path: Path, monkeypatch: pytest.
     documents.write(tmp_path, results)
     for path in (documents.README, documents.FULL, documents.PUBLISHED):
         assert (tmp_path / path).read_text(encoding="utf-8") == (ROOT / path).read_text(encoding="utf-8")
-    made = {path.name: path.read_bytes() for path in (tmp_path / documents.PICTURES).glob("*.svg")}
-    assert made == {path.name: path.read_bytes() for path in (ROOT / documents.PICTURES).glob("*.svg")}
+    assert {path.name for path in drawn} == {path.name for path in (ROOT / documents.PICTURES).glob("*.svg")}
+
+
+@pytest.mark.sweep(1)
+@pytest.mark.parametrize("name", [*FAMILIES, *(f"ablation-{name}" for name in ABLATIONS)])
+def test_pictures_are_what_the_results_say(name: str, tmp_path: Path) -> None:
+    ablation = ABLATIONS.get(name.removeprefix("ablation-"))
+    content = ablation.document() if isinstance(ablation, Derived) else report.load(RESULTS / f"{name}.json")
+    for path in plot(content, tmp_path):
+        assert path.read_bytes() == (ROOT / documents.PICTURES / path.name).read_bytes()
 
 
 def test_what_stands_around_a_region_is_kept() -> None:
