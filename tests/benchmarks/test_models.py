@@ -60,6 +60,7 @@ def test_a_wrong_or_failing_model_has_no_time(monkeypatch: pytest.MonkeyPatch) -
     assert told[models.PEER] == {}
 
 
+@pytest.mark.slow
 @pytest.mark.filterwarnings("ignore")
 def test_bytes_are_counted_of_what_inductor_writes() -> None:
     """x·y + 1, element by element: one kernel reads both and writes one; in two operators what is between moves too."""

@@ -73,6 +73,7 @@ def test_the_error_of_a_wrong_result_shows() -> None:
     assert math.isnan(trial.relative_error(right * math.nan, inputs))
 
 
+@pytest.mark.slow
 def test_a_process_of_its_own_sends_what_it_measured() -> None:
     steps: list[int] = []
     one = Trial(UNFUSED, SMALL)

@@ -162,8 +162,7 @@ def attention(group: int, *, causal: bool) -> ra.Fused:
     return ra.fuse(ra.sum(ra.softmax(score, k) * W[floor(h / group), k, E], k), axes="h q e")
 
 
-@pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("group", [1, 2])
+@pytest.mark.parametrize(("group", "causal"), [(1, False), (2, True)])
 def test_attention_of_few_components_is_of_pairs(group: int, causal: bool) -> None:
     """In float32; in 16 bits its products are matrices', padded."""
     rng, form = np.random.default_rng(0), attention(group, causal=causal)
@@ -248,7 +247,7 @@ def test_other_terms_keep_their_schedules(expr: Expr, rows: int) -> None:
 
 def test_every_schedule_that_is_listed_builds() -> None:
     form = FORMS["nearest"]
-    listed = [candidate.plan for candidate in form.plans(**known(form, 5000, 5000), device="H200")][:40]
+    listed = [candidate.plan for candidate in form.plans(**known(form, 5000, 5000), device="H200")][:12]
     kernels = [plan for plan in listed if isinstance(plan, Schedule)]
     assert kernels
     assert all(numbers_of(plan).is_serial for plan in kernels)

@@ -42,8 +42,8 @@ MODELS: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "cells": (lambda: Cells(2), (3, 1, 8)),
     "decoder": (Decoder, (2, 9, 24)),
 }
-LONG = {*product(("mixture", "decoder"), ("redalg.vertical_fusion", None))}
-"""Dozens of kernels to compile, of one statement each; the cells have few."""
+LONG = {*product(("mixture", "decoder"), ("redalg.vertical_fusion", None)), ("cells", "redalg.vertical_fusion")}
+"""Dozens of kernels to compile, of one statement each; the cells have few, and their own without any switch."""
 
 
 def without(*names: str) -> Transformations:
