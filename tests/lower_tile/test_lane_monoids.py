@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shutil
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -16,6 +18,7 @@ import redalg as ra
 from redalg.errors import PlanError
 from redalg.lower_tile.check.interpret import interpret
 from redalg.monoids import MONOIDS
+from redalg.runtime.compile.compile import compile_only
 from redalg.strategies.schedule import numbers_of, with_choices
 from tests.cases.kernels import outputs_of, problem, worst_error
 from tests.sweeps import draws
@@ -98,6 +101,24 @@ def test_parts_of_a_long_row_are_compensated_too(merge: str) -> None:
     for level in ("thread", "block"):
         got = SUM(x=values, backend="tilelang", plan=with_choices(plan, level=level))
         assert bool(((got.double() - exact(values)).abs() <= bound(values, numbers_of(plan).block_streamed)).all())
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_a_tree_is_a_loop_that_waits_before_it_reads_and_before_it_stores() -> None:
+    """Lanes do not lengthen the text, and neighbours are never read while others are stored."""
+    form, known = ra.fuse(ra.first(x, n, y > 0)), ({"b": 999, "n": 3000}, {"x": "float32", "y": "float32"})
+    plan = form.lower("sm_90a", *known).plan
+    few, many = (form.lower("sm_90a", *known, plan=with_choices(plan, segments=1, block_streamed=lanes))
+                 for lanes in (64, 1024))  # fmt: skip
+    assert len(str(few.source).splitlines()) == len(str(many.source).splitlines())
+    [compiled] = compile_only(few.source)
+    tree = compiled.cuda[compiled.cuda.index("for (int level") :]
+    _, joins, stores, after = tree.split("__syncthreads();")
+    stored = re.compile(r"_tree\)\[.*\] = ")
+    assert "_joined" in joins
+    assert stored.search(stores)
+    assert not stored.search(joins)
+    assert not stored.search(after)
 
 
 def test_a_long_row_is_cut_by_the_rules() -> None:

@@ -11,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Abs, Expr, Max, Min, Mod, Rational, S, exp, log, sqrt
+from sympy import Abs, And, Expr, Max, Min, Mod, Or, Rational, S, exp, log, sqrt
 
 import redalg as ra
 from redalg.errors import PlanError
@@ -34,7 +34,7 @@ PAIRS: tuple[Callable[[Any, Any], Any], ...] = (
     lambda a, b: a + b, lambda a, b: a - b, lambda a, b: a * b, lambda a, b: a / (1 + b**2), Max, Min,
     lambda a, b: Where(a > b, a, b), lambda a, b: Where(IsFinite(a * b), b - a, a),
     lambda a, b: ScaledExp(-(a**2), b**2, S.Half),
-    lambda a, b: Where(J < 5, a * b, S.Zero),
+    lambda a, b: Where(J < 5, a * b, S.Zero), lambda a, b: Where(And(a > b, Or(b > 1, a < -1)), a, b - a),
 )  # fmt: skip
 MAPS: tuple[Callable[[Any], Any], ...] = (
     lambda a: a**2, lambda a: exp(-(a**2)), lambda a: sqrt(1 + a**2), lambda a: log(2 + a**2), Abs, lambda a: -a,
@@ -207,6 +207,13 @@ def test_memory_is_not_read_for_a_branch_that_data_may_not_take() -> None:
 def test_indices_are_no_numbers_of_their_own() -> None:
     far = 3 * J + I + Mod(J, 3) * Mod(I, 2) + Mod(I + J, 3)
     assert not bound(Where(far < 100, TILE, far + far * TILE))
+
+
+def test_conditions_of_several_have_names() -> None:
+    """Of what a thread holds: one that reads memory may guard the read."""
+    several, memory = And(TILE > 1, Or(TILE > 3, READS[1] < 0)), And(TILE > 1, READS[2] > 0)
+    assert several in bound(Where(several, TILE, READS[1]) / Where(several, READS[1], TILE))
+    assert memory not in bound(Where(memory, TILE, READS[1]) / Where(memory, READS[1], TILE))
 
 
 @pytest.mark.parametrize(("steps", "most"), [(10, 2 * 10**4), pytest.param(12, 10**5, marks=pytest.mark.slow)])

@@ -4,12 +4,14 @@ FORMS = "tests/lower_tile/test_wider_forms.py"
 VECTORS = "tests/lower_tile/test_serial.py::test_vectors_are_written_out"
 MEANS = "tests/lower_tile/test_about_means.py::test_rows_far_from_zero_keep_their_digits"
 BOUNDED = "tests/incremental/test_bounded_weights.py::test_a_weight_of_known_sign_needs_no_pivot"
+ONE_ROW = "tests/incremental/test_one_row.py::test_any_program_means_the_definition"
 WIDER = f"{FORMS}::test_stages_and_sums_keep_their_meaning_under_any_plan"
 WHOLE = "tests/incremental/test_whole.py::test_any_spelling_keeps_its_digits"
 RATIOS = "tests/incremental/test_ratios.py::test_what_a_ratio_exceeds_1_by_keeps_its_digits"
 POWERS = "tests/lower_tile/test_powers.py::test_a_power_is_the_product_of_its_factors"
 FOUND = "tests/surface/test_found_by_fuzz.py"
 ELSEWHERE = {
+    "Σ_k w(k)·g(k,e), Σ_k w(k)": ONE_ROW,
     "⊕_n ⊕_c f(n, c)": "tests/incremental/test_coalesce.py::test_the_program_equals_the_definition",
     "x[b, ⌊p / |c|⌋, p mod |c|]": "tests/incremental/test_coalesce.py::test_axes_side_by_side_are_one_dimension",
     "parallel i: A;  parallel i: B": "tests/lower_tile/test_tile_properties.py::test_joining_loops_changes_nothing",

@@ -21,6 +21,7 @@ from redalg.incremental.arrange.elementwise import (
     separate_epilogues,
 )
 from redalg.incremental.arrange.flatten import flatten_tensors
+from redalg.incremental.arrange.one_row import weigh_columns
 from redalg.incremental.arrange.prune_extrema import prune_extrema
 from redalg.incremental.arrange.reductions import check_reductions
 from redalg.incremental.arrange.stages import REPEATED, apart, divide_form, separate_outputs
@@ -81,6 +82,10 @@ def _drop_pivots(stages: Stages, problem: Problem) -> Rewritten:
     return stages.map_forms(drop_bounded_pivots), problem
 
 
+def _weigh_columns(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.map_forms(partial(weigh_columns, sizes=problem.sizes, dtypes=problem.dtypes)), problem
+
+
 def _divide(stages: Stages, problem: Problem) -> Rewritten:
     """Sizes of stages do not vary, so all that may stay in the loop does where sizes are to vary."""
     parts = [divide_stages(form, problem.sizes, together=bool(problem.varying)) for form in stages.forms]
@@ -122,6 +127,8 @@ REWRITES: tuple[FormRewrite, ...] = (
     Rewrite("vectors", "Σ_d f(x[i, d], y[k, d])", "f(x[i, 0], y[k, 0]) + …", "where terms pair rows with elements",
             _write_out),
     Rewrite("bounded weights", "exp(m)·Σ exp(u − m)", "Σ exp(u)", "where u ≤ 0 is known", _drop_pivots),
+    Rewrite("one row", "Σ_k w(k)·g(k,e)", "w a row, g a matrix", "where e is long, and g in 16 bits or shared",
+            _weigh_columns),
     Rewrite("stages", "Σ_k f(x, p), p = ⊕_m g(y)", "p, then Σ_k f(x, p)", "where no loop holds both", _divide),
     Rewrite("products", "Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k (f·h)·g, for every c", "where one pair of axes holds them",
             _arrange),

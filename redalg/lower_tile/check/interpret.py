@@ -59,6 +59,7 @@ from redalg.lower_tile.ir.scalars import (
     Rate,
     Rounded,
     ScaledExp,
+    TwoTo,
     Wide,
     Within,
     terms_in_order,
@@ -432,5 +433,5 @@ INSTRUCTIONS: dict[str, Any] = {
 OWN: dict[type, Any] = {
     Is: np.equal, Within: lambda condition, _: condition, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
     Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,
-    OrderedValue: ordered_value,
+    OrderedValue: ordered_value, TwoTo: lambda power: 1 << power,
 }  # fmt: skip

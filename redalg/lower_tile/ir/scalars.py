@@ -12,6 +12,7 @@ Within(c, w)                     c, which holds for every element of a tile wher
 Ranked(x, n)                     an integer that orders as x does, and of equal ones by the lower n
 RankedValue(r), RankedIndex(r)   the two of it
 Places(x, n)                     ⌊x⌋ as an integer, at most 2^30 from 0; n for NaN
+TwoTo(k)                         2^k as an integer
 Ordered(x), OrderedValue(o)      an integer that orders as x of 64 bits does; and x of it
 """
 
@@ -209,6 +210,15 @@ class RankedIndex(Expr):
     """The n of a `Ranked`; −1 of no element."""
 
     is_integer = True
+    is_commutative = True
+
+
+@final
+class TwoTo(Expr):
+    """TwoTo(k): 2^k as an integer, of an index k."""
+
+    is_integer = True
+    is_positive = True
     is_commutative = True
 
 

@@ -11,6 +11,7 @@ element that is only read has a name if the read converts it. If a value is firs
 the element is read again, and there is no other name.
 
 An integer that a tensor holds has a name if an index chooses by it, since the text has the index several times.
+A condition made of several has a name if it is of what a thread or its block holds.
 
 A choice computes a subexpression with a name whichever branch it takes. So a subexpression that reads memory has one
 only if some use of it is in no branch of a choice by data. (A choice by indices may hold it: a read outside of a tensor
@@ -25,7 +26,7 @@ from collections.abc import Iterator, Set
 from dataclasses import replace
 from typing import final
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, exp, log, sign
+from sympy import Abs, Add, And, Expr, Max, Min, Mul, Or, Pow, S, exp, log, sign
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
 from sympy.core.symbol import Str
@@ -50,7 +51,7 @@ OFTEN = 2
 """Uses of a subexpression that has a name."""
 NOUNS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Mul, "product"), ((exp, ScaledExp), "exponential"), (log, "logarithm"), (Where, "choice"), (Max, "maximum"),
-    (Min, "minimum"), (Abs, "size"), (Pow, "power"),
+    (Min, "minimum"), (Abs, "size"), (Pow, "power"), ((And, Or), "condition"),
 )  # fmt: skip
 """Nouns for subexpressions, by their operation."""
 POWERS = {S(2): "square", S(3): "cube", S(4): "fourth", -S.One: "reciprocal", S.Half: "root", -S.Half: "inverse_root"}
@@ -187,7 +188,9 @@ class _Naming:
         return any(one.name in self.memory for one in node.atoms(Load))
 
     def is_operation(self, node: Basic) -> bool:
-        """Tell if an expression is an operation on numbers, and no plain read."""
+        """Tell if an expression is an operation on numbers, and no plain read; or a condition of several, of data."""
+        if isinstance(node, And | Or):
+            return node.has(Load) and not self.reads_memory(node)
         if isinstance(node, Load):
             return self.is_number(node) and self.printer.dtypes[node.name] != self.printer.compute
         return isinstance(node, Expr) and self.is_number(node)
@@ -198,6 +201,9 @@ class _Naming:
 
     def operands(self, node: Basic) -> Iterator[tuple[Basic, bool]]:
         """(operand, True if in a branch by data): a node's numbers and conditions, as often as its text holds them."""
+        if isinstance(node, Where) and self.printer.is_integer(node):
+            yield node.args[0], False
+            return
         if isinstance(node, Load | Wide) or (isinstance(node, Expr) and not self.is_number(node)):
             return
         if isinstance(node, Relational) and is_of_places(node) and self.printer.compute != "float64":

@@ -1,7 +1,8 @@
 """Elements of several components (a value and its index, a mantissa and its exponent) along the streamed axis.
 
     lane     e_j = e_j ⊕ lift(u(x_j), n)                    the monoid's own join, component by component
-    tree     e_j = e_j ⊕ e_{j + 2^k},  j = 0 mod 2^(k+1)     neighbours, so that order is kept, in shared memory
+    tree     e_j = e_j ⊕ e_{j + 2^k},  j = 0 mod 2^(k+1)     neighbours, so that order is kept, in shared memory; k is
+                                                            the variable of an unrolled loop
     tile     e = e ⊕ (the tree of a tile's elements)        where a tile becomes one state a row
     part     e = e ⊕ (what a segment found)                 segment after segment, so that order is kept
     lost     t = a + b;  s = t − a;  (a − (t − s)) + (b − s)    what rounding loses of a sum, 0 where it is not finite
@@ -22,8 +23,8 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Value, Where
 from redalg.incremental.combine.structures import NOWHERE, component_symbols, join_of
 from redalg.incremental.form import Structure
-from redalg.lower_tile.ir.program import Copy, Statement
-from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load
+from redalg.lower_tile.ir.program import Copy, Loop, Statement, index
+from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load, TwoTo
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import J, Space
 from redalg.monoids.functions import Lost
@@ -31,6 +32,8 @@ from redalg.monoids.table import KNOWN
 
 INDEX, WHOLE = "int32", "int64"
 """Dtypes: of an index, an exponent or a truth value; and of an integer of a monoid that a user registered."""
+LEVEL = index("level")
+"""Of a tree, from its leaves: the power of 2 that neighbours are apart."""
 
 
 @final
@@ -52,12 +55,14 @@ class Joins:
         """The join of elements along the streamed axis: the first place of shared tiles."""
         tree = [self._new(value, "_tree", *self.assembly.lane, scope="shared") for value in self.structure.values]
         self.body += [Copy(one.name, shared.name) for one, shared in zip(elements, tree, strict=True)]
-        step, width = 1, self.assembly.plan.block_streamed
-        while step < width:
+        width, step = self.assembly.plan.block_streamed, TwoTo(LEVEL)
+        if levels := (width - 1).bit_length():
             # of the elements `there`, only those that the guard keeps count
             there = [load.xreplace({J: Mod(J + step, width)}) for load in tree]
-            self.join(tree, there, And(Eq(Mod(J, 2 * step), 0), J + step < width))
-            step *= 2
+            level = Joins(self.structure, self.assembly, self.space, [])
+            level.join(tree, there, And(Eq(Mod(J, TwoTo(LEVEL + 1)), 0), J + step < width))
+            loop = Loop(LEVEL, Integer(levels), 0, tuple(level.body), pipelined=False, unrolled=levels)
+            self.body.append(loop)
         return [load.xreplace({J: S.Zero}) for load in tree]
 
     def join(self, before: Sequence[Load], after: Sequence[Expr], guard: Boolean = S.true) -> None:

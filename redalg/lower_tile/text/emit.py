@@ -379,7 +379,8 @@ class Emitter:
         once, names = list[str](), {node: self.printer.integer(name) for node, name in symbols.items()}
         printer = Printer(self.printer.dtypes, self.printer.compute, names)
         for name, node in store.once:
-            once.append(f"{name} = {printer.integer(node) if printer.is_integer(node) else printer.number(node)}")
+            show = printer.condition if isinstance(node, Boolean) else printer.number
+            once.append(f"{name} = {printer.integer(node) if printer.is_integer(node) else show(node)}")
             printer = printer.with_name(node, name)
         target = printer.load(Load(store.target, *store.indices))
         dtype = self.printer.dtypes[store.target]

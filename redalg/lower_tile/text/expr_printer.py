@@ -66,6 +66,7 @@ from redalg.lower_tile.ir.scalars import (
     Rate,
     Rounded,
     ScaledExp,
+    TwoTo,
     Wide,
     terms_in_order,
 )
@@ -113,15 +114,14 @@ class Printer:
             return f"ranked({self.number(node.args[0])}, {self.integer(node.args[1])})"
         if isinstance(node, Ordered):
             return f"ordered({self.number(node.args[0])})"
-        if isinstance(node, Places | RankedIndex):
+        if isinstance(node, Places | RankedIndex | TwoTo):
             return self.own_integer(node)
         if isinstance(node, Where):
             condition, a, b = node.args
             return f"T.if_then_else({self.condition(condition)}, {self.integer(a)}, {self.integer(b)})"
         if isinstance(node, Add):
-            return _join_terms(
-                [self.integer(term) for term in sorted(node.args, key=lambda one: (one.is_Number, str(one)))]
-            )
+            terms = sorted(node.args, key=lambda one: (one.is_Number, str(one)))
+            return _join_terms([self.integer(term) for term in terms])
         if isinstance(node, Mul):
             factors = sorted(node.args, key=lambda one: (one.is_Number, str(one)))
             if factors[-1] == -1:
@@ -141,8 +141,10 @@ class Printer:
             return f"exponent({self.number(node.args[0])})"
         raise PlanError(f"`{node}` cannot be printed as an index. Write it by + - * // % min and max of axes.")
 
-    def own_integer(self, node: Places | RankedIndex) -> str:
-        """The text of an integer made of a rank, or of a scalar."""
+    def own_integer(self, node: Places | RankedIndex | TwoTo) -> str:
+        """The text of an integer made of a rank, or of a scalar; or a power of 2."""
+        if isinstance(node, TwoTo):
+            return f"(1 << {self.integer(node.args[0])})"
         if isinstance(node, RankedIndex):
             return f"ranked_index({self.integer(node.args[0])})"
         exact = Printer(self.dtypes, "float64").number(node.args[0])
@@ -152,14 +154,14 @@ class Printer:
     def factor(self, node: Basic) -> str:
         """The text of an index expression as a factor: in parentheses unless it is one name or number."""
         text = self.integer(node)
-        return (
-            text if node.is_Atom or isinstance(node, Load | Places | ceiling | Max | Min | RankedIndex) else f"({text})"
-        )
+        return text if node.is_Atom or isinstance(node, Load | Places | ceiling | Max | Min) else f"({text})"
 
     # ---- conditions --------------------------------------------------------------------------------------------------
 
     def condition(self, node: Basic) -> str:
         """The text of a Boolean."""
+        if node in self.named:
+            return self.named[node]
         if (infinite := of_infinity(node)) is not None:
             return f"is_infinite({self.number(infinite)})"
         if (finite := between_infinities(node)) is not None and not self.is_integer(finite):
@@ -188,16 +190,14 @@ class Printer:
         """Tell if an expression is computed on integers alone."""
         if isinstance(node, Load):
             return "int" in self.dtypes[node.name]
-        if isinstance(node, Symbol | Integer | Places | Ranked | RankedIndex | Ordered):
+        if isinstance(node, Symbol | Integer | Places | Ranked | RankedIndex | Ordered | TwoTo):
             return True
         if isinstance(node, Where):
             return all(self.is_integer(one) for one in node.args[1:])
         if type(node).__name__ == "Exponent":
             return True
         args = node.args[0].as_numer_denom() if isinstance(node, floor | ceiling) else node.args
-        return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(
-            self.is_integer(arg) for arg in args
-        )
+        return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(map(self.is_integer, args))
 
     def stored_value(self, node: Basic, dtype: str, old: Load | None = None) -> str:
         """The text of a value stored as a dtype: unchanged if it is only moved (or 0), else an integer or a number.
