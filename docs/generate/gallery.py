@@ -16,6 +16,7 @@ from docs.generate.reference import entry
 from redalg.commands.subject import Subject, subject_of
 from redalg.explain.picture import Picture
 from redalg.explain.views import prediction_of
+from redalg.instruments.drawing import JUDGED
 from redalg.library import PATTERNS, Pattern
 from redalg.runtime.call.sizes import lower
 from redalg.runtime.lowered import Lowered
@@ -72,7 +73,9 @@ def time_text(lowered: Sequence[Lowered]) -> str:
 
 def errors_text(subject: Subject) -> str:
     """The errors of calls on hostile data, in float32."""
-    found = subject.function.accuracy()
+    fused, pattern = subject.function, subject.pattern
+    shapes = pattern.tensor_shapes(JUDGED.sizes(fused.cascade, {})) if pattern else {}
+    found = fused.accuracy(shapes=shapes)
     made, sizes, *_ = found.title.split(", ")
     return (
         f"\n## Errors\n\nMeasured by `{made}()` on the CPU that built this site, at {sizes} in float32: "

@@ -53,6 +53,13 @@ class Slot:
     """One array of the state: its name, kind and axes.
 
     Kinds: `extremum`, `component` and `index` (an integer) of a structure, `pivot`, `accumulator`, `count`.
+
+    >>> import redalg as ra
+    >>> slot, *_ = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n"))).state
+    >>> slot.name, slot.kind, slot.axes
+    ('sum_0', 'accumulator', (b,))
+    >>> print(slot)
+    sum_0[b] accumulator
     """
 
     name: str

@@ -85,6 +85,11 @@ def register_with_transformers(name: str = "redalg", ignore: Collection[str] = (
 
     Raises:
         ModuleNotFoundError: transformers is not there (5.24 is tested).
+
+    >>> import torch
+    >>> from transformers import AutoModelForCausalLM  # doctest: +SKIP
+    >>> register_with_transformers()  # doctest: +SKIP
+    >>> model = AutoModelForCausalLM.from_pretrained("…", attn_implementation="redalg")  # doctest: +SKIP
     """
     from torch.compiler import assume_constant_result
     from transformers import AttentionInterface, AttentionMaskInterface
