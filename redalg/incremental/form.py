@@ -56,10 +56,8 @@ class Slot:
 
     >>> import redalg as ra
     >>> slot, *_ = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n"))).state
-    >>> slot.name, slot.kind, slot.axes
-    ('sum_0', 'accumulator', (b,))
-    >>> print(slot)
-    sum_0[b] accumulator
+    >>> print(slot, slot.axes)
+    sum_0[b] accumulator (b,)
     """
 
     name: str

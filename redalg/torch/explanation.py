@@ -91,7 +91,7 @@ def explain(
         PlanError: an option is none of redalg's words.
 
     >>> import torch
-    >>> print(explain(torch.nn.Softmax(-1), torch.ones(2, 3)))  # doctest: +SKIP
+    >>> print(explain(torch.nn.Softmin(-1), torch.ones(2, 3)))  # doctest: +SKIP
     """
     told = read_options(mode, options)  # before Dynamo, which wraps what a backend raises
 

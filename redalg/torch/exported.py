@@ -50,7 +50,7 @@ def optimize(program: ExportedProgram, *, options: Mapping[str, Any] | None = No
             of seconds.
 
     >>> import torch, redalg as ra
-    >>> program = torch.export.export(torch.nn.Softmax(-1), (torch.ones(2, 4),))
+    >>> program = torch.export.export(torch.nn.Softmin(-1), (torch.ones(2, 4),))
     >>> ra.optimize(program, options={"redalg.gate": "predicted"}).module()(torch.ones(2, 4))
     tensor([[0.2500, 0.2500, 0.2500, 0.2500],
             [0.2500, 0.2500, 0.2500, 0.2500]])
