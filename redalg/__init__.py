@@ -1,8 +1,8 @@
 """redalg: cascades of reductions, written in SymPy, derived into one pass and compiled into kernels.
 
-    import redalg as ra
-    n = ra.axes("n")
-    variance = ra.fuse(ra.var(ra.tensor("x[b,n]"), n))
+    >>> import redalg as ra
+    >>> n = ra.axes("n")
+    >>> variance = ra.fuse(ra.var(ra.tensor("x[b,n]"), n))
 
 Public names only. Importing redalg loads SymPy, and neither torch nor TileLang nor NumPy.
 """

@@ -19,7 +19,21 @@ Part = TypeVar("Part")
 
 
 class Algebra(ABC):
-    """The parts of a decomposition and of its form, each printable."""
+    """The parts of a decomposition and of its form, each printable.
+
+    >>> import redalg as ra
+    >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+    >>> rows = ra.fuse(ra.logsumexp(x, n))
+    >>> rows.g["sum_0"], rows.h["sum_0"], rows.otimes["sum_0"], rows.rank["sum_0"]
+    (exp(x[n]), exp(-max_0), '×', 1)
+    >>> rows.pivots
+    {'max_0': (x[n], max_0)}
+    >>> [one.kind for one in rows.forms], [str(slot) for slot in rows.state]
+    (['online', 'unfused'], ['max_0[] extremum', 'sum_0[] accumulator'])
+    >>> rounded = ra.fuse(ra.sum(ra.cast(x / ra.max(abs(x), n), "float16"), n))
+    >>> rounded.bound["sum_0"]
+    sum(Abs(x[n]/max_0)/1024 + 1/16777216, n)
+    """
 
     decomposition: Decomposition
 

@@ -48,11 +48,26 @@ class Text:
 
 
 class RedalgError(Exception):
-    """Base of every error that redalg raises on purpose."""
+    """Base of every error that redalg raises on purpose.
+
+    >>> import redalg as ra
+    >>> try:
+    ...     ra.Grid("b", 0)
+    ... except ra.RedalgError as error:
+    ...     print(f"{type(error).__name__}: {error}")
+    PlanError: Grid(tile=0) should be a whole number, 1 or more.
+    """
 
 
 class ExpressionError(RedalgError, ValueError):
-    """The expression is not a cascade that redalg can read; the message says which part and how to write it."""
+    """The expression is not a cascade that redalg can read; the message says which part and how to write it.
+
+    >>> import redalg as ra
+    >>> ra.axes("2b")
+    Traceback (most recent call last):
+    ...
+    redalg.errors.ExpressionError: axes: `2b` is not a name. Write identifiers separated by spaces.
+    """
 
 
 @final
@@ -61,6 +76,12 @@ class OperationError(ExpressionError, TypeError, AttributeError):
 
     It is Python's own error of such a use as well, so that `hasattr`, `iter` and their callers find what they look for.
     `about` is the expression, which is written out in the place of `{}` when the message is read: `hasattr` never does.
+
+    >>> import redalg as ra
+    >>> len(ra.tensor("x[b,n]"))
+    Traceback (most recent call last):
+    ...
+    redalg.errors.OperationError: `x[b, n]` has no length: it is one element, whose axes get their sizes at the ...
     """
 
     def __init__(self, message: str, about: object = None) -> None:
@@ -79,6 +100,14 @@ class LawViolation(RedalgError, ValueError):  # noqa: N818 - a finding, named as
         law: the law, such as `"a ⊕ b = b ⊕ a (commutativity)"`.
         elements: a, b and c, each a tuple of components, as many as the law is about.
         left, right: what its two sides are there.
+
+    >>> import redalg as ra
+    >>> minus = {"components": {"a": 0}, "combine": lambda a, b: (a[0] - b[0],)}
+    >>> try:
+    ...     ra.register_monoid("minus", **minus)
+    ... except ra.LawViolation as error:
+    ...     print(error.law, error.elements, error.left, error.right, sep="; ")
+    e ⊕ a = a (identity); ((2,),); (-2,); (2,)
     """
 
     def __init__(self, message: str, law: str, elements: tuple[Any, ...], left: Any, right: Any) -> None:
@@ -91,22 +120,52 @@ class LawViolation(RedalgError, ValueError):  # noqa: N818 - a finding, named as
 
 @final
 class GradientError(RedalgError, ValueError):
-    """A derivative that redalg does not know."""
+    """A derivative that redalg does not know.
+
+    >>> import redalg as ra
+    >>> n = ra.axes("n")
+    >>> ra.fuse(ra.sum(ra.tensor("x[n]") % 2, n)).vjp()
+    Traceback (most recent call last):
+    ...
+    redalg.errors.GradientError: `Mod(x[n], 2)` has no derivative that redalg knows: a remainder jumps. Write it ...
+    """
 
 
 @final
 class InputError(RedalgError, ValueError):
-    """The tensors or options of a call do not fit the expression."""
+    """The tensors or options of a call do not fit the expression.
+
+    >>> import numpy as np, redalg as ra
+    >>> ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))(x=np.zeros(3))
+    Traceback (most recent call last):
+    ...
+    redalg.errors.InputError: tensor `x` has 1 dimensions (3,), but `x[b, n]` needs 2.
+    """
 
 
 @final
 class PlanError(RedalgError, ValueError):
-    """A plan needs more than the device has; the message gives both figures."""
+    """A plan needs more than the device has; the message gives both figures.
+
+    >>> import redalg as ra
+    >>> ra.Grid("b", 0)
+    Traceback (most recent call last):
+    ...
+    redalg.errors.PlanError: Grid(tile=0) should be a whole number, 1 or more.
+    """
 
 
 @final
 class BackendError(RedalgError, RuntimeError):
-    """The backend asked for is missing here, or cannot do what was asked."""
+    """The backend asked for is missing here, or cannot do what was asked.
+
+    >>> import numpy as np, redalg as ra
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[n]"), ra.axes("n")))
+    >>> total(x=np.zeros(3), backend="jax")
+    Traceback (most recent call last):
+    ...
+    redalg.errors.BackendError: backend='jax' is not known. Use one of 'tilelang', 'torch', 'numpy'.
+    """
 
 
 class Reasons:
@@ -157,13 +216,46 @@ class VerdictError(Reasons, RedalgError):
 
 @final
 class NotFusible(VerdictError):  # noqa: N818 - a verdict, named as it reads
-    """The cascade has no state of fixed size, so no one-pass form: the message names the term that forbids it."""
+    """The cascade has no state of fixed size, so no one-pass form: the message names the term that forbids it.
+
+    >>> import redalg as ra
+    >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+    >>> try:
+    ...     ra.fuse(ra.mean(abs(x - ra.mean(x, n)), n))
+    ... except ra.NotFusible as error:
+    ...     print(error.reduction, error.certificate, len(error.evidence))
+    ...     print(error.reason)
+    ...     print(error.hint)
+    sum_1 True 3
+    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is ...
+    Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor.
+    """
 
 
 @final
 class Undecided(VerdictError):  # noqa: N818 - a verdict, named as it reads
-    """No one-pass form was found and none was excluded; the message names the term that was not understood."""
+    """No one-pass form was found and none was excluded; the message names the term that was not understood.
+
+    >>> import redalg as ra
+    >>> x, n, base = ra.tensor("x[n]"), ra.axes("n"), ra.scalars("base")
+    >>> try:
+    ...     ra.fuse(ra.sum(base ** (x - ra.sum(x, n)), n))
+    ... except ra.Undecided as error:
+    ...     print(error.reduction, error.certificate, len(error.evidence))
+    ...     print(error.reason)
+    ...     print(error.hint)
+    sum_1 False 4
+    `base**(x[n] - sum_0)` is real only where `base` is not negative, which is not known.
+    Declare it: `ra.scalars('base', positive=True)`. Or run two passes: `ra.fuse(…, passes=2)` computes sum_0 ...
+    """
 
 
 class GraphError(RedalgError, ValueError):
-    """A program of tensor expressions does not fit together, or the arrays do not fit it."""
+    """A program of tensor expressions does not fit together, or the arrays do not fit it.
+
+    >>> import redalg as ra
+    >>> ra.optimize("a model")
+    Traceback (most recent call last):
+    ...
+    redalg.errors.GraphError: optimize takes an exported program, and was given a str. Write ...
+    """

@@ -57,6 +57,19 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         written: each output's name and its expression as it was given, for `reference`.
         once: true of a derivative that has none of its own (`ra.prod`).
         number, result: of this process: its number, and the namedtuple of its outputs.
+
+    >>> import numpy as np, redalg as ra
+    >>> x, n = ra.tensor("x[b,n]"), ra.axes("n")
+    >>> rows = ra.fuse({"mean": ra.mean(x, n), "largest": ra.max(x, n)})
+    >>> out = rows(x=np.array([[1.0, 2.0, 6.0]]))
+    >>> out.mean, out.largest, rows.single
+    (array([3.]), array([6.]), False)
+    >>> len(rows.passes), rows.passes.last is rows.form
+    (1, True)
+    >>> ra.Fused.of_text(rows.to_json()).cascade == rows.cascade
+    True
+    >>> ra.Fused.of_outputs(ra.sum(x, n), axes="b", passes=1).single
+    True
     """
 
     cascade: Cascade
@@ -156,6 +169,15 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
             One array, or a namedtuple of them, of the inputs' library, in the inputs' promoted dtype (logarithms and
             extrema at least float32; indices int64, truth values bool), dimensions in the order of the output axes. By
             groups, these come first; outputs that keep the reduced axis read the values of their element's group.
+
+        >>> import numpy as np, redalg as ra
+        >>> n = ra.axes("n")
+        >>> mean = ra.fuse(ra.mean(ra.tensor("x[b,n]"), n))
+        >>> mean(x=np.array([[1.0, 2.0, 6.0], [4.0, 4.0, 4.0]]))
+        array([3., 4.])
+        >>> mean(x=np.array([[1.0, 2.0, 6.0]]), by=np.array([0, 1, 1]), groups=2)
+        array([[1.],
+               [4.]])
         """
         options = {"empty": empty, "precision": precision, "plan": plan, "memory": memory, "check": check}
         torch = imported_torch()
@@ -189,7 +211,13 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         return self._outputs(call(self.passes, inputs, backend, named_sizes(sizes or {}), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
-        """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks)."""
+        """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks).
+
+        >>> import numpy as np, redalg as ra
+        >>> variance = ra.fuse(ra.var(ra.tensor("x[n]"), ra.axes("n")))
+        >>> variance.reference(x=np.float32([1, 2, 6]))
+        array(4.66666667)
+        """
         from redalg.runtime.unfused.defined import defined_outputs
 
         inputs, unread = self._bind(positional, tensors), self._unread_inputs
@@ -218,7 +246,14 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
     def lower(self, target: str, sizes: Sizes | None = None, dtypes: Any = "float16",
               **options: Any) -> Lowered:  # fmt: skip
-        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the last of several passes)."""
+        """Plan, tile program and source for `sm_90a`, `sm_86`, `sm_80` or `c` (of the last of several passes).
+
+        >>> import redalg as ra
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> lowered = total.lower("H100", {"b": 64, "n": 4096}, "float32")
+        >>> lowered.plan.device.target, [one.name for one in lowered.program.parameters], lowered.results
+        ('sm_90a', ['x', 'out'], {'out': 'float32'})
+        """
         from redalg.runtime.call.sizes import lower
 
         return self._lower_passes("lower", lower, target, sizes, dtypes, **options)[-1]
@@ -252,6 +287,14 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         Beside what `source` gives, the file holds the definition in PyTorch. Run as a program it draws inputs, runs the
         kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of several
         passes the file holds the last one's kernel; those before it are evaluated by their definitions.
+
+        >>> import redalg as ra
+        >>> from tempfile import TemporaryDirectory
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> with TemporaryDirectory() as folder:
+        ...     path = total.save(f"{folder}/total.py", "H100", sizes={"b": 64, "n": 4096}, dtypes="float32")
+        ...     print(path.name, "import redalg" in path.read_text(encoding="utf-8"))
+        total.py False
         """
         from redalg.runtime.call.sizes import lower
         from redalg.runtime.lowering import lower_passes, standalone
@@ -266,6 +309,12 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it.
 
         Where a plan with PyTorch's operations is faster (`plan` tells), calls take that.
+
+        >>> import redalg as ra
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> kernel = total.compile("c", sizes={"b": 4, "n": 64}, dtypes="float32")
+        >>> kernel.source.program.name
+        'out_over_n'
         """
         from redalg.runtime.call.kernels import kernel_for
         from redalg.runtime.call.sizes import ahead
@@ -325,6 +374,11 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
         Raises:
             BackendError: the cache folder cannot be written, or TileLang is missing.
+
+        >>> import torch, redalg as ra
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> found = total.tune(x=torch.ones(64, 4096), budget_s=10)  # doctest: +SKIP
+        >>> found.best.candidate, found.best.measured_us  # doctest: +SKIP
         """
         from redalg.runtime.tune.tuner import Tuning, tune
 

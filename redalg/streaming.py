@@ -272,6 +272,12 @@ class Streaming(ABC):
 
         Raises:
             InputError: a size is missing, or the form takes several passes.
+
+        >>> import redalg as ra
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> state = total.empty_state({"b": 2}, library="numpy")
+        >>> state.covers, total.finish(state)
+        ((0, 0), array([0., 0.], dtype=float32))
         """
         from redalg.runtime.call.states import nothing_of
 

@@ -71,7 +71,12 @@ def var(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
 
 
 def logsumexp(expr: Any, *axes: Any, **options: Any) -> Expr:
-    """log Σ exp(expr), written with its maximum: m + log Σ exp(expr - m). Over an empty axis -inf."""
+    """log Σ exp(expr), written with its maximum: m + log Σ exp(expr - m). Over an empty axis -inf.
+
+    >>> from redalg import axes, tensor
+    >>> logsumexp(tensor("x[b,n]"), axes("n"))
+    log(sum(exp(x[b, n] - max(x[b, n], n)), n)) + max(x[b, n], n)
+    """
     _check("logsumexp", axes, options)
     largest = _max(expr, *axes)
     return largest + log(_sum(exp(expr - largest), *axes))
@@ -161,6 +166,11 @@ def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
     """-Σ p log p of a distribution p = expr over the axes, in nats, with 0 log 0 = 0: the axes are gone.
 
     Source: Shannon (1948), section 6.
+
+    >>> import numpy as np, redalg as ra
+    >>> nats = ra.fuse(entropy(ra.tensor("p[n]"), ra.axes("n")))
+    >>> round(float(nats(p=np.array([0.5, 0.5, 0.0]))), 4)
+    0.6931
     """
     _check("entropy", axes, options)
     expr = term_of("entropy", expr)
@@ -169,14 +179,26 @@ def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
 
 
 def cosine_similarity(a: Any, b: Any, *axes: Any, **options: Any) -> Expr:
-    """Σ a·b / √(Σ a² · Σ b²), between -1 and 1; of a zero vector 0/0: the axes are gone."""
+    """Σ a·b / √(Σ a² · Σ b²), between -1 and 1; of a zero vector 0/0: the axes are gone.
+
+    >>> import numpy as np, redalg as ra
+    >>> a, b = ra.tensors("a[n] b[n]")
+    >>> cosine = ra.fuse(cosine_similarity(a, b, ra.axes("n")))
+    >>> float(cosine(a=np.array([1.0, 0.0]), b=np.array([3.0, 4.0])))
+    0.6
+    """
     _check("cosine_similarity", axes, options)
     a, b = term_of("cosine_similarity", a), term_of("cosine_similarity", b)
     return _sum(a * b, *axes) / sqrt(_sum(a**2, *axes) * _sum(b**2, *axes))
 
 
 def normalize(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
-    """expr / norm(expr) over the axes; of a zero vector 0/0: it still carries the axes."""
+    """expr / norm(expr) over the axes; of a zero vector 0/0: it still carries the axes.
+
+    >>> from redalg import axes, tensor
+    >>> normalize(tensor("x[n]"), axes("n"))
+    x[n]/sqrt(sum(x[n]**2, n))
+    """
     _check("normalize", axes, options, ("p",))
     return expr / norm(expr, *axes, p=p)
 
@@ -208,6 +230,10 @@ def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1, **option
     """expr / √(Σ expr² / n + eps) · weight: it still carries the axes.
 
     Source: Zhang, Sennrich (2019), Eq. 4.
+
+    >>> from redalg import axes, tensor
+    >>> rms_norm(tensor("x[n]"), axes("n"), weight=tensor("w[n]"))
+    w[n]*x[n]/sqrt(sum(x[n]**2, n)/|n|)
     """
     _check("rms_norm", axes, options, ("eps", "weight"))
     expr = term_of("rms_norm", expr)

@@ -176,7 +176,13 @@ class Reasoned(Reasons, ABC):
 @final
 @dataclass(frozen=True, repr=False)
 class Exact(Derived[F]):
-    """A one-pass form exists and equals the definition up to rounding, under its `conditions` if it has any."""
+    """A one-pass form exists and equals the definition up to rounding, under its `conditions` if it has any.
+
+    >>> import redalg as ra
+    >>> verdict = ra.analyze(ra.logsumexp(ra.tensor("x[n]"), ra.axes("n")))
+    >>> isinstance(verdict, ra.Exact), [str(slot) for slot in verdict.fused.state]
+    (True, ['max_0[] extremum', 'sum_0[] accumulator'])
+    """
 
     def __str__(self) -> str:
         return self.explain()
@@ -188,6 +194,18 @@ class Approximate(Derived[F]):
     """A one-pass form exists that rounds otherwise than the definition does; `bound` says by how much at most.
 
     The definition itself takes two passes: `fuse(…, exact=True)`.
+
+    >>> import redalg as ra
+    >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+    >>> verdict = ra.analyze(ra.sum(ra.cast(x / ra.max(abs(x), n), "float16"), n))
+    >>> isinstance(verdict, ra.Approximate), verdict.bound
+    (True, {'sum_0': sum(Abs(x[n]/max_0)/1024 + 1/16777216, n)})
+    >>> verdict.evidence
+    ('in `sum_0`, `cast(x[n]/max_0, float16)` differs by at most Abs(x[n]/max_0)/1024 + 1/16777216',)
+    >>> print(verdict.reason)
+    `cast(x[n]/max_0, float16)` rounds what mixes x and d, and rounding does not commute with a later rescaling: ...
+    >>> print(verdict.hint)
+    The definition takes two passes: `ra.fuse(…, exact=True)`. Or round the scale to a power of 2, as in ...
     """
 
     @property
@@ -233,6 +251,16 @@ class Refused(Reasoned):
     Attributes:
         reduction, why, advice, looked: as in `Reasoned`.
         certificate: True if a theorem says that none exists; False if samples in 120 digits exclude small ones.
+
+    >>> import redalg as ra
+    >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+    >>> verdict = ra.analyze(ra.mean(abs(x - ra.mean(x, n)), n))
+    >>> isinstance(verdict, ra.Refused), verdict.reduction, verdict.certificate, verdict.evidence[0]
+    (True, 'sum_1', True, 'term: Abs(x[n] - sum_0/count)')
+    >>> print(verdict.reason)
+    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is ...
+    >>> print(verdict.hint)
+    Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor.
     """
 
     certificate: bool = False
@@ -246,7 +274,18 @@ class Refused(Reasoned):
 @final
 @dataclass(frozen=True, repr=False)
 class Undecided(Reasoned):
-    """Neither a form nor a refusal was found."""
+    """Neither a form nor a refusal was found.
+
+    >>> import redalg as ra
+    >>> x, n, base = ra.tensor("x[n]"), ra.axes("n"), ra.scalars("base")
+    >>> verdict = ra.analyze(ra.sum(base ** (x - ra.sum(x, n)), n))
+    >>> verdict.reduction, verdict.evidence[0]
+    ('sum_1', 'term: base**(x[n] - sum_0)')
+    >>> print(verdict.reason)
+    `base**(x[n] - sum_0)` is real only where `base` is not negative, which is not known.
+    >>> print(verdict.hint)
+    Declare it: `ra.scalars('base', positive=True)`. Or run two passes: `ra.fuse(…, passes=2)` computes sum_0 ...
+    """
 
     def __str__(self) -> str:
         """Say in sentences what is open: where redalg stopped, what was looked at and what to do."""

@@ -27,6 +27,7 @@ def build(verb: str, folder: Path) -> int:
 
     whole = verb == "html"
     os.environ.setdefault("REDALG_CACHE_DIR", str(folder / "docs-kernels"))
+    os.environ.setdefault("OMP_NUM_THREADS", "1")  # tensors are small here: threads would wait for each other
     name = "docs" if whole else "docs-check"
     staging = Staging(folder / f"{name}-source", folder / "docs-kept")
     stage(staging, whole=whole)

@@ -14,13 +14,17 @@ WIDE = 120
 """Columns that a page has room for."""
 
 
-def python_blocks(text: str) -> list[str]:
+def python_blocks(text: str, kind: str = "python") -> list[str]:
     r"""The Python blocks of a page, each on the lines that it has there, so that errors point at them.
+
+    Args:
+        text: the page.
+        kind: the word after the fence: `python`, or `py` of blocks that need the packages of tests/integration.
 
     >>> python_blocks("words\n```python\nprint(1)\n```\n")
     ['\n\nprint(1)\n']
     """
-    found = (fence for fence in FENCE.finditer(text) if fence[1] == "python")
+    found = (fence for fence in FENCE.finditer(text) if fence[1] == kind)
     return ["\n" * text.count("\n", 0, fence.start(2)) + fence[2] for fence in found]
 
 

@@ -1,4 +1,4 @@
-"""The gallery: a page for every pattern of the library, made of its function, its derivation and its kernel.
+"""The gallery: a page for every pattern of the library, made of its function, its derivation, its kernel and plots.
 
 `docs/gallery/index.md` lists them.
 """
@@ -7,17 +7,21 @@ from __future__ import annotations
 
 import ast
 import inspect
-import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from textwrap import dedent
 
+from docs.generate.plots import errors_plot, time_plot
 from docs.generate.reference import entry
-from redalg import Fused
-from redalg.commands.subject import subject_of
+from redalg.commands.subject import Subject, subject_of
+from redalg.explain.picture import Picture
+from redalg.explain.views import prediction_of
+from redalg.instruments.drawing import JUDGED
 from redalg.library import PATTERNS, Pattern
+from redalg.runtime.call.sizes import lower
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.lowering import lower_passes, sources
 
-STYLE = re.compile(r"<style>.*?</style>", re.DOTALL)
 TARGET = "H100"
 """The card that kernels of the gallery are for."""
 
@@ -26,7 +30,7 @@ def gallery_pages(*, whole: bool) -> Iterator[tuple[str, Callable[[], str]]]:
     """The name of every page, and the function that makes its text.
 
     Args:
-        whole: with derivations and kernels, which take time.
+        whole: with derivations, kernels and plots, which take time.
     """
     for pattern in PATTERNS.values():
         yield f"gallery/{pattern.name}.md", partial(pattern_text, pattern, whole=whole)
@@ -42,23 +46,48 @@ def pattern_text(pattern: Pattern, *, whole: bool) -> str:
 
 
 def made_text(pattern: Pattern, sizes: str) -> str:
-    """The derivation and the kernel of a pattern."""
+    """The derivation, the kernel and the plots of a pattern."""
     subject = subject_of(pattern.name)
     fused = subject.function
-    kernel = fused.source(TARGET, **subject.problem(TARGET))
+    lowered = lower_passes(fused.passes, TARGET, each=lower, **subject.problem(TARGET))
     slots = ", ".join(f"`{slot.name}`" for slot in fused.state) or "none"
     passes = len(fused.passes)
     facts = f"Passes over the data: {passes}. Slots of the state: {slots}. Sizes of the kernel below: {sizes}.\n"
     return (
-        f"\n## Derivation\n\n{facts}\n{picture_of(fused)}\n\n{fused.explain(format='markdown')}\n"
+        f"\n## Derivation\n\n{facts}\n{inline(fused.draw())}\n\n{fused.explain(format='markdown')}\n"
         f"\n## Kernel\n\nThe program that `source` gives for an {TARGET}, {pattern.dtype} and these sizes.\n\n"
-        f"```python\n{kernel.rstrip()}\n```\n"
+        f"```python\n{sources(lowered).rstrip()}\n```\n"
+        f"{time_text(lowered)}{errors_text(subject)}"
     )
 
 
-def picture_of(fused: Fused) -> str:
-    """The tree of leaf, merge and finish, in the page's own colours: the rules of the picture are for all of a page."""
-    return f'<div class="table-wrapper">{STYLE.sub("", str(fused.draw()))}</div>'
+def time_text(lowered: Sequence[Lowered]) -> str:
+    """The predicted time of the kernels."""
+    predictions = [found for found in map(prediction_of, lowered) if found]
+    return (
+        f"\n## Predicted time\n\nPredicted by the cost model for an {TARGET}, and not measured: the time of the kernel "
+        "above, and the time that each unit would take alone. [The cost model](../theory/cost_model.md) says how.\n\n"
+        f"{inline(time_plot(predictions))}\n"
+    )
+
+
+def errors_text(subject: Subject) -> str:
+    """The errors of calls on hostile data, in float32."""
+    fused, pattern = subject.function, subject.pattern
+    shapes = pattern.tensor_shapes(JUDGED.sizes(fused.cascade, {})) if pattern else {}
+    found = fused.accuracy(shapes=shapes)
+    made, sizes, *_ = found.title.split(", ")
+    return (
+        f"\n## Errors\n\nMeasured by `{made}()` on the CPU that built this site, at {sizes} in float32: "
+        f"max|out − ref| / max|ref| beside {found.reference}, of redalg and of the formula evaluated as it is written. "
+        "[Instruments](../INSTRUMENTS.md) tells the families of data.\n\n"
+        f"{inline(errors_plot(found))}\n"
+    )
+
+
+def inline(picture: Picture) -> str:
+    """A picture in the page's own colours."""
+    return f'<div class="table-wrapper">{picture.svg()}</div>'
 
 
 def code_of(pattern: Pattern) -> str:

@@ -13,6 +13,8 @@ from typing import Any
 SECTIONS = {"Args": "Arguments"} | {name: name for name in ("Attributes", "Raises", "Returns", "Yields")}
 LONGEST = 150
 """Characters of a constructor that users call; longer ones are the library's own."""
+OPTION = re.compile(r"  # doctest: \+\w+$", re.MULTILINE)
+"""The option of an example, which is no part of what it shows."""
 ENTRY = re.compile(r"([\w*., ]+): (.*)", re.DOTALL)
 
 
@@ -148,7 +150,7 @@ def _section(paragraph: str) -> str:
 
 def _paragraph(text: str) -> str:
     if text.startswith(">>>"):
-        return f"```pycon\n{text}\n```"
+        return f"```pycon\n{OPTION.sub('', text)}\n```"
     if text.startswith("    "):
         return f"```text\n{dedent(text)}\n```"
     section = _section(text)

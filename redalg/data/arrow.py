@@ -53,6 +53,11 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
         BackendError: pyarrow is not installed.
         InputError: a column is missing or holds no numbers, a NULL stands where places matter, or a tensor has axes
             beside the rows.
+
+    >>> import pyarrow as pa, redalg as ra
+    >>> mean = ra.fuse(ra.mean(ra.tensor("x[n]"), ra.axes("n")))
+    >>> float(mean.finish(state_of(mean, pa.table({"x": [1.0, None, 5.0]}))))
+    3.0
     """
     pa = import_engine("pyarrow", "arrow", "state_of")
     keys = key_column(by, groups, "state_of")

@@ -70,6 +70,11 @@ def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: A
         BackendError: dask is not installed.
         InputError: an output keeps a reduced axis, the form takes several passes, an array does not fit the expression
             or does not know its chunks.
+
+    >>> import dask.array as da, redalg as ra
+    >>> mean = ra.fuse(ra.mean(ra.tensor("x[n]"), ra.axes("n")))
+    >>> float(reduction(mean, da.arange(7.0, chunks=3)).compute(scheduler="synchronous"))
+    3.0
     """
     da = import_engine("dask.array", "dask", "reduction")
     form = streamable_form(fused, "reduction")

@@ -45,6 +45,14 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
         BackendError: datafusion is not installed.
         InputError: the function depends on the order or the places of rows, keeps the rows, takes several passes, or
             has tensors with axes beside the rows.
+
+    >>> import datafusion, pyarrow as pa, redalg as ra
+    >>> spread = udaf(ra.fuse(ra.std(ra.tensor("x[n]"), ra.axes("n"))), "spread")
+    >>> session = datafusion.SessionContext()
+    >>> session.register_udaf(spread)
+    >>> session.register_record_batches("t", [pa.table({"x": [1.0, 3.0]}).to_batches()])
+    >>> session.sql("SELECT spread(x) AS found FROM t").to_pydict()
+    {'found': [1.0]}
     """
     engine = import_engine("datafusion", "datafusion", "udaf", ("AggregateUDF",))
     pa = import_engine("pyarrow", "datafusion", "udaf")

@@ -44,6 +44,10 @@ def aggregation(fused: Fused, name: str | None = None, *, columns: Mapping[str, 
         BackendError: ray is not installed, or lacks these aggregates.
         InputError: the function depends on the order or the places of rows, keeps the rows, takes several passes, or
             has tensors with axes beside the rows. A column that is missing, or holds no numbers, is refused in a task.
+
+    >>> import ray, redalg as ra  # doctest: +SKIP
+    >>> spread = aggregation(ra.fuse(ra.std(ra.tensor("x[n]"), ra.axes("n"))), "spread")  # doctest: +SKIP
+    >>> ray.data.from_items([{"x": 1.0}, {"x": 3.0}]).aggregate(spread)  # doctest: +SKIP
     """
     engine = import_engine("ray.data.aggregate", "ray", "aggregation", ("AggregateFn", "AggregateFnV2"))
     states = block_states(fused, columns, tensors, empty)

@@ -82,6 +82,15 @@ class Distributed:
         ranks: the group.
         axis: the reduced axis that is split.
         deterministic: the number of parts of the whole, each with a state of its own; None for one a rank.
+
+    >>> import redalg as ra, torch, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> n = ra.axes("n")
+    >>> spread = ra.fuse(ra.sum(ra.tensor("x[n]"), n)).distributed(axis="n")
+    >>> spread(x=torch.tensor([1.0, 2.0])), spread.axis, spread.form is spread.fused.form
+    (tensor(3.), n, True)
+    >>> spread.check()
+    >>> dist.destroy_process_group()
     """
 
     fused: Any
@@ -95,6 +104,7 @@ class Distributed:
 
     @cached_property
     def form(self) -> FusedForm:
+        """The form of the function, whose states the ranks merge."""
         form: FusedForm = self.fused.form
         return form
 

@@ -69,6 +69,17 @@ class DistributedRows:
         rows: the free axis that is split.
         zigzag: every shard has two spans of either axis, one of the first half and one of the second.
         wide_travel: tensors with both axes travel: a shard of them has all rows. Else it has all of the reduced axis.
+
+    >>> import redalg as ra, torch, torch.distributed as dist
+    >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    >>> x, w, n = *ra.tensors("x[b,n] w[n]"), ra.axes("n")
+    >>> spread = ra.fuse(ra.sum(x * w, n), axes="b").distributed(axis="n", rows="b")
+    >>> tensors = {"x": torch.tensor([[1.0, 2.0], [3.0, 4.0]]), "w": torch.ones(2)}
+    >>> spread(**tensors), spread.form is spread.fused.form
+    (tensor([3., 7.]), True)
+    >>> spread.own_part(tensors)["x"].shape
+    torch.Size([2, 2])
+    >>> dist.destroy_process_group()
     """
 
     fused: Any
@@ -80,6 +91,7 @@ class DistributedRows:
 
     @cached_property
     def form(self) -> FusedForm:
+        """The form of the function, whose states the ranks merge."""
         form: FusedForm = self.fused.form
         return form
 

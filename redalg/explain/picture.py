@@ -50,6 +50,15 @@ class Picture:
         body: the elements within the `svg` element.
         width, height: of the view box, in pixels.
         title: what it shows, for readers who cannot see it.
+
+    >>> import redalg as ra
+    >>> from tempfile import TemporaryDirectory
+    >>> picture = ra.fuse(ra.sum(ra.tensor("x[n]"), ra.axes("n"))).draw()
+    >>> picture.title, picture.svg()[:4]
+    ('how out is computed: leaf, merge, finish', '<svg')
+    >>> with TemporaryDirectory() as folder:
+    ...     print(picture.save(f"{folder}/tree.svg").name)
+    tree.svg
     """
 
     body: str

@@ -16,6 +16,11 @@ class Axis(Node, Symbol):
     """A named axis: a non-negative SymPy integer symbol that may stand in expressions (`where(k <= q, …)`).
 
     `size` fixes the extent when it is known (`axis("j", size=8)`); otherwise the tensors of a call give it.
+
+    >>> import redalg as ra
+    >>> k, j = ra.axis("k"), ra.axis("j", size=8)
+    >>> k.extent, j.extent, j.renamed("i").size
+    (|k|, 8, 8)
     """
 
     __slots__ = ("size",)

@@ -48,22 +48,46 @@ def as_condition(condition: Any, caller: str) -> Boolean:
 
 
 def eq(a: Any, b: Any) -> Boolean:
-    """`a == b`, element by element (Python's `==` compares expressions as written)."""
+    """`a == b`, element by element (Python's `==` compares expressions as written).
+
+    >>> from redalg import tensors
+    >>> a, b = tensors("a[n] b[n]")
+    >>> eq(a, b), a == b
+    (Eq(a[n], b[n]), False)
+    """
     return Eq(a, b)
 
 
 def ne(a: Any, b: Any) -> Boolean:
-    """`a != b`, element by element."""
+    """`a != b`, element by element.
+
+    >>> from redalg import tensors
+    >>> a, b = tensors("a[n] b[n]")
+    >>> ne(a, b), a != b
+    (Ne(a[n], b[n]), True)
+    """
     return Ne(a, b)
 
 
 def logical_and(*conditions: Any) -> Boolean:
-    """All of the conditions."""
+    """All of the conditions.
+
+    >>> from redalg import axes
+    >>> q, k = axes("q k")
+    >>> logical_and(k <= q, q < k + 4)
+    (k <= q) & (q < k + 4)
+    """
     return And(*(as_condition(one, "logical_and") for one in conditions))
 
 
 def logical_or(*conditions: Any) -> Boolean:
-    """Any of the conditions."""
+    """Any of the conditions.
+
+    >>> from redalg import axes, tensor
+    >>> q, k = axes("q k")
+    >>> logical_or(k <= q, tensor("M[q,k]"))
+    (k <= q) | Ne(M[q, k], 0)
+    """
     return Or(*(as_condition(one, "logical_or") for one in conditions))
 
 
@@ -71,5 +95,10 @@ def logical_not(condition: Any) -> Boolean:
     """The negation of the condition. Of `x > m` it is `x <= m`, as SymPy writes it: a NaN fulfils neither.
 
     `where(condition, b, a)` has b where the condition holds and a elsewhere, NaN among them.
+
+    >>> from redalg import axes
+    >>> q, k = axes("q k")
+    >>> logical_not(k <= q)
+    k > q
     """
     return Not(as_condition(condition, "logical_not"))

@@ -34,6 +34,19 @@ class Reduce(Node):
 
     `subs` respects the binder: a bound axis stays, and is renamed where it would capture a free one. An element that
     holds it (`x[b, n]`) is matched inside, and so are its axes in what replaces it. `xreplace` is structural.
+
+    >>> import redalg as ra
+    >>> b, i, n, j = *ra.axes("b i n"), ra.axis("j", size=4)
+    >>> total = ra.sum(ra.tensor("x[b,n]") ** 2, n)
+    >>> total.kind, total.expr, total.bound, total.operands
+    ('sum', x[b, n]**2, (n,), (x[b, n]**2,))
+    >>> n in total.free_symbols, total.bound_symbols
+    (False, [n])
+    >>> total.rename_bound({n}, {n}), total.rebuilt(ra.tensor("y[i]"), [i])
+    (sum(x[b, n_1]**2, n_1), sum(y[i], i))
+    >>> values, indices = ra.topk(ra.tensor("x[n]"), n, j)
+    >>> indices.result, indices.place
+    ('indices', j)
     """
 
     is_extended_real = True
@@ -229,17 +242,32 @@ def sum(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
 
 
 def prod(expr: Any, *axes: Any, **options: Any) -> Reduce:
-    """Π of `expr` over the axes (1 over an empty axis)."""
+    """Π of `expr` over the axes (1 over an empty axis).
+
+    >>> from redalg import axes, tensor
+    >>> prod(tensor("x[b,n]"), axes("n"))
+    prod(x[b, n], n)
+    """
     return _reduce("prod", expr, axes, options)
 
 
 def max(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
-    """Largest `expr` over the axes (-inf over an empty axis)."""
+    """Largest `expr` over the axes (-inf over an empty axis).
+
+    >>> from redalg import axes, tensor
+    >>> max(tensor("x[b,n]"), axes("n"))
+    max(x[b, n], n)
+    """
     return _reduce("max", expr, axes, options)
 
 
 def min(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
-    """Smallest `expr` over the axes (+inf over an empty axis)."""
+    """Smallest `expr` over the axes (+inf over an empty axis).
+
+    >>> from redalg import axes, tensor
+    >>> min(tensor("x[b,n]"), axes("n"))
+    min(x[b, n], n)
+    """
     return _reduce("min", expr, axes, options)
 
 
@@ -257,7 +285,12 @@ def any(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
 
 
 def all(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
-    """1 where `condition` holds for all elements, else 0 (1 over an empty axis); see `any`."""
+    """1 where `condition` holds for all elements, else 0 (1 over an empty axis); see `any`.
+
+    >>> from redalg import axes, tensor
+    >>> all(tensor("x[b,n]") > 0, axes("n"))
+    all(where(x[b, n] > 0, 1, 0), n)
+    """
     return _reduce("all", truth_value(condition, "all"), axes, options)
 
 

@@ -31,7 +31,12 @@ def argmax(expr: Any, axis: Any = None, **options: Any) -> Reduce:
 
 
 def argmin(expr: Any, axis: Any = None, **options: Any) -> Reduce:
-    """Index of the smallest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis; see `argmax`)."""
+    """Index of the smallest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis; see `argmax`).
+
+    >>> from redalg import axes, tensor
+    >>> argmin(tensor("x[b,n]"), axes("n"))
+    argmin(x[b, n], n)
+    """
     no_other("argmin", options)
     return _only(reductions("argmin", (expr,), axis))
 
@@ -100,7 +105,13 @@ def first(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Red
 
 
 def last(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Reduce:
-    """`expr` at the last element along `axis` (of those at which the condition `where` holds); see `first`."""
+    """`expr` at the last element along `axis` (of those at which the condition `where` holds); see `first`.
+
+    >>> from redalg import axes, tensor
+    >>> x, n = tensor("x[b,n]"), axes("n")
+    >>> last(x, n), last(x, n, where=x > 0)
+    (last(x[b, n], 1, n), last(x[b, n], where(x[b, n] > 0, 1, 0), n))
+    """
     no_other("last", options, ("where",))
     return _only(reductions("last", (expr, _counts(where, "last")), axis))
 

@@ -87,7 +87,16 @@ class _Indexed(Node, Expr):
 @final
 @no_more_known
 class Element(_Indexed):
-    """One element of an input tensor, of which its label declares an assumption."""
+    """One element of an input tensor, of which its label declares an assumption.
+
+    >>> import redalg as ra
+    >>> x = ra.tensor("x[b,n]")
+    >>> x.name, x.label, x.indices, x.is_plain
+    ('x', x, (b, n), True)
+    >>> b, n = ra.axes("b n")
+    >>> ra.Tensor("x")[b, n // 2].is_plain
+    False
+    """
 
     def __new__(cls, label: Label, *indices: Expr) -> Element:
         element: Element = Expr.__new__(cls, label, *indices)
@@ -135,6 +144,12 @@ class Tensor:
     """A tensor by name, to be indexed by expressions: `Tensor("K")[b, h // 3, k, d]` (shared heads, gather, shift).
 
     `positive=True` and `nonnegative=True` declare the sign of its elements, as of `tensor`.
+
+    >>> import redalg as ra
+    >>> b, h, k = ra.axes("b h k")
+    >>> K, page = ra.Tensor("K"), ra.tensor("page[b,k]")
+    >>> K[b, h // 4, k], K[page, h // 4]
+    (K[b, floor(h/4), k], K[page[b, k], floor(h/4)])
     """
 
     __slots__ = ("label",)

@@ -45,6 +45,22 @@ class Backward(Displayed):
         once: true of products, whose stages are no functions to differentiate: at two zeros they are 0 and their own
             derivative is not.
         again: derives it for the dtypes of the tensors, if some have 16 bits or fewer.
+
+    >>> import numpy as np, redalg as ra
+    >>> backward = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n"))).vjp()
+    >>> backward.outputs, backward.saved
+    (('out',), ('row_max_0', 'row_sum_0'))
+    >>> print(backward.explain())
+    saved by the forward: row_max_0, row_sum_0
+    no gradient: max(x[b, n], n). No output depends on it: their forms are the same with any number in its place.
+    grad_x[b, n] = grad_out[b]*where(Ne(row_max_0[b], -oo), exp(-row_max_0[b] + x[b, n]), ...
+    >>> tensors = {"x": np.float32([[0, 0]])}
+    >>> own = backward.for_tensors(tensors)
+    >>> made = own.forward(**tensors)._asdict()
+    >>> own.from_saved(np.float32([1]), made, tensors, {})["x"]
+    array([[0.5, 0.5]], dtype=float32)
+    >>> list(backward.source("H100", sizes={"b": 64, "n": 4096}, dtypes="float32"))
+    ['grad_x']
     """
 
     forward: Any

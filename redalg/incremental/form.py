@@ -53,6 +53,11 @@ class Slot:
     """One array of the state: its name, kind and axes.
 
     Kinds: `extremum`, `component` and `index` (an integer) of a structure, `pivot`, `accumulator`, `count`.
+
+    >>> import redalg as ra
+    >>> slot, *_ = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n"))).state
+    >>> print(slot, slot.axes)
+    sum_0[b] accumulator (b,)
     """
 
     name: str

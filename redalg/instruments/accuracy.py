@@ -107,6 +107,14 @@ class Accuracy:
         title: the sizes and the backend.
         rows: in the order of the families.
         reference: the arithmetic of the reference.
+
+    >>> found = Accuracy("accuracy, n=4", (AccuracyRow("offset 1e6", "float32", "out", 1e-7, 1e-2, 1e-3),))
+    >>> found.worst.verdict
+    '100,000 times less'
+    >>> found.table().rows
+    (('offset 1e6', '1.0e-07', '1.0e-02', '1.0e-03', '100,000 times less'),)
+    >>> found.to_json()[:28], found.plot().axes[0].get_xlabel()
+    ('{"title": "accuracy, n=4", "', 'error: max|out − ref| / max|ref|')
     """
 
     title: str

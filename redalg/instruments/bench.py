@@ -57,6 +57,14 @@ class Bench:
         rows: backend by backend, sizes by sizes.
         device: `cpu` or `cuda`.
         target: that predictions hold for.
+
+    >>> from math import nan
+    >>> row = BenchRow("bench, b=8 n=64, float32", "redalg, blocks", 20.0, 2080, nan, "", 1e-7)
+    >>> found = Bench((row,), "cpu", "c")
+    >>> found.tables()[0].rows
+    (('redalg, blocks', '20.00 µs', '0.10', '-', '1.0e-07'),)
+    >>> found.to_json()[:27], found.plot().axes[0].get_xlabel()
+    ('{"device": "cpu", "target":', 'wall time, ms')
     """
 
     rows: tuple[BenchRow, ...]

@@ -71,6 +71,14 @@ class Comparison:
         title: sizes, dtypes and device.
         rows: the contestants.
         device: `cpu` or `cuda`.
+
+    >>> rows = (CompareRow("redalg, blocks", 20.0, 1.0, 4096, 1e-7, "wall"),
+    ...         CompareRow("mine", 50.0, 2.5, 8192, 1e-7, "wall"))
+    >>> found = Comparison("compare, b=8 n=64", rows, "cpu")
+    >>> found.table().rows[1]
+    ('mine', '2.50', '50.00 µs', '< 0.1 MiB', '1.0e-07')
+    >>> found.to_json()[:32], found.plot().axes[0].get_xlabel()
+    ('{"title": "compare, b=8 n=64", "', 'wall time, ms')
     """
 
     title: str

@@ -1,6 +1,6 @@
 """Known patterns, each a few lines of the surface language: mathematics to start from, and no kernels.
 
-    from redalg.library import attention, variance
+    >>> from redalg.library import attention, variance
 
 Each function gives a `Fused`: call it on tensors, ask it to `explain`, take its kernel's `source`. `PATTERNS` holds
 them by name, with the field, the sizes and the dtypes that each is met with; `redalg list` prints it.

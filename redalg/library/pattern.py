@@ -37,6 +37,15 @@ class Pattern:
         tensors: name -> dtype, of those that have another one.
         shapes: name -> the dimensions of a tensor that has an index that is no axis: `axis`, `axis/number` or a number.
         takes: the dtypes that may be asked for.
+
+    >>> from redalg.library import PATTERNS
+    >>> found = PATTERNS["variance"]
+    >>> found.field, found.sizes, found.summary
+    ('statistics', {'b': 1024, 'n': 8192}, 'Population variance of the rows of x[b,n]: Σ (x - mean)² / n, as out[b]')
+    >>> found.source
+    "RedFuser (ASPLOS '26), Eq. 44. Its derived form is Welford's (1962), merged as by Chan et al. (1979)"
+    >>> found.dtypes(found.build(), "float16")
+    {'x': 'float16'}
     """
 
     name: str

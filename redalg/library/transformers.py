@@ -1,9 +1,6 @@
 """Attention for models of the transformers library: one fused function for each kind of layer.
 
-    from redalg.library import register_with_transformers
-
-    register_with_transformers()
-    model = AutoModelForCausalLM.from_pretrained(…, attn_implementation="redalg")
+`register_with_transformers` enters it, and `attn_implementation="redalg"` of a model takes it: docs/TRAINING.md.
 
 A mask of positions alone (causal, sliding window) is a condition over the axes: no tensor of it is made, and kernels
 skip tiles. This is exact where the mask is transformers' own function, no token is padding, and the last query stands
@@ -85,6 +82,11 @@ def register_with_transformers(name: str = "redalg", ignore: Collection[str] = (
 
     Raises:
         ModuleNotFoundError: transformers is not there (5.24 is tested).
+
+    >>> import torch
+    >>> from transformers import AutoModelForCausalLM  # doctest: +SKIP
+    >>> register_with_transformers()  # doctest: +SKIP
+    >>> model = AutoModelForCausalLM.from_pretrained("…", attn_implementation="redalg")  # doctest: +SKIP
     """
     from torch.compiler import assume_constant_result
     from transformers import AttentionInterface, AttentionMaskInterface

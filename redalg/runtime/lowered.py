@@ -25,6 +25,12 @@ class Lowered(Displayed):
     Attributes:
         stages, problem, plan, program, source: the stages of lowering; the plan is a schedule.
         results: the dtype in which a call returns each output.
+
+    >>> import redalg as ra
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+    >>> lowered = total.lower("c", {"b": 4, "n": 64}, "float32")
+    >>> lowered.form.kind, str(lowered.plan)
+    ('online', 'Grid(b, 4) Loop(n, 64) Lanes(n, 1); c')
     """
 
     stages: Stages

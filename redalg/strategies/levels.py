@@ -44,6 +44,9 @@ class Persistent:
 
     Attributes:
         blocks: their number on each multiprocessor, 1 to 32.
+
+    >>> print(Persistent(2))
+    Persistent(2)
     """
 
     blocks: int
@@ -63,6 +66,10 @@ class Grid:
     Attributes:
         axis: its name, or the axis.
         tile: elements of it that one block holds.
+
+    >>> from redalg import axes
+    >>> print(Grid("q", 64), Grid(axes("b")), sep=", ")
+    Grid(q, 64), Grid(b)
     """
 
     axis: str
@@ -83,6 +90,9 @@ class Pad:
 
     Attributes:
         rows: their number; one is used.
+
+    >>> print(Pad(16))
+    Pad(16)
     """
 
     rows: int
@@ -105,6 +115,9 @@ class Parts:
         merge: where states of the streamed axis are merged: in a `kernel` of its own, or in the same `launch`, by the
             block of a tile that is done last.
         rows: most rows that a block merges at a time.
+
+    >>> print(Parts("k", 16), Parts("k", 16, merge="launch"), sep=", ")
+    Parts(k, 16), Parts(k, 16, merge="launch")
     """
 
     axis: str
@@ -134,6 +147,9 @@ class Loop:
         tile: elements of a tile.
         stages: tiles whose loads are under way while one is computed; 0: no pipeline.
         specialised: True if loads have warps of their own (sm_90a).
+
+    >>> print(Loop("k", 64, stages=2))
+    Loop(k, 64, stages=2)
     """
 
     axis: str
@@ -159,6 +175,9 @@ class Whole:
     Attributes:
         axis: the streamed axis.
         tile: elements of the tile, at least the axis's extent.
+
+    >>> print(Whole("n", 1024))
+    Whole(n, 1024)
     """
 
     axis: str
@@ -180,6 +199,9 @@ class Lanes:
     Attributes:
         axis: the streamed axis, whose lanes are merged; or the axis of the rows, so that a thread has rows of its own.
         width: number of threads: a multiple of 32 up to 1024; 1 on the C target.
+
+    >>> print(Lanes("n", 256), Lanes("n", 256).threads, sep=", ")
+    Lanes(n, 256), 256
     """
 
     axis: str
@@ -207,6 +229,9 @@ class TensorCores:
         threads: threads of the block, in warps.
         left: where the left operand lies that the loop computes: in `registers` (the warps share out the rows), or in
             `shared` memory (they share out the columns, which a warp of whole rows could not hold).
+
+    >>> print(TensorCores(256, left="shared"))
+    TensorCores(256, left="shared")
     """
 
     threads: int = 128
@@ -227,6 +252,9 @@ class ScalarCores:
 
     Attributes:
         threads: threads of the block; 1 on the C target.
+
+    >>> print(ScalarCores(128))
+    ScalarCores(128)
     """
 
     threads: int = 128

@@ -60,6 +60,17 @@ class Schedule(Displayed):
         limits: those of the target; None until a target is known.
         predicted_us: predicted time in microseconds; None if no model was asked.
         origin: its source: `rules`, the `model`, the caller (`given`), a `pack` or `cache` of tuned plans.
+
+    >>> import redalg as ra
+    >>> schedule = ra.Schedule(ra.Grid("b"), ra.Parts("n", 4), ra.Loop("n", 512), ra.Lanes("n", 128))
+    >>> print(schedule.without(ra.Parts))
+    Grid(b) Loop(n, 512) Lanes(n, 128)
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+    >>> plan = total.lower("H100", {"b": 64, "n": 4096}, "float32", plan=schedule).plan
+    >>> plan == schedule, plan.form, plan.device.target, plan.binding.streamed
+    (True, 'online', 'sm_90a', n)
+    >>> Schedule.of_levels(plan.levels, plan.binding, plan.device) == plan
+    True
     """
 
     levels: tuple[Level, ...]
@@ -160,6 +171,13 @@ class Definition(Displayed):
         device: the target's limits.
         operations: the number of operations; equality does not see it.
         predicted_us, origin: as of a `Schedule`.
+
+    >>> from redalg.strategies.device import device_for
+    >>> plan = Definition(device_for("H100"), operations=2)
+    >>> print(plan)
+    unfused form: 2 operations by PyTorch
+    >>> plan.form, plan.device.part
+    ('unfused', 'H100')
     """
 
     device: DeviceSpec
@@ -194,6 +212,10 @@ class LibraryProduct(Displayed):
 
     >>> print(LibraryProduct(512))
     product by the library, 512 rows at a time, then one pass over it
+    >>> from redalg.strategies.device import device_for
+    >>> plan = LibraryProduct(512, limits=device_for("H100"))
+    >>> plan.form, plan.device.part
+    ('library', 'H100')
     """
 
     rows: int | None = None

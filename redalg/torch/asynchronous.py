@@ -62,6 +62,9 @@ def wait_for_swaps(timeout_s: float | None = None) -> bool:
 
     Args:
         timeout_s: the seconds to wait, at most; None: as long as it takes.
+
+    >>> wait_for_swaps(timeout_s=0.0)
+    True
     """
     return background().wait(timeout_s)
 

@@ -31,6 +31,12 @@ class Explanation:
 
     Attributes:
         graphs: the report of every graph, in the order in which they were compiled.
+
+    >>> found = Explanation((GraphReport(0, ()),))
+    >>> print(found)
+    a graph of 0 statements: 0 of 0 groups put
+    >>> found.picture()[:4]
+    '<svg'
     """
 
     graphs: tuple[GraphReport, ...]
@@ -83,6 +89,9 @@ def explain(
 
     Raises:
         PlanError: an option is none of redalg's words.
+
+    >>> import torch
+    >>> print(explain(torch.nn.Softmin(-1), torch.ones(2, 3)))  # doctest: +SKIP
     """
     told = read_options(mode, options)  # before Dynamo, which wraps what a backend raises
 

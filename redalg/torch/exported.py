@@ -48,6 +48,12 @@ def optimize(program: ExportedProgram, *, options: Mapping[str, Any] | None = No
         GraphError: `program` is no exported program.
         PlanError: an option is none of these two, `redalg.gate` is none of its words, or `redalg.budget_s` is no number
             of seconds.
+
+    >>> import torch, redalg as ra
+    >>> program = torch.export.export(torch.nn.Softmin(-1), (torch.ones(2, 4),))
+    >>> ra.optimize(program, options={"redalg.gate": "predicted"}).module()(torch.ones(2, 4))
+    tensor([[0.2500, 0.2500, 0.2500, 0.2500],
+            [0.2500, 0.2500, 0.2500, 0.2500]])
     """
     if not isinstance(program, ExportedProgram):
         raise GraphError(

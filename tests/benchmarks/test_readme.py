@@ -6,6 +6,7 @@ import tomllib
 from contextlib import nullcontext, redirect_stdout
 from io import StringIO
 from pathlib import Path
+from textwrap import dedent
 
 import pytest
 
@@ -64,6 +65,32 @@ def test_the_code_runs(path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
         with redirect_stdout(printed):
             exec(compile(block, path.name, "exec"), namespace)
         assert_shown(outputs.get(number, ""), printed.getvalue())
+
+
+ELSEWHERE = {"STATES": "tests/integration/test_ray.py", "TRAINING": "tests/integration/test_transformers.py"}
+"""Documents with blocks `py`, which need packages of tests/integration -> the test that runs them."""
+CODE = re.compile(r"^(import|from|>>>|def|class|for|with)\b|^\w+ = |\bra\.", re.MULTILINE)
+
+
+@pytest.mark.parametrize("path", [*DOCUMENTS, ROOT / "CONTRIBUTING.md"], ids=lambda path: path.stem)
+def test_every_block_of_code_is_run(path: Path) -> None:
+    """Here as `python`, by tests/integration as `py`; what other blocks and indented lines hold is no Python."""
+    text = path.read_text(encoding="utf-8")
+    fences = FENCE.findall(text)
+    kinds = {kind for kind, _ in fences if not kind.startswith("{")}
+    assert kinds <= {"python", "py", "output", ""}
+    assert ("py" in kinds) == (path.stem in ELSEWHERE)
+    assert [block for kind, block in fences if kind == "" and CODE.search(block)] == []
+    indented = re.findall(r"\n\n((?:    [^\n]*\n)+)", FENCE.sub("", text))
+    assert [block for block in indented if CODE.search(dedent(block))] == []
+    assert "python" not in kinds or path in DOCUMENTS
+
+
+@pytest.mark.parametrize("name", ELSEWHERE)
+def test_the_tests_elsewhere_run_these_documents(name: str) -> None:
+    text = (ROOT / ELSEWHERE[name]).read_text(encoding="utf-8")
+    assert f'"{name}.md"' in text
+    assert 'python_blocks(page, "py")' in text
 
 
 def test_documents_have_code() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import re
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -17,6 +16,7 @@ import ray
 from ray.data.aggregate import AggregateFnV2
 
 import redalg as ra
+from docs.generate.blocks import python_blocks
 from redalg.data.ray import aggregation
 from tests.data.chunkings import COLUMNS, check, n, x
 from tests.house.source import ROOT
@@ -88,14 +88,11 @@ def test_a_null_is_left_out_and_a_nan_is_a_number() -> None:
 
 def test_the_code_of_the_documents_runs() -> None:
     """The blocks that need Ray, which tests/benchmarks/test_readme.py does not run."""
-    n, (u, v) = ra.axes("n"), ra.tensors("u[n] v[n]")
-    table = pa.table({"price": [1e8 + 1, 1e8 + 2, 1e8 + 4, None], "volume": [2.0, 3.0, 5.0, 7.0]})
-    similarity = ra.fuse(ra.cosine_similarity(u - ra.mean(u, n), v - ra.mean(v, n), n))
-    texts = [path.read_text(encoding="utf-8") for path in (ROOT / "docs").glob("*.md")]
-    blocks = [block for text in texts for block in re.findall(r"^```py\n(.*?)^```", text, re.DOTALL | re.MULTILINE)]
-    assert blocks
-    for block in blocks:
-        exec(compile(block, "docs", "exec"), {"ra": ra, "np": np, "pa": pa, "table": table, "correlation": similarity})
+    page = (ROOT / "docs" / "STATES.md").read_text(encoding="utf-8")
+    [before] = [block for block in python_blocks(page) if "correlation = ra.fuse" in block]
+    namespace: dict[str, Any] = {"np": np, "ra": ra, "n": n}
+    for block in (before, *python_blocks(page, "py")):
+        exec(compile(block, "STATES.md", "exec"), namespace)
 
 
 def test_nothing_at_all() -> None:

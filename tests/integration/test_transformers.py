@@ -17,8 +17,10 @@ from transformers import AttentionInterface, AttentionMaskInterface, AutoModelFo
 from transformers.masking_utils import sdpa_mask
 
 import redalg as ra
+from docs.generate.blocks import python_blocks
 from redalg.library import register_with_transformers
 from redalg.library.transformers import FUNCTIONS, SlidingWindow, mask_forward
+from tests.house.source import ROOT
 
 register_with_transformers()
 
@@ -209,3 +211,12 @@ def test_other_masks_of_the_model_are_taken() -> None:
     wanted = other(input_ids=tokens(), attention_mask=added).logits
     for mask in (seen, added):
         torch.testing.assert_close(mine(input_ids=tokens(), attention_mask=mask).logits, wanted, rtol=1e-5, atol=1e-6)
+
+
+def test_the_code_of_the_documents_runs() -> None:
+    """The blocks that need transformers, which tests/benchmarks/test_readme.py does not run."""
+    page = (ROOT / "docs" / "TRAINING.md").read_text(encoding="utf-8")
+    namespace: dict[str, Any] = {}
+    for block in python_blocks(page, "py"):
+        exec(compile(block, "TRAINING.md", "exec"), namespace)
+    assert namespace["model"](input_ids=torch.tensor([[1, 2, 3]])).logits.shape == (1, 3, 128)

@@ -15,7 +15,16 @@ from redalg.runtime.bind.functions import function_of_text
 
 @final
 class FusedModule(Module):
-    """The function and its parameters: `forward` takes the other tensors and the options of a call."""
+    """The function and its parameters: `forward` takes the other tensors and the options of a call.
+
+    >>> import redalg as ra
+    >>> scaled = ra.fuse(ra.sum(ra.tensor("x[b,n]") * ra.tensor("w[n]"), ra.axes("n")), axes="b")
+    >>> module = scaled.as_module({"w": torch.ones(3)})
+    >>> module.extra_repr()
+    'w=(3,)'
+    >>> module.forward(x=torch.ones(2, 3)).detach()
+    tensor([3., 3.])
+    """
 
     def __init__(self, fused: Any, parameters: Mapping[str, Any]) -> None:
         super().__init__()

@@ -46,6 +46,17 @@ class State(Displayed):
         form: digest of what the slots hold.
         meaning: the same in words, line by line.
         version: of this format; 0 of states made before there were versions.
+
+    >>> import numpy as np, redalg as ra
+    >>> n = ra.axes("n")
+    >>> mean = ra.fuse(ra.mean(ra.tensor("x[n]"), n))
+    >>> state = mean.leaf({"x": np.float32([1, 2, 6])})
+    >>> list(state.slots), state.covers, state.buffer.nbytes
+    (['count', 'sum_0'], (0, 3), 32)
+    >>> again = ra.State.from_bytes(state.to_bytes())
+    >>> other = ra.State.from_state_dict(state.state_dict(), library="numpy")
+    >>> float(mean.finish(mean.merge(again, other)))
+    3.0
     """
 
     slots: Mapping[str, Any]

@@ -27,7 +27,16 @@ from redalg.runtime.compile.cache import one_at_a_time, point_tilelang_here
 @final
 @dataclass(frozen=True, repr=False)
 class Kernel(Displayed):
-    """A compiled kernel: call `run` with torch tensors for every parameter, in order."""
+    """A compiled kernel: call `run` with torch tensors for every parameter, in order.
+
+    >>> import redalg as ra, torch
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+    >>> kernel = total.compile("c", sizes={"b": 4, "n": 64}, dtypes="float32")
+    >>> out = torch.empty(4)
+    >>> _ = kernel.run(torch.ones(4, 64), out)
+    >>> out
+    tensor([64., 64., 64., 64.])
+    """
 
     source: Source
     run: Any

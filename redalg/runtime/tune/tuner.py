@@ -93,6 +93,12 @@ class Tuned:
         card: the device that it holds for.
         wall_s: seconds that all took, compilers and checks included.
         path: the file that remembers the fastest; None if no plan worked.
+
+    >>> import redalg as ra, torch
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+    >>> found = total.tune(x=torch.ones(64, 4096), budget_s=10)  # doctest: +SKIP
+    >>> found.best.candidate, len(found.trials)  # doctest: +SKIP
+    >>> print(found.table(3))  # doctest: +SKIP
     """
 
     found: Found[AnySchedule]

@@ -38,6 +38,12 @@ class Candidate:
         expression: its tiling expression, `bhqek(d)`: blocks, rows and columns, the streamed loop, then inner ones.
         smem_bytes: shared memory of a block, estimated; those that exceed the device's are listed last.
         terms: the time that each unit would take alone, in microseconds; empty of what is no kernel.
+
+    >>> import redalg as ra
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+    >>> best = total.plans({"b": 4096, "n": 4096}, "float32", "H100")[0]
+    >>> best.bound, best.expression, max(best.terms, key=best.terms.get)
+    ('memory', 'bn', 'memory')
     """
 
     plan: AnySchedule
@@ -57,6 +63,14 @@ class Candidates(Displayed, Sequence[Candidate]):
 
     Each is built when it is first read, and left out if its program breaks a rule or does not fit the device: the
     first few cost milliseconds each, `len` costs them all.
+
+    >>> import redalg as ra
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+    >>> plans = total.plans({"b": 4096, "n": 4096}, "float32", "H100")
+    >>> plans.title, plans.table(2).columns
+    ('plans for H100, predicted', ('', 'µs', 'bound', 'expression', 'plan'))
+    >>> plans[0].predicted_us <= plans[1].predicted_us
+    True
     """
 
     def __init__(
