@@ -28,6 +28,7 @@ from redalg.instruments.measuring import (
 from redalg.instruments.plotting import draw_bars
 from redalg.runtime.bind.inputs import array_dtype, bind, library_name, promote_dtypes
 from redalg.runtime.lowering import target_of
+from redalg.strategies.model.operations import form_operations
 from redalg.strategies.table import Table
 from redalg.unfused.definition import EXPONENTIAL, definition
 
@@ -111,8 +112,12 @@ class Comparison:
 
 def plain_row(row: Any) -> dict[str, Any]:
     """The fields of a row as JSON has them: what is not finite is null."""
-    values = asdict(row)
-    return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in values.items()}
+    return {name: plain_number(one) for name, one in asdict(row).items()}
+
+
+def plain_number(value: Any) -> Any:
+    """A value as JSON has it: a number that is not finite is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str, Any], *, compiled: bool) -> Comparison:
@@ -211,6 +216,11 @@ class Problem:
         arrays = [one.array for one in self.reference.values()]
         written = [one.size * (result.itemsize if one.dtype.kind == "f" else one.itemsize) for one in arrays]
         return bytes_of(self.tensors) + int(sum(written))
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations of a call, as the cost model counts them (`strategies.model.operations`)."""
+        return sum(form_operations(form, self.all_sizes) for form in self.fused.passes)
 
     def title(self, what: str) -> str:
         """A line of sizes, dtypes and device."""

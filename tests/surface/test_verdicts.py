@@ -225,27 +225,28 @@ EXPLAINED: dict[str, tuple[Expr, str]] = {
         ra.mean(Abs(CENTRED), n),
         "Reduction `sum_1` has no state of fixed size, by a theorem. `Abs(x[b, n] - sum_0/count)` has a kink where its "
         "argument is 0, which moves with `sum_0`: functions with kinks at different places are independent, so the "
-        "rank "
-        "is infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). Rank test: the matrix of the term "
-        "at 24 elements, in data sets that hold them all, has a rank above 8. " + MEANING + TWO_PASSES,
+        "rank is infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). " + MEANING + "Rank test: the matrix of "
+        "the term at 24 elements, in data sets that hold them all, has a rank above 8. " + TWO_PASSES,
     ),
     "by samples": (
         ra.sum(erf(x - TOTAL), n),
         "Reduction `sum_1` has no separation of small rank, by samples. `erf(x[b, n] - sum_0)` applies `erf` to what "
         "mixes `x[b, n]` with `sum_0`, and has no addition theorem known to redalg; "
         + PROVEN
-        + ". Term: erf(x[b, n] - sum_0). Rank "
-        "test: the matrix of the term at 24 elements, in data sets that hold them all, has a rank above 8. "
+        + ". Term: erf(x[b, n] - sum_0). "
         + MEANING
+        + "Rank test: the matrix of the term at 24 elements, in data sets that hold them all, has a rank above 8. "
         + TWO_PASSES,
     ),
     "undecided": (
         ra.sum(base ** (x - TOTAL), n),
         (
             "Reduction `sum_1` is undecided: no state was found, and none was excluded. `base**(x[b, n] - sum_0)` is "
-            "real only where `base` is not negative, which is not known. Term: base**(x[b, n] - sum_0). Rank test: the "
-            "matrix of the term at 24 elements, in data sets that hold them all, has rank 1. The rank looks like 1; "
-            "no separation was found. " + MEANING + "Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES
+            "real only where `base` is not negative, which is not known. Term: base**(x[b, n] - sum_0). "
+            + MEANING
+            + "Rank test: the matrix of the term at 24 elements, in data sets that hold them all, has rank 1. The "
+            "rank looks like 1; "
+            "no separation was found. Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES
         ),
     ),
 }

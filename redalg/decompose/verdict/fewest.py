@@ -25,7 +25,7 @@ def fewest_decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[
         return several
     advice = Advice(cascade, str(in_words_of(cascade, why.advice, why.why)))
     said, *looked = (in_words_of(cascade, one, why.why) for one in (why.why, *why.looked))
-    looked += meanings(cascade, *why.looked)
+    looked[1:1] = meanings(cascade, *why.looked)
     reason = f"{said} {too_few(advice, most)}" if most > 1 else said
     raise type(why)(why.reduction, reason, advice, tuple(looked), why.certificate) from None
 
