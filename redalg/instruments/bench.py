@@ -15,7 +15,7 @@ from redalg.instruments.errors import error_text
 from redalg.instruments.measuring import measure_contest, time_text
 from redalg.instruments.plotting import draw_bars
 from redalg.strategies.device import device_for
-from redalg.strategies.table import Table
+from redalg.strategies.table import Table, Tabled
 
 
 @final
@@ -59,8 +59,8 @@ class BenchRow:
 
 
 @final
-@dataclass(frozen=True)
-class Bench:
+@dataclass(frozen=True, repr=False)
+class Bench(Tabled):
     """Times at one or several sizes; it prints as a table for each.
 
     Attributes:
@@ -110,14 +110,6 @@ class Bench:
         return (f"{row.name}: {row.gb_per_s / card.memory_gb_s:.1%} of the {card.memory_gb_s:,} GB/s of {card.part}, "
                 f"{row.gflop_per_s / card.product_tflops / 1e3:.1%} of its {card.product_tflops:,} TFLOP/s of 16-bit "
                 "matrix products")  # fmt: skip
-
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, self.tables()))
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return "".join(table._repr_html_() for table in self.tables())
 
     def to_json(self) -> str:
         """The rows as JSON; what has no number is null."""

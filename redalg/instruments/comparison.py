@@ -29,7 +29,7 @@ from redalg.instruments.plotting import draw_bars
 from redalg.runtime.bind.inputs import array_dtype, bind, library_name, promote_dtypes
 from redalg.runtime.lowering import target_of
 from redalg.strategies.model.operations import form_operations
-from redalg.strategies.table import Table
+from redalg.strategies.table import Table, Tabled
 from redalg.unfused.definition import EXPONENTIAL, definition
 
 BACKENDS = {"tilelang": "redalg, kernel", "torch": "redalg, blocks", "numpy": "redalg, arrays"}
@@ -64,8 +64,8 @@ class CompareRow:
 
 
 @final
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Tabled):
     """Contestants on the same tensors, redalg first; it prints as a table.
 
     Attributes:
@@ -87,13 +87,9 @@ class Comparison:
         return Table(self.title, ("", "over redalg", "time", "memory", "error"), rows, "\n".join([note, *failed]),
                      figures_last=True)  # fmt: skip
 
-    def __str__(self) -> str:
-        return str(self.table())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+    def tables(self) -> list[Table]:
+        """The table alone."""
+        return [self.table()]
 
     def to_json(self) -> str:
         """The rows as JSON; what has no number is null."""
