@@ -64,7 +64,7 @@ def in_words_of(cascade: Cascade, said: Any, about: Any) -> Any:
         about: the text whose first expression tells x and d.
     """
     named = in_given_names(said, cascade.names)
-    node = next(expressions(in_given_names(about, cascade.names)), None)
+    node = next(expressions_in(in_given_names(about, cascade.names)), None)
     return letters_of(node, cascade).say(named)
 
 
@@ -96,7 +96,7 @@ def flat_parts(said: Any) -> Iterator[Any]:
         yield said
 
 
-def expressions(said: Any) -> Iterator[Basic]:
+def expressions_in(said: Any) -> Iterator[Basic]:
     """The expressions of a text, in order."""
     return (part for part in flat_parts(said) if isinstance(part, Basic))
 
@@ -106,7 +106,7 @@ def meanings(cascade: Cascade, *said: Any) -> Iterator[Text]:
 
     A name that `ra.let` gave needs none.
     """
-    needed = {value for one in said for node in expressions(one) for value in values_of(node)}
+    needed = {value for one in said for node in expressions_in(one) for value in values_of(node)}
     generated = list[Reduction]()
     for reduction in reversed(cascade.reductions):
         if reduction.value in needed:
