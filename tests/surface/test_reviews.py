@@ -35,7 +35,7 @@ REFUSED = {
     "Huber about the mean": (
         ra.mean(ra.where(Abs(x - mean) < 1, (x - mean) ** 2 / 2, Abs(x - mean) - Rational(1, 2)), n), "kink"
     ),
-    "a step of the sparsemax": (ra.sum(Max(x - (ra.sum(x, n) - 1) / n.extent, 0), n), "clips x at a threshold"),
+    "a step of the sparsemax": (ra.sum(Max(x - (ra.sum(x, n) - 1) / n.extent, 0), n), "at a threshold that moves with"),
 }  # fmt: skip
 
 
