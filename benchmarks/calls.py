@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import product
@@ -21,7 +21,6 @@ from multiprocessing import get_context
 from typing import Any
 
 import torch
-from rich.console import Console
 
 import redalg as ra
 from benchmarks.environment import device, environment, target
@@ -30,6 +29,7 @@ from benchmarks.timing import host_time_us, measure
 from redalg.library import attention, variance
 from redalg.runtime.bind.inputs import bind
 from redalg.runtime.call import kernels
+from redalg.strategies.table import Table
 
 k, q = ra.axes("k q")
 FORMS: dict[str, Callable[[], ra.Fused]] = {
@@ -217,19 +217,79 @@ def large() -> list[dict[str, Any]]:
 PARTS: dict[str, Callable[[], Any]] = {one.__name__: one for one in (steady, varying, large, changing, processes)}
 
 
+# ---- as tables, the ratio first --------------------------------------------------------------------------------------
+
+ERROR = "error: max|out - ref| / max|ref|, the largest"
+PEERS = {"attention": "torch SDPA", "logsumexp": "torch.logsumexp"}
+"""Call of redalg -> PyTorch's of the same function, among those of `steady`."""
+
+
+def steady_table(found: Mapping[str, float]) -> Table:
+    """The host's time of calls beside PyTorch's of what they compute."""
+    rows = tuple((name, f"{found[name] / found[peer]:.2f}", f"{found[name]:.2f}", f"{found[peer]:.2f}", peer)
+                 for name, peer in PEERS.items())  # fmt: skip
+    return Table("host time of a call", ("", "over PyTorch", "µs", "PyTorch, µs", "by"), rows,
+                 "over PyTorch: below 1, redalg is faster")  # fmt: skip
+
+
+def processes_table(found: Mapping[str, Mapping[str, float]]) -> Table:
+    """The seconds of a process's steps, beside those of one that compiles."""
+    first, *_ = found.values()
+    names = list(found)
+    rows = tuple((step, *(f"{each[step] / seconds:.2f}" for each in list(found.values())[1:] if seconds),
+                  *(f"{each[step]:.3f}" for each in found.values())) for step, seconds in first.items())  # fmt: skip
+    return Table("a process to its first result", ("", *(f"{name}, ratio" for name in names[1:]),
+                                                   *(f"{name}, s" for name in names)), rows,
+                 f"ratio: over the process that {names[0]}", figures_last=True)  # fmt: skip
+
+
+def varying_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """The kernels of run-time sizes beside those of constant ones."""
+    constant = {one["name"]: one["median_us"] for one in found if not one["varying"]}
+    rows = tuple((one["name"], f"{one['median_us'] / constant[one['name']]:.2f}", f"{one['median_us']:.2f}",
+                  f"{one['error']:.1e}", one["varying"] or "none") for one in found)  # fmt: skip
+    return Table("kernels whose sizes are known at run time", ("", "over constant", "µs", "error", "of axes"), rows,
+                 f"over constant: the time over that of the kernel of constant sizes\n{ERROR}")  # fmt: skip
+
+
+def changing_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """The kernels that served calls of changing sizes, and their largest error."""
+    rows = tuple((f"{one['form']}, {one['width']}", f"{one['kernels'] / one['sizes']:.2f}", str(one["kernels"]),
+                  str(one["sizes"]), f"{max(one['errors'].values()):.1e}") for one in found)  # fmt: skip
+    return Table("calls of changing sizes", ("form, width", "kernels a size", "kernels", "sizes", "error"), rows, ERROR,
+                 figures_last=True)  # fmt: skip
+
+
+def large_table(found: Sequence[Mapping[str, Any]]) -> Table:
+    """The errors at the end of large tensors."""
+    rows = tuple((one["form"], f"{one['elements'] / 2**31:.2f}", f"{one['elements']:,}", f"{one['error']:.1e}")
+                 for one in found)  # fmt: skip
+    return Table("large tensors", ("", "of 2^31", "elements", "error"), rows or (("none on a CPU", "", "", ""),),
+                 f"{ERROR}; of the last rows", figures_last=True)  # fmt: skip
+
+
+TABLES: dict[str, Callable[[Any], Table]] = {
+    "steady": steady_table,
+    "varying": varying_table,
+    "large": large_table,
+    "changing": changing_table,
+    "processes": processes_table,
+}
+"""Part -> its table."""
+
+
 def options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS), help="of calls: some of them")
 
 
 def run(options: argparse.Namespace) -> bool:
     """Measure each part, and write what there is after it; True, for no part has a limit."""
-    console = Console()
     content: dict[str, Any] = {"benchmark": "calls", "environment": environment()}
     with get_context("spawn").Pool(os.cpu_count()) as pool:
         content["not compiled"] = [line for line in pool.map(warm, list(jobs(options.parts)), chunksize=1) if line]
     for name in options.parts:
         content[name] = PARTS[name]()
-        console.print(name, content[name])
+        print(TABLES[name](content[name]), end="\n\n")
         if options.out:
             save(options.out / "calls.json", content)
     return True

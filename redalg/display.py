@@ -8,10 +8,25 @@ A stage does not know how it is shown. `explain` does, which stands above all st
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any, final
 
+NARROWEST = 40
+"""Columns of the narrowest text."""
+STYLES = (
+    (r"(?m)\A.+$", "bold"),
+    (r"(?m)^[═─]+$|(?<= )─+$", "dim"),
+    (r"(?m)^\d+  .+?(?= ─+$)", "bold"),
+    (r"(?m)^(?:State|Update|Finish|Cost|Condition|Output)\b", "bold"),
+    (r"(?m)^(?:reduction|where|means|because|evidence|instead|try|call)(?= {3})", "bold"),
+    (r"`[^`]+`", "cyan"),
+    (r"(?m)^Exact\.", "green"),
+    (r"(?m)^(?:Approximate\.|Undecided:)", "yellow"),
+    (r"(?m)^Not fusible", "red"),
+)
+"""Patterns of explanations -> the styles of what matches."""
 SCREEN = 24
 """Lines that a terminal shows."""
 
@@ -25,13 +40,13 @@ class View:
         line: the value in one line, for `repr`.
         page: the value as HTML, closed to one line.
         text: the value as text for a notebook without HTML.
-        code: the text that Rich colours as Python; None if it is no program.
+        parts: the value for a terminal that Rich writes: programs, tables and prose; None if it is `text`.
     """
 
     line: Callable[[Any], str]
     page: Callable[[Any], str]
     text: Callable[[Any], str] = str
-    code: Callable[[Any], str] | None = None
+    parts: Callable[[Any], Iterable[object]] | None = None
 
 
 VIEWS: dict[str, View] = {}
@@ -63,14 +78,49 @@ class Displayed:
         return {"text/plain": first_lines(self._view.text(self)), "text/html": self._repr_html_()}
 
     def __rich__(self) -> Any:
-        """The value for a terminal that Rich writes: a program in colours."""
-        from rich.syntax import Syntax
-        from rich.text import Text
+        """The value for a terminal that Rich writes: programs in colours, tables with columns."""
+        from rich.console import Group
 
-        code = self._view.code
-        if code is None:
-            return Text(self._view.text(self))
-        return Syntax(code(self), "python", line_numbers=True, background_color="default", theme="ansi_dark")
+        parts = self._view.parts
+        return Group(*map(rich_part, [self._view.text(self)] if parts is None else parts(self)))
+
+
+class Brief(ABC):
+    """A value whose brief explanation Rich writes in the width of its terminal."""
+
+    @abstractmethod
+    def explain(self, *, brief: bool = False, width: int | None = None) -> str: ...
+
+    def __rich_console__(self, _console: Any, options: Any) -> Iterator[Any]:
+        yield rich_prose(self.explain(brief=True, width=max(NARROWEST, options.max_width)))
+
+
+@final
+class ProgramText(str):
+    """The text of a program or of a loop nest, which Rich colours as Python."""
+
+    __slots__ = ()
+
+
+def rich_part(part: object) -> Any:
+    """A part of a value as Rich writes it."""
+    if isinstance(part, ProgramText):
+        from rich.syntax import Syntax
+
+        numbered = part.count("\n") >= SCREEN
+        return Syntax(part, "python", line_numbers=numbered, background_color="default", theme="ansi_dark",
+                      word_wrap=True)  # fmt: skip
+    return rich_prose(part) if isinstance(part, str) else part
+
+
+def rich_prose(text: str) -> Any:
+    """An explanation for Rich: its headings and titles in bold, its rules faint, code and the verdict in colours."""
+    from rich.text import Text
+
+    shown = Text(text)
+    for pattern, style in STYLES:
+        shown.highlight_regex(pattern, style)
+    return shown
 
 
 @final

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.display import Brief
 from redalg.explain import Request, explain_form, explain_html, explain_latex
 from redalg.incremental.passes import Passes
 
@@ -14,7 +15,7 @@ if TYPE_CHECKING:
     from redalg.explain.picture import Picture
 
 
-class Explained(ABC):
+class Explained(Brief):
     """A function that shows how it was derived."""
 
     decomposition: Decomposition
@@ -88,10 +89,3 @@ class Explained(ABC):
 
     def _repr_markdown_(self) -> str:
         return self.explain(format="markdown")
-
-    def __rich__(self) -> Any:
-        """The brief form, with what it is about in bold."""
-        from rich.text import Text
-
-        heading, rest = repr(self).split("\n", 1)
-        return Text.assemble((heading, "bold"), "\n", rest)

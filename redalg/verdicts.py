@@ -15,7 +15,7 @@ In a notebook a verdict shows its derivation, or its reasons, as HTML or LaTeX; 
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, Protocol, TypeVar, final
@@ -24,6 +24,7 @@ from sympy import Expr
 
 from redalg.decompose.separate.rounding import exact_forms, one_pass_sentence
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.display import Brief
 from redalg.errors import NotFusible, Reasons
 from redalg.errors import Undecided as UndecidedError
 from redalg.explain import (
@@ -63,7 +64,7 @@ F = TypeVar("F", bound=Analysed)
 
 
 @dataclass(frozen=True, repr=False)
-class Derived(ABC, Generic[F]):
+class Derived(Brief, Generic[F]):
     """A verdict with a form, shown as its derivation.
 
     Attributes:
@@ -125,7 +126,7 @@ class Derived(ABC, Generic[F]):
 
 
 @dataclass(frozen=True, repr=False)
-class Reasoned(Reasons, ABC):
+class Reasoned(Reasons, Brief):
     """A verdict without a form, shown as its reasons.
 
     Attributes:

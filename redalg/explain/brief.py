@@ -23,7 +23,7 @@ from redalg.explain.model import (
     comma_list,
     sentence,
 )
-from redalg.explain.moves import Moves
+from redalg.explain.moves import CLOSED_FORM_OPERATIONS, Moves, largest_coefficient
 from redalg.explain.names import in_users_words
 from redalg.explain.sections import outputs_as_defined
 from redalg.explain.whole import derivation, pairs_of
@@ -84,7 +84,8 @@ def state(form: FusedForm) -> Line:
 
 def update_rule(form: FusedForm) -> Line:
     """The state after one more element."""
-    if len(form.slots) > LARGEST:
+    largest = max(map(largest_coefficient, form.accumulators), default=0)
+    if len(form.slots) > LARGEST or largest > CLOSED_FORM_OPERATIONS:
         return sentence(f'{len(form.slots)} slots, each by a rule of its own: `.explain(section="forms")`.')
     moves = Moves(form)
     exact = moves.exact(moves.element)

@@ -22,7 +22,7 @@ from redalg.decompose.parse.foreign import adopt
 from redalg.explain.model import Equation
 from redalg.explain.notation import EACH, HAT, PRIME, displacement_degree, is_negative, mark_value
 from redalg.expression import Axis, Let, Reduce, Value
-from redalg.expression.contents import values_of
+from redalg.expression.contents import operations_of, values_of
 from redalg.incremental.arrays.structured import NATIVE
 from redalg.incremental.combine.structures import lift_place
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy, Structure
@@ -31,6 +31,8 @@ from redalg.monoids.peaks import ARGPEAK, PEAK
 Naming = Callable[[Value], Expr]
 """The name of a slot in the state that is meant."""
 
+CLOSED_FORM_OPERATIONS = 60
+"""Operations of the largest coefficient of a sum with an update in exact arithmetic: a larger one fills pages."""
 CLOSED_FORM_DEGREE = 2
 """The highest power of δ with an update in exact arithmetic: above it, the general update is as easy to read."""
 
@@ -73,6 +75,11 @@ def structure_equations(structure: Structure, piece: Naming) -> list[Equation]:
 
 def _degree(accumulator: Accumulator) -> int:
     return max(displacement_degree(term) for _, c in accumulator.transition for term in Add.make_args(c))
+
+
+def largest_coefficient(accumulator: Accumulator) -> int:
+    """The operations of the largest coefficient by which a sum moves."""
+    return max((operations_of(c) for _, c in accumulator.transition), default=0)
 
 
 def from_the_piece(expr: Expr) -> Expr:
@@ -348,6 +355,8 @@ class Moves:
     def exact(self, piece: Naming = hat_slot) -> list[Equation]:
         """The incremental form without the residuals that are zero in exact arithmetic, and with δ eliminated."""
         sums = [one for one in self.moving_sums if not one.droppable and _degree(one) <= CLOSED_FORM_DEGREE]
+        if any(largest_coefficient(one) > CLOSED_FORM_OPERATIONS for one in sums):
+            return []
         if not sums or self.scaled_pivots or len(self.tile_centres) < len(self.displaced_pivots):
             return []
         plain = dict.fromkeys((one.displacement for one in self.tile_centres), S.Zero)

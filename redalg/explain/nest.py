@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from html import escape
+from textwrap import wrap
 
 from redalg.explain.page import cell_table
 from redalg.explain.text import pad_right, text_width
@@ -21,6 +22,8 @@ from redalg.strategies.levels import (
 )
 from redalg.strategies.schedule import AnySchedule, Schedule
 
+COLUMNS, LEAST_NOTE = 80, 24
+"""Columns of a screen, and of a note beside loops that are deeply nested."""
 BAR = 24
 """Columns of the longest bar."""
 LEAST = 0.005
@@ -34,7 +37,8 @@ def loop_nest(schedule: AnySchedule) -> str:
     >>> print(loop_nest(Schedule(Grid("b"), Grid("q", 64), Loop("k", 64, stages=2), TensorCores(128))))
     for b in grid:                  # a block for each b
         for q_block in grid:        # a block for every 64 of q
-            for k_tile in order:    # 64 of k at a time, loads 2 tiles ahead; the state is merged at every tile
+            for k_tile in order:    # 64 of k at a time, loads 2 tiles ahead; the
+                                    # state is merged at every tile
                 multiply            # tensor cores, 128 threads
     """
     if not isinstance(schedule, Schedule):
@@ -45,7 +49,14 @@ def loop_nest(schedule: AnySchedule) -> str:
         rows.append(("    " * depth + head, note))
         depth += head.endswith(":")
     size = max(text_width(head) for head, _ in rows) + 4
-    return "\n".join(f"{pad_right(head, size)}# {note}" for head, note in rows)
+    return "\n".join(line for head, note in rows for line in level_lines(head, note, size))
+
+
+def level_lines(head: str, note: str, size: int) -> Iterator[str]:
+    """A level's line; what its note has no room for in the columns of a screen follows below."""
+    for part in wrap(note, max(LEAST_NOTE, COLUMNS - size - 2)) or [""]:
+        yield f"{pad_right(head, size)}# {part}"
+        head = ""
 
 
 def level_words(level: Level, inside: tuple[Level, ...]) -> tuple[str, str]:
@@ -68,7 +79,10 @@ def level_words(level: Level, inside: tuple[Level, ...]) -> tuple[str, str]:
     if isinstance(level, Lanes):
         keeps = any(isinstance(one, Loop) for one in inside)
         how = "each keeps a state; merged after the loop" if keeps else "their results are merged at once"
-        return "for lane in parallel:" if keeps else "lanes", f"{level.width} threads along {level.axis}; {how}"
+        return (
+            "for lane in parallel:" if keeps else "lanes",
+            f"{level.width} thread{'s' if level.width > 1 else ''} along {level.axis}; {how}",
+        )
     unit = "tensor cores" if isinstance(level, TensorCores) else "CUDA cores, in true float32 or float64"
     assert isinstance(level, TensorCores | ScalarCores)
     return "multiply", f"{unit}, {level.threads} threads"

@@ -58,6 +58,9 @@ def explain_refusal(found: Negative, medium: str = "text", width: int = text.WID
 MEDIA = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.notice_html}
 CALL = re.compile(r"`(ra\.fuse\([^`]*\))`")
 """The call in a hint."""
+TERM = "term: "
+MEANING = re.compile(r"`\w+` is the ")
+"""The beginning of a fact that says what a reduction is."""
 
 
 def notice(found: Negative, *, brief: bool = False) -> Notice:
@@ -81,18 +84,22 @@ def refuses(found: Negative) -> bool:
 
 def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
     """The labelled sentences: the verdict in plain words, then its proof or evidence, then the call to make."""
-    yield "reduction", sentence(f"`{found.reduction}`")
+    term = next((fact.removeprefix(TERM) for fact in found.evidence if fact.startswith(TERM)), "")
+    yield "reduction", sentence(f"`{found.reduction}`" + (f", which reduces `{term}`" if term else ""))
+    for fact in found.evidence:
+        if MEANING.match(fact):
+            yield "where", sentence(fact)
     yield "means", sentence(plain_words(found))
     yield "because", sentence(found.reason)
     for fact in found.evidence:
-        if fact not in found.reason:
-            yield "evidence", sentence(evidence_as_code(fact))
+        if fact not in found.reason and not fact.startswith(TERM) and not MEANING.match(fact):
+            yield "evidence", sentence(fact)
     yield "instead" if refuses(found) else "try", sentence(found.hint)
     if calls := CALL.findall(found.hint):
         yield "call", sentence(f"`{calls[-1]}`")
 
 
-BRIEF = ("reduction", "means", "instead", "try", "call")
+BRIEF = ("reduction", "where", "means", "instead", "try", "call")
 """The labels of the brief form."""
 
 
@@ -107,9 +114,3 @@ def plain_words(found: Negative) -> str:
                 "are gone by then. This is proved.")  # fmt: skip
     return (f"At every element, `{found.reduction}` needs a result that is known at the end. A few sums that one pass "
             "could keep do not replace the elements: samples exclude it. They are evidence, not a proof.")  # fmt: skip
-
-
-def evidence_as_code(evidence: str) -> str:
-    """The term of the evidence as code."""
-    label, colon, rest = evidence.partition(": ")
-    return f"{label}: `{rest}`" if colon and label == "term" and "`" not in rest else evidence

@@ -51,6 +51,6 @@ def rounding_prose(rounding: Rounding) -> tuple[Part, ...]:
             ", a power of 2: alike but for underflow.",
         )
     return (rounding.cast,
-            " rounds what mixes x and d, and rounding does not commute with a later rescaling: one pass ",
-            "rounds each element at the running scale ", rounding.scale,
+            " rounds elements that a running value scales, and rounding does not commute with a later rescaling: ",
+            "one pass rounds each element at the running scale ", rounding.scale,
             ", as it is when the element is met.")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 from html import escape
 from typing import TYPE_CHECKING, Any
 
-from redalg.display import VIEWS, View
+from redalg.display import VIEWS, ProgramText, View
 from redalg.explain.cost import reduced_axes_prose
 from redalg.explain.html import line_html, mathematics
 from redalg.explain.latex import WRITER as LATEX
@@ -15,10 +15,12 @@ from redalg.explain.nest import loop_nest, time_lines, time_page
 from redalg.explain.page import PLAIN, cell_table, closed_line, fold, text_block
 from redalg.explain.sections import slot_table, the_decomposition, the_finish, the_forms
 from redalg.explain.steps import the_transition
+from redalg.explain.text import WRITER as TEXT
 from redalg.explain.text import prose_text
 from redalg.strategies.model.cost import Prediction, predict
 from redalg.strategies.model.traffic import Outline
 from redalg.strategies.schedule import numbers_of
+from redalg.strategies.table import Table
 
 if TYPE_CHECKING:
     from redalg.decompose.cascade import Cascade
@@ -76,6 +78,14 @@ def cascade_words(cascade: Cascade) -> str:
     return f"over {over or 'nothing'}: {reductions} → {comma_names(cascade.outputs)}"
 
 
+def cascade_parts(cascade: Cascade) -> list[object]:
+    """The reductions and the outputs as a table."""
+    rows = [(each.name, each.monoid.name, comma_names(each.axes) or "all rows", TEXT.write(each.term))
+            for each in cascade.reductions]  # fmt: skip
+    rows += [(one.name, "output", comma_names(one.axes), TEXT.write(one.expr)) for one in cascade.outputs]
+    return [Table(f"Cascade {cascade_words(cascade)}", ("name", "⊕", "one per", "of"), tuple(rows))]
+
+
 def cascade_page(cascade: Cascade) -> str:
     """The reductions and the outputs as a table, and the text."""
     rows = [
@@ -104,6 +114,15 @@ def form_words(form: FusedForm) -> str:
     return f"{form.kind}: {comma_names(form.slots) or 'no state'} → {comma_names(form.outputs)}"
 
 
+def form_parts(form: FusedForm) -> list[object]:
+    """The state as a table, and the form as text."""
+    if form.is_elementwise or not form.slots:
+        return [str(form)]
+    found = slot_table(form)
+    rows = tuple(tuple(map(prose_text, cells)) for cells in found.cells)
+    return [Table("The state", found.header, rows), "", str(form)]
+
+
 def form_page(form: FusedForm) -> str:
     """The state, how it moves and is made, and the outputs."""
     parts = [fold("As plain text", text_block(str(form)))]
@@ -124,6 +143,20 @@ def schedule_page(schedule: Any) -> str:
     """The levels as a loop nest."""
     predicted = f"; predicted {schedule.predicted_us:.2f} µs" if schedule.predicted_us is not None else ""
     return opens_to(type(schedule).__name__, f"{schedule}{predicted}", text_block(loop_nest(schedule)))
+
+
+def nest_parts(schedule: Any) -> list[object]:
+    """The levels as a loop nest in colours."""
+    return [ProgramText(loop_nest(schedule))]
+
+
+def candidates_parts(candidates: Candidates) -> list[object]:
+    """The table of the first plans, the first one's nest, and what bounds it."""
+    if not candidates:
+        return [str(candidates)]
+    best = candidates[0]
+    time = "\n".join(time_lines(best.predicted_us, best.terms)) if best.terms else ""
+    return [candidates.table(), "", *nest_parts(best.plan), time]
 
 
 def candidates_page(candidates: Candidates) -> str:
@@ -180,6 +213,13 @@ def lowered_text(lowered: Lowered) -> str:
     return "\n".join([loop_nest(lowered.plan), *time, "", Listing(lowered.source, lowered.form).text()])
 
 
+def lowered_parts(lowered: Lowered) -> list[object]:
+    """The loop nest, the predicted time, and the program."""
+    prediction = prediction_of(lowered)
+    time = ["\n".join(time_lines(prediction.time_us, prediction.terms))] if prediction else []
+    return [*nest_parts(lowered.plan), *time, "", ProgramText(lowered.source.text)]
+
+
 def prediction_of(lowered: Lowered) -> Prediction | None:
     """The model's prediction for a plan of a GPU; there is no model of a CPU."""
     plan = lowered.plan
@@ -195,6 +235,13 @@ def state_words(state: State) -> str:
     """A state's slots and what it covers."""
     covers = f"elements {state.covers[0]} to {state.covers[1]}" if state.covers else "pieces apart"
     return f"of {covers}; {comma_names(state.layout)}; {state.library} on {state.device}"
+
+
+def state_parts(state: State) -> list[object]:
+    """A state's slots as a table."""
+    rows = ((slot.name, slot.kind, comma_names(slot.axes) or "all rows", str(tuple(state.slots[slot.name].shape)),
+             str(state.slots[slot.name].dtype)) for slot in state.layout)  # fmt: skip
+    return [Table(f"State {state_words(state)}", ("slot", "kind", "one per", "shape", "dtype"), tuple(rows))]
 
 
 def state_page(state: State) -> str:
@@ -231,20 +278,20 @@ def page_of(function: Any) -> str:
 
 
 VIEWS.update(
-    Cascade=View(lambda one: one_line("Cascade", cascade_words(one)), cascade_page),
+    Cascade=View(lambda one: one_line("Cascade", cascade_words(one)), cascade_page, parts=cascade_parts),
     Decomposition=View(lambda one: one_line("Decomposition", decomposition_words(one)), decomposition_page),
-    FusedForm=View(lambda one: one_line("FusedForm", form_words(one)), form_page),
-    Schedule=View(str, schedule_page, loop_nest),
+    FusedForm=View(lambda one: one_line("FusedForm", form_words(one)), form_page, parts=form_parts),
+    Schedule=View(str, schedule_page, loop_nest, nest_parts),
     Definition=View(str, schedule_page),
     LibraryProduct=View(str, schedule_page),
-    Candidates=View(str, candidates_page),
-    TileProgram=View(lambda one: one_line("TileProgram", program_words(one)), program_page),
-    Source=View(lambda one: one_line("Source", source_words(one)), source_page, code=str),
-    Lowered=View(lambda one: one_line("Lowered", source_words(one.source)), lowered_page, lowered_text,
-                 lambda one: one.source.text),
+    Candidates=View(str, candidates_page, parts=candidates_parts),
+    TileProgram=View(lambda one: one_line("TileProgram", program_words(one)), program_page,
+                     parts=lambda one: [ProgramText(one)]),
+    Source=View(lambda one: one_line("Source", source_words(one)), source_page, parts=lambda one: [ProgramText(one)]),
+    Lowered=View(lambda one: one_line("Lowered", source_words(one.source)), lowered_page, lowered_text, lowered_parts),
     Kernel=View(lambda one: one_line("Kernel", source_words(one.source)), lambda one: source_page(one.source),
-                lambda one: one.source.text, lambda one: one.source.text),
-    State=View(lambda one: one_line("State", state_words(one)), state_page),
+                lambda one: one.source.text, lambda one: [ProgramText(one.source.text)]),
+    State=View(lambda one: one_line("State", state_words(one)), state_page, parts=state_parts),
     Backward=View(lambda one: one_line("Backward", derivative_words(one)), derivative_page),
     Forward=View(lambda one: one_line("Forward", derivative_words(one)), derivative_page),
 )  # fmt: skip

@@ -31,7 +31,7 @@ from redalg.progress import progress_bar
 from redalg.runtime.bind.inputs import array_dtype, library_name, promote_dtypes
 from redalg.runtime.bind.options import Sizes, named_sizes
 from redalg.runtime.unfused.defined import defined_outputs
-from redalg.strategies.table import Table
+from redalg.strategies.table import Table, Tabled
 
 GIVEN = "data"
 """The name of what the user gives, in place of a family's."""
@@ -99,8 +99,8 @@ def times_text(ratio: float) -> str:
 
 
 @final
-@dataclass(frozen=True)
-class Accuracy:
+@dataclass(frozen=True, repr=False)
+class Accuracy(Tabled):
     """The errors of a function, by family of data and output; it prints as a table.
 
     Attributes:
@@ -137,13 +137,9 @@ class Accuracy:
         columns = ("data", *extra, "redalg", "naive", "inputs", "redalg beside naive")
         return Table(self.title, columns, rows, "\n".join([note, *failed]))
 
-    def __str__(self) -> str:
-        return str(self.table())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+    def tables(self) -> list[Table]:
+        """The table alone."""
+        return [self.table()]
 
     def to_json(self) -> str:
         """The rows as JSON; what is not finite is written as a string."""

@@ -10,11 +10,12 @@ from itertools import groupby
 from typing import Any, final
 
 from redalg.errors import RedalgError
-from redalg.instruments.comparison import BACKENDS, ERROR, EXACT, WALL, Problem, plain_row
+from redalg.instruments.comparison import BACKENDS, ERROR, EXACT, WALL, Problem, plain_number, plain_row
 from redalg.instruments.errors import error_text
 from redalg.instruments.measuring import measure_contest, time_text
 from redalg.instruments.plotting import draw_bars
-from redalg.strategies.table import Table
+from redalg.strategies.device import device_for
+from redalg.strategies.table import Table, Tabled
 
 
 @final
@@ -27,6 +28,8 @@ class BenchRow:
         name: of the backend, or of the definition.
         microseconds: the median time of a call; NaN if it failed.
         bytes: of the inputs and outputs, each once.
+        operations: floating-point operations, as the cost model counts them.
+        ratio: its time over that of the first that has one: above 1, the first is faster.
         predicted_us: time of the model's best kernel; NaN of what is no kernel.
         bound: what takes that kernel longest.
         error: max|out - ref| / max|ref| against float64.
@@ -37,6 +40,8 @@ class BenchRow:
     name: str
     microseconds: float
     bytes: int
+    operations: int
+    ratio: float
     predicted_us: float
     bound: str
     error: float
@@ -47,10 +52,15 @@ class BenchRow:
         """Bytes over the time, in 10⁹ a second."""
         return self.bytes / self.microseconds / 1e3
 
+    @property
+    def gflop_per_s(self) -> float:
+        """Operations over the time, in 10⁹ a second."""
+        return self.operations / self.microseconds / 1e3
+
 
 @final
-@dataclass(frozen=True)
-class Bench:
+@dataclass(frozen=True, repr=False)
+class Bench(Tabled):
     """Times at one or several sizes; it prints as a table for each.
 
     Attributes:
@@ -78,28 +88,41 @@ class Bench:
                 for place, (title, rows) in enumerate(groups)]  # fmt: skip
 
     def _table(self, title: str, rows: Sequence[BenchRow], *, is_last: bool) -> Table:
-        cells = tuple((row.name, time_text(row.microseconds), number_text(row.gb_per_s), predicted_text(row),
-                       error_text(row.error)) for row in rows)  # fmt: skip
-        bound = next((row.bound for row in rows if row.bound), "")
-        legend = (f"{WALL[self.device]}, medians; GB/s: inputs and outputs once, over the time\n"
-                  f"predicted: the cost model's best kernel for {self.target}\n{ERROR}")  # fmt: skip
-        lines = [f"the predicted kernel is bound by {bound}"] if bound else []
+        first = next((row.name for row in rows if row.ratio == 1), rows[0].name)
+        cells = tuple((row.name, number_text(row.ratio), time_text(row.microseconds), number_text(row.gb_per_s),
+                       number_text(row.gflop_per_s), error_text(row.error)) for row in rows)  # fmt: skip
+        legend = (f"over redalg: time over that of {first}; {WALL[self.device]}, medians\n"
+                  "GB/s: inputs and outputs once; GFLOP/s: additions, products, comparisons and functions, one each\n"
+                  f"{ERROR}")  # fmt: skip
+        lines = [text for row in rows for text in (self.predicted_text(row), self.share_text(row)) if text]
         lines += [legend] if is_last else []
         lines += [f"{row.name}: {row.failure}" for row in rows if row.failure]
-        return Table(title, ("", "time", "GB/s", "predicted", "error"), cells, "\n".join(lines),
+        return Table(title, ("", "over redalg", "time", "GB/s", "GFLOP/s", "error"), cells, "\n".join(lines),
                      figures_last=True)  # fmt: skip
 
-    def __str__(self) -> str:
-        return "\n\n".join(map(str, self.tables()))
+    def predicted_text(self, row: BenchRow) -> str:
+        """A kernel's time beside that of the model's best one, and what bounds that; nothing of what is no kernel."""
+        if math.isnan(row.predicted_us):
+            return ""
+        beside = (
+            "" if math.isnan(row.microseconds) else f": measured {row.microseconds / row.predicted_us:.3g} times that"
+        )
+        return (f"{row.name}: the cost model predicts {time_text(row.predicted_us)} for the best on {self.target}, "
+                f"bound by {row.bound}{beside}")  # fmt: skip
 
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return "".join(table._repr_html_() for table in self.tables())
+    def share_text(self, row: BenchRow) -> str:
+        """A row's rates as shares of those of the card; nothing where these are not known, as of a CPU."""
+        card = device_for(self.target)
+        if self.device == "cpu" or row.name != BACKENDS["tilelang"] or math.isnan(row.microseconds):
+            return ""
+        return (f"{row.name}: {row.gb_per_s / card.memory_gb_s:.1%} of the {card.memory_gb_s:,} GB/s of {card.part}, "
+                f"{row.gflop_per_s / card.product_tflops / 1e3:.1%} of its {card.product_tflops:,} TFLOP/s of 16-bit "
+                "matrix products")  # fmt: skip
 
     def to_json(self) -> str:
         """The rows as JSON; what has no number is null."""
-        rows = [plain_row(row) | {"gb_per_s": None if math.isnan(row.gb_per_s) else row.gb_per_s} for row in self.rows]
+        rates = ("gb_per_s", "gflop_per_s")
+        rows = [plain_row(row) | {name: plain_number(getattr(row, name)) for name in rates} for row in self.rows]
         return json.dumps({"device": self.device, "target": self.target, "rows": rows}, ensure_ascii=False)
 
     def plot(self) -> Any:
@@ -121,13 +144,12 @@ def title_sizes(title: str) -> str:
 
 
 def number_text(number: float) -> str:
-    """A rate, or nothing."""
-    return "-" if math.isnan(number) else f"{number:.2f}"
+    """A ratio or a rate, or nothing.
 
-
-def predicted_text(row: BenchRow) -> str:
-    """A predicted time, or nothing."""
-    return "-" if math.isnan(row.predicted_us) else time_text(row.predicted_us)
+    >>> number_text(1234.5), number_text(0.00123), number_text(math.nan)
+    ('1234.50', '0.0012', '-')
+    """
+    return "-" if math.isnan(number) else f"{number:.2f}" if number >= 0.1 else f"{number:.2g}"
 
 
 def bench_problems(problems: Sequence[Problem], backends: Sequence[str], *, name: str = "bench") -> Bench:
@@ -137,10 +159,14 @@ def bench_problems(problems: Sequence[Problem], backends: Sequence[str], *, name
         title, kernel = problem.title(name), BACKENDS["tilelang"]
         predicted, bound = predicted_kernel(problem) if "tilelang" in backends else (math.nan, "")
         contestants = {**problem.own(backends), EXACT: problem.exact()}
-        for found in measure_contest(contestants, problem.tensors, problem.error, problem.device):
+        measured = list(measure_contest(contestants, problem.tensors, problem.error, problem.device))
+        first = next((one.microseconds for one in measured if not math.isnan(one.microseconds)), math.nan)
+        counts = (problem.bytes, problem.operations)
+        for found in measured:
             guess = (predicted, bound) if found.name == kernel else (math.nan, "")
             error = math.nan if found.name == EXACT else found.error
-            rows.append(BenchRow(title, found.name, found.microseconds, problem.bytes, *guess, error, found.failure))
+            ratio = found.microseconds / first
+            rows.append(BenchRow(title, found.name, found.microseconds, *counts, ratio, *guess, error, found.failure))
     return Bench(tuple(rows), problems[0].device, problems[0].target)
 
 

@@ -28,7 +28,8 @@ from redalg.instruments.measuring import (
 from redalg.instruments.plotting import draw_bars
 from redalg.runtime.bind.inputs import array_dtype, bind, library_name, promote_dtypes
 from redalg.runtime.lowering import target_of
-from redalg.strategies.table import Table
+from redalg.strategies.model.operations import form_operations
+from redalg.strategies.table import Table, Tabled
 from redalg.unfused.definition import EXPONENTIAL, definition
 
 BACKENDS = {"tilelang": "redalg, kernel", "torch": "redalg, blocks", "numpy": "redalg, arrays"}
@@ -63,8 +64,8 @@ class CompareRow:
 
 
 @final
-@dataclass(frozen=True)
-class Comparison:
+@dataclass(frozen=True, repr=False)
+class Comparison(Tabled):
     """Contestants on the same tensors, redalg first; it prints as a table.
 
     Attributes:
@@ -94,13 +95,9 @@ class Comparison:
         return Table(self.title, ("", "over redalg", "time", "memory", "error"), rows, "\n".join([note, *failed]),
                      figures_last=True)  # fmt: skip
 
-    def __str__(self) -> str:
-        return str(self.table())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+    def tables(self) -> list[Table]:
+        """The table alone."""
+        return [self.table()]
 
     def to_json(self) -> str:
         """The rows as JSON; what has no number is null."""
@@ -119,8 +116,12 @@ class Comparison:
 
 def plain_row(row: Any) -> dict[str, Any]:
     """The fields of a row as JSON has them: what is not finite is null."""
-    values = asdict(row)
-    return {name: None if isinstance(one, float) and not math.isfinite(one) else one for name, one in values.items()}
+    return {name: plain_number(one) for name, one in asdict(row).items()}
+
+
+def plain_number(value: Any) -> Any:
+    """A value as JSON has it: a number that is not finite is null."""
+    return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
 def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str, Any], *, compiled: bool) -> Comparison:
@@ -219,6 +220,11 @@ class Problem:
         arrays = [one.array for one in self.reference.values()]
         written = [one.size * (result.itemsize if one.dtype.kind == "f" else one.itemsize) for one in arrays]
         return bytes_of(self.tensors) + int(sum(written))
+
+    @property
+    def operations(self) -> int:
+        """Floating-point operations of a call, as the cost model counts them (`strategies.model.operations`)."""
+        return sum(form_operations(form, self.all_sizes) for form in self.fused.passes)
 
     def title(self, what: str) -> str:
         """A line of sizes, dtypes and device."""

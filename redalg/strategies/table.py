@@ -5,11 +5,12 @@ from __future__ import annotations
 import os
 import shutil
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
 from textwrap import wrap
-from typing import final
+from typing import Any, final
 
 GAP = "   "
 PIPE_COLUMNS = 80
@@ -116,6 +117,20 @@ class Table:
         rule = "─" * (sum(widths) + len(GAP) * (len(places) - 1) + 2)
         return [line for line in head if line.strip()] + [rule] + body
 
+    def __rich__(self) -> Any:
+        from rich.box import SIMPLE_HEAD
+        from rich.console import Group
+        from rich.table import Table as RichTable
+        from rich.text import Text
+
+        shown = RichTable(box=SIMPLE_HEAD, header_style="bold", show_edge=False)
+        for place, heading in enumerate(self.columns):
+            is_right = self._is_right(place) and not any(cell[:1].isalpha() for cell in self._column(place))
+            shown.add_column(Text(heading), justify="right" if is_right else "left", overflow="fold")
+        for name, *cells in self.rows:
+            shown.add_row(Text(name, "cyan"), *map(Text, cells))
+        return Group(*[Text(self.title, "bold")] * bool(self.title), shown, *[Text(self.note)] * bool(self.note))
+
     def _repr_html_(self) -> str:
         sides = ["right" if self._is_right(place) else "left" for place in range(len(self.columns))]
         rows = [("th", self.columns), *(("td", row) for row in self.rows)]
@@ -125,6 +140,28 @@ class Table:
         note = f"<p>{escape(self.note)}</p>" if self.note else ""
         lines = "".join(f"<tr>{row}</tr>" for row in body)
         return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{lines}</table>{note}"
+
+
+class Tabled(ABC):
+    """A value that shows as tables: in a terminal, in a notebook, and where Rich prints."""
+
+    @abstractmethod
+    def tables(self) -> list[Table]:
+        """The tables, in order."""
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.tables()))
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return "".join(table._repr_html_() for table in self.tables())
+
+    def __rich__(self) -> Any:
+        from rich.console import Group
+
+        return Group(*self.tables())
 
 
 def output_columns() -> int:

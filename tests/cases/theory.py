@@ -241,7 +241,7 @@ ROWS = (
 
 # ---- what can't be fused ---------------------------------------------------------------------------------------------
 
-KINK, MOVES, COUPLED = "has a kink", "moves with d", "couples x and d"
+KINK, MOVES, COUPLED = "has a kink", "moves with", "couples"
 
 
 def no(name: str, build: Callable[[], Any], why: str, verdict: str = "Refused") -> Pattern:

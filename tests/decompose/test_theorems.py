@@ -177,7 +177,7 @@ def test_nothing_is_later_than_the_first() -> None:
     """Σ |x − first x| is refused, and not since a later first would need the elements."""
     verdict = ra.analyze(ra.sum(Abs(x - ra.first(x, n)), n))
     assert isinstance(verdict, ra.Refused)
-    assert "a later" not in verdict.reason
+    assert "once known" not in verdict.reason
 
 
 # ---- the registry ----------------------------------------------------------------------------------------------------

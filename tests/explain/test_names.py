@@ -104,4 +104,4 @@ def test_a_refusal_uses_the_names_too() -> None:
     sd = ra.let("sd", ra.std(x, n))
     with pytest.raises(ra.NotFusible) as caught:
         ra.fuse(ra.sum(exp(x / sd), n))
-    assert "`exp(x[b, n]/sd)` couples x and d through the product `x[b, n]/sd`" in caught.value.reason
+    assert "`exp(x[b, n]/sd)` couples `x[b, n]` with `sd` through the product `x[b, n]/sd`" in caught.value.reason

@@ -25,6 +25,7 @@ from redalg.library import PATTERNS
 from redalg.runtime.lowered import Lowered
 from redalg.strategies.levels import Grid, Lanes, Loop, Pad, Parts, Persistent, ScalarCores, TensorCores, Whole
 from redalg.strategies.schedule import Schedule
+from redalg.strategies.table import Table
 from tests.house.source import ROOT
 
 n = ra.axes("n")
@@ -172,6 +173,48 @@ def test_rich_prints_a_form_and_colours_a_kernel(variance: Fused, lowered: Lower
     assert "Exact. One pass" in text
     assert "import tilelang" in text
     assert "online form over n" in text
+    assert console.file.getvalue().count("\x1b[") > 50  # type: ignore[attr-defined]
+
+
+def rich_text(*values: object, width: int = 80) -> str:
+    """The text that Rich writes."""
+    from rich.console import Console
+
+    console = Console(width=width, file=StringIO())
+    console.print(*values)
+    return console.file.getvalue()  # type: ignore[attr-defined]
+
+
+def test_rich_shows_every_stage_in_the_columns_of_its_terminal(variance: Fused, lowered: Lowered) -> None:
+    state = variance.leaf({"x": np.ones((2, 3))})
+    refused = ra.analyze(ra.sum(abs(x - ra.mean(x, n)), n))
+    plans = variance.plans({"b": 64, "n": 4096}, "float32", "H200")
+    shown = {
+        "variance": (variance, "Exact. One pass"),
+        "refusal": (refused, "ra.fuse(…, passes=2)"),
+        "verdict": (ra.analyze(ra.sum(x, n)), "Exact."),
+        "cascade": (variance.cascade, "one per"),
+        "decomposition": (variance.decomposition, "rank"),
+        "form": (variance.form, "The state"),
+        "plans": (plans, "each alone would take"),
+        "schedule": (plans[0].plan, "in grid:"),
+        "state": (state, "all rows"),
+        "program": (lowered.program, lowered.program.name),
+        "source": (lowered.source, "import tilelang"),
+    }
+    for name, (value, words) in shown.items():
+        text = rich_text(value)
+        assert words in text, name
+        assert max(map(len, text.splitlines())) <= 80, name
+
+
+def test_a_table_is_one_in_rich_too() -> None:
+    table = Table("plans", ("", "µs", "plan"), (("0", "4.27", "Grid(b)"), ("1", "14.30", "Loop(n)")), "of 2")
+    lines = rich_text(table).splitlines()
+    assert lines[0] == "plans"
+    assert lines[-1] == "of 2"
+    assert [line.split() for line in lines[3:5]] == [["0", "4.27", "Grid(b)"], ["1", "14.30", "Loop(n)"]]
+    assert lines[3].index("4.27") == lines[4].index("14.30") + 1  # figures to the right
 
 
 def test_import_loads_no_view() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
+from dataclasses import replace
 
 import pytest
 import torch
@@ -92,6 +93,9 @@ def test_bench_of_several_sizes(monkeypatch: pytest.MonkeyPatch) -> None:
     found = variance().bench(SMALL, {"b": 2, "n": 32}, device="cpu", backend="torch")
     assert [row.bytes for row in found.rows] == [4 * 64 * 4 + 4 * 4] * 2 + [2 * 32 * 4 + 2 * 4] * 2
     assert all(row.gb_per_s == pytest.approx(row.bytes / row.microseconds / 1e3) for row in found.rows)
+    assert [row.operations for row in found.rows] == [4 * 4 * 64] * 2 + [4 * 2 * 32] * 2  # x − c, its square, two sums
+    assert all(row.gflop_per_s == pytest.approx(row.operations / row.microseconds / 1e3) for row in found.rows)
+    assert [row.ratio for row in found.rows if row.name == "redalg, blocks"] == [1, 1]
     assert all(math.isnan(row.predicted_us) for row in found.rows)
     assert len(found.tables()) == 2
     assert max(map(len, str(found).splitlines())) <= 80
@@ -106,7 +110,11 @@ def test_bench_of_a_kernel_beside_its_prediction() -> None:
     assert (kernel.name, kernel.failure, found.target) == ("redalg, kernel", "", "c")
     assert kernel.error < 1e-6
     assert kernel.predicted_us > 0
-    assert f"bound by {kernel.bound}" in str(found)
+    assert f"bound by {kernel.bound}" in " ".join(str(found).split())
+    assert "TFLOP/s" not in str(found)  # of a CPU no rates are known
+    row = replace(kernel, microseconds=1.0, bytes=2_400_000, operations=9_890_000)
+    shown = " ".join(str(replace(found, rows=(row,), device="cuda", target="H200")).split())
+    assert "redalg, kernel: 50.0% of the 4,800 GB/s of H200, 1.0% of its 989 TFLOP/s" in shown
 
 
 @pytest.mark.filterwarnings("ignore:.*script_method:DeprecationWarning")  # of torch.compile, on its first import

@@ -27,7 +27,7 @@ def test_a_row_has_its_value(name: str) -> None:
 slope = ra.covariance(x, y, n) / ra.var(x, n)
 REFUSED = {
     "W1, a threshold of an inner maximum": (WRONG_ONCE["W1, a threshold of an inner maximum"].expr, "threshold moves"),
-    "max |g(x − m)|": (ra.max(Abs(sin(x - mean)), n), "at other elements for other d"),
+    "max |g(x − m)|": (ra.max(Abs(sin(x - mean)), n), "at other elements for other"),
     "the largest residual": (ra.max(Abs(y - other - slope * (x - mean)), n), "weighs 2 independent functions"),
     "the typical sample": (ra.argmin(Abs(-ra.log_softmax(s, n) - ra.entropy(p, n)), n), "selects other elements"),
     "mean absolute deviation": (ra.mean(Abs(x - mean), n), "kink"),
@@ -35,7 +35,7 @@ REFUSED = {
     "Huber about the mean": (
         ra.mean(ra.where(Abs(x - mean) < 1, (x - mean) ** 2 / 2, Abs(x - mean) - Rational(1, 2)), n), "kink"
     ),
-    "a step of the sparsemax": (ra.sum(Max(x - (ra.sum(x, n) - 1) / n.extent, 0), n), "clips x at a threshold"),
+    "a step of the sparsemax": (ra.sum(Max(x - (ra.sum(x, n) - 1) / n.extent, 0), n), "at a threshold that moves with"),
 }  # fmt: skip
 
 

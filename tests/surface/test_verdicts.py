@@ -32,14 +32,16 @@ b, n, e, k, q = ra.axes("b n e k q")
 x, w, v, t = ra.tensors("x[b,n] w[b,n] v[n,e] t[b,n]")
 base = ra.scalars("base")
 mean = ra.sum(x * w, n) / ra.sum(w, n)
-ESTIMATE = "No state of fixed size holds what a later sum_0 would need of the elements already read. "
+ESTIMATE = "No state of fixed size holds what `sum_0`, once known, would need of the elements already read. "
 TWO_PASSES = "Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor."
+MEANING = "`sum_0` is the sum over n of `x[b, n]`. "
 TOTAL, LARGEST = ra.sum(x, n), ra.max(Abs(x), n)
 CENTRED = x - ra.mean(x, n)
-INDEPENDENT = "are independent for distinct d, so the rank is infinite. "
+INDEPENDENT = "different factors give independent functions, so the rank is infinite. "
 SINGULAR = (
-    "of a sum that mixes x and d, singular where that is 0, which moves with d: functions singular at different places "
-    "are independent, so the rank is infinite. "
+    "of a sum that mixes `x[b, n]` with `sum_0`, singular where that is 0, which moves with `sum_0`: functions "
+    "singular "
+    "at different places are independent, so the rank is infinite. "
 )
 OR_TWO_PASSES = TWO_PASSES.replace("Run", " Or run")
 
@@ -50,60 +52,63 @@ def jensen_shannon() -> Expr:
 
 
 PROVEN = (
-    "no sum of at most 8 products g(x)·h(d) is the term, since its matrix F(x_i, d_j) at samples, in 120 digits, has a "
-    "minor of order 9 that is not 0"
+    "it is no sum of at most 8 products of a function of `x[b, n]` and one of `sum_0`, since its matrix at samples, in "
+    "120 digits, has a minor of order 9 that is not 0"
 )
 VERDICTS: dict[str, Case] = {
     "absolute deviation": Case(
         lambda: ra.fuse(ra.mean(Abs(x - ra.mean(x, n)), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `Abs(x[b, n] - sum_0/count)` has a kink where its argument is 0, which moves with d: the "
-        "matrix |x_i − d_j| is nonsingular for distinct points, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+        "reduction `sum_1`: `Abs(x[b, n] - sum_0/count)` has a kink where its argument is 0, which moves with "
+        "`sum_0`: functions with kinks at different places are independent, so the rank is infinite. "
+        + ESTIMATE
+        + TWO_PASSES,
     ),
     "clipping": Case(
         lambda: ra.fuse(ra.sum(Max(x, ra.mean(x, n)), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `Max(sum_0/count, x[b, n])` clips x at a threshold that moves with d: every element may "
-        "change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+        "reduction `sum_1`: `Max(sum_0/count, x[b, n])` clips `x[b, n]` at a threshold that moves with `sum_0`: "
+        "every element may change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
     ),
     "count above the mean": Case(
         lambda: ra.fuse(ra.sum(ra.where(x > ra.mean(x, n), 1, 0), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `x[b, n] > sum_0/count` compares x with d: the threshold moves with d and every element "
-        "may change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+        "reduction `sum_1`: `x[b, n] > sum_0/count` compares `x[b, n]` with `sum_0`: the threshold moves with "
+        "`sum_0` and every element may change side, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
     ),
     "Gaussian about the mean": Case(
         lambda: ra.fuse(ra.sum(exp(-((x - ra.mean(x, n)) ** 2)), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `exp(2*x[b, n]*sum_0/count)` couples x and d through the product `2*x[b, n]*sum_0/count` "
-        "in an exponent: functions exp(x·d) are independent for distinct d, so the rank is infinite. "
-        + ESTIMATE
-        + TWO_PASSES,
+        "reduction `sum_1`: `exp(2*x[b, n]*sum_0/count)` couples `x[b, n]` with `sum_0` through the product `2*x[b, "
+        "n]*sum_0/count` "
+        "in an exponent: " + INDEPENDENT + ESTIMATE + TWO_PASSES,
     ),
     "exponential of x·d": Case(
         lambda: ra.fuse(ra.sum(exp(x * TOTAL), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `exp(x[b, n]*sum_0)` couples x and d through the product `x[b, n]*sum_0` in an exponent: "
-        "functions exp(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+        "reduction `sum_1`: `exp(x[b, n]*sum_0)` couples `x[b, n]` with `sum_0` through the product `x[b, n]*sum_0` "
+        "in an exponent: " + INDEPENDENT + ESTIMATE + TWO_PASSES,
     ),
     "sigmoid of x·d": Case(
         lambda: ra.fuse(ra.sum(1 / (1 + exp(-x * TOTAL)), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `exp(-x[b, n]*sum_0)` couples x and d through the product `-x[b, n]*sum_0` in an exponent: "
-        "functions exp(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+        "reduction `sum_1`: `exp(-x[b, n]*sum_0)` couples `x[b, n]` with `sum_0` through the product `-x[b, "
+        "n]*sum_0` in an exponent: " + INDEPENDENT + ESTIMATE + TWO_PASSES,
     ),
     "sine of x·d": Case(
         lambda: ra.fuse(ra.sum(sin(x * TOTAL), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `sin(x[b, n]*sum_0)` couples x and d through the product `x[b, n]*sum_0` in `sin`: "
-        "functions sin(x·d) " + INDEPENDENT + ESTIMATE + TWO_PASSES,
+        "reduction `sum_1`: `sin(x[b, n]*sum_0)` couples `x[b, n]` with `sum_0` through the product `x[b, n]*sum_0` "
+        "in `sin`: " + INDEPENDENT + ESTIMATE + TWO_PASSES,
     ),
     "Jensen-Shannon": Case(
         lambda: ra.fuse(jensen_shannon()),
         ra.NotFusible,
         "reduction `sum_2`: `log(exp(t[b, n] - max_1)/(2*sum_1) + exp(x[b, n] - max_0)/(2*sum_0))` is a logarithm "
-        + SINGULAR
-        + ESTIMATE.replace("sum_0", "max_0 and max_1 and sum_0 and sum_1")
+        + SINGULAR.replace("`x[b, n]` with `sum_0`", "`t[b, n]` and `x[b, n]` with the reduced values").replace(
+            "`sum_0`", "the reduced values"
+        )
+        + ESTIMATE.replace("`sum_0`", "the reduced values")
         + TWO_PASSES.replace("sum_0", "max_0 and sum_0 and max_1 and sum_1").replace(
             "it as a tensor", "them as tensors"
         ),
@@ -112,7 +117,7 @@ VERDICTS: dict[str, Case] = {
         lambda: ra.fuse(ra.sum(1 / CENTRED, n)),
         ra.NotFusible,
         "reduction `sum_1`: `1/(x[b, n] - sum_0/count)` has a pole where `x[b, n] - sum_0/count` is 0, which moves "
-        "with d: functions with poles at different places are independent, so the rank is infinite. "
+        "with `sum_0`: functions with poles at different places are independent, so the rank is infinite. "
         + ESTIMATE
         + TWO_PASSES,
     ),
@@ -124,27 +129,28 @@ VERDICTS: dict[str, Case] = {
     "rounding by floor": Case(
         lambda: ra.fuse(ra.sum(floor(127 * x / LARGEST + Rational(1, 2)) * w, n)),
         ra.NotFusible,
-        "reduction `sum_0`: `floor(127*x[b, n]/max_0 + 1/2)` jumps at places that move with d: every element may cross "
-        "one, so the rank is infinite. " + (ESTIMATE + TWO_PASSES).replace("sum_0", "max_0"),
+        "reduction `sum_0`: `floor(127*x[b, n]/max_0 + 1/2)` jumps at places that move with `max_0`: every element "
+        "may cross one, so the rank is infinite. " + (ESTIMATE + TWO_PASSES).replace("sum_0", "max_0"),
     ),
     "sign": Case(
         lambda: ra.fuse(ra.sum(sign(CENTRED), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `sign(x[b, n] - sum_0/count)` jumps at places that move with d: every element may cross "
-        "one, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
+        "reduction `sum_1`: `sign(x[b, n] - sum_0/count)` jumps at places that move with `sum_0`: every element may "
+        "cross one, so the rank is infinite. " + ESTIMATE + TWO_PASSES,
     ),
     "no theorem": Case(
         lambda: ra.fuse(ra.sum(erf(CENTRED), n)),
         ra.NotFusible,
-        "reduction `sum_1`: `erf(x[b, n] - sum_0/count)` applies `erf` to what mixes x and d, and has no addition "
-        "theorem known to redalg; " + PROVEN + ". " + TWO_PASSES,
+        "reduction `sum_1`: `erf(x[b, n] - sum_0/count)` applies `erf` to what mixes `x[b, n]` with `sum_0`, and has "
+        "no addition theorem known to redalg; " + PROVEN + ". " + TWO_PASSES,
     ),
     "product": Case(
         lambda: ra.fuse(ra.prod(x - TOTAL, n)),
         ra.NotFusible,
-        "reduction `prod_0`: `x[b, n] - sum_0` is a product over sums that mix x and d: its expansion has as many "
-        "terms as there are elements. No state of fixed size holds what a later sum_0 would need of the elements "
-        "already read. " + TWO_PASSES,
+        "reduction `prod_0`: `x[b, n] - sum_0` is a product over sums that mix `x[b, n]` with `sum_0`: its expansion "
+        "has "
+        "as many terms as there are elements. No state of fixed size holds what `sum_0`, once known, would need of the "
+        "elements already read. " + TWO_PASSES,
     ),
     "unknown base": Case(
         lambda: ra.fuse(ra.sum(base ** (x - TOTAL), n)),
@@ -155,31 +161,35 @@ VERDICTS: dict[str, Case] = {
     "samples that contradict a theorem": Case(
         lambda: ra.fuse(ra.sum(floor(x / LARGEST), n)),
         ra.Undecided,
-        "reduction `sum_0`: `floor(x[b, n]/max_0)` jumps at places that move with d: every element may cross one, so "
-        "the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
-        "products g(x)·h(d), which redalg did not find. " + TWO_PASSES.replace("sum_0", "max_0"),
+        "reduction `sum_0`: `floor(x[b, n]/max_0)` jumps at places that move with `max_0`: every element may "
+        "cross one, so the rank is infinite in general. Yet at 24 samples of `x[b, n]` the term has the rank of a "
+        "sum of "
+        "2 products of a function of `x[b, n]` and one of `max_0`, which redalg did not find. "
+        + TWO_PASSES.replace("sum_0", "max_0"),
     ),
     "too rare for samples": Case(
         lambda: ra.fuse(ra.sum(ra.where(ra.eq(n + 0 * x, ra.argmax(x, n) + 1), w, 0), n)),
         ra.Undecided,
-        "reduction `sum_0`: `Eq(n, argmax_0 + 1)` compares x with d: the threshold moves with d and every element may "
-        "change side, so the rank is infinite in general. Yet at 24 samples of x the term has the rank of a sum of 2 "
-        "products g(x)·h(d), which redalg did not find. " + TWO_PASSES.replace("sum_0", "argmax_0"),
+        "reduction `sum_0`: `Eq(n, argmax_0 + 1)` compares `n` with `argmax_0`: the threshold moves with `argmax_0` "
+        "and "
+        "every element may change side, so the rank is infinite in general. Yet at 24 samples of `n` the term has the "
+        "rank of a sum of 2 products of a function of `n` and one of `argmax_0`, which redalg did not find. "
+        + TWO_PASSES.replace("sum_0", "argmax_0"),
     ),
     "what attains, beside d": Case(
         lambda: ra.fuse(ra.max(ra.where(x < LARGEST, x - TOTAL, -oo), n)),
         ra.Undecided,
         "reduction `max_1`: `x[b, n] < max_0` asks which elements attain an extremum, and under a max or min redalg "
-        "knows what to hold of them only where both branches are free of d. Write `where(u == max u, w, z)` with w and "
-        "z free of d right under the max or min, and take what holds d out of it."
+        "knows what to hold of them only where both branches are free of `max_0`. Write `where(u == max u, w, z)` "
+        "with w and z free of `max_0` right under the max or min, and take what holds `max_0` out of it."
         + OR_TWO_PASSES.replace("sum_0", "max_0"),
     ),
     "not understood": Case(
         lambda: ra.fuse(ra.min(Abs(exp(x) - ra.sum(exp(x), n) / 4), n)),
         ra.Undecided,
         "reduction `min_0`: `Abs(exp(x[b, n]) - sum_0/4)` is neither monotone nor quasiconcave in `exp(x[b, n])` for "
-        "every d, as far as redalg can tell, so that its min need not lie at an end of the range of `exp(x[b, n])`. "
-        + TWO_PASSES,
+        "every `sum_0`, as far as redalg can tell, so that its min need not lie at an end of the range of `exp(x[b, "
+        "n])`. " + TWO_PASSES,
     ),
 }
 
@@ -214,23 +224,28 @@ EXPLAINED: dict[str, tuple[Expr, str]] = {
     "by a theorem": (
         ra.mean(Abs(CENTRED), n),
         "Reduction `sum_1` has no state of fixed size, by a theorem. `Abs(x[b, n] - sum_0/count)` has a kink where its "
-        "argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct points, so the rank is "
-        "infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). Rank test: the matrix F(x_i, d_j) of "
-        "24 samples, each d_j of data that hold all x_i, has a rank above 8. " + TWO_PASSES,
+        "argument is 0, which moves with `sum_0`: functions with kinks at different places are independent, so the "
+        "rank is infinite. " + ESTIMATE + "Term: Abs(x[b, n] - sum_0/count). " + MEANING + "Rank test: the matrix of "
+        "the term at 24 elements, in data sets that hold them all, has a rank above 8. " + TWO_PASSES,
     ),
     "by samples": (
         ra.sum(erf(x - TOTAL), n),
         "Reduction `sum_1` has no separation of small rank, by samples. `erf(x[b, n] - sum_0)` applies `erf` to what "
-        "mixes x and d, and has no addition theorem known to redalg; " + PROVEN + ". Term: erf(x[b, n] - sum_0). Rank "
-        "test: the matrix F(x_i, d_j) of 24 samples, each d_j of data that hold all x_i, has a rank above 8. "
+        "mixes `x[b, n]` with `sum_0`, and has no addition theorem known to redalg; "
+        + PROVEN
+        + ". Term: erf(x[b, n] - sum_0). "
+        + MEANING
+        + "Rank test: the matrix of the term at 24 elements, in data sets that hold them all, has a rank above 8. "
         + TWO_PASSES,
     ),
     "undecided": (
         ra.sum(base ** (x - TOTAL), n),
         (
             "Reduction `sum_1` is undecided: no state was found, and none was excluded. `base**(x[b, n] - sum_0)` is "
-            "real only where `base` is not negative, which is not known. Term: base**(x[b, n] - sum_0). Rank test: the "
-            "matrix F(x_i, d_j) of 24 samples, each d_j of data that hold all x_i, has rank 1. The rank looks like 1; "
+            "real only where `base` is not negative, which is not known. Term: base**(x[b, n] - sum_0). "
+            + MEANING
+            + "Rank test: the matrix of the term at 24 elements, in data sets that hold them all, has rank 1. The "
+            "rank looks like 1; "
             "no separation was found. Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES
         ),
     ),

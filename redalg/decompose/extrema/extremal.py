@@ -329,7 +329,7 @@ class Finder:
                                f"that its {kind} is attained at the corners of a hull, whose number is not bounded",
                                certain=lambda: self._is_hull(node, span, kind))  # fmt: skip
         if columns == varying:
-            g, h = self.separator.rank_one(node, moving, "does not factor into g(x)·h(d)")
+            g, h = self.separator.rank_one(node, moving, "is no product of a function of x and one of d")
             return self._extremum_over_generator(g, kind, where, GENERATOR * h + Add(*free), GENERATOR)
         atoms = self.separator.atoms
         [g] = self._basis_functions(span)

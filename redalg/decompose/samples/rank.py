@@ -81,7 +81,7 @@ class RankTest:
         if not self.ranks:
             return f"unavailable: {self.missing}"
         size = f"a rank above {SMALL}" if self.grows else f"rank {self.ranks[1]}"
-        return f"the matrix F(x_i, d_j) of {self.rows} samples, each d_j of data that hold all x_i, has {size}"
+        return f"the matrix of the term at {self.rows} elements, in data sets that hold them all, has {size}"
 
 
 @final

@@ -122,8 +122,9 @@ def one_pass_sentence(rounding: Rounding) -> str:
             "underflow."
         )
     return (
-        f"`{rounding.cast}` rounds what mixes x and d, and rounding does not commute with a later rescaling: one pass "
-        f"rounds at the running scale `{rounding.scale}`."
+        f"`{rounding.cast}` rounds elements that a running value scales, and rounding does not commute with a later "
+        f"rescaling: "
+        f"one pass rounds at the running scale `{rounding.scale}`."
     )
 
 

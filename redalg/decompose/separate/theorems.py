@@ -198,8 +198,8 @@ THEOREMS = (
     KINKS, CLIPPING, JUMPS, THRESHOLDS, POLES, BRANCHES, COUPLINGS, HULL, STAIRCASE, SINGULAR, WINNERS, MEMBERSHIPS,
 )  # fmt: skip
 
-KINK = ("has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is nonsingular for distinct "
-        "points, so the rank is infinite")  # fmt: skip
+KINK = ("has a kink where its argument is 0, which moves with d: functions with kinks at different places are "
+        "independent, so the rank is infinite")  # fmt: skip
 CLIPS = "clips x at a threshold that moves with d: every element may change side, so the rank is infinite"
 JUMP = "jumps at places that move with d: every element may cross one, so the rank is infinite"
 THRESHOLD = "compares x with d: the threshold moves with d and every element may change side, so the rank is infinite"
@@ -216,7 +216,7 @@ def is_analytic(argument: Expr, side: Callable[[Basic], int]) -> bool:
 def pole(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
     """The reason that 1/P does not separate, and True if that is a theorem (it is one about analytic P)."""
     if not analytic:
-        return f"is a {what} of a sum that mixes x and d", False
+        return f"is a {what} of a sum that mixes x with d", False
     return Text("has a pole where `", argument, "` is 0, which moves with d: functions with poles at different places "
                  "are independent, so the rank is infinite"), True  # fmt: skip
 
@@ -224,12 +224,12 @@ def pole(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
 def singularity(what: str, *, analytic: bool) -> tuple[str, bool]:
     """The reason that log P and P^q do not separate, and True if that is a theorem (it is one about analytic P)."""
     if not analytic:
-        return f"is a {what} of a sum that mixes x and d", False
-    return (f"is a {what} of a sum that mixes x and d, singular where that is 0, which moves with d: functions "
+        return f"is a {what} of a sum that mixes x with d", False
+    return (f"is a {what} of a sum that mixes x with d, singular where that is 0, which moves with d: functions "
             "singular at different places are independent, so the rank is infinite"), True  # fmt: skip
 
 
-UNKNOWN = "applies `{}` to what mixes x and d, and has no addition theorem known to redalg"
+UNKNOWN = "applies `{}` to what mixes x with d, and has no addition theorem known to redalg"
 
 
 def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool]:
@@ -243,8 +243,8 @@ def singular(argument: Expr, what: str, *, analytic: bool) -> tuple[object, bool
 def coupling_reason(term: Expr, function: str) -> Text:
     """The reason that exp(… + x·d) does not separate."""
     where = "in an exponent" if function == "exp" else f"in `{function}`"
-    return Text("couples x and d through the product `", term, f"` {where}: functions {function}(x·d) are independent "
-                 "for distinct d, so the rank is infinite")  # fmt: skip
+    return Text("couples x with d through the product `", term, f"` {where}: different factors give "
+                 "independent functions, so the rank is infinite")  # fmt: skip
 
 
 def declaration_advice(base: Expr) -> str:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from redalg.decompose.cascade import Cascade
-from redalg.decompose.parse.names import in_given_names
 from redalg.decompose.separate.rounding import one_pass_sentence
 from redalg.decompose.verdict.passes import Advice, decompose_in_passes, passes_in_words
 from redalg.decompose.verdict.verdict import Decomposition, decompose
+from redalg.decompose.verdict.words import in_words_of, meanings
 from redalg.errors import NotFusible, Undecided
 
 
@@ -23,11 +23,11 @@ def fewest_decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[
     several = decompose_in_passes(cascade, most, exact=exact) if most > 1 else None
     if several is not None:
         return several
-    advice = Advice(cascade, str(why.advice))
-    said = in_given_names(why.why, cascade.names)
-    looked = tuple(in_given_names(one, cascade.names) for one in why.looked)
+    advice = Advice(cascade, str(in_words_of(cascade, why.advice, why.why)))
+    said, *looked = (in_words_of(cascade, one, why.why) for one in (why.why, *why.looked))
+    looked[1:1] = meanings(cascade, *why.looked)
     reason = f"{said} {too_few(advice, most)}" if most > 1 else said
-    raise type(why)(why.reduction, reason, advice, looked, why.certificate) from None
+    raise type(why)(why.reduction, reason, advice, tuple(looked), why.certificate) from None
 
 
 def too_few(advice: Advice, most: int) -> str:

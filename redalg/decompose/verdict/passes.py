@@ -76,7 +76,9 @@ class Advice:
     def text(self) -> str:
         """The advice in sentences."""
         if self.passes is None:
-            return self.other or "Write the term as a sum of products g(x)·h(d)."
+            return self.other or (
+                "Write the term as a sum of products, each of a function of the elements and one of the reduced values."
+            )
         call = f"`ra.fuse(…, passes={self.passes})`"
         run = f"Run {passes_in_words(self.passes)}: {call} {self._order}."
         return f"{self.other} Or {run[0].lower()}{run[1:]}" if self.other else run

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from math import prod
 
-from sympy import S
-
 from redalg.decompose.cascade import Cascade, Reduction
 from redalg.decompose.parse.parse import UNROLL_LIMIT
 from redalg.decompose.samples.memberships import MEMBERS
@@ -25,19 +23,16 @@ def verdict_of_finding(
         reduction, finding, test, cascade: a reduction without a state, the reason, its test at samples, its cascade.
         whole: False if the samples are of the outputs, which may not need the reduction.
     """
-    counts = {one.value for one in cascade.reductions if one.term == S.One}
-    used = values_of(reduction.term) & set(cascade.values)
-    values = " and ".join(sorted(map(str, used - counts or used)))
     reason, general = finding.text, isinstance(finding.reason, Text) and finding.reason.parts[-1] == GENERAL
     looked: tuple[object, ...] = (Text("term: ", reduction.term), reason, Text("rank test: ", test))
     extremum = reduction.monoid.name in {**ENDS, **MEMBERS}  # whose theorems are about elements, not about ranks
     if not whole:
         return Undecided(reduction.name, Text(reason, f"{GENERAL}. {needlessness_remark(test)}."), finding.hint, looked)
     if not has_data_of_any_length(reduction, cascade):
-        looked += ("its x take few values, for which the theorem and the samples do not speak",)
+        looked += ("its elements take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
-        reason = Text(reason, f". {no_state(cascade)} holds what a later {values} would need of the elements already "
-                       "read.")  # fmt: skip
+        reason = Text(reason, f". {no_state(cascade)} holds what d, once known, would need of the elements "
+                       "already read.")  # fmt: skip
         return NotFusible(reduction.name, reason, finding.hint, looked, True)
     elif test.grows and test.proven:
         reason = Text(reason, f"; {PROVEN}.")
@@ -53,8 +48,8 @@ GENERAL = " in general"
 """The remark on a theorem that does not cover the term."""
 
 
-PROVEN = (f"no sum of at most {SMALL} products g(x)·h(d) is the term, since its matrix F(x_i, d_j) at samples, in 120 "
-          f"digits, has a minor of order {SMALL + 1} that is not 0")  # fmt: skip
+PROVEN = (f"it is no sum of at most {SMALL} products of a function of x and one of d, since its matrix at samples, in "
+          f"120 digits, has a minor of order {SMALL + 1} that is not 0")  # fmt: skip
 """The fact that samples prove alone: every such minor of such a sum is 0."""
 
 
@@ -63,7 +58,8 @@ def contradiction_remark(test: RankTest) -> str:
     rank = test.ranks[1]
     if not rank:
         return "Yet the term is 0 at every sample, as where a condition is seldom met: samples do not tell"
-    products = "one product g(x)·h(d)" if rank == 1 else f"a sum of {rank} products g(x)·h(d)"
+    product = "of a function of x and one of d"
+    products = f"one product {product}" if rank == 1 else f"a sum of {rank} products {product}"
     return f"Yet at {test.rows} samples of x the term has the rank of {products}, which redalg did not find"
 
 

@@ -204,7 +204,7 @@ def separation(reduction: Reduction, term: Expr, separator: Separator, opened: i
         separated = SEPARATE.get(reduction.monoid.name, separate_other)(reduction, term, separator)
         if separator.roundings and not separated.roundings:
             cast, kind = separator.roundings[0].cast, reduction.monoid.name
-            raise NotSeparable(cast, f"rounds what mixes x and d under a {kind}, for which redalg knows no running "
+            raise NotSeparable(cast, f"rounds what mixes x with d under a {kind}, for which redalg knows no running "
                                "form", certain=False)  # fmt: skip
         return separated
     except NotSeparable as finding:
@@ -311,7 +311,7 @@ def of_rest(finding: NotSeparable, audit: Audit, term: Expr, separator: Separato
 def rank_audit(reduction: Reduction, term: Expr, separator: Separator, cascade: Cascade) -> Audit:
     """The rank test of a sum's term, or of the logarithm of a product's term, since Π F = exp(Σ log F)."""
     if reduction.monoid.name not in ("sum", "prod"):
-        return Audit(RankTest((), f"it speaks of sums and products, not of a {reduction.monoid.name}"))
+        return Audit(RankTest((), f"it is about sums and products, not about `{reduction.monoid.name}`"))
     return setting_of(separator, cascade).audit(rank_summand(reduction, term))
 
 
@@ -413,7 +413,7 @@ def separate_product(reduction: Reduction, term: Expr, separator: Separator) -> 
         if (factors := products.product_factors(term, separator)) is not None:
             g, h, count = factors
             return Separation(reduction, {}, Written((g,), (h,), "^"), count=count)
-        reason = "is a product over sums that mix x and d: its expansion has as many terms as there are elements"
+        reason = "is a product over sums that mix x with d: its expansion has as many terms as there are elements"
         separator.rank_one(term, term, reason, certain=is_analytic(term, separator.side))
         raise NotSeparable(reduction.term, reason, certain=False)
     [(d, column)] = columns.items()

@@ -44,7 +44,7 @@ from redalg.strategies.schedule import AnySchedule, Definition, LibraryProduct, 
 from redalg.strategies.search.candidates import Neighbourhood
 from redalg.strategies.search.search import Found, Limits, Outcome, Trial, search, time_of
 from redalg.strategies.search.space import Space
-from redalg.strategies.table import Table
+from redalg.strategies.table import Table, Tabled
 
 if TYPE_CHECKING:
     from redalg.runtime.tune.verified import Verifier
@@ -83,8 +83,8 @@ class Tuning:
 
 
 @final
-@dataclass(frozen=True)
-class Tuned:
+@dataclass(frozen=True, repr=False)
+class Tuned(Tabled):
     """The result of tuning; it prints as a table of trials, fastest first.
 
     Attributes:
@@ -126,13 +126,9 @@ class Tuned:
         faster = f"the rules' plan {before:.2f} µs, the best {before / self.best.measured_us:.2f} times as fast"
         return replace(table, note=f"{table.note}; {faster}")
 
-    def __str__(self) -> str:
-        return str(self.table())
-
-    __repr__ = __str__
-
-    def _repr_html_(self) -> str:
-        return self.table()._repr_html_()
+    def tables(self) -> list[Table]:
+        """The table alone."""
+        return [self.table()]
 
 
 def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning) -> Tuned:

@@ -24,7 +24,7 @@ from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.nodes import Cast, Let
 from redalg.expression.straight_through import StraightThrough
 from redalg.expression.tensor import Value
-from redalg.incremental.form import FusedForm
+from redalg.incremental.form import Accumulator, FusedForm
 
 COMPARED = 3
 """Plain instructions of an extremum that has its place, or another state of several components."""
@@ -58,8 +58,7 @@ def counts_of(form: FusedForm) -> tuple[Count, ...]:
     streamed, sums, others = form.cascade.axis, list[Expr](), list[Expr]()
     products = list[frozenset[str]]()
     for accumulator in form.accumulators:
-        first, *factors = accumulator.factors
-        left = Mul(*(exp(q * (pivot.base - pivot.value)) for pivot, q in accumulator.weight), first)
+        left, *factors = scaled_factors(accumulator)
         if factors:
             others += [left, *factors]
             products.append(names(left, *factors))
@@ -81,6 +80,12 @@ def counts_of(form: FusedForm) -> tuple[Count, ...]:
         for count in counts_of_terms(terms, (), inner):
             found.append(Count(count.axes | outer, count.plain, count.special, str(inner)))
     return tuple(one for one in found if str(streamed) in one.axes)
+
+
+def scaled_factors(accumulator: Accumulator) -> tuple[Expr, ...]:
+    """The factors of a sum, the first with the exponentials that scale it."""
+    first, *factors = accumulator.factors
+    return Mul(*(exp(q * (pivot.base - pivot.value)) for pivot, q in accumulator.weight), first), *factors
 
 
 def counts_of_terms(sums: Iterable[Expr], others: Iterable[Expr], axis: Axis) -> Iterator[Count]:
