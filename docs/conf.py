@@ -33,7 +33,7 @@ html_show_sphinx = False
 html_last_updated_fmt = None
 html_show_search_summary = False  # it fetches pages, which a browser refuses where the site is opened as files
 html_theme_options = {"navigation_with_keys": True, "sidebar_hide_name": False}
-pygments_style = "friendly"
+pygments_style = "a11y-light"
 pygments_dark_style = "github-dark"
 
 # One file with all of MathJax that formulas need; it draws them as SVG, without fonts.
