@@ -18,6 +18,8 @@ python_use_unqualified_type_names = True
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 5
 myst_linkify_fuzzy_links = False
+# MathJax leaves pages alone but for these: the last is HTML that notebooks store, with the formulas of derivations.
+myst_mathjax_classes = "tex2jax_process|mathjax_process|math|output_area|text_html"
 
 # Notebooks are shown with the outputs that they store.
 nb_execution_mode = "off"
