@@ -58,7 +58,7 @@ random: $(STAMP)       ## the property tests on new examples in every run; what 
 integration: $(OTHERS)/.installed       ## whole models, clusters of dask and Ray, a Parquet file of 1 GiB, in an environment of their own (some minutes)
 	$(OTHERS)/bin/python -m pytest tests/integration
 
-wheels: $(STAMP)       ## build the archives, install each extra into a clean environment and try it (half an hour; ASKED="torch" for some)
+wheels: $(STAMP)       ## build the archives, install each extra into a clean environment and try it (minutes each; ASKED="torch" for some)
 	$(BIN)/python -m tests.wheels $(ASKED)
 
 gpu: $(STAMP)       ## the tests that need a CUDA device
