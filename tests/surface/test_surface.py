@@ -79,8 +79,7 @@ def test_numpy_input_runs_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True,
                           env=dict(os.environ))  # fmt: skip
     missing, install = "needs torch, which is not installed.", 'Run: pip install "redalg[torch]"'
-    callers = ("compare", "bench", "as_module", "distributed", "a state in torch", "optimize", "explain")
-    callers += ("register_with_transformers",)
+    callers = "compare", "bench", "as_module", "distributed", "a state in torch", "optimize", "explain"
     assert done.stdout.splitlines() == [
         "[4.66666667] [4.66666667]",
         f'backend="torch" {missing} Install it (`pip install "redalg[torch]"`), or pass backend="numpy".',
@@ -89,7 +88,7 @@ def test_numpy_input_runs_without_torch() -> None:
             '(`pip install "redalg[tilelang]"`), or pass backend="numpy".'
         ),
         f'empty_state: library="torch" {missing} Pass library="numpy".',
-        *(f"{caller} {missing} {install}" for caller in callers),
+        *(f"{caller} {missing} {install}" for caller in (*callers, "register_with_transformers")),
         'plot needs matplotlib, which is not installed. Run: pip install "redalg[plot]"',
     ]
 
