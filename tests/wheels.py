@@ -293,7 +293,9 @@ def main() -> int:
     with TemporaryDirectory(prefix="redalg-wheels-") as folder:
         for trial in try_extras(names, Path(folder)):
             trials.append(trial)
-            console.print(f"{trial.name or 'none'}: {'fails' if trial.failures else 'ok'}", highlight=False)
+            result = "fails" if trial.failures else "ok"
+            told = f"{trial.name or 'none'}: {trial.install_s:.0f} s, {trial.mebibytes:.0f} MiB, {result}"
+            console.print(told, highlight=False)
             for check, text in trial.failures.items():
                 console.print(f"{trial.name or 'none'}, {check}:\n{text}", markup=False, highlight=False)
     console.print(table_of(trials))
