@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks docs links slow random integration gpu budget fuzz replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
+.PHONY: help demo test lint format types unit notebooks docs links slow random integration wheels gpu budget fuzz replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -57,6 +57,9 @@ random: $(STAMP)       ## the property tests on new examples in every run; what 
 
 integration: $(OTHERS)/.installed       ## whole models, clusters of dask and Ray, a Parquet file of 1 GiB, in an environment of their own (some minutes)
 	$(OTHERS)/bin/python -m pytest tests/integration
+
+wheels: $(STAMP)       ## build the archives, install each extra into a clean environment and try it (minutes each; ASKED="torch" for some)
+	$(BIN)/python -m tests.wheels $(ASKED)
 
 gpu: $(STAMP)       ## the tests that need a CUDA device
 	$(BIN)/python -m pytest -m gpu tests

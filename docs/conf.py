@@ -18,6 +18,8 @@ python_use_unqualified_type_names = True
 myst_enable_extensions = ["dollarmath", "amsmath", "deflist"]
 myst_heading_anchors = 5
 myst_linkify_fuzzy_links = False
+# MathJax leaves pages alone but for these: the last is HTML that notebooks store, with the formulas of derivations.
+myst_mathjax_classes = "tex2jax_process|mathjax_process|math|output_area|text_html"
 
 # Notebooks are shown with the outputs that they store.
 nb_execution_mode = "off"
@@ -33,7 +35,7 @@ html_show_sphinx = False
 html_last_updated_fmt = None
 html_show_search_summary = False  # it fetches pages, which a browser refuses where the site is opened as files
 html_theme_options = {"navigation_with_keys": True, "sidebar_hide_name": False}
-pygments_style = "friendly"
+pygments_style = "a11y-light"
 pygments_dark_style = "github-dark"
 
 # One file with all of MathJax that formulas need; it draws them as SVG, without fonts.

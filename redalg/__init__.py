@@ -108,7 +108,7 @@ else:
         if name in ("data", "library"):
             return import_module(f"redalg.{name}")
         if name == "optimize":  # no name of `import *`: it imports torch
-            return import_module("redalg.torch.exported").optimize
+            return import_module("redalg.torch").optimize
         if name in LATER:
             return getattr(import_module(f"redalg.strategies.{LATER[name]}"), name)
         from redalg.expression.spelling import missing_name_error

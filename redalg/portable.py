@@ -12,6 +12,7 @@ from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.expression import Axis
 from redalg.expression.portable import FunctionDefinition
+from redalg.optional import need_packages
 
 if TYPE_CHECKING:
     from redalg.distributed.call import Distributed
@@ -66,6 +67,7 @@ class Portable(ABC):
         Raises:
             InputError: a name is no tensor of the function, or a value is no floating-point tensor.
             ExpressionError: the function cannot be written as text, by which the module is pickled.
+            BackendError: PyTorch is not installed.
 
         >>> import redalg as ra, torch
         >>> scaled = ra.fuse(ra.sum(ra.tensor("x[b,n]") * ra.tensor("w[n]"), ra.axes("n")), axes="b")
@@ -73,6 +75,7 @@ class Portable(ABC):
         >>> module(x=torch.ones(2, 3)).tolist(), list(module.state_dict())
         ([3.0, 3.0], ['w'])
         """
+        need_packages("as_module", "redalg[torch]", "torch")
         from redalg.runtime.bind.module import FusedModule
 
         return FusedModule(self, parameters or {})
@@ -118,6 +121,7 @@ class Portable(ABC):
 
         Raises:
             InputError: the process group is missing, the axis is not reduced, or the form takes several passes.
+            BackendError: PyTorch is not installed.
 
         >>> import redalg as ra, torch, torch.distributed as dist
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -127,6 +131,7 @@ class Portable(ABC):
         tensor([0.6667, 0.0000])
         >>> dist.destroy_process_group()
         """
+        need_packages("distributed", "redalg[torch]", "torch")
         from redalg.distributed.call import distribute
 
         return distribute(self, group, axis, deterministic, rows, zigzag=zigzag)

@@ -11,8 +11,8 @@ from typing import Any, NoReturn, final
 
 from rich.console import Console
 
-from redalg.commands.start import need_packages
 from redalg.expression.spelling import did_you_mean
+from redalg.optional import need_packages
 from redalg.version import VERSION
 
 DESCRIPTION = """\
@@ -170,7 +170,7 @@ def run_verb(function: str, console: Console, options: Namespace) -> int:
     """Call a verb's function, `module:name` of this package, whose module is imported now."""
     module, _, name = function.partition(":")
     if module == "measured":
-        need_packages(f"redalg {options.verb}")
+        need_packages(f"redalg {options.verb}", "redalg[tilelang]", "torch", "tilelang")
     return int(getattr(import_module(f"redalg.commands.{module}"), name)(console, options))
 
 

@@ -23,15 +23,16 @@ from redalg.runtime.compile.cache import VARIABLE, folder
 from redalg.strategies.device import ARCHITECTURES, card_of
 from redalg.version import VERSION
 
-PACKAGES = {  # package: what it gives, and the extra that installs it
-    "torch": ("tensors, gradients, torch.compile", "torch"),
-    "tilelang": ("generated kernels", "tilelang"),
-    "matplotlib": ("plots", "plot"),
-    "ipykernel": ("notebooks", "notebook"),
-    "dask": ("dask arrays", "dask"),
-    "pyarrow": ("Arrow and Parquet", "arrow"),
-    "datafusion": ("SQL aggregates", "datafusion"),
-    "transformers": ("attention of its models", "integration"),
+PACKAGES = {  # package: what it gives, and the requirement that installs it
+    "torch": ("tensors, gradients, torch.compile", "redalg[torch]"),
+    "tilelang": ("generated kernels", "redalg[tilelang]"),
+    "matplotlib": ("plots", "redalg[plot]"),
+    "ipykernel": ("notebooks", "redalg[notebook]"),
+    "dask": ("dask arrays", "redalg[dask]"),
+    "pyarrow": ("Arrow and Parquet", "redalg[arrow]"),
+    "datafusion": ("SQL aggregates", "redalg[datafusion]"),
+    "ray": ("Ray Data", "redalg[ray]"),
+    "transformers": ("attention of its models", "transformers"),
 }
 NEEDED = ("sympy", "numpy")
 TIMEOUT_S = 20
@@ -87,8 +88,8 @@ def python_findings() -> list[Finding]:
 
 def package_findings() -> list[Finding]:
     """The packages of the extras."""
-    return [Finding(name, package_version(name), gives, f"pip install 'redalg[{extra}]'")
-            for name, (gives, extra) in PACKAGES.items()]  # fmt: skip
+    return [Finding(name, package_version(name), gives, f"pip install '{requirement}'")
+            for name, (gives, requirement) in PACKAGES.items()]  # fmt: skip
 
 
 def tool_findings() -> list[Finding]:

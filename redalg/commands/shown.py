@@ -7,7 +7,7 @@ import re
 from argparse import Namespace
 from itertools import groupby
 from pathlib import Path
-from textwrap import shorten
+from textwrap import fill, wrap
 from typing import Any
 
 from rich.console import Console
@@ -36,7 +36,7 @@ def read_subject(options: Namespace) -> Subject:
 
 
 def list_patterns(console: Console, options: Namespace) -> int:
-    """`redalg list`: a line for every pattern, under its field."""
+    """`redalg list`: every pattern under its field; a line each where the output is no terminal."""
     chosen = [one for one in PATTERNS.values() if matches(one, options.words)]
     if not chosen:
         words = " ".join(options.words)
@@ -51,10 +51,11 @@ def list_patterns(console: Console, options: Namespace) -> int:
     for field, entries in groupby(chosen, key=lambda one: one.field):
         console.print(Text(field, style="bold"))
         for entry in entries:
-            text = entry.summary
+            text = [entry.summary]
             if console.is_terminal:
-                text = shorten(text, max(text_columns(console) - size - 2, 20), placeholder=" …")
-            console.print(Text(f"  {entry.name:<{size}}", style="cyan") + Text(text), soft_wrap=True)
+                text = wrap(entry.summary, max(text_columns(console) - size - 2, 20), break_long_words=False)
+            below = f"\n{' ' * (size + 2)}".join(text)
+            console.print(Text.assemble((f"  {entry.name:<{size}}", "cyan"), below), soft_wrap=True)
     console.print(f"{len(chosen)} of {len(PATTERNS)} patterns. redalg show NAME shows one.", highlight=False)
     return 0
 
@@ -122,7 +123,8 @@ def show_subject(console: Console, options: Namespace) -> int:
     kernel = "" if options.derivation_only else kernel_text(subject, target)
     if not options.kernel_only:
         if subject.pattern:
-            print_text(console, f"{subject.name}: {subject.pattern.summary}\n{subject.pattern.source}\n")
+            head = (f"{subject.name}: {subject.pattern.summary}", subject.pattern.source)
+            print_text(console, "\n".join([*(fill(text, text_columns(console)) for text in head), ""]))
         print_text(console, derivation_of(subject, text_columns(console), latex=options.latex))
     if kernel:
         if not options.kernel_only:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from importlib import import_module
 from importlib.metadata import PackageNotFoundError, version
-from importlib.util import find_spec
 from typing import Any
 
 from redalg.errors import BackendError
+from redalg.optional import need_packages
 
 
 def import_engine(module: str, extra: str, caller: str, needs: Sequence[str] = ()) -> Any:
@@ -30,10 +30,8 @@ def import_engine(module: str, extra: str, caller: str, needs: Sequence[str] = (
         engine = import_module(module)
     except ModuleNotFoundError as error:
         missing = error.name or ""
-        if missing.split(".", maxsplit=1)[0] == package and find_spec(package) is None:
-            raise BackendError(
-                f'{caller} needs {package}, which is not installed. Run: pip install "redalg[{extra}]"'
-            ) from None
+        if missing.split(".", maxsplit=1)[0] == package:
+            need_packages(caller, f"redalg[{extra}]", package)
         raise BackendError(
             f"{caller} needs {module}, and {installed_package(package)} cannot import {missing}. Run: {command}"
         ) from error

@@ -170,8 +170,8 @@ def candidates_page(candidates: Candidates) -> str:
     if best is not None:
         parts.insert(0, text_block(loop_nest(best.plan)))
         parts.insert(1, time_page(best.predicted_us, best.terms) if best.terms else "")
-    line = f"{shown.title}: {best}" if best is not None else shown.title
-    return opens_to("Plans", line, *parts)
+    line = shown.title.removeprefix("plans ")
+    return opens_to("Plans", f"{line}: {best}" if best is not None else line, *parts)
 
 
 def program_words(program: TileProgram) -> str:

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
-from redalg.errors import BackendError
+from redalg.optional import need_packages
 from redalg.runtime.bind.options import Sizes, named_sizes
 
 if TYPE_CHECKING:
@@ -94,6 +93,7 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         >>> [row.name for row in found.rows], all(row.error < 1e-6 for row in found.rows)
         (['redalg, blocks', 'eager PyTorch', 'mine'], True)
         """
+        need_packages("compare", "redalg[torch]", "torch")
         from redalg.instruments.comparison import chosen_backends, compare_peers
 
         [problem] = problems_of(self, [sizes or {}], data, dtypes=dtypes, device=device, shapes=shapes)
@@ -126,6 +126,7 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         >>> [(row.name, row.bytes) for row in found.rows if row.name != "definition, float64"]
         [('redalg, blocks', 2080), ('redalg, blocks', 4128)]
         """
+        need_packages("bench", "redalg[torch]", "torch")
         from redalg.instruments.bench import bench_problems
         from redalg.instruments.comparison import chosen_backends
 
@@ -147,8 +148,6 @@ def problems_of(
     fused: Any, sizes: Sequence[Sizes], data: Mapping[str, Any] | None, *, dtypes: Any, device: str | None, shapes: Any
 ) -> list[Problem]:  # fmt: skip
     """The problem of a user's tensors, or one that is drawn for each of the sizes."""
-    if find_spec("torch") is None:
-        raise BackendError('it needs PyTorch, which is not installed. Run: pip install "redalg[torch]"')
     from redalg.instruments.comparison import Problem, user_problem
     from redalg.instruments.drawing import MEASURED, ON_CPU, Setting, chosen_device, library_for
 

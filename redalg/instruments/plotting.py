@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from redalg.errors import BackendError
+from redalg.optional import need_packages
 
 RED, GREY = "#c1121f", "#6c757d"
 """Of redalg, and of what stands beside it."""
@@ -21,11 +21,9 @@ def empty_figure(title: str, across: str, rows: int) -> tuple[Any, Any]:
     Raises:
         BackendError: Matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ModuleNotFoundError as missing:
-        text = 'plot needs Matplotlib, which is not installed. Run: pip install "redalg[plot]"'
-        raise BackendError(text) from missing
+    need_packages("plot", "redalg[plot]", "matplotlib")
+    from matplotlib.figure import Figure
+
     figure = Figure(figsize=(7.0, 1.4 + ROW_INCHES * rows), layout="constrained")
     axes: Any = figure.subplots()
     figure.suptitle(title, fontsize=9)

@@ -23,6 +23,7 @@ from redalg.errors import InputError
 from redalg.expression import axes, scalars, tensor
 from redalg.fuse import Fused
 from redalg.library.attention import attention
+from redalg.optional import need_packages
 
 NEUTRAL = frozenset({
     "position_ids", "cache_position", "use_cache", "num_items_in_batch", "logits_to_keep", "return_dict",
@@ -81,13 +82,15 @@ def register_with_transformers(name: str = "redalg", ignore: Collection[str] = (
         ignore: keywords of a model that do not concern its attention, beside those that redalg knows.
 
     Raises:
-        ModuleNotFoundError: transformers is not there (5.24 is tested).
+        BackendError: PyTorch or transformers is not installed (transformers 5.24 is tested).
 
     >>> import torch
     >>> from transformers import AutoModelForCausalLM  # doctest: +SKIP
     >>> register_with_transformers()  # doctest: +SKIP
     >>> model = AutoModelForCausalLM.from_pretrained("…", attn_implementation="redalg")  # doctest: +SKIP
     """
+    need_packages("register_with_transformers", "redalg[torch]", "torch")
+    need_packages("register_with_transformers", "transformers", "transformers")
     from torch.compiler import assume_constant_result
     from transformers import AttentionInterface, AttentionMaskInterface
 

@@ -137,7 +137,7 @@ class Table:
         head, *body = (
             "".join(f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>'
                     for side, cell in zip(sides, cells, strict=True)) for tag, cells in rows)  # fmt: skip
-        note = f"<p>{escape(self.note)}</p>" if self.note else ""
+        note = f"<p>{'<br>'.join(map(escape, self.note.splitlines()))}</p>" if self.note else ""
         lines = "".join(f"<tr>{row}</tr>" for row in body)
         return f"<table><caption>{escape(self.title)}</caption><tr>{head}</tr>{lines}</table>{note}"
 

@@ -15,11 +15,15 @@ A rule says what an element of the result is. An operator without one stays with
 
 from typing import Any
 
+from redalg.optional import need_packages
+
 __all__ = ["explain", "optimize", "wait_for_swaps"]
 
 
 def __getattr__(name: str) -> Any:
     """`explain`, `optimize` and `wait_for_swaps`, on their first use: they import PyTorch's compiler."""
+    if name in __all__:
+        need_packages(name, "redalg[torch]", "torch")
     if name == "explain":
         from redalg.torch.explanation import explain
 

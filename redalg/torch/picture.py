@@ -28,7 +28,7 @@ KINDS: Mapping[str, tuple[str, str, str]] = {
     "external": ("left to PyTorch", "#d9dde2", "#3e4c59"),
 }
 """Kind of a statement -> its name in the legend, and the colours of its box and of the border."""
-COLOURS = ("#1b9e55", "#8e44ad", "#00a3a3", "#d6336c", "#8a9a00", "#4b5fd6", "#a8642a", "#c026d3")
+COLOURS = ("#167f45", "#8e44ad", "#00a3a3", "#d6336c", "#8a9a00", "#4b5fd6", "#a8642a", "#c026d3")
 """The colours of groups, in turn."""
 FONT = 'style="max-width:none" font-family="ui-monospace, Menlo, Consolas, monospace"'
 """The font, and against notebooks that make wide pictures smaller."""
@@ -83,8 +83,8 @@ def draw_box(graph: Drawing, layout: Layout, number: int) -> str:
         f'<g class="box" transform="translate({x:.0f},{y})"><title>{xml_text(tooltip(graph, layout, number))}</title>'
         f'<rect width="{BOX}" height="{BOX_HEIGHT}" rx="4" fill="{colour}" stroke="{border}"/>'
         f"{text_at(8, 16, name, size=12, weight='bold', most=22)}"
-        f"{text_at(8, 29, box.type.replace(' ', ''), most=27)}"
-        f"{text_at(8, 42, source_text(box), colour=PALE, most=29)}{''.join(notes)}</g>"
+        f"{text_at(8, 29, box.type.replace(' ', ''), most=26)}"
+        f"{text_at(8, 42, source_text(box), colour=PALE, most=26)}{''.join(notes)}</g>"
     )
 
 

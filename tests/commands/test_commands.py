@@ -78,6 +78,13 @@ def test_the_list_fits_a_terminal(run, columns: int) -> None:
     plain = re.sub(r"\x1b\[[0-9;]*m", "", found.out)
     assert max(map(text_width, plain.splitlines())) <= columns
     assert plain != found.out
+    words = " ".join(plain.split())
+    assert [entry.name for entry in PATTERNS.values() if entry.summary not in words] == []
+
+
+def test_what_is_shown_of_a_pattern_fits_a_terminal(run) -> None:
+    found = run("show", "variance", "--derivation-only", columns=80)
+    assert max(map(text_width, found.out.splitlines())) <= 80
 
 
 def test_the_list_is_json_too(run) -> None:

@@ -12,7 +12,7 @@ import pytest
 import torch
 from rich.console import Console
 
-from redalg import RedalgError
+from redalg import RedalgError, optional
 from redalg.commands import start
 from redalg.demo import tour, trial
 from redalg.demo.tour import ERROR_BOUND, complaints, error_bound
@@ -166,9 +166,9 @@ def test_the_kernel_beside_sdpa_on_the_gpu() -> None:
 
 @pytest.mark.parametrize("missing", ["torch", "tilelang"])
 def test_the_demo_says_what_is_not_installed(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(start, "find_spec", lambda name: None if name == missing else object())
+    monkeypatch.setattr(optional, "find_spec", lambda name: None if name == missing else object())
     with pytest.raises(RedalgError) as error:
         start.run_demo(console()[0], Namespace())
     assert str(error.value) == (
-        f"the demo needs {missing}, which is not installed. Run: pip install 'redalg[tilelang]'"
+        f'the demo needs {missing}, which is not installed. Run: pip install "redalg[tilelang]"'
     )

@@ -50,7 +50,7 @@ STAGES = (
          "runtime.tune", "runtime.unfused"),
     ),
     ("States of ranks → outputs", ("distributed",)),
-    ("What all stages know", ("expression", "monoids", "errors", "progress", "version")),
+    ("What all stages know", ("expression", "monoids", "optional", "errors", "progress", "version")),
 )  # fmt: skip
 
 

@@ -38,7 +38,8 @@ LAYERS = (
     *("strategies.search", "strategies.model", "strategies.rules", "incremental.arrange", "strategies"),
     *("incremental.derive", "incremental.arrays", "incremental.combine", "incremental"),
     *("decompose.verdict", "decompose.parse", "decompose.extrema", "decompose.samples", "decompose.separate"),
-    *("decompose", "sugar", "definition", "expression", "monoids", "errors", "progress", "version", "display"),
+    *("decompose", "sugar", "definition", "expression", "monoids", "optional", "errors", "progress", "version"),
+    "display",
 )
 BACKENDS = {"torch", "tilelang", "tvm", "triton"}
 MAY_IMPORT_BACKENDS = {  # module or package: why

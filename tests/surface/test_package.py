@@ -19,6 +19,7 @@ from packaging.metadata import Metadata
 
 from redalg.version import VERSION
 from tests.house.source import ROOT
+from tests.wheels import CHECKS, LIGHT, PROGRAMS, program_of
 
 PROJECT: dict[str, Any] = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
 
@@ -78,6 +79,16 @@ def test_all_is_what_users_may_want() -> None:
     apart = {"dev", "docs", "integration", "ray", "torch"}  # kernels need torch; Ray is heavy
     assert named == extras.keys() - apart - {"all"}
     assert "redalg[torch]" in extras["tilelang"]
+
+
+def test_make_wheels_tries_every_extra() -> None:
+    """But for those that `make test` and `make integration` install."""
+    assert CHECKS.keys() == {"", "sdist", *PROJECT["optional-dependencies"]} - {"dev", "integration"}
+    assert {check for checks in CHECKS.values() for check in checks} >= PROGRAMS.keys()
+    assert all(set(LIGHT) <= set(checks) for checks in CHECKS.values())
+    for check in PROGRAMS:
+        compile(program_of(check), check, "exec")
+    assert "import torch" not in program_of("verdict")
 
 
 def test_the_source_archive_can_be_tested(tmp_path: Path) -> None:

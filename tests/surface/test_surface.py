@@ -55,18 +55,19 @@ def test_an_output_may_hold_a_parameter() -> None:
 
 WITHOUT_TORCH = """
 import sys
-class Missing:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("torch", "tilelang"):
-            raise ModuleNotFoundError(f"No module named {name!r}", name=name)
-sys.meta_path.insert(0, Missing())
+sys.modules |= dict.fromkeys(("torch", "tilelang", "matplotlib", "transformers"))
 import numpy as np
-import redalg as ra
+import redalg.torch, redalg as ra
 x, n = ra.tensor("x[b,n]"), ra.axes("n")
 variance = ra.fuse(ra.var(x, n))
 data = np.array([[1.0, 2.0, 6.0]])
 print(variance(x=data), variance.finish(variance.leaf({"x": data})))
-for call in (lambda: variance(x=data, backend="torch"), lambda: variance.empty_state({"b": 1})):
+for call in (
+    lambda: variance(x=data, backend="torch"), lambda: variance(x=data, backend="tilelang"),
+    lambda: variance.empty_state({"b": 1}), variance.compare, variance.bench, variance.as_module, variance.distributed,
+    variance.leaf({"x": data}).state_dict, lambda: ra.optimize, lambda: redalg.torch.explain,
+    ra.library.register_with_transformers, variance.accuracy(families=["ordinary"], sizes={"b": 1, "n": 8}).plot,
+):
     try:
         call()
     except ra.BackendError as error:
@@ -77,11 +78,18 @@ for call in (lambda: variance(x=data, backend="torch"), lambda: variance.empty_s
 def test_numpy_input_runs_without_torch() -> None:
     done = subprocess.run([sys.executable, "-c", WITHOUT_TORCH], capture_output=True, text=True, check=True,
                           env=dict(os.environ))  # fmt: skip
-    missing = "needs torch, which is not installed."
+    missing, install = "needs torch, which is not installed.", 'Run: pip install "redalg[torch]"'
+    callers = "compare", "bench", "as_module", "distributed", "a state in torch", "optimize", "explain"
     assert done.stdout.splitlines() == [
         "[4.66666667] [4.66666667]",
-        f'backend="torch" {missing} Install it (`pip install torch`), or pass backend="numpy".',
+        f'backend="torch" {missing} Install it (`pip install "redalg[torch]"`), or pass backend="numpy".',
+        (
+            'backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install both '
+            '(`pip install "redalg[tilelang]"`), or pass backend="numpy".'
+        ),
         f'empty_state: library="torch" {missing} Pass library="numpy".',
+        *(f"{caller} {missing} {install}" for caller in (*callers, "register_with_transformers")),
+        'plot needs matplotlib, which is not installed. Run: pip install "redalg[plot]"',
     ]
 
 

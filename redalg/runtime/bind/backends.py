@@ -78,8 +78,8 @@ class TorchBackend(ArrayBackend):
             from redalg.runtime.bind.torch_ops import TorchOps
         except ModuleNotFoundError as missing:
             raise BackendError(
-                'backend="torch" needs torch, which is not installed. Install it (`pip install torch`), or pass '
-                'backend="numpy".'
+                'backend="torch" needs torch, which is not installed. Install it (`pip install "redalg[torch]"`), '
+                'or pass backend="numpy".'
             ) from missing
         return TorchOps(compute, device)
 

@@ -17,6 +17,7 @@ from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.portable import compact_json
 from redalg.incremental.form import Slot
+from redalg.optional import need_packages
 from redalg.runtime.bind.inputs import library_name
 from redalg.runtime.bind.packing import ALIGNMENT, Packed, Packing
 
@@ -108,6 +109,7 @@ def in_library(buffer: Any, library: str, device: str) -> Any:
     """A copy of a buffer in a library, on a device."""
     if library == "numpy":
         return np.array(buffer if library_name(buffer) == "numpy" else buffer.cpu().numpy())
+    need_packages("a state in torch", "redalg[torch]", "torch")
     import torch
 
     numbers = torch.from_numpy(np.array(buffer)) if library_name(buffer) == "numpy" else buffer.clone()

@@ -232,8 +232,8 @@ def refuse_missing_torch() -> None:
         import torch  # noqa: F401
     except ModuleNotFoundError as error:
         raise BackendError(
-            'backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install it '
-            '(`pip install torch`), or pass backend="numpy".'
+            'backend="tilelang" needs torch to hold its tensors, and torch is not installed. Install both '
+            '(`pip install "redalg[tilelang]"`), or pass backend="numpy".'
         ) from error
 
 

@@ -196,7 +196,7 @@ def import_compiler() -> None:
     except ModuleNotFoundError as missing:
         raise BackendError(
             'backend="tilelang" needs TileLang, which is not installed. Install it '
-            '(`pip install tilelang`), or pass backend="torch".'
+            '(`pip install "redalg[tilelang]"`), or pass backend="torch".'
         ) from missing
 
 
