@@ -26,12 +26,12 @@ import torch
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header
 from redalg.distributed.packed import ANEW, message_packing, slots_in, write_failure, write_slots
-from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges
+from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges, part_tensors
 from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
 from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.rows import DistributedRows, check_rows
 from redalg.distributed.shard import Shard, cast_inputs, check_form, check_keys, finished_elements, header_of, shard_of
-from redalg.distributed.slices import Slices, choose_slices, target_of_rank
+from redalg.distributed.slices import Slices, check_sharded, choose_slices, slices_of_outputs, target_of_rank
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.dtypes import is_float
@@ -83,12 +83,14 @@ class Distributed:
         ranks: the group.
         axis: the reduced axis that is split.
         deterministic: the number of parts of the whole, each with a state of its own; None for one a rank.
+        sharded: the free axis along which outputs are split: every rank has its slice; None for whole ones.
     """
 
     fused: Any
     ranks: Ranks
     axis: Axis
     deterministic: int | None = None
+    sharded: Axis | None = None
 
     @cached_property
     def _protocol(self) -> Protocol[Terms]:
@@ -132,7 +134,8 @@ class Distributed:
             groups: the number of groups, the same on every rank.
 
         Returns:
-            What a call gives. An output that has the split axis is given for the rank's own shard. For tensors that are
+            What a call gives; with `sharded` the rank's slice of it. An output that has the split axis is given for the
+            rank's own shard. For tensors that are
             DTensors, DTensors; groups are whole on every rank.
 
         Raises:
@@ -161,6 +164,9 @@ class Distributed:
             protocol.ask_anew(known, late=known.terms.late)
         with protocol.stops_headers(device):
             shard = replace(shard_of(self.fused, self.ranks, self.axis, inputs, extents), by=by, groups=groups)
+            if shard.places is not None and self.sharded in shard.places.axes:
+                raise InputError(f"distributed: axis {self.sharded} is split over another dimension of the mesh, and "
+                                 f"sharded={self.sharded} splits it over the group's. Leave one out.")  # fmt: skip
             header = self._header(shard, empty)
         agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, shard, headers))
         messages, own = self._exchange(agreed, agreed.terms.shard)
@@ -187,7 +193,10 @@ class Distributed:
         parts = max(1, *map(len, edges))
         late = not self._needs_lengths and whole.groups is None and may_learn_late(self.form, bound)
         size = len(self.ranks.names)
-        slices = choose_slices(form, sizes, packing, (parts, size), headers[0].target)
+        if self.sharded is None:
+            slices = choose_slices(form, sizes, packing, (parts, size), headers[0].target)
+        else:
+            slices = slices_of_outputs(form, self.sharded, sizes, packing, size)
         of_message, rows = (packing, ()) if slices is None else (slices.packing, (size,))
         terms = Terms(whole, edges, of_message, slices, late)
         return Agreement(kind, bound.device, parts * of_message.nbytes, terms, rows)
@@ -208,7 +217,8 @@ class Distributed:
     def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
         """The outputs on this rank, of the states of all."""
         state = self.fused.merge(*self._states(agreed, shard, exchanged), backend=self._backend)
-        if slices := agreed.terms.slices:
+        slices = agreed.terms.slices
+        if slices is not None and self.sharded is None:
             state = slices.join(state, self.ranks.gather(slices.buffer(state, agreed.device)))
         outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
         if agreed.terms.late:
@@ -221,6 +231,9 @@ class Distributed:
         names = {element.name for element in elements}
         if not any(self.axis in element.indices for element in elements):
             needed = {name: array for name, array in shard.tensors.items() if name in names}
+            if self.sharded is not None:
+                length, number = state.sizes[self.sharded.name], self.ranks.number
+                needed = part_tensors(self.form, needed, self.sharded, (number * length, (number + 1) * length))
             return self.fused.finish(state, needed, empty, shard.starts)
         found = []
         for edge in edges or [(shard.first, shard.first)]:
@@ -235,7 +248,7 @@ class Distributed:
         parts = self.deterministic or 0
         target = target_of_rank(shard.bound.device)
         return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts, target=target,
-                         groups=shard.groups or 0)  # fmt: skip
+                         groups=shard.groups or 0, sharded=self.sharded.name if self.sharded else "")  # fmt: skip
 
     def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
         """The messages of all ranks, a row for each, and a state of this rank, or the description of a slice of it."""
@@ -276,6 +289,10 @@ class Distributed:
 
     def _in_mesh(self, shard: Shard, outputs: Any) -> Any:
         """The outputs as tensors of the mesh of the inputs."""
+        if self.sharded is not None and shard.places is not None:
+            axes = tuple(self.sharded if one == self.axis else one for one in shard.places.axes)
+            lengths = {**shard.places.lengths, self.sharded: shard.bound.sizes[self.sharded.name]}
+            shard = replace(shard, places=replace(shard.places, axes=axes, lengths=lengths))
         groups = () if shard.groups is None else (group_axis(self.form),)
         named = [(one.name, one.axes if one.carries else (*groups, *one.axes)) for one in self.fused.cascade.outputs]
         if self.fused.single:
@@ -308,7 +325,7 @@ def nan_where(failed: torch.Tensor, outputs: Any) -> Any:
 
 def distribute(
     fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None,
-    rows: Axis | str | None = None, *, zigzag: bool = False,
+    rows: Axis | str | None = None, *, zigzag: bool = False, sharded: Axis | str | None = None,
 ) -> Distributed | DistributedRows:  # fmt: skip
     """The function across the ranks of a group, split along a reduced axis (None: the only one), and along rows if any.
 
@@ -322,17 +339,20 @@ def distribute(
     )
     check_form(form, split)
     check_parts(deterministic)
+    free = tuple(one for one in form.cascade.axes() if one not in form.cascade.reduced_axes)
     if rows is None:
         if zigzag:
             raise InputError("distributed: zigzag=True is an order of rows. Pass `rows=` too.")
-        return Distributed(fused, group_ranks(group), split, deterministic)
-    free = tuple(one for one in form.cascade.axes() if one not in form.cascade.reduced_axes)
+        if sharded is None:
+            return Distributed(fused, group_ranks(group), split, deterministic)
+        kept = axis_by_name(free, sharded, "sharded", "is no free axis. Outputs are split along an axis that all have")
+        check_sharded(form, split, kept)
+        return Distributed(fused, group_ranks(group), split, deterministic, kept)
+    if sharded is not None:
+        raise InputError("distributed: rows= splits the outputs along the rows. Leave `sharded=` out.")
     row = axis_by_name(free, rows, "rows", "is no free axis. Rows are split along an axis that outputs have")
-    if deterministic is not None:
-        raise InputError("distributed: every rank merges the shards that pass by in an order of its own. Leave "
-                         "`deterministic=` or `rows=` out.")  # fmt: skip
     check_rows(form, split, row)
-    return DistributedRows(fused, group_ranks(group), split, row, zigzag)
+    return DistributedRows(fused, group_ranks(group), split, row, zigzag, deterministic)
 
 
 def axis_by_name(axes: Sequence[Axis], given: Axis | str | None, option: str, fault: str) -> Axis:

@@ -42,6 +42,7 @@ ADVICE = {
     "scalars": "Pass the same numbers on all ranks.",
     "empty": "Pass one `empty=` on all ranks.",
     "deterministic": "Pass one `deterministic=` on all ranks.",
+    "sharded": "Pass one `sharded=` on all ranks.",
     "groups": "Pass `by=` with one `groups=` on all ranks, or on none.",
 }
 WORDS = {
@@ -58,6 +59,7 @@ WORDS = {
     "scalars": "scalar {}",
     "empty": "option `empty`",
     "deterministic": "option `deterministic`",
+    "sharded": "axis along which outputs are split",
     "groups": "number of groups",
 }
 """How a field is called, in the order in which fields are compared; `{}` is the name in a field that has several."""
@@ -74,6 +76,7 @@ class Header:
         form, meaning: of the states, as in `State`.
         target: of this rank's device; ranks may have several, and choose by that of the first.
         groups: their number, of a call by group; 0 of any other.
+        sharded: the free axis along which ranks keep their slices of outputs; empty if all have whole ones.
         error: why this rank cannot take part; empty if it can.
     """
 
@@ -91,6 +94,7 @@ class Header:
     empty: str = ""
     deterministic: int = 0
     groups: int = 0
+    sharded: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
@@ -158,7 +162,7 @@ def difference_message(of: str, key: str, by_rank: Mapping[int, Any]) -> str:
     groups = dict[Any, list[int]]()
     for name, value in by_rank.items():
         groups.setdefault(value, []).append(name)
-    values = "; ".join(f"{'missing' if value is None else value} on {ranks_in_words(names)}"
+    values = "; ".join(f"{'missing' if value is None else 'none' if value == '' else value} on {ranks_in_words(names)}"
                        for value, names in groups.items())  # fmt: skip
     return f"distributed: the ranks differ in the {WORDS[of].format(key)}: {values}. {ADVICE[of]}"
 

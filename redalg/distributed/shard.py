@@ -10,7 +10,7 @@ import torch
 
 from redalg.distributed.header import Header
 from redalg.distributed.parts import part_tensors
-from redalg.distributed.placements import MeshPlaces, local_tensors
+from redalg.distributed.placements import MeshPlaces, local_tensors, to_local
 from redalg.distributed.ranks import Ranks
 from redalg.errors import InputError
 from redalg.expression import Axis
@@ -73,8 +73,7 @@ class Shard:
         """The shard of another call of this kind."""
         if self.places is None:
             return replace(self, tensors=inputs, by=by)
-        local = {name: one.to_local() if hasattr(one, "to_local") else one for name, one in inputs.items()}
-        return replace(self, tensors=local, by=by)
+        return replace(self, tensors={name: to_local(one) for name, one in inputs.items()}, by=by)
 
     def within(self, axis: Axis, first: int, total: int) -> Shard:
         """The shard, which begins at `first` of the `total` elements of the split axis."""

@@ -81,6 +81,7 @@ def sliced_call(rank: int, size: int) -> Any:
         found = call(r=torch.arange(12.0)[6 * rank : 6 * rank + 6], by=keys, groups=GROUPS)
         agreed = call._protocol.last
         assert agreed is not None
+        assert agreed.terms.slices is not None
         return str(agreed.terms.slices.axis), found.numpy()
 
 
