@@ -56,9 +56,9 @@ def check(pool: Pool, name: str, splits: list[Lengths], zigzag: list[Lengths]) -
             np.testing.assert_array_equal(output, other)
 
 
-@pytest.mark.parametrize("name", MAKE)
+@pytest.mark.parametrize("name", ["causal", "bias", "documents"])
 def test_one_rank_and_two_agree_to_the_last_bit(two: Pool, name: str) -> None:
-    whole = name in ("causal", "bias")
+    whole = name != "documents"
     check(two, name, SPLIT if whole else SPLIT[1:2], [SPLIT[0]] if whole else [])
 
 
