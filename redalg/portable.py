@@ -82,17 +82,28 @@ class Portable(ABC):
 
     @overload
     def distributed(
-        self, group: Any = ..., axis: Axis | str | None = ..., *, deterministic: int | None = ...
+        self,
+        group: Any = ...,
+        axis: Axis | str | None = ...,
+        *,
+        deterministic: int | None = ...,
+        sharded: Axis | str | None = ...,
     ) -> Distributed: ...
 
     @overload
     def distributed(
-        self, group: Any = ..., axis: Axis | str | None = ..., *, rows: Axis | str, zigzag: bool = ...
+        self,
+        group: Any = ...,
+        axis: Axis | str | None = ...,
+        *,
+        rows: Axis | str,
+        zigzag: bool = ...,
+        deterministic: int | None = ...,
     ) -> DistributedRows: ...
 
     def distributed(
         self, group: Any = None, axis: Axis | str | None = None, *, rows: Axis | str | None = None,
-        zigzag: bool = False, deterministic: int | None = None,
+        zigzag: bool = False, deterministic: int | None = None, sharded: Axis | str | None = None,
     ) -> Distributed | DistributedRows:  # fmt: skip
         """The function across ranks: each passes its shard along a reduced axis, and each has the outputs of the whole.
 
@@ -112,12 +123,17 @@ class Portable(ABC):
             deterministic: a number of parts. The whole is cut into as many, at fixed places, and the parts' states are
                 merged as one tree: outputs are the same to the last bit for every number of ranks whose shards are
                 whole parts, on devices of one kind and with one number of threads. States are made and merged by
-                PyTorch's operations, not by kernels; parts are copied, one at a time.
+                PyTorch's operations, not by kernels; parts are copied, one at a time. With `rows` both axes are cut
+                into as many, each pair of parts has a state, and a rank keeps those of its rows until all are there;
+                without gradients.
+            sharded: a free axis that all outputs have, or its name: of W ranks rank r keeps the r-th of W slices of the
+                outputs along it. A state's slices are exchanged and merged, and nothing is gathered.
 
         Returns:
             A function of the same tensors, `call(x=shard, …)`: those with the split axis hold the rank's shard, in
             order of ranks, of any length or empty; all else is whole. DTensors are taken as they are placed: `Shard`
-            along the split axis or along free ones, else `Replicate`.
+            along the split axis, the rows or free ones, else `Replicate`. `call(…, by=keys, groups=)` gives the outputs
+            of every group, as in a call of the function; not with `rows`.
 
         Raises:
             InputError: the process group is missing, the axis is not reduced, or the form takes several passes.
@@ -134,4 +150,4 @@ class Portable(ABC):
         need_packages("distributed", "redalg[torch]", "torch")
         from redalg.distributed.call import distribute
 
-        return distribute(self, group, axis, deterministic, rows, zigzag=zigzag)
+        return distribute(self, group, axis, deterministic, rows, zigzag=zigzag, sharded=sharded)

@@ -112,6 +112,10 @@ class Streaming(ABC):
                extents: Sizes | None = None, *, by: Any = None) -> State:  # fmt: skip
         """The state of what a state holds and of a piece more, in the memory of the state, which is spent by it.
 
+        The buffer has one owner, the state that is returned. What shares it changes with it: `state` itself, arrays of
+        its slots, and the views of `expand`. What `leaf`, `merge` of several, `take`, `to_bytes`, `state_dict` and
+        their inverses give has memory of its own. A piece that is refused leaves the state as it was.
+
         Args:
             state: the running state.
             tensors, extents: as in `leaf`.

@@ -11,7 +11,7 @@ what a lost worker held is computed again. The function is one node, which all t
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import accumulate, product
 from math import isnan
@@ -35,7 +35,9 @@ from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.fused import Fused
 from redalg.incremental.form import FusedForm
+from redalg.incremental.grouped import group_axis, grouped_form
 from redalg.runtime.bind.arrays import output_kinds
+from redalg.runtime.bind.groups import check_by, check_grouped
 from redalg.runtime.bind.inputs import UNSIGNED, Bound, bind, check_choice
 from redalg.runtime.bind.options import Sizes, named_sizes
 from redalg.runtime.bind.state import State
@@ -44,10 +46,12 @@ Place = tuple[int, ...]
 """The number of a chunk along every axis that is cut."""
 SPLIT_EVERY = 4
 """States that one task merges, if neither the call nor dask's configuration says: as many as dask's own reductions."""
+KEYS = "by"
+"""The name of the keys among the arrays: no tensor may bear it."""
 
 
 def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: Any = None, sizes: Sizes | None = None,
-              empty: str = "nan", **others: Any) -> Any:  # fmt: skip
+              empty: str = "nan", by: Any = None, groups: int | None = None, **others: Any) -> Any:  # fmt: skip
     """The outputs of a function of dask arrays, as dask arrays, lazily.
 
     Args:
@@ -60,31 +64,40 @@ def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: A
             by itself, by name or by the first tensor's dimension. Without it dask's configuration, or 4.
         sizes: extents of axes that no tensor carries.
         empty: what a ratio over no elements is, `"nan"` or `"zero"`.
+        by: the group of every element of the reduced axis, a dask or NumPy array of integers from 0 to `groups` - 1 in
+            any order: one pass makes the states of all groups, chunk by chunk, which are merged.
+        groups: the number of groups, those without an element counted.
         others: further arrays and scalars, by name.
 
     Returns:
         A dask array, or a namedtuple of them, in the dtype and the order of dimensions that a call gives. Axes that are
-        free keep their chunks; those that an output or a term needs whole come in one chunk.
+        free keep their chunks; those that an output or a term needs whole come in one chunk, as do groups, which are
+        the first dimension.
 
     Raises:
         BackendError: dask is not installed.
         InputError: an output keeps a reduced axis, the form takes several passes, an array does not fit the expression
-            or does not know its chunks.
+            or does not know its chunks. A key beyond the groups is found by the task that reads it.
 
-    >>> import dask.array as da, redalg as ra
+    >>> import dask.array as da, numpy as np, redalg as ra
     >>> mean = ra.fuse(ra.mean(ra.tensor("x[n]"), ra.axes("n")))
-    >>> float(reduction(mean, da.arange(7.0, chunks=3)).compute(scheduler="synchronous"))
-    3.0
+    >>> chunked = da.from_array(np.array([1.0, 2.0, 6.0]), chunks=2)
+    >>> reduction(mean, chunked, by=np.array([0, 2, 0]), groups=3).compute()
+    array([3.5, nan, 2. ])
     """
     da = import_engine("dask.array", "dask", "reduction")
     form = streamable_form(fused, "reduction")
     check_choice("empty", empty, "reduction: ")
     inputs = inputs_by_name(fused, tensors, others)
-    arrays, scalars = dask_arrays(da, fused, inputs)
+    arrays, scalars = dask_arrays(da, fused, inputs, by)
     bound = bind(form.cascade, {**stand_ins(arrays), **scalars}, named_sizes(sizes or {}, "reduction"))
     first = next(name for name in (*inputs, *arrays) if name in arrays)
     check_reduced_dimensions(axis, first, form)
-    cuts = cut_dimensions(form)
+    cuts: Cuts = cut_dimensions(form)
+    if by is not None or groups is not None:
+        arrays[KEYS] = keys_of_elements(da, by, groups, form, bound)
+        cuts = {**cuts, KEYS: (axis_of_keys(form, cuts),)}
+        bound = replace(bound, sizes={**bound.sizes, group_axis(form).name: int(groups or 0)})
     arrays, chunks = align_chunks(arrays, cuts)
     every = neighbours_by_axis(
         split_every, tuple(one for one in form.cascade.reduced_axes if one in chunks), first, form
@@ -114,7 +127,7 @@ def inputs_by_name(fused: Fused, tensors: Any, others: Mapping[str, Any]) -> dic
     return {name: value for name, value in {**tensors, **others}.items() if name not in unread}
 
 
-def dask_arrays(da: Any, fused: Fused, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, Any]]:
+def dask_arrays(da: Any, fused: Fused, inputs: Mapping[str, Any], by: Any) -> tuple[dict[str, Any], dict[str, Any]]:
     """The tensors as dask arrays, and what is none of them: scalars, and names that `bind` refuses."""
     names, _ = read_names(fused)
     arrays, rest = dict[str, Any](), dict[str, Any]()
@@ -127,7 +140,7 @@ def dask_arrays(da: Any, fused: Fused, inputs: Mapping[str, Any]) -> tuple[dict[
             arrays[name] = da.from_array(np.asarray(value), chunks=-1)
         else:
             raise InputError(f"reduction: tensor `{name}` is a {type(value).__name__}. Pass a dask or a NumPy array.")
-    if not any(isinstance(value, da.Array) for value in inputs.values()):
+    if not any(isinstance(value, da.Array) for value in (*inputs.values(), by)):
         raise InputError("reduction: no tensor is a dask array. Call the function itself on arrays that are here.")
     for name, array in arrays.items():
         if any(isnan(size) for size in array.shape):
@@ -140,6 +153,30 @@ def stand_ins(arrays: Mapping[str, Any]) -> dict[str, Any]:
     """NumPy arrays of the same shapes and dtypes that take no memory, to be checked as the inputs of a call."""
     dtypes = {name: "int64" if array.dtype.name in UNSIGNED else array.dtype for name, array in arrays.items()}
     return {name: np.broadcast_to(np.zeros((), dtypes[name]), array.shape) for name, array in arrays.items()}
+
+
+def keys_of_elements(da: Any, by: Any, groups: Any, form: FusedForm, bound: Bound) -> Any:
+    """The keys of the elements of the reduced axis, as a dask array.
+
+    Raises:
+        InputError: the function has no states by group, or the keys do not fit the axis.
+    """
+    check_by(by, groups, "reduction")
+    check_grouped(form, "reduction")
+    if not isinstance(by, da.Array | np.ndarray):
+        raise InputError(f"reduction: by= is a {type(by).__name__}. Pass a dask or a NumPy array of integers.")
+    size, where = bound.sizes[form.cascade.axis.name], f"by= holds the group of every element along {form.cascade.axis}"
+    if by.shape != (size,):
+        raise InputError(f"reduction: {where}; it should have shape ({size},), and has {by.shape}.")
+    if by.dtype.kind not in "iu":
+        raise InputError(f"reduction: {where} as an integer, and is {by.dtype}. Number the groups 0, 1, 2, ….")
+    return by if isinstance(by, da.Array) else da.from_array(by, chunks=-1)
+
+
+def axis_of_keys(form: FusedForm, cuts: Cuts) -> Axis | None:
+    """The axis that keys are cut along; None where no tensor is."""
+    axis = form.cascade.axis
+    return axis if any(axis in places for places in cuts.values()) else None
 
 
 def check_reduced_dimensions(given: Any, first: str, form: FusedForm) -> None:
@@ -240,6 +277,16 @@ class Graph:
     empty: str
 
     @property
+    def groups(self) -> int | None:
+        """The number of groups; None without keys."""
+        return self.bound.sizes[group_axis(self.fused.form).name] if KEYS in self.arrays else None
+
+    @property
+    def form(self) -> FusedForm:
+        """The form of the states."""
+        return self.fused.form if self.groups is None else grouped_form(self.fused.form)
+
+    @property
     def free(self) -> tuple[Axis, ...]:
         """The axes that outputs have and chunks cut."""
         return tuple(axis for axis in sorted(self.chunks, key=str) if axis not in self.every)
@@ -255,7 +302,7 @@ class Graph:
         name = f"finish-{token}"
         graph = HighLevelGraph.from_collections(name, tasks, dependencies=list(self.arrays.values()))
         results = dict[str, Any]()
-        for number, (output, (axes, dtype)) in enumerate(output_kinds(self.fused.form, self.bound.result).items()):
+        for number, (output, (axes, dtype)) in enumerate(output_kinds(self.form, self.bound.result).items()):
             lengths = tuple(self.chunks.get(axis, (self.bound.sizes[axis.name],)) for axis in axes)
             layer = {key: (partial(item_of, number), (name, *block)) for key, block in self.keys(output, token, axes)}
             own = HighLevelGraph({**graph.layers, f"{output}-{token}": layer},
@@ -291,7 +338,8 @@ class Graph:
         for place in self.places(reduced):
             at = dict(zip((*self.free, *reduced), (*block, *place), strict=True))
             start = {axis.name: firsts[axis][number] for axis, number in at.items()}
-            leaf = partial(leaf_of_chunk, names=names, scalars=self.scalars, start=start, extents=self.totals)
+            leaf = partial(leaf_of_chunk, names=names, scalars=self.scalars, start=start, extents=self.totals,
+                           groups=self.groups)  # fmt: skip
             states[place] = key = (f"leaf-{token}", *block, *place)
             tasks[key] = (leaf, function, *(self.chunk_key(name, at) for name in names))
         for depth, level in enumerate(merge_levels(states, tuple(self.every.values()))):
@@ -343,10 +391,11 @@ def merge_levels(states: Mapping[Place, Any], every: Sequence[int]) -> Iterator[
 
 
 def leaf_of_chunk(function: Fused, *arrays: Any, names: Sequence[str], scalars: Mapping[str, Any],
-                  start: Mapping[str, int], extents: Mapping[str, int]) -> State:  # fmt: skip
-    """The state of a piece."""
+                  start: Mapping[str, int], extents: Mapping[str, int], groups: int | None) -> State:  # fmt: skip
+    """The state of a piece, by group if its keys are among the arrays."""
     tensors = {**dict(zip(names, arrays, strict=True)), **scalars}
-    return function.leaf(tensors, start=start, extents=extents, backend=BY_NUMPY)
+    by = tensors.pop(KEYS) if groups is not None else None
+    return function.leaf(tensors, start=start, extents=extents, backend=BY_NUMPY, by=by, groups=groups)
 
 
 def merge_chunks(function: Fused, *states: State) -> State:

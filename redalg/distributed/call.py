@@ -17,7 +17,7 @@ call raises the error, or `check`.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -26,15 +26,16 @@ import torch
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header
 from redalg.distributed.packed import ANEW, message_packing, slots_in, write_failure, write_slots
-from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges
+from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges, part_tensors
 from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
 from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.rows import DistributedRows, check_rows
-from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, header_of, shard_of
-from redalg.distributed.slices import Slices, choose_slices, target_of_rank
+from redalg.distributed.shard import Shard, cast_inputs, check_form, check_keys, finished_elements, header_of, shard_of
+from redalg.distributed.slices import Slices, check_sharded, choose_slices, slices_of_outputs, target_of_rank
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.dtypes import is_float
+from redalg.incremental.grouped import group_axis
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.options import named_sizes
@@ -82,6 +83,7 @@ class Distributed:
         ranks: the group.
         axis: the reduced axis that is split.
         deterministic: the number of parts of the whole, each with a state of its own; None for one a rank.
+        sharded: the free axis along which outputs are split: every rank has its slice; None for whole ones.
 
     >>> import redalg as ra, torch, torch.distributed as dist
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -97,6 +99,7 @@ class Distributed:
     ranks: Ranks
     axis: Axis
     deterministic: int | None = None
+    sharded: Axis | None = None
 
     @cached_property
     def _protocol(self) -> Protocol[Terms]:
@@ -124,7 +127,8 @@ class Distributed:
         return None if self.deterministic is None else "library"
 
     @torch.compiler.disable  # a graph that is traced breaks here
-    def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
+    def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, by: Any = None,
+                 groups: int | None = None, **tensors: Any) -> Any:  # fmt: skip
         """The outputs for the whole, on every rank. Every rank of the group has to call it.
 
         The first call, and one with tensors of other shapes or dtypes, exchanges headers: two collectives. Others are
@@ -135,10 +139,14 @@ class Distributed:
                 rank's shard of it. Shards lie in order of ranks, and may differ in length, or be empty. All other
                 tensors are whole: they are not compared.
             empty, sizes: as in a call of the function; `sizes` gives axes that no tensor has.
+            by: the group of every element of this rank's shard, an integer from 0 to `groups` - 1; every rank may have
+                elements of any group. The states of all groups are merged, and every rank has the outputs of each.
+            groups: the number of groups, the same on every rank.
 
         Returns:
-            What a call gives. An output that has the split axis is given for the rank's own shard. For tensors that are
-            DTensors, DTensors.
+            What a call gives; with `sharded` the rank's slice of it. An output that has the split axis is given for the
+            rank's own shard. For tensors that are
+            DTensors, DTensors; groups are whole on every rank.
 
         Raises:
             InputError: the tensors do not fit the expression on some rank, or ranks differ in the form, the sizes, the
@@ -155,16 +163,20 @@ class Distributed:
             inputs = self.fused._pass_inputs(self.fused._bind(positional, tensors))
             extents = named_sizes(sizes or {}, "distributed")
             lengthy = None if self._needs_lengths else self.axis
-            kind = call_kind(self.form.cascade, inputs, lengthy, (empty, *sorted(extents.items())))
+            of_keys = check_keys(self.form, by, groups, fixed=self.deterministic is not None)
+            kind = call_kind(self.form.cascade, inputs, lengthy, (empty, *of_keys, *sorted(extents.items())))
         known = protocol.last
         if known is not None and known.kind == kind:
-            found = self._again(known, inputs, empty)
+            found = self._again(known, (inputs, by), empty)
             if found is not None:
                 return found[0]
         elif known is not None:
             protocol.ask_anew(known, late=known.terms.late)
         with protocol.stops_headers(device):
-            shard = shard_of(self.fused, self.ranks, self.axis, inputs, extents)
+            shard = replace(shard_of(self.fused, self.ranks, self.axis, inputs, extents), by=by, groups=groups)
+            if shard.places is not None and self.sharded in shard.places.axes:
+                raise InputError(f"distributed: axis {self.sharded} is split over another dimension of the mesh, and "
+                                 f"sharded={self.sharded} splits it over the group's. Leave one out.")  # fmt: skip
             header = self._header(shard, empty)
         agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, shard, headers))
         messages, own = self._exchange(agreed, agreed.terms.shard)
@@ -186,19 +198,24 @@ class Distributed:
         whole = shard.within(self.axis, sum(lengths[: self.ranks.number]), sum(lengths))
         bound = whole.bound
         far = whole.is_far and bool(axes_by_place(self.form))
-        packing = message_packing(self.form.slots, bound.sizes, bound.compute, far=far)
+        form, sizes = whole.state_form, whole.state_sizes
+        packing = message_packing(form.slots, sizes, bound.compute, far=far)
         parts = max(1, *map(len, edges))
-        late = not self._needs_lengths and may_learn_late(self.form, bound)
+        late = not self._needs_lengths and whole.groups is None and may_learn_late(self.form, bound)
         size = len(self.ranks.names)
-        slices = choose_slices(self.form, bound.sizes, packing, (parts, size), headers[0].target)
+        if self.sharded is None:
+            slices = choose_slices(form, sizes, packing, (parts, size), headers[0].target)
+        else:
+            slices = slices_of_outputs(form, self.sharded, sizes, packing, size)
         of_message, rows = (packing, ()) if slices is None else (slices.packing, (size,))
         terms = Terms(whole, edges, of_message, slices, late)
         return Agreement(kind, bound.device, parts * of_message.nbytes, terms, rows)
 
-    def _again(self, known: Agreed, inputs: Mapping[str, Any], empty: str) -> tuple[Any] | None:
+    def _again(self, known: Agreed, given: tuple[Mapping[str, Any], Any], empty: str) -> tuple[Any] | None:
         """The outputs of a call of a known kind; None if it is not that of all ranks, and they agree anew."""
         with self._protocol.stops_all(None):
-            shard = known.terms.shard.with_tensors(cast_inputs(self.fused, inputs))
+            inputs, by = given
+            shard = known.terms.shard.with_tensors(cast_inputs(self.fused, inputs), by)
         messages, own = self._exchange(known, shard)
         if not known.terms.late:
             if ANEW in self._protocol.statuses(messages):
@@ -210,7 +227,8 @@ class Distributed:
     def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
         """The outputs on this rank, of the states of all."""
         state = self.fused.merge(*self._states(agreed, shard, exchanged), backend=self._backend)
-        if slices := agreed.terms.slices:
+        slices = agreed.terms.slices
+        if slices is not None and self.sharded is None:
             state = slices.join(state, self.ranks.gather(slices.buffer(state, agreed.device)))
         outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
         if agreed.terms.late:
@@ -223,19 +241,24 @@ class Distributed:
         names = {element.name for element in elements}
         if not any(self.axis in element.indices for element in elements):
             needed = {name: array for name, array in shard.tensors.items() if name in names}
+            if self.sharded is not None:
+                length, number = state.sizes[self.sharded.name], self.ranks.number
+                needed = part_tensors(self.form, needed, self.sharded, (number * length, (number + 1) * length))
             return self.fused.finish(state, needed, empty, shard.starts)
         found = []
         for edge in edges or [(shard.first, shard.first)]:
             tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
             needed = {name: array for name, array in tensors.items() if name in names}
-            found.append(self.fused.finish(state, needed, empty, {**shard.starts, self.axis: edge[0]}))
+            by = shard.part_keys(edge, copied=self.deterministic is not None)
+            found.append(self.fused.finish(state, needed, empty, {**shard.starts, self.axis: edge[0]}, by=by))
         return join_outputs(found, self.form, self.axis)
 
     def _header(self, shard: Shard, empty: str) -> Header:
         starts = {axis.name: first for axis, first in shard.starts.items()}
         parts = self.deterministic or 0
         target = target_of_rank(shard.bound.device)
-        return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts, target=target)
+        return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts, target=target,
+                         groups=shard.groups or 0, sharded=self.sharded.name if self.sharded else "")  # fmt: skip
 
     def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
         """The messages of all ranks, a row for each, and a state of this rank, or the description of a slice of it."""
@@ -245,7 +268,9 @@ class Distributed:
             for number, edge in enumerate(own):
                 tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
                 start = {**shard.starts, self.axis: edge[0]} if self._needs_lengths else shard.starts
-                state = self.fused.leaf(tensors, start, shard.extents, backend=self._backend)
+                by = shard.part_keys(edge, copied=self.deterministic is not None)
+                state = self.fused.leaf(tensors, start, shard.extents, backend=self._backend, by=by,
+                                        groups=shard.groups)  # fmt: skip
                 if slices is None:
                     write_slots(state.slots, message, agreed.terms.packing, number)
                 else:
@@ -274,7 +299,12 @@ class Distributed:
 
     def _in_mesh(self, shard: Shard, outputs: Any) -> Any:
         """The outputs as tensors of the mesh of the inputs."""
-        named = [(one.name, one.axes) for one in self.fused.cascade.outputs]
+        if self.sharded is not None and shard.places is not None:
+            axes = tuple(self.sharded if one == self.axis else one for one in shard.places.axes)
+            lengths = {**shard.places.lengths, self.sharded: shard.bound.sizes[self.sharded.name]}
+            shard = replace(shard, places=replace(shard.places, axes=axes, lengths=lengths))
+        groups = () if shard.groups is None else (group_axis(self.form),)
+        named = [(one.name, one.axes if one.carries else (*groups, *one.axes)) for one in self.fused.cascade.outputs]
         if self.fused.single:
             return shard.in_mesh(outputs, named[0][1])
         arrays: Mapping[str, Any] = outputs._asdict()
@@ -305,7 +335,7 @@ def nan_where(failed: torch.Tensor, outputs: Any) -> Any:
 
 def distribute(
     fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None,
-    rows: Axis | str | None = None, *, zigzag: bool = False,
+    rows: Axis | str | None = None, *, zigzag: bool = False, sharded: Axis | str | None = None,
 ) -> Distributed | DistributedRows:  # fmt: skip
     """The function across the ranks of a group, split along a reduced axis (None: the only one), and along rows if any.
 
@@ -319,17 +349,20 @@ def distribute(
     )
     check_form(form, split)
     check_parts(deterministic)
+    free = tuple(one for one in form.cascade.axes() if one not in form.cascade.reduced_axes)
     if rows is None:
         if zigzag:
             raise InputError("distributed: zigzag=True is an order of rows. Pass `rows=` too.")
-        return Distributed(fused, group_ranks(group), split, deterministic)
-    free = tuple(one for one in form.cascade.axes() if one not in form.cascade.reduced_axes)
+        if sharded is None:
+            return Distributed(fused, group_ranks(group), split, deterministic)
+        kept = axis_by_name(free, sharded, "sharded", "is no free axis. Outputs are split along an axis that all have")
+        check_sharded(form, split, kept)
+        return Distributed(fused, group_ranks(group), split, deterministic, kept)
+    if sharded is not None:
+        raise InputError("distributed: rows= splits the outputs along the rows. Leave `sharded=` out.")
     row = axis_by_name(free, rows, "rows", "is no free axis. Rows are split along an axis that outputs have")
-    if deterministic is not None:
-        raise InputError("distributed: every rank merges the shards that pass by in an order of its own. Leave "
-                         "`deterministic=` or `rows=` out.")  # fmt: skip
     check_rows(form, split, row)
-    return DistributedRows(fused, group_ranks(group), split, row, zigzag)
+    return DistributedRows(fused, group_ranks(group), split, row, zigzag, deterministic)
 
 
 def axis_by_name(axes: Sequence[Axis], given: Axis | str | None, option: str, fault: str) -> Axis:

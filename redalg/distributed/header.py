@@ -24,7 +24,7 @@ HEADER_BYTES = 4096
 MAGIC = b"redalg-h"
 TEXT_START = len(MAGIC) + 12
 TEXT_STOP = HEADER_BYTES - 8
-FORMAT = 3
+FORMAT = 4
 """Version of headers and messages."""
 MOST_WORDS = 1500
 """Characters of a reason, and of a form's meaning."""
@@ -42,6 +42,8 @@ ADVICE = {
     "scalars": "Pass the same numbers on all ranks.",
     "empty": "Pass one `empty=` on all ranks.",
     "deterministic": "Pass one `deterministic=` on all ranks.",
+    "sharded": "Pass one `sharded=` on all ranks.",
+    "groups": "Pass `by=` with one `groups=` on all ranks, or on none.",
 }
 WORDS = {
     "format": "format of messages",
@@ -57,6 +59,8 @@ WORDS = {
     "scalars": "scalar {}",
     "empty": "option `empty`",
     "deterministic": "option `deterministic`",
+    "sharded": "axis along which outputs are split",
+    "groups": "number of groups",
 }
 """How a field is called, in the order in which fields are compared; `{}` is the name in a field that has several."""
 
@@ -71,6 +75,8 @@ class Header:
         rows_axis, layout: the axis of rows that are split, and the order in which shards lie; empty if none are.
         form, meaning: of the states, as in `State`.
         target: of this rank's device; ranks may have several, and choose by that of the first.
+        groups: their number, of a call by group; 0 of any other.
+        sharded: the free axis along which ranks keep their slices of outputs; empty if all have whole ones.
         error: why this rank cannot take part; empty if it can.
     """
 
@@ -87,6 +93,8 @@ class Header:
     target: str = ""
     empty: str = ""
     deterministic: int = 0
+    groups: int = 0
+    sharded: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)
@@ -154,7 +162,7 @@ def difference_message(of: str, key: str, by_rank: Mapping[int, Any]) -> str:
     groups = dict[Any, list[int]]()
     for name, value in by_rank.items():
         groups.setdefault(value, []).append(name)
-    values = "; ".join(f"{'missing' if value is None else value} on {ranks_in_words(names)}"
+    values = "; ".join(f"{'missing' if value is None else 'none' if value == '' else value} on {ranks_in_words(names)}"
                        for value, names in groups.items())  # fmt: skip
     return f"distributed: the ranks differ in the {WORDS[of].format(key)}: {values}. {ADVICE[of]}"
 

@@ -2,6 +2,8 @@
 
     dimension of the mesh      tensors that have the axis      the others       outputs
     that of the group          Shard along the split axis      Replicate        Replicate; Shard along the split axis
+    the same, rows are split   Shard along the rows, else      Replicate        Shard along the rows
+                               along the split axis
     any other, axis f is free  Shard along f                   Replicate        Replicate; Shard along f
     any other                  Replicate                       Replicate        Replicate
 
@@ -50,8 +52,30 @@ class MeshPlaces:
         return DTensor.from_local(output, self.mesh, placements, run_check=False, shape=shape, stride=stride)
 
 
+@final
+@dataclass(frozen=True)
+class Split:
+    """The dimension of a mesh that is the group's, and what is split over it: an axis, and the rows if any."""
+
+    place: int
+    axis: Axis
+    rows: Axis | None = None
+
+    def of_tensor(self, form: FusedForm, name: str) -> Axis:
+        """The axis along which a tensor is split over the group, if it is."""
+        has_rows = any(self.rows in one.indices for one in form.cascade.elements() if one.name == name)
+        return self.rows if self.rows is not None and has_rows else self.axis
+
+    @property
+    def remedy(self) -> str:
+        """The advice for tensors that are split otherwise."""
+        rows = "" if self.rows is None else f", and tensors with axis {self.rows} along that,"
+        split = f"This function is split along axis {self.axis}{rows} over dimension {self.place}"
+        return f"{split}: pass all else whole, `Replicate()`."
+
+
 def local_tensors(
-    form: FusedForm, inputs: Mapping[str, Any], axis: Axis, ranks: Ranks
+    form: FusedForm, inputs: Mapping[str, Any], axis: Axis, ranks: Ranks, rows: Axis | None = None
 ) -> tuple[Mapping[str, Any], dict[Axis, int], MeshPlaces | None]:
     """The tensors of this rank, the first places of free axes of which they hold a part, and their mesh if any.
 
@@ -74,35 +98,42 @@ def local_tensors(
                              f"`distribute_tensor({name}, mesh, …)`, or all of them as plain tensors.")  # fmt: skip
         if in_mesh[name].device_mesh != mesh:
             raise InputError(f"distributed: tensors `{first}` and `{name}` lie in different meshes. Place them in one.")
-    return _of_mesh(form, inputs, in_mesh, (axis, group_dimension(form, in_mesh, axis, ranks)))
+    return _of_mesh(form, inputs, in_mesh, Split(group_dimension(form, in_mesh, axis, ranks), axis, rows))
 
 
 def _of_mesh(
-    form: FusedForm, inputs: Mapping[str, Any], in_mesh: Mapping[str, Any], split: tuple[Axis, int]
+    form: FusedForm, inputs: Mapping[str, Any], in_mesh: Mapping[str, Any], split: Split
 ) -> tuple[Mapping[str, Any], dict[Axis, int], MeshPlaces]:
-    """The local tensors; `split` is the axis that is split, and the dimension of the mesh that is the group's."""
+    """The local tensors, the first places of axes that stay split, and the places of outputs."""
     mesh = next(iter(in_mesh.values())).device_mesh
     axes: list[Axis | None] = [None] * mesh.ndim
-    axes[split[1]] = split[0]
     sharded = [found for name, tensor in in_mesh.items() for found in sharded_axes(form, name, tensor)]
     for name, place, axis in sharded:
-        if axis in form.cascade.reduced_axes and (axis, place) != split:
+        axes[split.place] = own = split.of_tensor(form, name)
+        if axis in (*form.cascade.reduced_axes, split.rows) and (axis, place) != (own, split.place):
             raise InputError(f"distributed: tensor `{name}` is split along axis {axis} over dimension {place} of its "
-                             f"mesh. {_remedy(split)}")  # fmt: skip
+                             f"mesh. {split.remedy}")  # fmt: skip
         if axes[place] not in (None, axis) or any(one == axis for i, one in enumerate(axes) if i != place):
             raise InputError(f"distributed: tensor `{name}` is split along axis {axis} over dimension {place} of its "
                              f"mesh, over which {axes[place] or 'another dimension'} is split. Split an axis over one "
                              "dimension of the mesh, and all tensors alike.")  # fmt: skip
-        if axis != split[0]:
+        if place != split.place:
             check_free(form, name, axis)
         axes[place] = axis
     lengths = dict[Axis, int]()
     for name, tensor in in_mesh.items():
+        axes[split.place] = split.of_tensor(form, name)
         lengths |= dict(check_alike(form, name, tensor, axes))
+    axes[split.place] = split.rows or split.axis
     starts = {axis: _span(lengths[axis], mesh, place)[0] for place, axis in enumerate(axes)
-              if axis in lengths and axis != split[0]}  # fmt: skip
-    local = {name: in_mesh[name].to_local() if name in in_mesh else one for name, one in inputs.items()}
+              if axis in lengths and place != split.place}  # fmt: skip
+    local = {name: to_local(one) for name, one in inputs.items()}
     return local, starts, MeshPlaces(mesh, tuple(axes), lengths)
+
+
+def to_local(given: Any) -> Any:
+    """The part of a DTensor that this rank has; all else as it is."""
+    return given.to_local() if hasattr(given, "to_local") else given
 
 
 def group_dimension(form: FusedForm, in_mesh: Mapping[str, Any], axis: Axis, ranks: Ranks) -> int:
@@ -179,9 +210,3 @@ def _span(length: int, mesh: Any, place: int) -> tuple[int, int]:
     part = -(-length // mesh.size(place))
     first = min(length, part * mesh.get_local_rank(place))
     return first, min(length, first + part)
-
-
-def _remedy(split: tuple[Axis, int]) -> str:
-    return (
-        f"This function is split along axis {split[0]} over dimension {split[1]}: pass all else whole, `Replicate()`."
-    )

@@ -4,31 +4,36 @@
     2  W times: the shard that is here is sent on, and the next one comes, while this rank makes the states of its rows
        over the shard that is here, and merges them
     3  every rank finishes its own rows
+    4  statuses are gathered: a rank that failed within 2 or 3 says why, and all raise that
 
-A pair of spans that the mask excludes takes no work (`spans`). Every rank merges shards in another order, and a rank
-that fails within 2 keeps the others waiting for the group's timeout. Source: Liu et al. (2023), arXiv 2310.01889.
+A pair of spans that the mask excludes takes no work (`spans`). A rank that fails still passes shards on, so that no
+other waits for them. Every rank merges shards in another order, as they come; with `deterministic` spans are cut at
+fixed places, every pair of them has a state of its own, and a row's are merged in the order of the axis once all are
+there. Source: Liu et al. (2023), arXiv 2310.01889.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
 import torch
 
 from redalg.distributed.header import Header
-from redalg.distributed.packed import ANEW
+from redalg.distributed.packed import ANEW, new_message, write_failure
 from redalg.distributed.parts import join_outputs
-from redalg.distributed.protocol import Agreement, Protocol, call_kind
+from redalg.distributed.placements import MeshPlaces, local_tensors, to_local
+from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
 from redalg.distributed.ranks import Ranks, Travel
 from redalg.distributed.shard import cast_inputs, finished_elements, header_of
-from redalg.distributed.spans import Span, excludes, spans_in_order, spans_in_zigzag
+from redalg.distributed.spans import Span, cut_spans, excludes, spans_in_order, spans_in_zigzag
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.runtime.bind.blocks import whole_axes
-from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice
+from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice, is_recorded
 from redalg.runtime.bind.options import named_sizes
 
 if TYPE_CHECKING:
@@ -47,11 +52,20 @@ class RowTerms:
     Attributes:
         rows, streamed: the spans of every rank along both axes.
         extents: sizes that no tensor has, and totals.
+        starts: first place of the other free axes, where the tensors hold a part of them.
+        places: where the tensors lie in a mesh, if they are DTensors.
     """
 
     rows: list[list[Span]]
     streamed: list[list[Span]]
     extents: Mapping[str, int]
+    starts: Mapping[Axis, int]
+    places: MeshPlaces | None
+
+    @property
+    def has_elements(self) -> bool:
+        """Tell if some rank has elements of the streamed axis."""
+        return any(span.length for of_rank in self.streamed for span in of_rank)
 
 
 Agreed = Agreement[RowTerms]
@@ -68,6 +82,7 @@ class DistributedRows:
         axis: the reduced axis that is split.
         rows: the free axis that is split.
         zigzag: every shard has two spans of either axis, one of the first half and one of the second.
+        deterministic: the number of parts of both axes, each pair of which has a state of its own; None for spans.
         wide_travel: tensors with both axes travel: a shard of them has all rows. Else it has all of the reduced axis.
 
     >>> import redalg as ra, torch, torch.distributed as dist
@@ -87,6 +102,7 @@ class DistributedRows:
     axis: Axis
     rows: Axis
     zigzag: bool = False
+    deterministic: int | None = None
     wide_travel: bool = False
 
     @cached_property
@@ -94,6 +110,11 @@ class DistributedRows:
         """The form of the function, whose states the ranks merge."""
         form: FusedForm = self.fused.form
         return form
+
+    @property
+    def _backend(self) -> str | None:
+        """The backend of leaves and merges; a plan of a kernel, which may be tuned anywhere, decides no last bit."""
+        return None if self.deterministic is None else "library"
 
     @cached_property
     def _protocol(self) -> Protocol[RowTerms]:
@@ -117,18 +138,21 @@ class DistributedRows:
             empty, sizes: as in a call of the function; `sizes` gives axes that no tensor has.
 
         Returns:
-            What a call gives, for this rank's rows.
+            What a call gives, for this rank's rows. For tensors that are DTensors, DTensors with `Shard` along the
+            rows, and along the free axes that are split over other dimensions of the mesh.
 
         Raises:
-            InputError: the tensors do not fit the expression on some rank, or ranks differ in the form, the sizes, the
-                dtypes or the scalars. It is raised on every rank, and names the ranks.
+            InputError: the tensors do not fit the expression on some rank, ranks differ in the form, the sizes, the
+                dtypes or the scalars, or a rank fails on the way. It is raised on every rank, and names the ranks; on
+                CUDA the other ranks may learn of a failure on the way from `check`, or from their next call.
             BackendError: a rank is gone, or has not come within the group's timeout.
         """
         protocol = self._protocol
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
             named = by_name(self.fused.inputs, positional, tensors) if positional else tensors
-        if torch.is_grad_enabled() and any(getattr(one, "requires_grad", False) for one in named.values()):
+            check_options(self, named)
+        if is_recorded(named):
             from redalg.distributed.row_gradients import recorded_rows
 
             return recorded_rows(self, named, empty, named_sizes(sizes or {}, "distributed"))
@@ -139,24 +163,61 @@ class DistributedRows:
             kind = call_kind(self.form.cascade, inputs, None, (empty, *sorted(extents.items())))
         known, cast = protocol.last, cast_inputs(self.fused, inputs)
         if known is not None and known.kind == kind:
-            if ANEW not in protocol.statuses(self.ranks.gather(known.new_message())):
-                return Ring(self, known.terms, cast).outputs(empty)
+            statuses = protocol.statuses(self.ranks.gather(known.new_message()))
+            protocol.read_reports(waits=True)  # of the calls before, which are done
+            if ANEW not in statuses:
+                return self._outputs(known, cast, empty)
         elif known is not None:
             protocol.ask_anew(known, late=False)
         with protocol.stops_headers(device):
-            bound = self._bound(cast, extents)
+            local, starts, places = local_tensors(self.form, cast, self.axis, self.ranks, self.rows)
+            bound = self._bound(local, extents)
             layout = "zigzag" if self.zigzag else "in order"
             rows = {"rows": bound.sizes[self.rows.name], "rows_axis": self.rows.name, "layout": layout}
-            header = header_of(self.form, self.axis, bound, empty, **rows)
-        agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, bound, extents, headers))
-        return Ring(self, agreed.terms, cast).outputs(empty)
+            header = header_of(self.form, self.axis, bound, empty, **rows, deterministic=self.deterministic or 0,
+                               starts={axis.name: first for axis, first in starts.items()})  # fmt: skip
+            terms = RowTerms([], [], extents, starts, places)
+        agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, bound, terms, headers))
+        protocol.read_reports(waits=True)
+        return self._outputs(agreed, cast, empty)
+
+    def check(self) -> None:
+        """Wait for the calls that were made, and raise the error of one that failed on the way on some rank.
+
+        Raises:
+            InputError: a rank made no state of its rows.
+        """
+        self._protocol.read_reports(waits=True)
+
+    def _outputs(self, agreed: Agreed, inputs: Mapping[str, Any], empty: str) -> Any:
+        """The outputs of this rank's rows, once all ranks say that they have theirs."""
+        places = agreed.terms.places
+        tensors = inputs if places is None else {name: to_local(one) for name, one in inputs.items()}
+        ring = Ring(self, agreed.terms, tensors)
+        outputs = ring.outputs(empty)
+        message = new_message(0, agreed.device)
+        if ring.failure is not None:
+            write_failure(reason_of(ring.failure), message)
+        messages = self.ranks.gather(message)
+        if agreed.device.startswith("cuda"):
+            self._protocol.keep_report(messages)
+        if ring.failure is not None:
+            raise ring.failure
+        if not agreed.device.startswith("cuda"):
+            self._protocol.statuses(messages)
+        if places is None:
+            return outputs
+        named = [one.axes for one in self.form.outputs]
+        if self.fused.single:
+            return places.to_mesh(outputs, named[0])
+        return type(outputs)(*(places.to_mesh(one, axes) for one, axes in zip(outputs, named, strict=True)))
 
     def _bound(self, inputs: Mapping[str, Any], extents: Mapping[str, int]) -> Bound:
         """The tensors of a rank, checked; those with both axes for their own rows and streamed elements alone."""
         for name in self.form.cascade.inputs():
             if name in inputs and type(inputs[name]) not in (torch.Tensor, torch.nn.Parameter):
                 raise InputError(f"distributed: tensor `{name}` is a {type(inputs[name]).__name__}, and rows are split "
-                                 "of plain tensors of torch. Pass one: of a DTensor its `to_local()`.")  # fmt: skip
+                                 "of tensors of torch. Pass one.")  # fmt: skip
         return bind(self.form.cascade, self.own_part(inputs), extents, chunked=True)
 
     def own_part(self, inputs: Mapping[str, Any]) -> dict[str, Any]:
@@ -170,22 +231,30 @@ class DistributedRows:
             cut[name] = inputs[name].narrow(whole[name], 0, min(lengths, default=0))
         return cut
 
-    def _agreement(self, kind: Any, bound: Bound, extents: Mapping[str, int], headers: list[Header]) -> Agreed:
-        """The agreement of all ranks."""
+    def _agreement(self, kind: Any, bound: Bound, own: RowTerms, headers: list[Header]) -> Agreed:
+        """The agreement of all ranks; `own` has what this one knew before."""
         streamed, rows = [one.elements for one in headers], [one.rows for one in headers]
         names = self.ranks.names
 
         def spans(axis: Axis, lengths: list[int]) -> list[list[Span]]:
-            return spans_in_zigzag(lengths, names, axis) if self.zigzag else spans_in_order(lengths)
+            found = spans_in_zigzag(lengths, names, axis) if self.zigzag else spans_in_order(lengths)
+            return found if self.deterministic is None else cut_spans(found, self.deterministic, names, axis)
 
         totals = {self.axis.name: sum(streamed)} if self.axis.name in self.form.cascade.extents() else {}
-        terms = RowTerms(spans(self.rows, rows), spans(self.axis, streamed), {**extents, **totals})
+        terms = replace(own, rows=spans(self.rows, rows), streamed=spans(self.axis, streamed),
+                        extents={**own.extents, **totals})  # fmt: skip
         return Agreement(kind, bound.device, 0, terms)
 
 
 @final
 class Ring:
-    """A call: the shard that is here, and the states of this rank's rows."""
+    """A call: the shard that is here, and the states of this rank's rows.
+
+    Attributes:
+        states: of every span of rows what was made, by the first element of the span that it is of; merged as they come
+            unless the call is deterministic.
+        failure: why this rank has no outputs, if it failed; shards pass by all the same.
+    """
 
     def __init__(self, of: DistributedRows, terms: RowTerms, tensors: Mapping[str, Any]) -> None:
         self.of, self.terms = of, terms
@@ -195,37 +264,73 @@ class Ring:
         self.rows = [self._of_rows(tensors, span) for span in terms.rows[self.number]]
         self.here: Tensors = {name: tensors[name].contiguous() for name in sorted(self.travelling)}
         self.steps = 0
-        self.states: list[State | None] = [None] * len(self.rows)
+        self.states: list[dict[int, State]] = [{} for _ in self.rows]
+        self.failure: Exception | None = None
 
     def _of_rows(self, tensors: Mapping[str, Any], span: Span) -> dict[str, Any]:
         """The tensors of a span of rows, but for those that travel."""
         rows = self.of._dimensions[self.of.rows]
         own = {name: tensor for name, tensor in tensors.items() if name not in self.travelling}
-        return own | {name: _part(own[name], rows[name], span.at, span.length) for name in rows if name in own}
+        return own | {name: self._part(own[name], rows[name], span.at, span.length) for name in rows if name in own}
+
+    def _part(self, tensor: torch.Tensor, dimension: int, at: int, length: int) -> torch.Tensor:
+        """A part of a tensor along a dimension, which lies alone in memory; a copy if the call is deterministic."""
+        part = tensor.narrow(dimension, at, length)
+        if self.of.deterministic is None:
+            return part.contiguous()
+        return part.clone(memory_format=torch.contiguous_format)
+
+    @contextmanager
+    def _goes_on(self) -> Iterator[None]:
+        """Keep an error for the end: others wait for the shards that this rank passes on."""
+        try:
+            yield
+        except Exception as error:  # noqa: BLE001 - it is raised when all shards were here
+            self.failure = error
 
     def step(self) -> None:
         """Send the shard that is here on, and merge the states of this rank's rows over it."""
         owner = (self.number - self.steps) % self.size
         self.steps += 1
         travel = self._send((owner - 1) % self.size) if self.steps < self.size else None
-        for span in self.terms.streamed[owner]:
-            along = self.of._dimensions[self.of.axis]
-            here = {name: _part(part, along[name], span.at, span.length) for name, part in self.here.items()}
-            for place, (rows, tensors) in enumerate(zip(self.terms.rows[self.number], self.rows, strict=True)):
-                self._take(place, {self.of.rows: rows, self.of.axis: span}, {**tensors, **here})
+        if self.failure is None:
+            with self._goes_on():
+                self._take_shard(owner)
         if travel is not None:
             self.here = travel.wait()
 
+    def _take_shard(self, owner: int) -> None:
+        """Merge the states of this rank's rows over the shard that is here, which is that of a rank."""
+        for span in self.terms.streamed[owner]:
+            along = self.of._dimensions[self.of.axis]
+            here = {name: self._part(part, along[name], span.at, span.length) for name, part in self.here.items()}
+            for place, (rows, tensors) in enumerate(zip(self.terms.rows[self.number], self.rows, strict=True)):
+                self._take(place, {self.of.rows: rows, self.of.axis: span}, {**tensors, **here})
+
     def _take(self, place: int, box: Mapping[Axis, Span], tensors: Mapping[str, Any]) -> None:
         """Merge the state of a pair of spans into that of its rows, unless the mask excludes the pair."""
-        of, state = self.of, self.states[place]
-        if state is not None and (not of.form.structures and excludes(of.form.cascade.domain, box)):
+        of, states = self.of, self.states[place]
+        if self._skips(states, box):
             return
         streamed, rows = of._dimensions[of.axis], of._dimensions[of.rows]
         whole, span = (rows, box[of.rows]) if of.wide_travel else (streamed, box[of.axis])
-        both = {name: _part(tensors[name], whole[name], span.first, span.length) for name in streamed if name in rows}
-        piece = of.fused.leaf({**tensors, **both}, {axis: one.first for axis, one in box.items()}, self.terms.extents)
-        self.states[place] = piece if state is None else of.fused.merge(state, piece)
+        both = {name: self._part(tensors[name], whole[name], span.first, span.length)
+                for name in streamed if name in rows}  # fmt: skip
+        starts = {**self.terms.starts, **{axis: one.first for axis, one in box.items()}}
+        piece = of.fused.leaf({**tensors, **both}, starts, self.terms.extents, backend=of._backend)
+        if of.deterministic is not None:
+            states[box[of.axis].first] = piece
+        else:
+            states[0] = of.fused.merge(states[0], piece) if states else piece
+
+    def _skips(self, states: Mapping[int, State], box: Mapping[Axis, Span]) -> bool:
+        """Tell if a pair of spans takes no work; every span of rows has one state at least."""
+        of, span = self.of, box[self.of.axis]
+        if of.deterministic is None:
+            return bool(states) and not of.form.structures and excludes(of.form.cascade.domain, box)
+        if not span.length:
+            return self.terms.has_elements  # which ranks have none decides no last bit
+        return span.first > 0 and not of.form.structures and excludes(of.form.cascade.domain, box)
 
     def _send(self, owner: int) -> Travel:
         """The journey of the shard that is here to the next rank, and of another's to this one."""
@@ -238,21 +343,41 @@ class Ring:
         return self.of.ranks.send_on(self.here, shapes)
 
     def outputs(self, empty: str) -> Any:
-        """The outputs of this rank's rows, when all shards were here."""
+        """The outputs of this rank's rows, when all shards were here; None if this rank failed."""
         while self.steps < self.size:
             self.step()
-        return join_outputs(list(self._finish(empty)), self.of.form, self.of.rows)
+        if self.failure is None:
+            with self._goes_on():
+                return join_outputs(list(self._finish(empty)), self.of.form, self.of.rows)
+        return None
 
     def _finish(self, empty: str) -> Iterator[Any]:
         names = {element.name for element in finished_elements(self.of.form)}
-        for span, tensors, state in zip(self.terms.rows[self.number], self.rows, self.states, strict=True):
+        for span, tensors, states in zip(self.terms.rows[self.number], self.rows, self.states, strict=True):
             needed = {name: one for name, one in tensors.items() if name in names}
-            yield self.of.fused.finish(state, needed, empty, {self.of.rows: span.first})
+            state = self.of.fused.merge(*(states[first] for first in sorted(states)), backend=self.of._backend)
+            yield self.of.fused.finish(state, needed, empty, {**self.terms.starts, self.of.rows: span.first})
 
 
-def _part(tensor: torch.Tensor, dimension: int, at: int, length: int) -> torch.Tensor:
-    """A part of a tensor along a dimension, which lies alone in memory."""
-    return tensor.narrow(dimension, at, length).contiguous()
+def check_options(call: DistributedRows, inputs: Mapping[str, Any]) -> None:
+    """Refuse keys, and what a call whose rows are split does not do with DTensors, or with fixed parts.
+
+    Raises:
+        InputError: it is one of these.
+    """
+    if inputs.keys() & {"by", "groups"}:
+        raise InputError("distributed: by= gives every group all outputs, and rows= splits them over ranks. Leave one "
+                         "of them out.")  # fmt: skip
+    in_mesh = next((name for name, one in inputs.items() if hasattr(one, "device_mesh")), None)
+    if in_mesh is not None and call.zigzag:
+        raise InputError(f"distributed: zigzag=True gives a rank two spans of the rows, and those of `{in_mesh}`, a "
+                         "DTensor, follow each other. Pass local tensors, or leave it out.")  # fmt: skip
+    if in_mesh is not None and is_recorded(inputs):
+        raise InputError(f"distributed: `{in_mesh}` is a DTensor, and a tensor requires a gradient, which ranks may "
+                         "hold parts of as sums. Pass local tensors, `to_local()`, or `detach` it.")  # fmt: skip
+    if call.deterministic is not None and is_recorded(inputs):
+        raise InputError("distributed: deterministic= cuts the forward at fixed places, and the backward computes over "
+                         "all rows of a rank at once. Leave it out, or `detach` the tensors.")  # fmt: skip
 
 
 def check_rows(form: FusedForm, axis: Axis, rows: Axis) -> None:

@@ -10,14 +10,16 @@ import torch
 
 from redalg.distributed.header import Header
 from redalg.distributed.parts import part_tensors
-from redalg.distributed.placements import MeshPlaces, local_tensors
+from redalg.distributed.placements import MeshPlaces, local_tensors, to_local
 from redalg.distributed.ranks import Ranks
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.contents import elements_of
 from redalg.incremental.form import FusedForm
+from redalg.incremental.grouped import group_axis, grouped_form
 from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
 from redalg.runtime.bind.backends import ops_for
+from redalg.runtime.bind.groups import check_by, check_grouped
 from redalg.runtime.bind.identity import VERSION, identity
 from redalg.runtime.bind.inputs import Bound, bind, dtypes_of_floats
 from redalg.runtime.bind.leaf import check_piece_indices
@@ -36,6 +38,7 @@ class Shard:
         places: where the tensors lie in a mesh, if they are DTensors.
         extents: sizes that no tensor of the rank has.
         first, total: of the split axis, the place of the shard's first element, and the elements of the whole.
+        by, groups: the group of each of the shard's elements, and how many groups there are; None without groups.
     """
 
     tensors: Mapping[str, Any]
@@ -46,6 +49,8 @@ class Shard:
     form: FusedForm
     first: int = 0
     total: int = 0
+    by: Any = None
+    groups: int | None = None
 
     @property
     def is_far(self) -> bool:
@@ -53,12 +58,22 @@ class Shard:
         ends = [self.bound.sizes[axis.name] + first for axis, first in self.starts.items()]
         return max([self.total, *ends, *self.bound.sizes.values()]) > ops_for(self.bound, "torch").integers
 
-    def with_tensors(self, inputs: Mapping[str, Any]) -> Shard:
+    @property
+    def state_form(self) -> FusedForm:
+        """The form of the shard's state."""
+        return self.form if self.groups is None else grouped_form(self.form)
+
+    @property
+    def state_sizes(self) -> dict[str, int]:
+        """The sizes of axes, that of the groups too."""
+        groups = {} if self.groups is None else {group_axis(self.form).name: self.groups}
+        return {**self.bound.sizes, **groups}
+
+    def with_tensors(self, inputs: Mapping[str, Any], by: Any) -> Shard:
         """The shard of another call of this kind."""
         if self.places is None:
-            return replace(self, tensors=inputs)
-        local = {name: one.to_local() if hasattr(one, "to_local") else one for name, one in inputs.items()}
-        return replace(self, tensors=local)
+            return replace(self, tensors=inputs, by=by)
+        return replace(self, tensors={name: to_local(one) for name, one in inputs.items()}, by=by)
 
     def within(self, axis: Axis, first: int, total: int) -> Shard:
         """The shard, which begins at `first` of the `total` elements of the split axis."""
@@ -71,6 +86,10 @@ class Shard:
         first, stop = edge
         span = first - self.first, stop - self.first
         return part_tensors(self.form, self.tensors, axis, span) if copied else dict(self.tensors)
+
+    def part_keys(self, edge: tuple[int, int], *, copied: bool) -> Any:
+        """The groups of the elements of a part, told as in `part`; None without groups."""
+        return self.by[edge[0] - self.first : edge[1] - self.first] if copied and self.by is not None else self.by
 
     def in_mesh(self, output: Any, axes: Sequence[Axis]) -> Any:
         """An output as a tensor of the mesh in which the inputs lie."""
@@ -92,6 +111,25 @@ def shard_of(fused: Any, ranks: Ranks, axis: Axis, inputs: Mapping[str, Any], ex
                          "out.")  # fmt: skip
     local, starts, places = local_tensors(fused.form, cast_inputs(fused, inputs), axis, ranks)
     return Shard(local, bind(fused.form.cascade, local, extents, chunked=True), starts, places, extents, fused.form)
+
+
+def check_keys(form: FusedForm, by: Any, groups: Any, *, fixed: bool) -> tuple[Any, ...]:
+    """The kind of the keys of a call by group, checked; `fixed`: parts are cut at fixed places.
+
+    Raises:
+        InputError: the function has no states by group, or the keys are no tensor of this rank.
+    """
+    check_by(by, groups, "distributed")
+    if by is None:
+        return ()
+    check_grouped(form, "distributed")
+    if type(by) is not torch.Tensor:
+        raise InputError(f"distributed: by= holds the group of every element of this rank's shard, and is a "
+                         f"{type(by).__name__}. Pass a tensor of torch: of a DTensor its `to_local()`.")  # fmt: skip
+    if fixed and by.device.type != "cpu":
+        raise InputError(f"distributed: elements of a group are added in any order on {by.device}, so that no call by "
+                         "group is the same to the last bit. Leave `deterministic=` out.")  # fmt: skip
+    return int(groups), by.dtype, by.device
 
 
 def header_of(form: FusedForm, axis: Axis, bound: Bound, empty: str, **terms: Any) -> Header:

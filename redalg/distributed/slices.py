@@ -4,7 +4,8 @@
     rank j           :  slice j of every state → their merge           then every rank gathers the N merged slices
 
 The same numbers are merged in the same order as if every rank merged whole states. A rank receives 2·(N − 1)/N times a
-state instead of N − 1 times, in two collectives.
+state instead of N − 1 times, in two collectives. Where outputs are split along that axis, a rank finishes the slice
+that it merged, and nothing is gathered: one collective, (N − 1)/N times a state.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ from typing import final
 import torch
 
 from redalg.distributed.packed import write_slots
-from redalg.errors import BackendError
+from redalg.errors import BackendError, InputError
 from redalg.expression import Axis
 from redalg.incremental.form import FusedForm, Slot
+from redalg.runtime.bind.blocks import whole_axes
 from redalg.runtime.bind.packing import Packed, Packing
-from redalg.runtime.bind.places import axes_by_place
+from redalg.runtime.bind.places import axes_by_place, row_axes_by_place
 from redalg.runtime.bind.state import State, copy_with
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for
@@ -110,6 +112,40 @@ def slices_along(axis: Axis, form: FusedForm, packing: Packing, length: int) -> 
     shapes = {slot.name: tuple(length if one == axis else size for one, size in zip(slot.axes, shape, strict=True))
               for slot in form.slots for shape in (packing.shapes[slot.name],)}  # fmt: skip
     return Slices(axis, length, packing, Packing(packing.dtypes, shapes))
+
+
+def check_sharded(form: FusedForm, axis: Axis, sharded: Axis) -> None:
+    """Refuse an axis of which a rank's slice of the states has no outputs of its own; `axis` is the reduced one.
+
+    Raises:
+        InputError: an output lacks it, or keeps the reduced axis, or something is known of the whole of it alone.
+    """
+    lacking = [one.name for one in form.outputs if sharded not in one.axes]
+    if lacking or sharded not in axes_of_rows(form):
+        what = f"output `{lacking[0]}`" if lacking else "any slot of the state"
+        raise InputError(f"distributed: sharded={sharded} is no axis of {what}. Outputs are split along a free axis "
+                         "that all have; leave `sharded=` out to have them whole on all ranks.")  # fmt: skip
+    kept = [one.name for one in form.outputs if one.carries]
+    if kept:
+        raise InputError(f"distributed: output `{kept[0]}` keeps axis {axis}, along which a rank has its own shard of "
+                         f"it. Leave sharded={sharded} out.")  # fmt: skip
+    if sharded.name in form.cascade.extents() or sharded in whole_axes(form.cascade) | row_axes_by_place(form):
+        raise InputError(f"distributed: sharded={sharded}: the expression holds places or the extent of this axis, or "
+                         "sums over it on its own, and a rank finishes a part of it. Leave it out.")  # fmt: skip
+
+
+def slices_of_outputs(form: FusedForm, sharded: Axis, sizes: Mapping[str, int], packing: Packing,
+                      ranks: int) -> Slices:  # fmt: skip
+    """The slices of states of which ranks keep the outputs.
+
+    Raises:
+        InputError: ranks would have slices of unlike lengths.
+    """
+    size = sizes[sharded.name]
+    if size % ranks:
+        raise InputError(f"distributed: sharded={sharded} gives {ranks} ranks slices of one length, and the axis has "
+                         f"{size} elements. Pad it, or leave it out.")  # fmt: skip
+    return slices_along(sharded, form, packing, size // ranks)
 
 
 def axes_of_rows(form: FusedForm) -> list[Axis]:

@@ -69,6 +69,33 @@ def spans_in_zigzag(lengths: Sequence[int], names: Sequence[int], axis: Axis) ->
             for rank in range(len(lengths))]  # fmt: skip
 
 
+def cut_spans(spans: list[list[Span]], parts: int, names: Sequence[int], axis: Axis) -> list[list[Span]]:
+    """The spans of every rank cut at the same places of the whole: at most `parts` in all, and the empty ones.
+
+    >>> cut_spans(spans_in_order([4, 2, 0]), 3, (0, 1, 2), Axis("k"))[1:]
+    [[Span(first=4, stop=6, at=0)], [Span(first=6, stop=6, at=0)]]
+
+    Raises:
+        InputError: a span begins or ends within a part.
+    """
+    total = sum(span.length for of_rank in spans for span in of_rank)
+    part = max(1, -(-total // parts))
+    for name, of_rank in zip(names, spans, strict=True):
+        within = [edge for span in of_rank for edge in (span.first, span.stop) if edge % part and edge != total]
+        if within:
+            raise InputError(
+                f"distributed: the shard of rank {name} is cut at element {within[0]} of axis {axis}, and "
+                f"deterministic={parts} cuts {total} elements into parts of {part}: shards, and their halves in "
+                "zigzag, have to end at multiples of that. Give ranks whole parts."
+            )
+    return [[one for span in of_rank for one in _cut(span, part)] for of_rank in spans]
+
+
+def _cut(span: Span, part: int) -> list[Span]:
+    firsts = range(span.first, span.stop, part)
+    return [Span(at, min(at + part, span.stop), span.at + at - span.first) for at in firsts] or [span]
+
+
 def excludes(domain: Boolean, box: Mapping[Axis, Span]) -> bool:
     """Tell if a condition holds for no places of a box, whatever data it asks for; False if that is not known.
 

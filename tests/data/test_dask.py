@@ -155,3 +155,60 @@ def test_a_missing_package_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "dask", None)
     with pytest.raises(ra.BackendError, match=re.escape("reduction needs dask, which is not installed. Run: pip inst")):
         reduction(variance, CHUNKED)
+
+
+GROUPS = 4
+"""Of which the last has no element."""
+
+
+@pytest.mark.parametrize("name", [name for name in ROWS if len(ROWS[name].cascade.reduced_axes) == 1])
+@settings(max_examples=6)
+@given(st.data())
+def test_groups_of_any_chunks_are_those_of_the_whole(name: str, data: st.DataObject) -> None:
+    fused, rows, length = ROWS[name], data.draw(st.integers(1, 4)), data.draw(st.integers(1, 12))
+    generator = np.random.default_rng(data.draw(st.integers(0, 99)))
+    tensors = {key: generator.normal(size=(rows, length)) for key in fused.cascade.inputs()}
+    keys, empty = generator.integers(0, GROUPS - 1, length), data.draw(st.sampled_from(["nan", "zero"]))
+    chunked = {
+        key: da.from_array(array, chunks=(data.draw(cuts(rows)), data.draw(cuts(length))))
+        for key, array in tensors.items()
+    }
+    by = data.draw(st.sampled_from([keys, da.from_array(keys, chunks=(data.draw(cuts(length)),))]))
+    every = data.draw(st.sampled_from([None, 2]))
+    found = reduction(fused, chunked, by=by, groups=GROUPS, empty=empty, split_every=every)
+    lazy = found if isinstance(found, tuple) else (found,)
+    called = fused(**tensors, by=keys, groups=GROUPS, empty=empty)
+    whole = called if isinstance(called, tuple) else (called,)
+    for one, array, want in zip(lazy, dask.compute(*lazy, scheduler="sync"), whole, strict=True):
+        assert (one.shape, one.dtype) == (array.shape, array.dtype) == (want.shape, want.dtype)
+        np.testing.assert_allclose(array, want, rtol=1e-11, atol=1e-11)
+
+
+KEYS = np.arange(11) % 3
+
+
+def test_keys_alone_may_be_lazy_and_name_the_graph() -> None:
+    by = da.from_array(KEYS, chunks=4)
+    lazy = reduction(variance, DATA, by=by, groups=3)
+    np.testing.assert_allclose(lazy.compute(scheduler="sync")[1], DATA[:, KEYS == 1].var(1), rtol=1e-12)
+    assert lazy.name == reduction(variance, DATA, by=by, groups=3).name
+    assert lazy.name not in (reduction(variance, DATA, by=by, groups=4).name, reduction(variance, CHUNKED).name)
+
+
+REFUSED_KEYS: dict[str, tuple[Callable[[], Any], str]] = {
+    "no number": (lambda: reduction(variance, CHUNKED, by=KEYS), "`by=` needs the number of groups"),
+    "no keys": (lambda: reduction(variance, CHUNKED, groups=3), "groups=3 stands without keys"),
+    "length": (lambda: reduction(variance, CHUNKED, by=KEYS[:5], groups=3), "should have shape (11,), and has (5,)"),
+    "dtype": (lambda: reduction(variance, CHUNKED, by=KEYS / 1, groups=3), "as an integer, and is float64"),
+    "a list": (lambda: reduction(variance, CHUNKED, by=[0] * 11, groups=3), "by= is a list"),
+    "two axes": (lambda: reduction(ROWS["both axes"], CHUNKED, by=KEYS, groups=3), "reduces over b and n together"),
+    "beyond": (lambda: reduction(variance, CHUNKED, by=KEYS, groups=2).compute(scheduler="sync"),
+               "a number from 0 to 1 as groups=2"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REFUSED_KEYS)
+def test_keys_that_do_not_fit_are_refused(name: str) -> None:
+    call, text = REFUSED_KEYS[name]
+    with pytest.raises(ra.InputError, match=re.escape(text)):
+        call()

@@ -103,7 +103,7 @@ DIFFER = {
     other_scalar: "scalar scale: 1.0 on rank 0; 2.0 on rank 1",
     other_option: "option `empty`: nan on rank 0; zero on rank 1",
     other_state_format: "format of states: 2 on rank 0; 3 on rank 1",
-    other_message_format: "format of messages: 3 on rank 0; 4 on rank 1",
+    other_message_format: f"format of messages: {header.FORMAT} on rank 0; {header.FORMAT + 1} on rank 1",
 }
 FAIL = {  # what rank 0 is told of rank 1, whose own error is the second
     bad_input: ("rank 1: InputError: tensor `x` has 1 dimensions", "tensor `x` has 1 dimensions"),

@@ -188,7 +188,7 @@ REFUSED = {
     "zigzag alone": (lambda: weighted(k <= q), {"axis": k, "zigzag": True}, "zigzag=True is an order of rows"),
     "no axis": (lambda: weighted(k <= q), {"axis": k, "rows": "r"}, "rows=r is no free axis"),
     "reduced rows": (lambda: weighted(k <= q), {"axis": k, "rows": k}, "rows=k is no free axis"),
-    "parts": (lambda: weighted(k <= q), {"axis": k, "rows": q, "deterministic": 4}, "Leave `deterministic=` or"),
+    "no parts": (lambda: weighted(k <= q), {"axis": k, "rows": q, "deterministic": 0}, "is no number of parts"),
     "an output without": ({"a": (ra.sum(x * w, k), "q"), "b": (ra.sum(w, k), "")}, {"axis": k, "rows": q},
                           "rows=q is no axis of output `b`"),
     "an extent": (ra.sum(ra.where(k <= q + k.extent - q.extent, w, 0), k), {"axis": k, "rows": q},

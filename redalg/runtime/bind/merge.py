@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import Any
+
+import numpy as np
 
 from redalg.errors import InputError
 from redalg.incremental.form import FusedForm
+from redalg.runtime.bind.arrays import to_axes
 from redalg.runtime.bind.autocast import without_autocast
-from redalg.runtime.bind.packing import Packed
+from redalg.runtime.bind.inputs import library_name
+from redalg.runtime.bind.packing import Packed, Packing
 from redalg.runtime.bind.places import Box, Boxes, join_boxes, places_matter, shared_box
 from redalg.runtime.bind.state import (
     State,
@@ -64,13 +69,48 @@ def are_alike(states: Sequence[State]) -> bool:
 
 def in_memory_of(state: State, made: State) -> State:
     """A state that was made of another, in the other's memory."""
-    if not isinstance(state.slots, Packed) or not isinstance(made.slots, Packed):
+    check_slot_places(state.slots, Packing.of(made.slots))
+    state.buffer[...] = made.buffer
+    return replace(made, slots=state.slots)
+
+
+@without_autocast()
+def merge_into(form: FusedForm, state: State, piece: State) -> State:
+    """state ⊕ piece, whose slots are written where those of the state lie; if it is refused, nothing is.
+
+    Raises:
+        InputError: they may not be merged, or the state's memory does not hold what they give.
+    """
+    for each in (state, piece):
+        check_state(form, each, "merge")
+    a, b, places = fit(form, state, piece)
+    scope, executor = unpacked_scope(form, a)
+    with scope.ops.quiet():
+        slots = executor.merge(scope, unpack(form, a, scope), unpack(form, b, scope))
+    values = {value.name: array for value, array in slots.items()}
+    made = {slot.name: to_axes(values[slot.name], slot.axes, scope) for slot in form.slots}
+    check_slot_places(state.slots, Packing.of(made))
+    buffer = state.buffer
+    for name, array in {name: apart_from(array, buffer) for name, array in made.items()}.items():
+        state.slots[name][...] = array
+    return replace(b if is_empty_state(a) else a, slots=state.slots, places=places)
+
+
+def check_slot_places(slots: Any, packing: Packing) -> None:
+    """Refuse slots that lie in no common buffer, or that lie otherwise in it than a packing says."""
+    if not isinstance(slots, Packed):
         raise InputError("update: the slots of the state lie in no common buffer. Pass a state of `leaf`, `merge`, "
                          "`empty_state` or `from_bytes`.")  # fmt: skip
-    if made.slots.packing != state.slots.packing:
+    if slots.packing != packing:
         raise InputError("update: the piece asks for wider slots than the state has. Use `merge`: it makes new ones.")
-    state.slots.buffer[...] = made.slots.buffer
-    return replace(made, slots=state.slots)
+
+
+def apart_from(array: Any, buffer: Any) -> Any:
+    """An array that shares no memory with a buffer, which is written next: itself, or a copy."""
+    if library_name(array) == "torch":
+        shares = array.untyped_storage().data_ptr() == buffer.untyped_storage().data_ptr()
+        return array.clone() if shares else array
+    return array.copy() if np.may_share_memory(array, buffer) else array
 
 
 @without_autocast()

@@ -27,7 +27,7 @@ from redalg.runtime.bind.far_places import MOST_COUNTED, axes_of_pieces, farthes
 from redalg.runtime.bind.groups import check_by, check_grouped, check_groups, leaf_by_groups, read_keys
 from redalg.runtime.bind.inputs import may_have_tangents, scalars_of, without_gradients
 from redalg.runtime.bind.leaf import Piece, empty_state, leaf_by_arrays, read_piece
-from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, sort_states
+from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, merge_into, sort_states
 from redalg.runtime.bind.options import check_places, global_starts, named_sizes
 from redalg.runtime.bind.packing import Packed, Packing, common_buffer
 from redalg.runtime.bind.places import axes_by_place, axes_in_arithmetic, leaf_exprs
@@ -253,7 +253,9 @@ def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any,
     if start is None:
         start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
     piece = leaf(form, inputs, start, extents, by=by, groups=groups)
-    return in_memory_of(state, merge_any(merged, (state, piece)))
+    if state.device.startswith("cuda"):
+        return in_memory_of(state, merge_any(merged, (state, piece)))
+    return merge_into(merged, state, piece)
 
 
 def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = None) -> State:
