@@ -16,8 +16,8 @@ call raises the error, or `check`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Hashable, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, final
 
@@ -29,6 +29,7 @@ from redalg.distributed.packed import ANEW, message_packing, slots_in, write_fai
 from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges
 from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
 from redalg.distributed.ranks import Ranks, group_ranks
+from redalg.distributed.ready import MOST_READY, Ready, ready_call, signature
 from redalg.distributed.rows import DistributedRows, check_rows
 from redalg.distributed.shard import Shard, cast_inputs, check_form, finished_elements, header_of, shard_of
 from redalg.distributed.slices import Slices, choose_slices, target_of_rank
@@ -60,6 +61,7 @@ class Terms:
         packing: the layout of a state, or of a slice of it.
         slices: those that ranks merge for each other; None if every rank merges whole states.
         late: this host does not wait for the statuses of other ranks.
+        ready: ready calls, by signature; None of one that has none.
     """
 
     shard: Shard
@@ -67,6 +69,7 @@ class Terms:
     packing: Packing
     slices: Slices | None
     late: bool
+    ready: dict[Hashable, Ready | None] = field(default_factory=dict)
 
 
 Agreed = Agreement[Terms]
@@ -82,12 +85,14 @@ class Distributed:
         ranks: the group.
         axis: the reduced axis that is split.
         deterministic: the number of parts of the whole, each with a state of its own; None for one a rank.
+        backend: of leaves, merges and outputs; None for that of the tensors.
     """
 
     fused: Any
     ranks: Ranks
     axis: Axis
     deterministic: int | None = None
+    backend: str | None = None
 
     @cached_property
     def _protocol(self) -> Protocol[Terms]:
@@ -111,7 +116,7 @@ class Distributed:
     @property
     def _backend(self) -> str | None:
         """The backend of leaves and merges; a plan of a kernel, which may be tuned anywhere, decides no last bit."""
-        return None if self.deterministic is None else "library"
+        return self.backend if self.deterministic is None else "library"
 
     @torch.compiler.disable  # a graph that is traced breaks here
     def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
@@ -139,6 +144,14 @@ class Distributed:
         protocol = self._protocol
         if not (protocol.reports and torch.cuda.is_current_stream_capturing()):
             protocol.read_reports(waits=False)
+        known, found = protocol.last, None
+        key = None if sizes or known is None else signature(positional, tensors, empty)
+        ready = None if key is None or known is None else known.terms.ready.get(key)
+        if ready is not None and known is not None:
+            inputs = self.fused._bind(positional, tensors) if positional else tensors
+            outputs = ready.run(protocol, inputs, late=known.terms.late)
+            if outputs is not None:
+                return self.fused._outputs(outputs)
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
             check_choice("empty", empty, "distributed: ")
@@ -146,10 +159,10 @@ class Distributed:
             extents = named_sizes(sizes or {}, "distributed")
             lengthy = None if self._needs_lengths else self.axis
             kind = call_kind(self.form.cascade, inputs, lengthy, (empty, *sorted(extents.items())))
-        known = protocol.last
         if known is not None and known.kind == kind:
-            found = self._again(known, inputs, empty)
+            found = None if ready is not None else self._again(known, inputs, empty)
             if found is not None:
+                self._keep_ready(known, key, inputs, empty)
                 return found[0]
         elif known is not None:
             protocol.ask_anew(known, late=known.terms.late)
@@ -197,6 +210,21 @@ class Distributed:
             self._protocol.keep_report(messages)
         return (self._outputs(known, shard, (messages, own), empty),)
 
+    def _keep_ready(self, known: Agreed, key: Hashable, inputs: Mapping[str, Any], empty: str) -> None:
+        """Keep what is left of a call, after one was made."""
+        terms = known.terms
+        if key is None or key in terms.ready or terms.slices is not None or self._needs_lengths or (
+            known.device.startswith("cuda") and torch.cuda.is_current_stream_capturing()
+        ):  # fmt: skip
+            return
+        if len(terms.ready) >= MOST_READY:
+            terms.ready.clear()
+        names = {element.name for element in self._output_elements}
+        terms.ready[key] = ready_call(
+            self.fused, self.ranks, terms.shard.with_tensors(inputs), terms.packing, empty=empty,
+            backends=(self._backend, self.backend), finished=names,
+        )  # fmt: skip
+
     def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
         """The outputs on this rank, of the states of all."""
         state = self.fused.merge(*self._states(agreed, shard, exchanged), backend=self._backend)
@@ -213,12 +241,13 @@ class Distributed:
         names = {element.name for element in elements}
         if not any(self.axis in element.indices for element in elements):
             needed = {name: array for name, array in shard.tensors.items() if name in names}
-            return self.fused.finish(state, needed, empty, shard.starts)
+            return self.fused.finish(state, needed, empty, shard.starts, backend=self.backend)
         found = []
         for edge in edges or [(shard.first, shard.first)]:
             tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
             needed = {name: array for name, array in tensors.items() if name in names}
-            found.append(self.fused.finish(state, needed, empty, {**shard.starts, self.axis: edge[0]}))
+            start = {**shard.starts, self.axis: edge[0]}
+            found.append(self.fused.finish(state, needed, empty, start, backend=self.backend))
         return join_outputs(found, self.form, self.axis)
 
     def _header(self, shard: Shard, empty: str) -> Header:
