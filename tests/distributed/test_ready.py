@@ -1,4 +1,7 @@
-"""Ready calls by kernels, on the CPU: later calls of a signature give what the first gave, and fail as it would."""
+"""Ready calls, on the CPU: later calls of a signature give what the first gave, and fail as it would.
+
+Those by kernels are slow, as these are compiled in every rank; functions of Python stand for kernels in the others.
+"""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -11,9 +14,13 @@ import torch.distributed as dist
 
 import redalg as ra
 from redalg.distributed.call import Distributed
+from redalg.distributed.protocol import Protocol
 from redalg.distributed.ranks import Ranks, Report, group_ranks
 from redalg.distributed.ready import Ready, signature
-from redalg.runtime.call.kernels import Recipe
+from redalg.runtime.bind.packing import Packing
+from redalg.runtime.call.finish_kernels import PreparedFinish
+from redalg.runtime.call.kernels import OneBuffer, Recipe
+from redalg.runtime.call.merge_kernels import Merge, SlotInput
 from tests.distributed.cases import here, n, x
 from tests.distributed.pool import Pool
 from tests.distributed.test_again import Done, told_by
@@ -57,6 +64,7 @@ def calls(rank: int, size: int) -> tuple[list[list[np.ndarray]], int]:
     return [[one.numpy() for one in outputs] for outputs in made], len(runs)
 
 
+@pytest.mark.slow
 def test_ready_calls_give_the_outputs_of_the_whole(two: Pool) -> None:
     (first, runs), (second, _) = two.values(calls)
     assert runs == 3  # the first agrees, the second keeps
@@ -73,6 +81,7 @@ def ready_and_not(rank: int, size: int) -> bool:
     return all(map(torch.equal, call(**data_of(rank, 3)), slowly))
 
 
+@pytest.mark.slow
 def test_ready_calls_give_the_same_bits(two: Pool) -> None:
     assert two.values(ready_and_not) == [True, True]
 
@@ -104,6 +113,7 @@ def error_of(call: Distributed, given: dict[str, torch.Tensor]) -> str:
     return ""
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("second", "told"), [("rows", "the ranks differ in the size of axis b"),
                                               ("leaf", "rank 1 made no state of its shard")])  # fmt: skip
 def test_a_rank_that_goes_wrong_after_ready_calls_is_told_on_all(two: Pool, second: str, told: str) -> None:
@@ -133,6 +143,7 @@ def late_call(rank: int, size: int) -> tuple[list[bool], str, float]:
         return outputs, told_by(call.check) or "", float(before.most[0])
 
 
+@pytest.mark.slow
 def test_outputs_of_a_ready_call_are_nan_where_a_rank_failed(two: Pool) -> None:
     (outputs, text, before), (_, nothing, _) = two.values(late_call)
     assert outputs == [True, True]
@@ -141,6 +152,7 @@ def test_outputs_of_a_ready_call_are_nan_where_a_rank_failed(two: Pool) -> None:
     assert before == wanted(0)[1][0]
 
 
+@pytest.mark.slow
 def test_a_call_by_one_rank_is_ready_without_a_merge() -> None:
     dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
     try:
@@ -167,3 +179,55 @@ def test_signatures_tell_what_kernels_depend_on() -> None:
         assert signature((), {"x": strange}, "nan") is None
     with torch.autocast("cpu"):
         assert signature((), {"x": table}, "nan") is None
+
+
+def write_sums(table: torch.Tensor, sums: torch.Tensor, count: torch.Tensor) -> None:
+    sums.copy_(table.sum(1))
+    count.fill_(table.shape[1])
+
+
+def add_sums(a: torch.Tensor, b: torch.Tensor, *counts_and_results: torch.Tensor) -> None:
+    first, second, sums, _ = counts_and_results
+    assert first.dtype == second.dtype == torch.float32
+    sums.copy_((a + b) / (first + second))
+
+
+def ready_of_python() -> Ready:
+    """A ready call whose kernels are functions: a mean, of a state with a gap between its slots."""
+    packing = Packing({"sums": "float32", "count": "int64"}, {"sums": (3,), "count": ()})
+    cpu = torch.device("cpu")
+    recipe = Recipe(write_sums, (("x", None),), (), OneBuffer(packing, ("sums", "count"), {}, cpu), ())
+    sums = SlotInput("sums", (0,), (), (3,), "float32", True, True, False)
+    count = SlotInput("count", (), (0,), (1,), "float32", False, True, True)
+    step = lambda inputs: {name: inputs[name].clone() for name in ("means", "number")}  # noqa: E731
+    finish = PreparedFinish(step, {"means": "sums", "number": "count"}, {}, frozenset(), frozenset())
+    return Ready(group_ranks(None), cpu, recipe, Merge(add_sums, (sums, count), packing), finish, packing)
+
+
+def calls_of_python(rank: int, size: int) -> list[tuple[list[float], int]]:
+    ready = ready_of_python()
+    protocol = Protocol[Any](ready.ranks)
+    made = [ready.run(protocol, {"x": torch.full((3, 2 + rank), float(at + rank))}, late=False) for at in range(3)]
+    return [(one["means"].tolist(), int(one["number"])) for one in made if one is not None]
+
+
+def test_rows_hold_the_states_of_all_ranks(two: Pool) -> None:
+    for found in two.values(calls_of_python):
+        assert [number for _, number in found] == [5, 5, 5]
+        np.testing.assert_allclose([means for means, _ in found], [3 * [at + 3 / 5] for at in range(3)], rtol=1e-6)
+
+
+def failure_of_python(rank: int, size: int) -> str:
+    ready = ready_of_python()
+    given = {"x": torch.ones(3, 2)} if rank == 0 else {"x": torch.ones(2, 2)}
+    try:
+        ready.run(Protocol[Any](ready.ranks), given, late=False)
+    except (ra.InputError, RuntimeError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+def test_a_rank_whose_kernel_fails_is_told_on_all(two: Pool) -> None:
+    first, second = two.values(failure_of_python)
+    assert "InputError: distributed: rank 1 made no state of its shard" in first
+    assert second.startswith("RuntimeError")
