@@ -149,10 +149,15 @@ def signature(positional: Sequence[Any], tensors: Mapping[str, Any], empty: str)
     ):
         return None
     key: list[Any] = [times_forgotten(), empty, tuple(tensors)]
-    for one in (*positional, *tensors.values()):
-        if type(one) is not torch.Tensor or one.layout is not torch.strided or one.requires_grad or one.is_neg():
+    for given in (*positional, *tensors.values()):
+        if (
+            type(given) is not torch.Tensor
+            or given.layout is not torch.strided
+            or given.requires_grad
+            or given.is_neg()
+        ):
             return None
-        key += (one.shape, one.stride(), one.dtype, one.device)
+        key += (given.shape, given.stride(), given.dtype, given.device)
     return tuple(key)
 
 

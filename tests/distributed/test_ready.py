@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 import torch.distributed as dist
+from torch._C._distributed_c10d import HashStore
 
 import redalg as ra
 from redalg.distributed.call import Distributed
@@ -154,7 +155,7 @@ def test_outputs_of_a_ready_call_are_nan_where_a_rank_failed(two: Pool) -> None:
 
 @pytest.mark.slow
 def test_a_call_by_one_rank_is_ready_without_a_merge() -> None:
-    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+    dist.init_process_group("gloo", store=HashStore(), rank=0, world_size=1)
     try:
         call, given = call_by_kernels(), {"x": torch.arange(12.0).reshape(2, 6)}
         with counted_runs() as runs:

@@ -120,7 +120,7 @@ def forget(form: FusedForm) -> None:
 
 
 def times_forgotten() -> int:
-    """How often another plan was found: what was taken from here before is not to be kept longer."""
+    """The number of times that another plan was found: what was taken from here before is not to be kept longer."""
     return _TIMES_FORGOTTEN[0]
 
 
