@@ -176,8 +176,10 @@ def ready_call(fused: Any, ranks: Ranks, shard: Shard, packing: Packing, *, empt
     if shard.places is not None or shard.bound.scalars:
         return None
     recipe = prepared_recipe(form, shard.tensors, shard.extents, backend)
+    if recipe is None:
+        return None
     state = fused.leaf(shard.tensors, shard.starts, shard.extents, backend=backend)
-    if recipe is None or not isinstance(state.slots, Packed) or state.slots.packing.key != packing.key:
+    if not isinstance(state.slots, Packed) or state.slots.packing.key != packing.key:
         return None
     merge, states = None, [state] * len(ranks.names)
     if len(states) > 1:
