@@ -6,6 +6,7 @@
     the slots of a state  →  a message    `packed`: a buffer of a layout that all ranks compute alike
     a group, or a mesh    →  Ranks        `ranks`: the collectives, on the tensors' device
     calls of one kind     →  Agreement    `protocol`: what ranks agreed on once; a rank that fails stops all
+    a call made before    →  its outputs  `ready`: the launches that are left, by the signature of the tensors
     a call                →  its outputs  `call`: leaf, message, merge in order of ranks, finish
     a call split by rows  →  its outputs  `rows`: shards travel around the ranks; `spans`: their places in the whole
 

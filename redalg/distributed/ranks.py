@@ -33,13 +33,16 @@ class Ranks:
     number: int
     names: tuple[int, ...]
 
-    def gather(self, message: torch.Tensor) -> torch.Tensor:
+    def gather(self, message: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         """The messages of all ranks, a row for each; every rank calls it with a message of the same length.
+
+        `rows`: where they are written; `message` may be this rank's row of them.
 
         Raises:
             BackendError: a rank is gone, or has not come within the group's timeout.
         """
-        rows = torch.empty(len(self.names), *message.shape, dtype=message.dtype, device=message.device)
+        if rows is None:
+            rows = torch.empty(len(self.names), *message.shape, dtype=message.dtype, device=message.device)
         all_gather = getattr(dist, "all_gather_single", None) or dist.all_gather_into_tensor
         with self.in_step():
             all_gather(rows.view(-1), message, group=self.group)

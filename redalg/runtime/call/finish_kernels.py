@@ -38,6 +38,7 @@ from redalg.runtime.bind.options import check_places, global_starts
 from redalg.runtime.bind.places import finished_axes_by_place, finished_exprs, under_two_indices
 from redalg.runtime.bind.state import State, check_state, kind_of_state, reduced_names
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, start_pass, takes_kernels
+from redalg.runtime.call.kernels import recipe_of_steps
 from redalg.runtime.call.prepared import KINDS, Step, kind_of_tensors
 from redalg.runtime.call.states import check_backend
 
@@ -106,6 +107,14 @@ def finish_state(form: FusedForm, state: State, inputs: Mapping[str, Any] | None
     if backend == KERNELS:
         raise BackendError(f'finish: no kernel finishes this state: {reason} Leave backend="{KERNELS}" out.')
     return finish_by_arrays(form, state, request, empty, condition=condition)
+
+
+def prepared_finish(
+    form: FusedForm, state: State, inputs: Mapping[str, Any], empty: str, backend: str | None
+) -> PreparedFinish | None:  # fmt: skip
+    """The finish of states of this kind by one kernel, if it is all that is needed, and there was one before."""
+    known = _PREPARED(form).get(kind_of_finish(state, inputs, empty, backend))
+    return known if known is not None and recipe_of_steps((known.step,)) is not None else None
 
 
 def kind_of_finish(state: State, inputs: Mapping[str, Any], empty: str, backend: str | None) -> Hashable:

@@ -100,6 +100,14 @@ class Launch:
         return self.recipe.launch(inputs, [scalars[name] for name in self.recipe.scalars])
 
 
+def recipe_of_steps(steps: Sequence[Step]) -> Recipe | None:
+    """The recipe of steps that are one kernel and nothing beside it: no check, and no scalars; None of others."""
+    [*earlier, last] = steps
+    if earlier or not isinstance(last, Launch) or last.checks_indices:
+        return None
+    return last.recipe if last.recipe is not None and not last.recipe.scalars else None
+
+
 @final
 @dataclass(frozen=True)
 class Recipe:
@@ -121,13 +129,18 @@ class Recipe:
 
     def launch(self, inputs: Mapping[str, Any], scalars: Iterable[float]) -> dict[str, Any]:
         """Call the kernel with inputs, scalars, fresh outputs and workspaces, counters at 0, in the program's order."""
-        arguments = []
-        for name, make in self.inputs:
-            array = inputs[name] if make is None else make(inputs[name])
-            arguments.append(with_alignment(array))
         results = self.allocate()
-        self.entry(*arguments, *scalars, *results)
+        self.entry(*self._arguments(inputs), *scalars, *results)
         return {name: results[place] if make is None else make(results[place]) for name, place, make in self.finish}
+
+    def launch_into(self, inputs: Mapping[str, Any], outputs: Mapping[str, Any]) -> None:
+        """As `launch`, of a kernel that writes into one buffer: into these tensors, which have its own shapes."""
+        if not isinstance(self.allocate, OneBuffer):
+            raise AssertionError("the kernel writes no buffer")
+        self.entry(*self._arguments(inputs), *self.allocate.results_in(outputs))
+
+    def _arguments(self, inputs: Mapping[str, Any]) -> list[Any]:
+        return [with_alignment(inputs[name] if make is None else make(inputs[name])) for name, make in self.inputs]
 
 
 def with_alignment(array: Any) -> Any:
@@ -161,17 +174,37 @@ def in_their_own(parameters: Sequence[Parameter], where: Any) -> Callable[[], li
     return lambda: [one() for one in allocators]
 
 
-def in_one_buffer(parameters: Sequence[Parameter], lowered: Lowered, where: Any) -> Callable[[], list[Any]]:
+@final
+@dataclass(frozen=True)
+class OneBuffer:
+    """A function that makes every output, all in one buffer, and workspaces.
+
+    Attributes:
+        packing: of the outputs, in the kernel's shapes.
+        keys: of outputs, workspaces and counters, in the kernel's order.
+        others: allocators of those that are no outputs.
+        where: the device.
+    """
+
+    packing: Packing
+    keys: tuple[str, ...]
+    others: Mapping[str, Callable[[], Any]]
+    where: Any
+
+    def __call__(self) -> list[Any]:
+        return self.results_in(views_of(empty_buffer(self.packing, "torch", self.where), self.packing))
+
+    def results_in(self, outputs: Mapping[str, Any]) -> list[Any]:
+        """These outputs, and workspaces beside them."""
+        return [outputs[key] if key in outputs else self.others[key]() for key in self.keys]
+
+
+def in_one_buffer(parameters: Sequence[Parameter], lowered: Lowered, where: Any) -> OneBuffer:
     """As `in_their_own`, but that outputs lie side by side in one buffer, in their order."""
     outputs, known = [one.name for one in lowered.stages.outputs], {one.key: one for one in parameters}
     packing = Packing({name: known[name].dtype for name in outputs}, {name: known[name].shape for name in outputs})
     others = {one.key: allocator(one, where) for one in parameters if one.key not in packing.dtypes}
-
-    def allocate() -> list[Any]:
-        made = views_of(empty_buffer(packing, "torch", where), packing)
-        return [made[one.key] if one.key in made else others[one.key]() for one in parameters]
-
-    return allocate
+    return OneBuffer(packing, tuple(one.key for one in parameters), others, where)
 
 
 def allocator(parameter: Parameter, where: Any) -> Callable[[], Any]:

@@ -15,7 +15,7 @@ from redalg.lower_tile.ir.program import Parameter
 from redalg.lower_tile.place.state_merge import MergeProgram, program_of_merge
 from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header
-from redalg.runtime.bind.packing import Packed, Packing, empty_buffer
+from redalg.runtime.bind.packing import Packed, Packing, empty_buffer, views_of
 from redalg.runtime.bind.state import State, reduced_names
 from redalg.runtime.call.kernels import with_alignment
 from redalg.runtime.compile.compile import compile_source, launch_function
@@ -60,6 +60,24 @@ class SlotInput:
 
         return [torch.stack([self._in_order(array) for array in arrays])]
 
+    def of_rows(self, stacked: Any) -> list[Any]:
+        """The inputs, from the slot of all states, whose first dimension they are; no row is copied in vain."""
+        import torch
+
+        if not self.is_plain:
+            stacked = stacked.permute(0, *(1 + dimension for dimension in self.order))
+            for place in self.absent:
+                stacked = stacked.unsqueeze(1 + place)
+            stacked = stacked.expand(-1, *self.shape)
+        if not self.apart:
+            return [stacked.to(getattr(torch, self.dtype)).contiguous().view(len(stacked), *self.shape)]
+        rows = stacked.unbind()
+        if self.is_plain and rows[0].shape == self.shape:
+            return list(rows)
+        if self.is_plain:
+            return [one.view(self.shape) for one in rows]
+        return [with_alignment(one.to(getattr(torch, self.dtype)).contiguous()) for one in rows]
+
     def _in_order(self, array: Any) -> Any:
         """The slot of a state in the dimensions of the kernel."""
         if self.is_plain:
@@ -86,6 +104,23 @@ class Merge:
     entry: Callable[..., Any]
     inputs: tuple[SlotInput, ...]
     packing: Packing
+
+    def of_rows(self, stacked: Mapping[str, Any]) -> dict[str, Any]:
+        """The slots of all states together, from those of all states; each slot is a view of one tensor of bytes.
+
+        Args:
+            stacked: by slot; its first dimension is that of the states.
+        """
+        import torch
+
+        buffer = torch.empty(self.packing.nbytes, dtype=torch.uint8, device=stacked[self.inputs[0].slot].device)
+        merged = views_of(buffer, self.packing)
+        arguments = [one for given in self.inputs for one in given.of_rows(stacked[given.slot])]
+        self.entry(*arguments, *(one if one.dim() else one.view(1) for one in merged.values()))
+        for given in self.inputs:
+            if given.counts:
+                torch.sum(stacked[given.slot], 0, out=merged[given.slot])
+        return merged
 
     def __call__(self, states: Sequence[State]) -> Packed:
         """The slots of all states together, in one buffer."""

@@ -50,6 +50,7 @@ class Prepared:
 
 
 _PREPARED: dict[Hashable, Prepared] = {}
+_TIMES_FORGOTTEN = [0]
 
 
 def kind_of(
@@ -113,8 +114,14 @@ def keep(kind: Hashable, steps: tuple[Step, ...], passes: Passes, plan: Any) -> 
 
 def forget(form: FusedForm) -> None:
     """Forget the kinds of calls of a form: another plan has been found for it."""
+    _TIMES_FORGOTTEN[0] += 1
     for kind in [kind for kind, one in _PREPARED.items() if any(form is other for other in one.passes)]:
         _PREPARED.pop(kind, None)
+
+
+def times_forgotten() -> int:
+    """The number of times that another plan was found: what was taken from here before is not to be kept longer."""
+    return _TIMES_FORGOTTEN[0]
 
 
 def rebind(bound: Bound, cascade: Cascade, inputs: Mapping[str, Any]) -> Bound:

@@ -35,8 +35,9 @@ from redalg.runtime.bind.state import State, check_state, copy_with, new_state, 
 from redalg.runtime.call.dispatch import DEFAULTS, KERNELS, call, takes_kernels
 from redalg.runtime.call.gathered_groups import leaf_by_gathering
 from redalg.runtime.call.group_kernels import leaf_by_sweeps
-from redalg.runtime.call.merge_kernels import merge_of, slot_packing
-from redalg.runtime.call.prepared import KINDS, kind_of, without_tensors
+from redalg.runtime.call.kernels import OneBuffer, Recipe, recipe_of_steps
+from redalg.runtime.call.merge_kernels import Merge, merge_of, slot_packing
+from redalg.runtime.call.prepared import KINDS, find_prepared, kind_of, without_tensors
 
 BACKENDS = (KERNELS, "library")
 
@@ -158,6 +159,27 @@ def slots_by_kernel(form: FusedForm, piece: Piece, *, moved: bool) -> dict[str, 
     return slots
 
 
+def prepared_recipe(
+    form: FusedForm, inputs: Mapping[str, Any], extents: Mapping[str, int], backend: str | None
+) -> Recipe | None:  # fmt: skip
+    """The recipe by which a kernel writes the states of tensors like these into one buffer, from places 0 on.
+
+    None if no such state was made before, or one needs more than the kernel: numbers of places, a check, scalars.
+    """
+    kind = kind_of(passes_of_states(form)["float32"], inputs, backend, extents, DEFAULTS)
+    known = _PREPARED(form).get((frozenset(), kind))
+    if kind is None or known is None or known.packing is None or known.moved:
+        return None
+    bound = known.piece.bound
+    if elements_of_piece(form, known.piece) > MOST_COUNTED:
+        return None
+    found = find_prepared(kind_of(passes_of_states(form)[bound.compute], inputs, KERNELS, extents, DEFAULTS))
+    recipe = None if found is None else recipe_of_steps(found.steps)
+    if recipe is None or not isinstance(recipe.allocate, OneBuffer):
+        return None
+    return recipe if recipe.allocate.packing.offsets == known.packing.offsets else None
+
+
 def fill_with(array: Any, number: int) -> None:
     """Write a number everywhere in an array; the host does not wait, as it would if the number were assigned."""
     fill = array.fill_ if hasattr(array, "fill_") else array.fill
@@ -267,12 +289,7 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
         return merge_all(form, states)
     whole = check_all(form, states)
     try:
-        if states[0].library != "torch" or not slot_packing(states[0]).nbytes:
-            raise PlanError("kernels merge states of torch that have rows.")
-        floats = {dtype for dtype in slot_packing(states[0]).dtypes.values() if dtype.startswith("float")}
-        if len(floats) > 1 or any(slot_packing(one).key != slot_packing(states[0]).key for one in states[1:]):
-            raise PlanError("kernels merge slots of one dtype, and those of far places are wider.")
-        slots = merge_of(form, states)(states)
+        slots = merging_kernel(form, states)(states)
     except (PlanError, InputError) as error:  # of planning: the states fit each other
         if backend == KERNELS:
             raise BackendError(
@@ -280,6 +297,20 @@ def merge_any(form: FusedForm, states: Sequence[State], backend: str | None = No
             ) from None
         return merge_all(form, states)
     return copy_with(whole, slots=slots)
+
+
+def merging_kernel(form: FusedForm, states: Sequence[State]) -> Merge:
+    """The kernel that merges states, which fit each other.
+
+    Raises:
+        PlanError, InputError: no kernel does.
+    """
+    if states[0].library != "torch" or not slot_packing(states[0]).nbytes:
+        raise PlanError("kernels merge states of torch that have rows.")
+    floats = {dtype for dtype in slot_packing(states[0]).dtypes.values() if dtype.startswith("float")}
+    if len(floats) > 1 or any(slot_packing(one).key != slot_packing(states[0]).key for one in states[1:]):
+        raise PlanError("kernels merge slots of one dtype, and those of far places are wider.")
+    return merge_of(form, states)
 
 
 def nothing_of(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str, *, groups: Any) -> State:

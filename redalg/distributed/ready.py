@@ -1,0 +1,192 @@
+"""Ready calls: a call that ranks agreed on, and that was made before, as the launches that are left of it.
+
+    signature  of every tensor name, shape, strides, dtype and device; options
+    ready      rows for the messages of all ranks → the leaf's kernel writes into this rank's → gathered in place
+               → the merging kernel reads all rows → the finishing kernel writes the outputs
+
+An agreement has its ready calls: where ranks agree anew they are made anew. Headers, checks, layouts and kernels are
+those of the call before; statuses are exchanged and read as ever. A call that needs more than three kernels (places,
+scalars, slices, parts, a tensor of another class, autocast, tangents) has none, and is made step by step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any, final
+
+import torch
+
+from redalg.distributed.packed import ANEW, STATUS_BYTES, write_failure
+from redalg.distributed.protocol import Protocol, reason_of
+from redalg.distributed.ranks import Ranks
+from redalg.distributed.shard import Shard
+from redalg.errors import InputError, PlanError
+from redalg.runtime.bind.inputs import may_have_tangents
+from redalg.runtime.bind.packing import MOST_CLEARED, Packed, Packing
+from redalg.runtime.call.finish_kernels import PreparedFinish, prepared_finish
+from redalg.runtime.call.kernels import Recipe
+from redalg.runtime.call.merge_kernels import Merge
+from redalg.runtime.call.prepared import times_forgotten
+from redalg.runtime.call.states import merging_kernel, prepared_recipe
+
+MOST_READY = 512
+"""Ready calls of an agreement; beyond them, all are forgotten at once."""
+Place = tuple[str, Any, tuple[int, ...], tuple[int, ...], int]
+"""The name of an array, its dtype, shape and strides, and its first element."""
+
+
+@final
+@dataclass(frozen=True)
+class Ready:
+    """A call of one signature.
+
+    Attributes:
+        ranks: the group.
+        device: of messages.
+        leaf: writes this rank's state.
+        merge: of all states; None of one rank.
+        finish: makes the outputs.
+        packing: the layout of a state.
+    """
+
+    ranks: Ranks
+    device: torch.device
+    leaf: Recipe
+    merge: Merge | None
+    finish: PreparedFinish
+    packing: Packing
+
+    @cached_property
+    def _size(self) -> tuple[int, int]:
+        return len(self.ranks.names), STATUS_BYTES + self.packing.nbytes
+
+    @cached_property
+    def _clears_all(self) -> bool:
+        """Tell if a message is cleared as a whole, not its status alone: bytes of other memory do not travel."""
+        return self.packing.has_gaps or self._size[1] <= MOST_CLEARED
+
+    @cached_property
+    def _own_places(self) -> tuple[Place, ...]:
+        """The places of the leaf's outputs in the rows: those of this rank's slots."""
+        packing: Packing = self.leaf.allocate.packing  # type: ignore[attr-defined]
+        return _places(packing, (), self._size[1], self.ranks.number)
+
+    @cached_property
+    def _all_places(self) -> tuple[Place, ...]:
+        """The places of the slots of all ranks, in the rows."""
+        return _places(self.packing, (self._size[0],), self._size[1], 0)
+
+    def run(self, protocol: Protocol[Any], inputs: Mapping[str, Any], *, late: bool) -> dict[str, Any] | None:
+        """The outputs by name; None if ranks have to agree anew. `late`: the host does not wait for statuses."""
+        rows, own = self.new_rows()
+        try:
+            self.write_state(inputs, rows)
+        except Exception as error:
+            write_failure(reason_of(error), own)
+            self.ranks.gather(own, rows)
+            raise
+        self.ranks.gather(own, rows)
+        if not late:
+            return None if ANEW in protocol.statuses(rows) else self.outputs(inputs, rows)
+        if not torch.cuda.is_current_stream_capturing():
+            protocol.keep_report(rows)
+        outputs = self.outputs(inputs, rows)
+        failed = rows.select(1, 0).any().view(torch.bool)
+        for output in outputs.values():  # new tensors, which nobody else has
+            output.masked_fill_(failed, torch.nan)
+        return outputs
+
+    def new_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
+        """Rows for the messages of all ranks, and this rank's of them, which says that all is well."""
+        rows = torch.empty(self._size, dtype=torch.uint8, device=self.device)
+        own = rows.select(0, self.ranks.number)
+        (own if self._clears_all else own.narrow(0, 0, STATUS_BYTES)).zero_()
+        return rows, own
+
+    def write_state(self, inputs: Mapping[str, Any], rows: torch.Tensor) -> None:
+        """Write the state of this rank's shard into its row."""
+        self.leaf.launch_into(inputs, _arrays_at(rows, self._own_places))
+
+    def outputs(self, inputs: Mapping[str, Any], rows: torch.Tensor) -> dict[str, Any]:
+        """The outputs by name, of the states of all ranks; they share no memory with the rows."""
+        slots = _arrays_at(rows, self._all_places)
+        slots = {name: one[0] for name, one in slots.items()} if self.merge is None else self.merge.of_rows(slots)
+        return self.finish.step({**inputs, **{name: slots[slot] for name, slot in self.finish.slots.items()}})
+
+
+def _places(packing: Packing, rows: tuple[int, ...], row_bytes: int, first: int) -> tuple[Place, ...]:
+    """The places of arrays in rows of messages, of one row from the `first`, or of `rows` of them."""
+    found = list[Place]()
+    for name, dtype_name, shape, strides, at in packing.view_places:
+        dtype = getattr(torch, dtype_name)
+        width = dtype.itemsize
+        step = row_bytes // width
+        found.append((name, dtype, (*rows, *shape), (*(step for _ in rows), *strides),
+                      first * step + STATUS_BYTES // width + at))  # fmt: skip
+    return tuple(found)
+
+
+def _arrays_at(rows: torch.Tensor, places: Sequence[Place]) -> dict[str, torch.Tensor]:
+    typed = dict[Any, torch.Tensor]()
+    found = dict[str, torch.Tensor]()
+    for name, dtype, shape, strides, first in places:
+        elements = typed.get(dtype)
+        if elements is None:
+            elements = typed[dtype] = rows.view(dtype)
+        found[name] = elements.as_strided(shape, strides, first)
+    return found
+
+
+def signature(positional: Sequence[Any], tensors: Mapping[str, Any], empty: str) -> Hashable:
+    """The signature of a call without other options, as a glance tells it; None if that does not tell enough."""
+    if (
+        not isinstance(empty, str)
+        or torch.is_autocast_enabled("cuda")
+        or torch.is_autocast_enabled("cpu")
+        or may_have_tangents()
+    ):
+        return None
+    key: list[Any] = [times_forgotten(), empty, tuple(tensors)]
+    for given in (*positional, *tensors.values()):
+        if (
+            type(given) is not torch.Tensor
+            or given.layout is not torch.strided
+            or given.requires_grad
+            or given.is_neg()
+        ):
+            return None
+        key += (given.shape, given.stride(), given.dtype, given.device)
+    return tuple(key)
+
+
+def ready_call(fused: Any, ranks: Ranks, shard: Shard, packing: Packing, *, empty: str,
+               backends: tuple[str | None, str | None], finished: Collection[str]) -> Ready | None:  # fmt: skip
+    """The ready call of a shard in which places do not matter; None if it takes more than three kernels.
+
+    Args:
+        fused, ranks, shard: of a call that was made.
+        packing: the layout on which ranks agreed.
+        empty: its option.
+        backends: of the leaf and the merge, and of the outputs.
+        finished: the names of the tensors that outputs hold.
+    """
+    form, backend = fused.form, backends[0]
+    if shard.places is not None or shard.bound.scalars:
+        return None
+    recipe = prepared_recipe(form, shard.tensors, shard.extents, backend)
+    if recipe is None:
+        return None
+    state = fused.leaf(shard.tensors, shard.starts, shard.extents, backend=backend)
+    if not isinstance(state.slots, Packed) or state.slots.packing.key != packing.key:
+        return None
+    merge, states = None, [state] * len(ranks.names)
+    if len(states) > 1:
+        try:
+            merge = merging_kernel(form, states)
+        except (PlanError, InputError):  # so merges are made by the library
+            return None
+    needed = {name: array for name, array in shard.tensors.items() if name in finished}
+    finish = prepared_finish(form, state, needed, empty, backends[1])
+    return None if finish is None else Ready(ranks, torch.device(state.device), recipe, merge, finish, packing)
