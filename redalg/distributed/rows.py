@@ -94,6 +94,7 @@ class DistributedRows:
     (tensor([3., 7.]), True)
     >>> spread.own_part(tensors)["x"].shape
     torch.Size([2, 2])
+    >>> spread.check()
     >>> dist.destroy_process_group()
     """
 

@@ -69,10 +69,10 @@ class Bench(Tabled):
         target: that predictions hold for.
 
     >>> from math import nan
-    >>> row = BenchRow("bench, b=8 n=64, float32", "redalg, blocks", 20.0, 2080, nan, "", 1e-7)
+    >>> row = BenchRow("bench, b=8 n=64, float32", "redalg, blocks", 20.0, 2080, 1536, 1.0, nan, "", 1e-7)
     >>> found = Bench((row,), "cpu", "c")
     >>> found.tables()[0].rows
-    (('redalg, blocks', '20.00 µs', '0.10', '-', '1.0e-07'),)
+    (('redalg, blocks', '1.00', '20.00 µs', '0.10', '0.077', '1.0e-07'),)
     >>> found.to_json()[:27], found.plot().axes[0].get_xlabel()
     ('{"device": "cpu", "target":', 'wall time, ms')
     """
@@ -94,13 +94,13 @@ class Bench(Tabled):
         legend = (f"over redalg: time over that of {first}; {WALL[self.device]}, medians\n"
                   "GB/s: inputs and outputs once; GFLOP/s: additions, products, comparisons and functions, one each\n"
                   f"{ERROR}")  # fmt: skip
-        lines = [text for row in rows for text in (self.predicted_text(row), self.share_text(row)) if text]
+        lines = [text for row in rows for text in (self._predicted_text(row), self._share_text(row)) if text]
         lines += [legend] if is_last else []
         lines += [f"{row.name}: {row.failure}" for row in rows if row.failure]
         return Table(title, ("", "over redalg", "time", "GB/s", "GFLOP/s", "error"), cells, "\n".join(lines),
                      figures_last=True)  # fmt: skip
 
-    def predicted_text(self, row: BenchRow) -> str:
+    def _predicted_text(self, row: BenchRow) -> str:
         """A kernel's time beside that of the model's best one, and what bounds that; nothing of what is no kernel."""
         if math.isnan(row.predicted_us):
             return ""
@@ -110,7 +110,7 @@ class Bench(Tabled):
         return (f"{row.name}: the cost model predicts {time_text(row.predicted_us)} for the best on {self.target}, "
                 f"bound by {row.bound}{beside}")  # fmt: skip
 
-    def share_text(self, row: BenchRow) -> str:
+    def _share_text(self, row: BenchRow) -> str:
         """A row's rates as shares of those of the card; nothing where these are not known, as of a CPU."""
         card = device_for(self.target)
         if self.device == "cpu" or row.name != BACKENDS["tilelang"] or math.isnan(row.microseconds):

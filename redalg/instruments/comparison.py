@@ -78,6 +78,8 @@ class Comparison(Tabled):
     >>> found = Comparison("compare, b=8 n=64", rows, "cpu")
     >>> found.table().rows[1]
     ('mine', '2.50', '50.00 µs', '< 0.1 MiB', '1.0e-07')
+    >>> len(found.tables())
+    1
     >>> found.to_json()[:32], found.plot().axes[0].get_xlabel()
     ('{"title": "compare, b=8 n=64", "', 'wall time, ms')
     """

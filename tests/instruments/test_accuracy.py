@@ -137,7 +137,7 @@ def test_its_other_forms(judged: Accuracy) -> None:
 
 
 def test_no_matplotlib(judged: Accuracy, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(ra.BackendError, match=re.escape('pip install "redalg[plot]"')):
         judged.plot()
 

@@ -33,7 +33,7 @@ def weigh_columns(form: FusedForm, sizes: Mapping[str, int], dtypes: Mapping[str
     if by_lane or any(len(one.factors) > 1 for one in form.accumulators):
         return form
     for column in sorted(ordered_free(form), key=lambda axis: -sizes[axis.name]):
-        found = weighed(form, column) if sizes[column.name] >= LONG else None
+        found = weigh_column(form, column) if sizes[column.name] >= LONG else None
         if found is not None:
             narrow = all(DTYPES[dtypes[one.name]].bytes <= NARROW for one in operands(found))
             shared = any(group(found, sizes, axis) > 1 for axis in ordered_free(found) if axis != column)
@@ -41,7 +41,7 @@ def weigh_columns(form: FusedForm, sizes: Mapping[str, int], dtypes: Mapping[str
     return form
 
 
-def weighed(form: FusedForm, column: Axis) -> FusedForm | None:
+def weigh_column(form: FusedForm, column: Axis) -> FusedForm | None:
     """The form with every sum of a column axis split into its weight and a matrix; None if one cannot be split."""
     parts = [split_weight(one, column) for one in form.accumulators]
     accumulators = [one for one in parts if one is not None]

@@ -215,11 +215,19 @@ class RankedIndex(Expr):
 
 @final
 class TwoTo(Expr):
-    """TwoTo(k): 2^k as an integer, of an index k."""
+    """TwoTo(k): 2^k as an integer, of an index k; of a number it is a number.
+
+    >>> TwoTo(3)
+    8
+    """
 
     is_integer = True
     is_positive = True
     is_commutative = True
+
+    def __new__(cls, power: Any) -> Any:
+        power = sympify(power)
+        return 2**power if power.is_Integer else super().__new__(cls, power)
 
 
 @final

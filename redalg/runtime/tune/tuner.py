@@ -99,6 +99,7 @@ class Tuned(Tabled):
     >>> found = total.tune(x=torch.ones(64, 4096), budget_s=10)  # doctest: +SKIP
     >>> found.best.candidate, len(found.trials)  # doctest: +SKIP
     >>> print(found.table(3))  # doctest: +SKIP
+    >>> print(found.tables()[0])  # doctest: +SKIP
     """
 
     found: Found[AnySchedule]
