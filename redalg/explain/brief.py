@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from sympy import Expr
+from sympy import Expr, S
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.display import SCREEN
@@ -31,7 +31,7 @@ from redalg.expression import Element, Label
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 
-MOST = {"State": 3, "Update": 7, "Finish": 3, "Cost": 3, "Condition": 2, "Output": 4}
+MOST = {"Counts": 2, "State": 3, "Update": 7, "Finish": 3, "Cost": 3, "Condition": 2, "Output": 4}
 """Title of a part of the brief form -> the most lines that it takes in text."""
 WORDS = {"read once": "read once ", "read twice": "read twice ", "stays at hand": "at hand ", "arithmetic": "",
          "exponentials": "exponentials "}  # fmt: skip
@@ -62,6 +62,8 @@ def brief_parts(decomposition: Decomposition, form: FusedForm) -> Iterator[Secti
         yield Section("Output", (outputs_as_defined(decomposition),), "outputs")
         yield Section("Cost", (costs(Table((), (*tensor_reads(form),))),), "cost")
         return
+    if form.cascade.domain is not S.true:
+        yield Section("Counts", (sentence("an element where ", form.cascade.domain, ", and no other."),), "cascade")
     yield Section("State", (state(form),), "state")
     yield Section("Update", (update_rule(form),), "forms")
     yield Section("Finish", (finish(form),), "finish")

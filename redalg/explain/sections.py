@@ -282,7 +282,9 @@ def the_forms(form: FusedForm) -> list[Line]:
     """The forms of one segment, of many, of one more piece and of one more element; and those in exact arithmetic."""
     moves = Moves(form)
     segment = Symbol(moves.index)
+    counted = sentence("Of elements where ", form.cascade.domain, "; no other changes the state.")
     lines: list[Line] = [
+        *([] if form.cascade.domain is S.true else [counted]),
         column(
             ("One segment of ", *reduced_axes_prose(form.cascade), ": first level"),
             moves.first_level(),

@@ -47,6 +47,14 @@ def test_patterns_fit_every_width_and_the_brief_form_a_screen(name: str) -> None
     assert repr(fused) == fused.explain(brief=True, width=80)
 
 
+def test_a_mask_is_said_wherever_terms_are() -> None:
+    """An update without it would be another function's."""
+    fused = ra.fuse(ra.sum(ra.where(n < ra.tensor("length[b]"), x, 0), n))
+    assert "\nCounts     an element where n < length[b], and no other.\n" in repr(fused)
+    assert "Of elements where n < length[b]; no other changes the state." in fused.explain(section="forms")
+    assert "Counts" not in repr(variance())
+
+
 @pytest.mark.parametrize("name", REFUSED)
 @pytest.mark.parametrize("width", WIDTHS)
 def test_refusals_fit_every_width_and_end_with_the_call(name: str, width: int) -> None:
