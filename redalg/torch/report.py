@@ -13,6 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from redalg.gradient.operators import read_call
+from redalg.graphs.analysis import Kind
 from redalg.graphs.fusion_plan import Group
 from redalg.graphs.program import External, Statement
 from redalg.graphs.vertices import Vertices, is_view
@@ -22,12 +23,21 @@ from redalg.torch.aten import Imported, is_of_tensors, result_types
 from redalg.torch.decisions import Decision
 from redalg.torch.drawing import Area, Box, Drawing
 
-PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)\n\s*(.*)')
+PLACE = re.compile(r'File "([^"]+)", line (\d+), in ([\w<>]+)\n\s*(.*)')
 MOST_LINES, MOST_LETTERS = 6, 240
 """Lines of the user's source that a report shows of a group, and letters of an expression."""
 PENDING = "pending"
 """The state of a graph that runs Inductor's code until it is compiled with its groups."""
 FRAMEWORK = f"{Path(torch.__file__).parent}/"
+WHOLE_OPERATOR = "scaled_dot_product"
+"""Part of the names of PyTorch's operators that compute products and a softmax as one."""
+IS_WHOLE = "one operator already: you called it, or PyTorch made it of your products and your softmax"
+OUTSIDE: Mapping[str, str] = {
+    Kind.CONTRACTION: "a product, which a library multiplies: no group with it is predicted to save time",
+    Kind.REDUCTION: "a reduction that no group holds",
+}
+OF_INDUCTOR = "no reduction is to be fused with it: Inductor fuses it with what is beside it"
+"""Why no group holds a statement: of products, reductions, and others."""
 
 
 @final
@@ -101,10 +111,33 @@ class GraphReport:
         count, swap = sum(one.decision.is_put for one in self.groups), f", {self.swap}" if self.swap else ""
         return f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put{swap}"
 
+    @property
+    def outside(self) -> dict[str, tuple[str, int]]:
+        """Operator with an expression that no group holds -> the reason, and how often it is called.
+
+        Views and masks belong to whoever reads them, and are not here; reductions with a reason stand in `alone`.
+        """
+        known = {name for area in self.drawing.areas for name in area.members} | {*self.alone}
+        free = [each for each in self.drawing.boxes if not each.reason and known.isdisjoint(each.names)]
+        counts = Counter(each.operator for each in free)
+        return {each.operator: (reason_outside(each), counts[each.operator]) for each in free}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A line for all that is in no group: operators without an expression, reductions, and other operators."""
+        left = (f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items())
+        alone = (f"in no group: {name}: {reason}" for name, reason in self.alone.items())
+        outside = (f"in no group: {name} ({count}): {reason}" for name, (reason, count) in self.outside.items())
+        return (*left, *alone, *outside)
+
     def __str__(self) -> str:
-        left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]
-        alone = [f"in no group: {name}: {reason}" for name, reason in self.alone.items()]
-        return "\n".join((self.summary, *(f"{number}  {one}" for number, one in enumerate(self.groups)), *left, *alone))
+        groups = (f"{number}  {one}" for number, one in enumerate(self.groups))
+        return "\n".join((self.summary, *groups, *self.remarks))
+
+
+def reason_outside(box: Box) -> str:
+    """The reason why no group holds a statement that has an expression."""
+    return IS_WHOLE if WHOLE_OPERATOR in box.operator else OUTSIDE.get(box.kind, OF_INDUCTOR)
 
 
 def graph_drawing(graph: Graph, vertices: Vertices) -> Drawing:

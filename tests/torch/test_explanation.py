@@ -9,6 +9,7 @@ from torch import nn
 import redalg.torch
 from redalg.errors import PlanError
 from redalg.torch.explanation import NO_GRAPH, Explanation
+from redalg.torch.report import IS_WHOLE
 from tests.torch.test_aten import Called, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -44,7 +45,40 @@ def test_what_is_left_has_its_reason() -> None:
     [graph] = redalg.torch.explain(Called(lambda x: centred(x.cumprod(0))), given, options=PREDICTED).graphs
     assert "cumprod" in graph.left
     assert "left to PyTorch: cumprod" in str(graph)
-    assert "<li>cumprod" in Explanation((graph,))._repr_html_()
+    assert "<li>left to PyTorch: cumprod" in Explanation((graph,))._repr_html_()
+
+
+def attend(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+    scores = q @ k.mT / 4
+    return scores.softmax(-1) @ v
+
+
+def test_what_pytorch_made_one_operator_of_is_named() -> None:
+    """Inductor finds attention of four dimensions before its last passes: no product is left to fuse."""
+    given = [drawn(2, 3, 32, 16) for _ in range(3)]
+    with torch.no_grad():
+        [graph] = (found := redalg.torch.explain(attend, given, options=PREDICTED)).graphs
+    [(name, (reason, count))] = graph.outside.items()
+    assert "scaled_dot_product" in name
+    assert (reason, count) == (IS_WHOLE, 1)
+    assert f"in no group: {name} (1): {IS_WHOLE}" in str(found)
+    assert f"<li>in no group: {name}" in found._repr_html_()
+
+
+def test_every_statement_is_in_a_group_or_named() -> None:
+    model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU()).eval()
+    with torch.no_grad():
+        [graph] = redalg.torch.explain(model, drawn(6, 16), options=PREDICTED).graphs
+    [group] = graph.groups
+    outside = {box.operator for box in graph.drawing.boxes if {*box.names}.isdisjoint(group.group.members)}
+    assert outside == {*graph.outside}
+    assert "a library multiplies" in graph.outside["addmm"][0]
+    assert "Inductor fuses it" in graph.outside["relu"][0]
+
+
+def test_a_lambda_has_its_lines() -> None:
+    [graph] = redalg.torch.explain(lambda x: x - x.mean(-1, keepdim=True), drawn(6, 20), options=PREDICTED).graphs
+    assert any(" <lambda>: " in line for line in graph.groups[0].lines)
 
 
 def test_a_model_without_a_graph_says_so() -> None:
