@@ -30,8 +30,8 @@ PENDING = "pending"
 """The state of a graph that runs Inductor's code until it is compiled with its groups."""
 FRAMEWORK = f"{Path(torch.__file__).parent}/"
 WHOLE_OPERATOR = "scaled_dot_product"
-"""Part of the names of PyTorch's operators that compute products and a softmax as one."""
-IS_WHOLE = "one operator already: you called it, or PyTorch made it of your products and your softmax"
+"""Part of the names of PyTorch's operators that compute products, and exponentials between them, as one."""
+IS_WHOLE = "one operator already: you called it, or PyTorch made it of your products and what is between them"
 OUTSIDE: Mapping[str, str] = {
     Kind.CONTRACTION: "a product, which a library multiplies: no group with it is predicted to save time",
     Kind.REDUCTION: "a reduction that no group holds",
@@ -171,10 +171,21 @@ def lines_of(nodes: Mapping[str, Node], names: Iterable[str]) -> tuple[str, ...]
     """The lines of source from which tensors come, the user's and not PyTorch's: file, line, function and text."""
     found = dict[str, None]()
     for name in names:
-        places = PLACE.findall(nodes[name].meta.get("stack_trace") or "")
+        places = PLACE.findall(trace_of(nodes[name]))
         own = [place for place in places if not place[0].startswith(FRAMEWORK)] or places
         found |= dict.fromkeys(f"{file}:{line} {function}: {text}" for file, line, function, text in own[-1:])
     return tuple(found)
+
+
+def trace_of(node: Node) -> str:
+    """The record of a node's lines; of a node that a pass of Inductor's made, that of the nearest that reads it."""
+    seen, waiting = {node}, [node]
+    for each in waiting:
+        if trace := each.meta.get("stack_trace"):
+            return str(trace)
+        waiting += [user for user in each.users if user not in seen]
+        seen |= {*each.users}
+    return ""
 
 
 def reasons_of(imported: Imported) -> dict[str, tuple[str, int]]:

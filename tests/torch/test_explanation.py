@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import nn
@@ -9,6 +11,7 @@ from torch import nn
 import redalg.torch
 from redalg.errors import PlanError
 from redalg.torch.explanation import NO_GRAPH, Explanation
+from redalg.torch.records import recorded_reports
 from redalg.torch.report import IS_WHOLE
 from tests.torch.test_aten import Called, drawn
 
@@ -63,6 +66,50 @@ def test_what_pytorch_made_one_operator_of_is_named() -> None:
     assert (reason, count) == (IS_WHOLE, 1)
     assert f"in no group: {name} (1): {IS_WHOLE}" in str(found)
     assert f"<li>in no group: {name}" in found._repr_html_()
+
+
+def test_a_scaled_softmax_is_read_as_it_was_written() -> None:
+    """Inductor scales once, by a choice between two forms: one pass all the same, and each statement has its line."""
+    given = [drawn(6, 32, 16) for _ in range(3)]
+    with torch.no_grad():
+        [graph] = redalg.torch.explain(attend, given, options=PREDICTED).graphs
+    [group] = graph.groups
+    assert group.decision.is_put
+    assert len(group.group.writes) == 1
+    assert not graph.remarks
+    assert {line.partition(" attend: ")[2] for line in group.lines} == {
+        "scores = q @ k.mT / 4", "return scores.softmax(-1) @ v"}  # fmt: skip
+    assert all("attend" in box.line for box in graph.drawing.boxes)
+
+
+SCALED: dict[str, Callable[..., torch.Tensor]] = {
+    "a quotient": lambda x: (x / 4).softmax(-1),
+    "a negative factor": lambda x: (-0.25 * x).softmax(-1),
+    "a tensor of factors": lambda x: (x * x[:, :1]).softmax(-1),
+    "bfloat16": lambda x: (x.bfloat16() * 0.25).softmax(-1).float(),
+}
+
+
+@pytest.mark.parametrize("name", SCALED)
+def test_a_scaled_softmax_has_two_reductions_and_the_same_numbers(name: str) -> None:
+    function, given = SCALED[name], drawn(6, 32)
+    with torch.no_grad(), recorded_reports() as reports:
+        found = torch.compile(function, backend="redalg", options=PREDICTED, dynamic=False)(given)
+        torch.testing.assert_close(found, function(given), rtol=1e-2 if name == "bfloat16" else 1e-5, atol=1e-6)
+    [graph] = reports
+    assert [len(group.group.reductions) for group in graph.groups] == [2]
+    assert not {"any", "isfinite", "where"} & {box.operator for box in graph.drawing.boxes}
+
+
+def test_a_choice_that_the_user_wrote_stays_one() -> None:
+    def choose(x: torch.Tensor) -> torch.Tensor:
+        y = x / 4
+        return torch.where(y.isfinite().all(-1, keepdim=True), (x - x.amax(-1, keepdim=True)) / 5, y - y.amax(-1, True))
+
+    given = drawn(6, 32)
+    with torch.no_grad(), recorded_reports() as reports:
+        torch.testing.assert_close(torch.compile(choose, backend="redalg", options=PREDICTED)(given), choose(given))
+    assert "where" in {box.operator for box in reports[0].drawing.boxes}
 
 
 def test_every_statement_is_in_a_group_or_named() -> None:
