@@ -111,7 +111,7 @@ def explain(
 
 def _html_of(report: GraphReport) -> str:
     """A report as HTML: its line, a fold for its picture, and a fold for every group."""
-    groups = (f"<details><summary>{escape(str(each.group))}: {escape(str(each.decision))}</summary>"
+    groups = (f"<details><summary>{escape(each.summary)}: {escape(str(each.decision))}</summary>"
               f"<pre>{escape(str(each))}</pre></details>" for each in report.groups)  # fmt: skip
     rest = "".join(f"<li>{escape(line)}</li>" for line in report.remarks)
     rest = f"<ul>{rest}</ul>" if rest else ""

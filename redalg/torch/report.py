@@ -50,12 +50,21 @@ class GroupReport:
         lines: of the user's source, from which its statements come.
         call: the text of its operator's call.
         decision: of the gate.
+        card: the GPU for which the gain is predicted; of a model on a CPU too.
     """
 
     group: Group
     lines: tuple[str, ...]
     call: str
     decision: Decision
+    card: str = ""
+
+    @property
+    def summary(self) -> str:
+        """One line; the prediction stands there as long as nothing is measured."""
+        if self.decision.plain_us is not None:
+            return self.group.summary
+        return f"{self.group}{f' on {self.card}' if self.card else ''}"
 
     @property
     def expressions(self) -> tuple[str, ...]:
@@ -71,7 +80,7 @@ class GroupReport:
             *self.lines[:MOST_LINES],
             *([f"… {len(self.lines) - MOST_LINES} more"] * (len(self.lines) > MOST_LINES)),
         ]
-        return "\n".join((str(self.group), *(f"    {line}" for line in (*lines, *self.expressions, self.decision))))
+        return "\n".join((self.summary, *(f"    {line}" for line in (*lines, *self.expressions, self.decision))))
 
 
 @final
@@ -152,7 +161,7 @@ def graph_drawing(graph: Graph, vertices: Vertices) -> Drawing:
 
 def with_areas(drawing: Drawing, groups: Sequence[GroupReport]) -> Drawing:
     """A drawing with an area for each group."""
-    areas = (Area(each.group.members, each.decision.is_put, f"{each.decision}\n{each.group}") for each in groups)
+    areas = (Area(each.group.members, each.decision.is_put, f"{each.decision}\n{each.summary}") for each in groups)
     return replace(drawing, areas=tuple(areas))
 
 

@@ -4,8 +4,8 @@ Where exponentials read y − max y of a row, with y = x·s or x/s, Inductor's p
 
     where(the row of y is finite, (x·t − max(x·t))·(t·s), y − max y)          t = 1 or −1: the sign of s
 
-so that a number is scaled once. Both branches are one number but for rounding. The second follows from y alone: read so, a
-row is one pass. The graph itself is not changed.
+so that a number is scaled once. Both branches are one number but for rounding. The second follows from y alone: read so,
+a row is one pass. The graph itself is not changed.
 """
 
 from __future__ import annotations

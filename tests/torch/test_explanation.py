@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,6 +11,7 @@ from torch import nn
 
 import redalg.torch
 from redalg.errors import PlanError
+from redalg.torch.decisions import Decision
 from redalg.torch.explanation import NO_GRAPH, Explanation
 from redalg.torch.records import recorded_reports
 from redalg.torch.report import IS_WHOLE
@@ -110,6 +112,15 @@ def test_a_choice_that_the_user_wrote_stays_one() -> None:
     with torch.no_grad(), recorded_reports() as reports:
         torch.testing.assert_close(torch.compile(choose, backend="redalg", options=PREDICTED)(given), choose(given))
     assert "where" in {box.operator for box in reports[0].drawing.boxes}
+
+
+def test_a_prediction_gives_way_to_a_measurement() -> None:
+    [graph] = redalg.torch.explain(Called(centred), drawn(6, 20), options=PREDICTED).graphs
+    [group] = graph.groups
+    assert f"predicted to save {group.group.gain_us:.1f} µs on {group.card}" in str(group)
+    measured = replace(group, decision=Decision(is_put=False, fused_us=8182.7, plain_us=118.1))
+    assert "predicted" not in str(measured)
+    assert "left to Inductor: 8182.7 µs with it, 118.1 µs without" in str(measured)
 
 
 def test_every_statement_is_in_a_group_or_named() -> None:
