@@ -138,7 +138,7 @@ def lengths_in(site: Site, term: Basic) -> tuple[tuple[Axis, Expr], ...]:
 def rule_of(name: str) -> Rule:
     """The rule of an operator; `Unwritten` if it has none."""
     if name not in RULES:
-        raise Unwritten(REASONS.get(name, "it has no rule"))
+        raise Unwritten(REASONS.get(name, f"redalg has no expression for {name}"))
     return RULES[name]
 
 

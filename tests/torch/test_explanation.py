@@ -49,7 +49,7 @@ def test_what_is_left_has_its_reason() -> None:
     given = drawn(6, 20)
     [graph] = redalg.torch.explain(Called(lambda x: centred(x.cumprod(0))), given, options=PREDICTED).graphs
     assert "cumprod" in graph.left
-    assert "left to PyTorch: cumprod" in str(graph)
+    assert "left to PyTorch: cumprod (1): redalg has no expression for cumprod" in str(graph)
     assert "<li>left to PyTorch: cumprod" in Explanation((graph,))._repr_html_()
 
 
@@ -121,6 +121,13 @@ def test_a_prediction_gives_way_to_a_measurement() -> None:
     measured = replace(group, decision=Decision(is_put=False, fused_us=8182.7, plain_us=118.1))
     assert "predicted" not in str(measured)
     assert "left to Inductor: 8182.7 µs with it, 118.1 µs without" in str(measured)
+
+
+def test_a_reduction_alone_is_named_so() -> None:
+    [graph] = redalg.torch.explain(lambda x: x.sum(-1), drawn(6, 20), options=PREDICTED).graphs
+    [reason] = graph.alone.values()
+    assert reason.startswith("a reduction alone")
+    assert "fusing it would save nothing" in str(graph)
 
 
 def test_every_statement_is_in_a_group_or_named() -> None:
