@@ -67,13 +67,17 @@ class GroupReport:
         return f"{self.group}{f' on {self.card}' if self.card else ''}"
 
     @property
-    def expressions(self) -> tuple[str, ...]:
-        """The outputs as the engine was given them, each cut at a length."""
+    def whole_expressions(self) -> tuple[str, ...]:
+        """The outputs as the engine was given them: `out_0 = …`, an expression for each."""
         texts = [step.function for step in read_steps(self.call).steps] if is_of_steps(self.call) else [
             read_call(self.call).function]  # fmt: skip
-        written = (each for text in texts for each in function_of_text(text).written)
-        return tuple(f"{name} = {str(expr)[:MOST_LETTERS]}{'…' * (len(str(expr)) > MOST_LETTERS)}"
-                     for name, expr in written)  # fmt: skip
+        return tuple(f"{name} = {expr}" for text in texts for name, expr in function_of_text(text).written)
+
+    @property
+    def expressions(self) -> tuple[str, ...]:
+        """The whole expressions, each cut at a length."""
+        return tuple(each if len(each) <= MOST_LETTERS else f"{each[:MOST_LETTERS]}…"
+                     for each in self.whole_expressions)  # fmt: skip
 
     def __str__(self) -> str:
         lines = [

@@ -130,6 +130,26 @@ def test_a_reduction_alone_is_named_so() -> None:
     assert "fusing it would save nothing" in str(graph)
 
 
+def test_long_expressions_are_cut_and_there_as_a_whole() -> None:
+    def function(x: torch.Tensor) -> torch.Tensor:
+        deviations = x - x.mean(-1, keepdim=True)
+        return (
+            deviations.exp()
+            * deviations.sin()
+            * deviations.cos()
+            * deviations.tanh()
+            / deviations.square().sum(-1, keepdim=True)
+        )
+
+    [graph] = redalg.torch.explain(function, drawn(6, 20), options=PREDICTED).graphs
+    [group] = graph.groups
+    [cut], [whole] = group.expressions, group.whole_expressions
+    assert cut.endswith("…")
+    assert whole.startswith(cut[:-1])
+    assert not whole.endswith("…")
+    assert cut in str(group)
+
+
 def test_every_statement_is_in_a_group_or_named() -> None:
     model = nn.Sequential(nn.Linear(16, 16), nn.LayerNorm(16), nn.Linear(16, 16), nn.ReLU()).eval()
     with torch.no_grad():
@@ -155,5 +175,8 @@ def test_a_model_without_a_graph_says_so() -> None:
 def test_bad_options_and_names_are_refused() -> None:
     with pytest.raises(PlanError, match="the gate should be one of 'measured', 'replayed', 'predicted'"):
         redalg.torch.explain(centred, drawn(3, 4), options={"redalg.gate": "fast"})
+    for name in ("gate", "budget_s", "subprograms", "asynchronous", "grid_sync"):
+        with pytest.raises(PlanError, match=f"Did you mean 'redalg.{name}'"):
+            redalg.torch.explain(centred, drawn(3, 4), options={name: True})
     with pytest.raises(AttributeError, match=r"has no attribute 'explian'\. It has: explain"):
         redalg.torch.explian  # noqa: B018 - a typing mistake
