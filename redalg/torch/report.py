@@ -33,10 +33,10 @@ WHOLE_OPERATOR = "scaled_dot_product"
 """Part of the names of PyTorch's operators that compute products, and exponentials between them, as one."""
 IS_WHOLE = "one operator already: you called it, or PyTorch made it of your products and what is between them"
 OUTSIDE: Mapping[str, str] = {
-    Kind.CONTRACTION: "a product, which a library multiplies: no group with it is predicted to save time",
+    Kind.CONTRACTION: "a product that a library multiplies: with weights always, else if no group with it saves time",
     Kind.REDUCTION: "a reduction that no group holds",
 }
-OF_INDUCTOR = "no reduction is to be fused with it: Inductor fuses it with what is beside it"
+OF_INDUCTOR = "no group with it saves time: Inductor fuses it with what is beside it"
 """Why no group holds a statement: of products, reductions, and others."""
 
 
@@ -140,7 +140,10 @@ class GraphReport:
         """A line for all that is in no group: operators without an expression, reductions, and other operators."""
         left = (f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items())
         alone = (f"in no group: {name}: {reason}" for name, reason in self.alone.items())
-        outside = (f"in no group: {name} ({count}): {reason}" for name, (reason, count) in self.outside.items())
+        alike = dict[str, list[str]]()
+        for name, (reason, count) in self.outside.items():
+            alike.setdefault(reason, []).append(f"{name} ({count})")
+        outside = (f"in no group: {', '.join(names)}: {reason}" for reason, names in alike.items())
         return (*left, *alone, *outside)
 
     def __str__(self) -> str:

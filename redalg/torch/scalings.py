@@ -4,7 +4,7 @@ Where exponentials read y − max y of a row, with y = x·s or x/s, Inductor's p
 
     where(the row of y is finite, (x·t − max(x·t))·(t·s), y − max y)          t = 1 or −1: the sign of s
 
-so that a number is scaled once. Both branches are one number but for rounding. The second follows from y alone: read so,
+so that it scales once. Both branches are one number but for rounding. The second follows from y alone: read so,
 a row is one pass. The graph itself is not changed.
 """
 
@@ -70,7 +70,9 @@ def are_scaled_alike(y: Node, signed: Node, scaled_once: Node) -> bool:
     [scale], whole = factors, scaled_once.args[1]
     if isinstance(whole, Node):
         return whole.target is aten.mul.Tensor and whole.args == (sign, scale)
-    return isinstance(scale, int | float) and isinstance(sign, int) and abs(sign) == 1 and whole == sign * scale
+    if not isinstance(scale, int | float) or not isinstance(sign, int):
+        return False
+    return abs(sign) == 1 and bool(whole == sign * scale)
 
 
 def argument_of(node: Node, place: int) -> Node | None:
