@@ -15,11 +15,11 @@ from redalg.graphs.candidates import Candidates
 from redalg.graphs.fusion_plan import FusionPlan
 
 T = TypeVar("T")
-APART = "what it reads and what reads it are products, operators of PyTorch, inputs and outputs"
-LARGE = "no pattern with it is small enough, and free of paths that leave it and come back"
-NO_GAIN = "no pattern with it saves time"
-OTHERS = "other patterns hold what it would be computed with"
-UNCALLED = "sizes of its group are known to nobody before it runs"
+APART = "a reduction alone, between products, operators of PyTorch, inputs and outputs: fusing it would save nothing"
+LARGE = "each group with it is too large, or a path leaves the group and comes back"
+NO_GAIN = "no group with it is predicted to save time"
+OTHERS = "what it would be computed with is in groups that save more"
+UNCALLED = "its group has sizes that only data decide"
 
 
 def reasons_alone(candidates: Candidates, plan: FusionPlan, members: Collection[str]) -> dict[str, str]:

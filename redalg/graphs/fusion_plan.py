@@ -45,11 +45,14 @@ class Group:
     reductions: tuple[str, ...]
     gain_us: float
 
+    @property
+    def summary(self) -> str:
+        """The tensors that it reads and writes, and its size, without the prediction."""
+        sizes = f"{len(self.names)} statements, {len(self.reductions)} reduce"
+        return f"{', '.join(self.reads)} → {', '.join(self.writes)}: {sizes}"
+
     def __str__(self) -> str:
-        return (
-            f"{', '.join(self.reads)} → {', '.join(self.writes)}: {len(self.names)} statements, "
-            f"{len(self.reductions)} reduce, saves {self.gain_us:.1f} µs"
-        )
+        return f"{self.summary}, predicted to save {self.gain_us:.1f} µs"
 
 
 @final

@@ -81,7 +81,7 @@ class Subprogram:
 
     def __str__(self) -> str:
         lines = (f"level {level}: {part}" for level, part in zip(self.levels(), self.parts, strict=True))
-        return "\n".join([f"one launch, saves {self.gain_us:.1f} µs", *lines])
+        return "\n".join([f"one launch, predicted to save {self.gain_us:.1f} µs", *lines])
 
 
 def subprograms_of(

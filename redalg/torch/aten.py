@@ -25,6 +25,7 @@ from redalg.graphs.program import External, Statement, TensorExpression, TensorP
 from redalg.torch.elementwise import ELEMENTWISE
 from redalg.torch.moves import MOVES
 from redalg.torch.places import PLACES
+from redalg.torch.scalings import node_in_plain_form
 from redalg.torch.site import Operand, Rule, Site, Unwritten
 from redalg.torch.sizes import sympy_size
 from redalg.torch.sums import SUMS
@@ -110,10 +111,11 @@ def is_of_tensors(node: Node) -> bool:
 
 def statements_of(node: Node) -> list[Statement]:
     """The statements of a call: an expression of every result, or one external statement."""
-    name, results, origin = operator_name(node), result_types(node), origin_of(node)
-    names, types = tuple(results), tuple(results.values())
+    written, results = node_in_plain_form(node), result_types(node)
+    name, names, types = operator_name(written), tuple(results), tuple(results.values())
+    origin = origin_of(node, name)
     try:
-        site = Site(name, schema_arguments(node), types, names, readers_of(node))
+        site = Site(name, schema_arguments(written), types, names, readers_of(node))
         terms = rule_of(name)(site)
         each = terms if isinstance(terms, tuple) else (terms,)
         if len(each) != len(names):
@@ -136,7 +138,7 @@ def lengths_in(site: Site, term: Basic) -> tuple[tuple[Axis, Expr], ...]:
 def rule_of(name: str) -> Rule:
     """The rule of an operator; `Unwritten` if it has none."""
     if name not in RULES:
-        raise Unwritten(REASONS.get(name, "it has no rule"))
+        raise Unwritten(REASONS.get(name, f"redalg has no expression for {name}"))
     return RULES[name]
 
 
@@ -212,7 +214,7 @@ def type_of(value: torch.Tensor) -> TensorType:
     return TensorType(tuple(map(sympy_size, value.shape)), str(value.dtype).removeprefix("torch."))
 
 
-def origin_of(node: Node) -> str:
-    """The last line of the user's program on a node's record, if it has one."""
+def origin_of(node: Node, name: str) -> str:
+    """An operator's name, and the last line of the user's program on a node's record, if it has one."""
     lines = str(node.meta.get("stack_trace") or "").strip().splitlines()
-    return f"{operator_name(node)}: {lines[-1].strip()}" if lines else operator_name(node)
+    return f"{name}: {lines[-1].strip()}" if lines else name

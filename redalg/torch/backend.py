@@ -140,12 +140,21 @@ def read_options(mode: str | None, options: Mapping[str, Any] | None) -> GraphOp
     asynchronous = patches.pop(ASYNCHRONOUS, False)
     if not isinstance(asynchronous, bool):
         raise PlanError(f"options={{{ASYNCHRONOUS!r}: {asynchronous!r}}}: it should be True or False.")
-    if unknown := sorted(name for name in patches if name.startswith(OWN)):
-        known = ", ".join(map(repr, (GATE, BUDGET, SUBPROGRAMS, ASYNCHRONOUS, *SWITCHES)))
-        raise PlanError(f"options={{{unknown[0]!r}: …}}: redalg has no such option. It has {known}; write one of them.")
+    refuse_unknown(patches)
     if gate == MEASURED and patches.get(GRAPHS, config.triton.cudagraphs):
         gate = REPLAYED
     return GraphOptions(gate, budget_s, subprograms, transformations, asynchronous, patches)
+
+
+def refuse_unknown(patches: Mapping[str, Any]) -> None:
+    """Raise `PlanError` if an option that is left has redalg's prefix, or is one of redalg's without it."""
+    known = (GATE, BUDGET, SUBPROGRAMS, ASYNCHRONOUS, *SWITCHES)
+    if unknown := sorted(name for name in patches if name.startswith(OWN)):
+        raise PlanError(f"options={{{unknown[0]!r}: …}}: redalg has no such option. "
+                        f"It has {', '.join(map(repr, known))}; write one of them.")  # fmt: skip
+    if bare := sorted(name for name in patches if f"{OWN}{name}" in known):
+        raise PlanError(f"options={{{bare[0]!r}: …}}: Inductor has no such option. Did you mean {OWN + bare[0]!r}? "
+                        "Redalg's options have its name before theirs; write it so.")  # fmt: skip
 
 
 def read_transformations(patches: dict[str, Any]) -> Transformations:

@@ -111,11 +111,9 @@ def explain(
 
 def _html_of(report: GraphReport) -> str:
     """A report as HTML: its line, a fold for its picture, and a fold for every group."""
-    groups = (f"<details><summary>{escape(str(each.group))}: {escape(str(each.decision))}</summary>"
+    groups = (f"<details><summary>{escape(each.summary)}: {escape(str(each.decision))}</summary>"
               f"<pre>{escape(str(each))}</pre></details>" for each in report.groups)  # fmt: skip
-    left = (f"<li>{escape(name)} ({count}): {escape(reason)}</li>" for name, (reason, count) in report.left.items())
-    rest = f"<ul>left to PyTorch:{''.join(left)}</ul>" if report.left else ""
-    alone = (f"<li>{escape(name)}: {escape(reason)}</li>" for name, reason in report.alone.items())
-    rest += f"<ul>in no group:{''.join(alone)}</ul>" if report.alone else ""
+    rest = "".join(f"<li>{escape(line)}</li>" for line in report.remarks)
+    rest = f"<ul>{rest}</ul>" if rest else ""
     picture = "" if report.failure else f"{FOLD}{draw_graph(report.drawing)}</div></details>"
     return f"<p>{escape(report.summary)}</p>{picture}{''.join(groups)}{rest}"

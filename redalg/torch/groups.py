@@ -210,7 +210,8 @@ class Judge:
     def put(self, gate: str, until: float) -> tuple[GroupReport, ...]:
         """Put the operators that the gate lets pass into the graph, and tell what became of each."""
         found = [*zip(self.calls, self.decide(gate, until), strict=True)]
-        reports = tuple(GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision)
+        card = card_for(self.device).part
+        reports = tuple(GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision, card)
                         for call, decision in found)  # fmt: skip
         stitch(self.graph, [call for call, decision in found if decision.is_put])
         return reports

@@ -13,6 +13,7 @@ import torch
 from torch.fx import Graph, Node
 
 from redalg.gradient.operators import read_call
+from redalg.graphs.analysis import Kind
 from redalg.graphs.fusion_plan import Group
 from redalg.graphs.program import External, Statement
 from redalg.graphs.vertices import Vertices, is_view
@@ -22,12 +23,21 @@ from redalg.torch.aten import Imported, is_of_tensors, result_types
 from redalg.torch.decisions import Decision
 from redalg.torch.drawing import Area, Box, Drawing
 
-PLACE = re.compile(r'File "([^"]+)", line (\d+), in (\w+)\n\s*(.*)')
+PLACE = re.compile(r'File "([^"]+)", line (\d+), in ([\w<>]+)\n\s*(.*)')
 MOST_LINES, MOST_LETTERS = 6, 240
 """Lines of the user's source that a report shows of a group, and letters of an expression."""
 PENDING = "pending"
 """The state of a graph that runs Inductor's code until it is compiled with its groups."""
 FRAMEWORK = f"{Path(torch.__file__).parent}/"
+WHOLE_OPERATOR = "scaled_dot_product"
+"""Part of the names of PyTorch's operators that compute products, and exponentials between them, as one."""
+IS_WHOLE = "one operator already: you called it, or PyTorch made it of your products and what is between them"
+OUTSIDE: Mapping[str, str] = {
+    Kind.CONTRACTION: "a product that a library multiplies: with weights always, else if no group with it saves time",
+    Kind.REDUCTION: "a reduction that no group holds",
+}
+OF_INDUCTOR = "no group with it saves time: Inductor fuses it with what is beside it"
+"""Why no group holds a statement: of products, reductions, and others."""
 
 
 @final
@@ -40,28 +50,41 @@ class GroupReport:
         lines: of the user's source, from which its statements come.
         call: the text of its operator's call.
         decision: of the gate.
+        card: the GPU for which the gain is predicted; of a model on a CPU too.
     """
 
     group: Group
     lines: tuple[str, ...]
     call: str
     decision: Decision
+    card: str = ""
+
+    @property
+    def summary(self) -> str:
+        """One line; the prediction stands there as long as nothing is measured."""
+        if self.decision.plain_us is not None:
+            return self.group.summary
+        return f"{self.group}{f' on {self.card}' if self.card else ''}"
+
+    @property
+    def whole_expressions(self) -> tuple[str, ...]:
+        """The outputs as the engine was given them: `out_0 = …`, an expression for each."""
+        texts = [step.function for step in read_steps(self.call).steps] if is_of_steps(self.call) else [
+            read_call(self.call).function]  # fmt: skip
+        return tuple(f"{name} = {expr}" for text in texts for name, expr in function_of_text(text).written)
 
     @property
     def expressions(self) -> tuple[str, ...]:
-        """The outputs as the engine was given them, each cut at a length."""
-        texts = [step.function for step in read_steps(self.call).steps] if is_of_steps(self.call) else [
-            read_call(self.call).function]  # fmt: skip
-        written = (each for text in texts for each in function_of_text(text).written)
-        return tuple(f"{name} = {str(expr)[:MOST_LETTERS]}{'…' * (len(str(expr)) > MOST_LETTERS)}"
-                     for name, expr in written)  # fmt: skip
+        """The whole expressions, each cut at a length."""
+        return tuple(each if len(each) <= MOST_LETTERS else f"{each[:MOST_LETTERS]}…"
+                     for each in self.whole_expressions)  # fmt: skip
 
     def __str__(self) -> str:
         lines = [
             *self.lines[:MOST_LINES],
             *([f"… {len(self.lines) - MOST_LINES} more"] * (len(self.lines) > MOST_LINES)),
         ]
-        return "\n".join((str(self.group), *(f"    {line}" for line in (*lines, *self.expressions, self.decision))))
+        return "\n".join((self.summary, *(f"    {line}" for line in (*lines, *self.expressions, self.decision))))
 
 
 @final
@@ -101,10 +124,36 @@ class GraphReport:
         count, swap = sum(one.decision.is_put for one in self.groups), f", {self.swap}" if self.swap else ""
         return f"a graph of {self.statements} statements: {count} of {len(self.groups)} groups put{swap}"
 
+    @property
+    def outside(self) -> dict[str, tuple[str, int]]:
+        """Operator with an expression that no group holds -> the reason, and how often it is called.
+
+        Views and masks belong to whoever reads them, and are not here; reductions with a reason stand in `alone`.
+        """
+        known = {name for area in self.drawing.areas for name in area.members} | {*self.alone}
+        free = [each for each in self.drawing.boxes if not each.reason and known.isdisjoint(each.names)]
+        counts = Counter(each.operator for each in free)
+        return {each.operator: (reason_outside(each), counts[each.operator]) for each in free}
+
+    @property
+    def remarks(self) -> tuple[str, ...]:
+        """A line for all that is in no group: operators without an expression, reductions, and other operators."""
+        left = (f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items())
+        alone = (f"in no group: {name}: {reason}" for name, reason in self.alone.items())
+        alike = dict[str, list[str]]()
+        for name, (reason, count) in self.outside.items():
+            alike.setdefault(reason, []).append(f"{name} ({count})")
+        outside = (f"in no group: {', '.join(names)}: {reason}" for reason, names in alike.items())
+        return (*left, *alone, *outside)
+
     def __str__(self) -> str:
-        left = [f"left to PyTorch: {name} ({count}): {reason}" for name, (reason, count) in self.left.items()]
-        alone = [f"in no group: {name}: {reason}" for name, reason in self.alone.items()]
-        return "\n".join((self.summary, *(f"{number}  {one}" for number, one in enumerate(self.groups)), *left, *alone))
+        groups = (f"{number}  {one}" for number, one in enumerate(self.groups))
+        return "\n".join((self.summary, *groups, *self.remarks))
+
+
+def reason_outside(box: Box) -> str:
+    """The reason why no group holds a statement that has an expression."""
+    return IS_WHOLE if WHOLE_OPERATOR in box.operator else OUTSIDE.get(box.kind, OF_INDUCTOR)
 
 
 def graph_drawing(graph: Graph, vertices: Vertices) -> Drawing:
@@ -119,7 +168,7 @@ def graph_drawing(graph: Graph, vertices: Vertices) -> Drawing:
 
 def with_areas(drawing: Drawing, groups: Sequence[GroupReport]) -> Drawing:
     """A drawing with an area for each group."""
-    areas = (Area(each.group.members, each.decision.is_put, f"{each.decision}\n{each.group}") for each in groups)
+    areas = (Area(each.group.members, each.decision.is_put, f"{each.decision}\n{each.summary}") for each in groups)
     return replace(drawing, areas=tuple(areas))
 
 
@@ -138,10 +187,21 @@ def lines_of(nodes: Mapping[str, Node], names: Iterable[str]) -> tuple[str, ...]
     """The lines of source from which tensors come, the user's and not PyTorch's: file, line, function and text."""
     found = dict[str, None]()
     for name in names:
-        places = PLACE.findall(nodes[name].meta.get("stack_trace") or "")
+        places = PLACE.findall(trace_of(nodes[name]))
         own = [place for place in places if not place[0].startswith(FRAMEWORK)] or places
         found |= dict.fromkeys(f"{file}:{line} {function}: {text}" for file, line, function, text in own[-1:])
     return tuple(found)
+
+
+def trace_of(node: Node) -> str:
+    """The record of a node's lines; of a node that a pass of Inductor's made, that of the nearest that reads it."""
+    seen, waiting = {node}, [node]
+    for each in waiting:
+        if trace := each.meta.get("stack_trace"):
+            return str(trace)
+        waiting += [user for user in each.users if user not in seen]
+        seen |= {*each.users}
+    return ""
 
 
 def reasons_of(imported: Imported) -> dict[str, tuple[str, int]]:
