@@ -1,6 +1,7 @@
 """Tables of the site, made of the library's own: `<!-- table: NAME -->` in a page stands for one.
 
-Short tables stand in the pages too, up to `<!-- /table -->`, so that a clone has them: `python -m docs.generate tables`.
+Short tables stand in the pages too, up to `<!-- /table -->`, so that a clone has them:
+`python -m docs.generate tables` writes them.
 """
 
 from __future__ import annotations
