@@ -7,7 +7,7 @@ from importlib import import_module
 
 from rich.console import Console
 
-from redalg.demo.derivation import print_derivation
+from redalg.demo.derivation import begin_tour
 from redalg.errors import BackendError
 from redalg.library import attention
 from redalg.optional import need_packages
@@ -18,7 +18,7 @@ def run_demo(console: Console, options: Namespace) -> int:
     try:
         need_packages("the rest of the demo", "redalg[tilelang]", "torch", "tilelang")
     except BackendError:
-        print_derivation(console, attention(), full=options.full)
+        begin_tour(console, attention(), full=options.full)
         raise
     tour = import_module("redalg.demo.tour")
     return int(tour.tour(console, tour.Options(options.length, options.heads, options.kernel, options.full)))

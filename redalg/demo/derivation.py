@@ -12,7 +12,7 @@ BRIEF = "One more element"
 """The beginning of the part of a derivation that the demo shows after its summary."""
 
 
-def print_derivation(console: Console, fused: Fused, *, full: bool) -> None:
+def begin_tour(console: Console, fused: Fused, *, full: bool) -> None:
     """Print the derivation of attention, or its summary and its update."""
     console.rule("Attention, derived from its definition")
     text = explain_text(fused.decomposition, fused.passes, text_columns(console))

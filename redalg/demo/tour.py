@@ -14,7 +14,7 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from redalg.demo.derivation import print_derivation
+from redalg.demo.derivation import begin_tour
 from redalg.demo.printing import print_text
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Outcome, Shape, Trial, measure_apart
 from redalg.fuse import Fused
@@ -57,7 +57,7 @@ class Options:
 def tour(console: Console, options: Options) -> int:
     """Show everything; the exit code is 0 only when every run succeeded within its error bound."""
     fused = attention()
-    print_derivation(console, fused, full=options.full)
+    begin_tour(console, fused, full=options.full)
     save_kernel(console, fused, options)
     results = check_kernel(console)
     cpu = [Trial(name, options.shape) for name in (BLOCKS, SDPA, UNFUSED)]
