@@ -235,7 +235,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
     def _bind(self, positional: Sequence[Any], tensors: dict[str, Any]) -> Mapping[str, Any]:
         from redalg.runtime.bind.inputs import by_name, without_gradients
 
-        return without_gradients(by_name(self.inputs, positional, tensors) if positional else tensors)
+        return without_gradients(by_name(self, positional, tensors) if positional else tensors)
 
     def _outputs(self, arrays: Mapping[str, Any]) -> Any:
         if self.single:

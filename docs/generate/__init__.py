@@ -6,5 +6,6 @@
     <!-- reference: NAMES -->                   →  pages   `reference`: signatures and docstrings
     redalg.library.PATTERNS                     →  pages   `gallery`: a page a pattern
 
+Tables that stand in pages up to `<!-- /table -->` are written by `python -m docs.generate tables`.
 Sphinx then makes HTML of the pages.
 """

@@ -3,6 +3,7 @@
 html     build/docs, all of it
 check    every page without the outputs of its code, the gallery's without derivations and kernels
 links    as `check`, and every address outside of the site is asked for
+tables   writes the tables that the pages of docs/ hold themselves; builds nothing
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ import sys
 from pathlib import Path
 
 from docs.generate.stage import DOCS, ROOT, Staging, stage
+from docs.generate.tables import write_tables
 
 BUILDERS = {"html": "html", "links": "linkcheck", "check": "dummy"}
 
@@ -39,6 +41,9 @@ def build(verb: str, folder: Path) -> int:
 
 if __name__ == "__main__":
     verb = sys.argv[1] if len(sys.argv) > 1 else "html"
+    if verb == "tables":
+        write_tables()
+        raise SystemExit
     if verb not in BUILDERS:
-        raise SystemExit(f"{verb}: no such build. Ask for {', '.join(BUILDERS)}.")
+        raise SystemExit(f"{verb}: no such build. Ask for {', '.join(BUILDERS)} or tables.")
     raise SystemExit(build(verb, ROOT / "build"))

@@ -29,7 +29,8 @@ BESIDE = ("CONTRIBUTING.md", "CHANGELOG.md")
 """Pages of the checkout's root that the site has."""
 FOR = {"README.md": "index.md"}
 """Files that the site has no page of: the page that links to them lead to instead."""
-MARK = re.compile(r"^<!-- (table|reference): (.+?) -->$", re.MULTILINE | re.DOTALL)
+MARK = re.compile(r"^<!-- (table|reference): ([^>]+?) -->$(?:\n(?:(?!<!--).*\n)*?<!-- /table -->$)?", re.MULTILINE)
+"""A mark of a page; a table that the page holds itself, up to `<!-- /table -->`, belongs to it."""
 LOST = re.compile(r"^<!-- .*? -->$\n?", re.MULTILINE | re.DOTALL)
 
 

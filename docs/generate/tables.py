@@ -1,10 +1,15 @@
-"""Tables of the site, made of the library's own: `<!-- table: NAME -->` in a page stands for one."""
+"""Tables of the site, made of the library's own: `<!-- table: NAME -->` in a page stands for one.
+
+Short tables stand in the pages too, up to `<!-- /table -->`, so that a clone has them:
+`python -m docs.generate tables` writes them.
+"""
 
 from __future__ import annotations
 
 import ast
 import inspect
 import json
+import re
 import tomllib
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
@@ -216,3 +221,26 @@ MAKERS = (
 )
 TABLES: dict[str, Callable[[], str]] = {one.__name__: one for one in MAKERS}
 """The tables by the name that a page's mark has."""
+IN_PAGES = (functions, dtypes, monoids, semirings, cards, levels, extras)
+"""The tables that the pages hold themselves."""
+REGION = re.compile(
+    rf"^<!-- table: ({'|'.join(one.__name__ for one in IN_PAGES)}) -->$(?:\n(?:(?!<!--).*\n)*?<!-- /table -->$)?",
+    re.MULTILINE,
+)
+
+
+def with_tables(text: str) -> str:
+    """A page with the tables that it holds itself made anew.
+
+    >>> with_tables("<!-- table: semirings -->").splitlines()[2]
+    '| ⊕ | ⊗ | for every c that is |'
+    """
+    return REGION.sub(lambda mark: f"<!-- table: {mark[1]} -->\n\n{TABLES[mark[1]]()}\n\n<!-- /table -->", text)
+
+
+def write_tables() -> None:
+    """Write the pages that hold tables themselves."""
+    for path in sorted((ROOT / "docs").rglob("*.md")):
+        text = path.read_text(encoding="utf-8")
+        if (made := with_tables(text)) != text:
+            path.write_text(made, encoding="utf-8")

@@ -1,4 +1,4 @@
-"""`redalg demo`: it compares with PyTorch, so PyTorch and TileLang must be there."""
+"""`redalg demo`: a derivation, then runs beside PyTorch, for which PyTorch and TileLang must be there."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ from importlib import import_module
 
 from rich.console import Console
 
+from redalg.demo.derivation import begin_tour
+from redalg.errors import BackendError
+from redalg.library import attention
 from redalg.optional import need_packages
 
 
 def run_demo(console: Console, options: Namespace) -> int:
-    """Attention, derived and run beside PyTorch."""
-    need_packages("the demo", "redalg[tilelang]", "torch", "tilelang")
+    """Attention, derived and run beside PyTorch; where a package is missing, derived, and the error that names it."""
+    try:
+        need_packages("the rest of the demo", "redalg[tilelang]", "torch", "tilelang")
+    except BackendError:
+        begin_tour(console, attention(), full=options.full)
+        raise
     tour = import_module("redalg.demo.tour")
     return int(tour.tour(console, tour.Options(options.length, options.heads, options.kernel, options.full)))

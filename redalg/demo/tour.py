@@ -14,9 +14,9 @@ from rich.markup import escape
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
-from redalg.demo.printing import print_text, text_columns
+from redalg.demo.derivation import begin_tour
+from redalg.demo.printing import print_text
 from redalg.demo.trial import BLOCKS, KERNEL, SDPA, UNFUSED, Failure, Measurement, Outcome, Shape, Trial, measure_apart
-from redalg.explain import explain_text
 from redalg.fuse import Fused
 from redalg.instruments.measuring import time_text
 from redalg.library import attention
@@ -28,11 +28,10 @@ SMALL = Shape(b=1, h=2, q=77, k=513, d=32, e=48)
 MIB = 2**20
 LEGEND = (
     "error: max|out - ref| / max|ref|, ref in float64, on a few rows; peak memory: above the inputs, each contestant "
-    "in a process of its own; time: the fastest of a few calls. On a CPU the derived form saves memory; time, on a GPU."
+    "in a process of its own; time: the fastest of a few calls. On a CPU the derived form saves memory beside the "
+    "unfused formula; time, on a GPU."
 )
 MORE = "The whole derivation: redalg demo --full. Its kernel: redalg source attention. More patterns: redalg list."
-BRIEF = "One more element"
-"""The beginning of the part of a derivation that the demo shows after its summary."""
 Results = dict[Trial, Outcome]
 
 
@@ -58,9 +57,7 @@ class Options:
 def tour(console: Console, options: Options) -> int:
     """Show everything; the exit code is 0 only when every run succeeded within its error bound."""
     fused = attention()
-    console.rule("Attention, derived from its definition")
-    text = explain_text(fused.decomposition, fused.passes, text_columns(console))
-    print_text(console, text if options.full else brief_text(text))
+    begin_tour(console, fused, full=options.full)
     save_kernel(console, fused, options)
     results = check_kernel(console)
     cpu = [Trial(name, options.shape) for name in (BLOCKS, SDPA, UNFUSED)]
@@ -69,16 +66,6 @@ def tour(console: Console, options: Options) -> int:
         gpu = [Trial(name, options.shape, "float16", "cuda", calls=20) for name in (KERNEL, SDPA, UNFUSED)]
         results |= compete(console, f"The kernel on {torch.cuda.get_device_name()}, beside PyTorch", gpu)
     return closing_line(console, results)
-
-
-def brief_text(text: str) -> str:
-    r"""The summary of a derivation, and its update by one more element.
-
-    >>> brief_text("f in one pass\n=\nOne pass.\n\n1 …\n\n   One more element:\n     m = 1\n\n5 …")
-    'f in one pass\n=\nOne pass.\n\n   One more element:\n     m = 1'
-    """
-    blocks = text.split("\n\n")
-    return "\n\n".join([blocks[0], *(block for block in blocks if block.lstrip().startswith(BRIEF))])
 
 
 def check_kernel(console: Console) -> Results:

@@ -151,7 +151,7 @@ class DistributedRows:
         protocol = self._protocol
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
-            named = by_name(self.fused.inputs, positional, tensors) if positional else tensors
+            named = by_name(self.fused, positional, tensors) if positional else tensors
             check_options(self, named)
         if is_recorded(named):
             from redalg.distributed.row_gradients import recorded_rows

@@ -124,7 +124,7 @@ def known_word(option: str, given: str, known: Iterable[str]) -> str:
     words = list(known)
     if given in words:
         return given
-    near = get_close_matches(str(given), words, 1, 0.5)
+    near = get_close_matches(str(given), words, 1, 0.7)
     did_you_mean = f" Did you mean {near[0]!r}?" if near else ""
     raise InputError(f"explain: there is no {option} {given!r}.{did_you_mean} There are {', '.join(words)}.")
 

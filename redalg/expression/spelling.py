@@ -95,6 +95,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
     (PRODUCTS, (
         "A product of matrices is a sum over the axis that they share: write `ra.sum(A * B, k)` with "
         '`A, B = ra.tensors("A[m,k] B[k,n]")`.')),
+    (("corr", "corrcoef"), "Pearson's correlation of two tensors is a pattern: `redalg.library.correlation()`."),
     (("where",), "Choose by `ra.where(condition, a, b)`."),
     (SHAPES, (
         "It stands for one element and has no dimensions: axes have names, and the order of the output's axes is what "

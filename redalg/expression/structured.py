@@ -58,6 +58,11 @@ def topk(expr: Any, axis: Any = None, place: Any = None, **options: Any) -> tupl
     >>> k, j = ra.axis("k"), ra.axis("j", size=4)
     >>> ra.topk(ra.tensor("s[t,k]"), k, j)
     (topk(s[t, k], k, j).values, topk(s[t, k], k, j).indices)
+
+    No tensor has the new axis, so `fuse` is told where it stands in the output:
+
+    >>> ra.fuse(ra.topk(ra.tensor("s[t,k]"), k, j)[0], axes="t j").cascade.outputs[0].axes
+    (t, j)
     """
     if options or not isinstance(axis, Axis) or not isinstance(place, Axis):
         raise _misspelt_topk(axis, place, options)

@@ -10,12 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sympy import Abs, Dummy, Expr, Max, S, cos, exp, expand, floor, sign, sqrt, tanh
+from sympy import Abs, Dummy, Expr, Max, Rational, S, cos, exp, expand, floor, sign, sqrt, tanh
 
 import redalg as ra
 from redalg.decompose.parse.parse import linear_part
 from redalg.errors import ExpressionError
-from redalg.verdicts import Refused
+from redalg.verdicts import Refused, Undecided
 from tests.cases.corpus import Runner
 from tests.oracle import Oracle
 
@@ -189,3 +189,13 @@ def test_an_output_reduces_values_in_every_way_that_it_can(backend: str, kind: s
 def test_an_output_that_cannot_is_told_so(expr: Expr, said: str) -> None:
     with pytest.raises(ExpressionError, match=said):
         ra.analyze(expr, "b")
+
+
+@pytest.mark.parametrize("size", [3, 51])
+def test_a_list_longer_than_the_samples_gets_a_verdict(size: int) -> None:
+    """Places of a topk beyond the last sample hold -inf, as they do where an axis is short."""
+    j = ra.axis("j", size=size)
+    rest = x - ra.min(ra.topk(x, n, j)[0], j)
+    huber = ra.sum(ra.where(Abs(rest) < 1, rest**2 / 2, Abs(rest) - Rational(1, 2)), n)
+    assert isinstance(ra.analyze(huber), Undecided)
+    assert len(ra.fuse(huber, passes=2).passes) == 2

@@ -167,8 +167,11 @@ def test_the_kernel_beside_sdpa_on_the_gpu() -> None:
 @pytest.mark.parametrize("missing", ["torch", "tilelang"])
 def test_the_demo_says_what_is_not_installed(missing: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(optional, "find_spec", lambda name: None if name == missing else object())
+    out, written = console()
     with pytest.raises(RedalgError) as error:
-        start.run_demo(console()[0], Namespace())
+        start.run_demo(out, Namespace(full=False))
+    assert "derived from its definition" in written.getvalue()
+    assert "One more element" in written.getvalue()
     assert str(error.value) == (
-        f'the demo needs {missing}, which is not installed. Run: pip install "redalg[tilelang]"'
+        f'the rest of the demo needs {missing}, which is not installed. Run: pip install "redalg[tilelang]"'
     )

@@ -10,8 +10,8 @@ import redalg as ra
 from docs.generate.__main__ import build
 from docs.generate.gallery import code_of
 from docs.generate.reference import entry, markdown, members
-from docs.generate.stage import DOCS, MARK, page_files
-from docs.generate.tables import TABLES, functions
+from docs.generate.stage import DOCS, MARK, page_files, with_generated
+from docs.generate.tables import IN_PAGES, TABLES, functions, with_tables
 from redalg.expression.operators import OPERATORS
 from redalg.fused import Fused
 from redalg.library import PATTERNS
@@ -91,6 +91,19 @@ def test_every_public_method_of_a_function_is_in_its_entry() -> None:
 
 def test_every_table_that_a_page_names_exists() -> None:
     assert set(marks("table")) == TABLES.keys()
+
+
+def test_tables_that_pages_hold_are_fresh() -> None:
+    """`python -m docs.generate tables` makes them."""
+    texts = {path.relative_to(DOCS).as_posix(): path.read_text(encoding="utf-8") for path in DOCS.rglob("*.md")}
+    assert [page for page, text in texts.items() if with_tables(text) != text] == []
+    whole = "".join(texts.values())
+    assert all(f"<!-- table: {one.__name__} -->\n\n| " in whole for one in IN_PAGES)
+
+
+def test_a_table_that_a_page_holds_is_on_the_site_once() -> None:
+    page = f"before\n\n{with_tables('<!-- table: semirings -->')}\n\nafter\n"
+    assert with_generated(page) == f"before\n\n{TABLES['semirings']()}\n\nafter\n"
 
 
 def test_the_table_of_functions_has_a_row_for_each() -> None:

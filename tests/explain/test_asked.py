@@ -122,9 +122,10 @@ def test_what_is_not_there_is_named(options: dict[str, object], says: str) -> No
     assert says in str(error.value)
 
 
-def test_a_word_far_from_all_has_no_neighbour() -> None:
-    with pytest.raises(InputError, match=r"no section 'zzz'\. There are state, cost\."):
-        known_word("section", "zzz", ["state", "cost"])
+@pytest.mark.parametrize("word", ["zzz", "foo"])
+def test_a_word_far_from_all_has_no_neighbour(word: str) -> None:
+    with pytest.raises(InputError, match=rf"no section '{word}'\. There are state, cost, forms\."):
+        known_word("section", word, ["state", "cost", "forms"])
 
 
 def test_text_is_as_wide_as_the_terminal(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -44,7 +44,7 @@ CALLS: dict[str, Case] = {
     "positional without inputs": Case(
         lambda: fused(X, X),
         ra.InputError,
-        "the call has 2 positional tensors; it may have none, since `fuse` was given no inputs=(Q, K, V). "
+        "the call has 2 positional tensors; it may have none, since `fuse` was given no inputs=(w, x). "
         "Pass them by keyword, as in `fused(x=…)`.",
     ),
     "given twice": Case(

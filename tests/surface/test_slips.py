@@ -82,6 +82,7 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "a tensor of data": (lambda: ra.tensor(np.ones(2)), "pass arrays when the result is called."),
     "a tensor by axes": (lambda: ra.tensor("x", b, n), "Write `ra.tensor(\"x[b,n]\")`."),
     "norm of a str": (lambda: ra.norm("x", n), "norm: a str is not an expression."),
+    "ra.corr": (lambda: any_.corr, "redalg has no `corr`. Pearson's correlation of two tensors is a pattern"),
     "ra.exp": (lambda: any_.exp, "redalg has no `exp`. Functions of expressions are SymPy's"),
     "ra.relu": (lambda: any_.relu, "write `Max(x, 0)`"),
     "ra.einsum": (lambda: any_.einsum, "write `ra.sum(A * B, k)`"),

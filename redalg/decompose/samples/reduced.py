@@ -86,11 +86,13 @@ def _argmin(samples: Samples, value: Value, terms: list[Any]) -> Any:
 
 
 def _topk(samples: Samples, value: Value, terms: list[Any]) -> Any:
-    """One of the largest, by the place that was drawn for the axis that numbers them."""
+    """One of the largest, by the place that was drawn for the axis that numbers them; -inf beyond the last sample."""
     number = [samples.draws.of(axis, on_x=False) for axis in value.free_symbols if getattr(axis, "size", None)]
     order = _order(samples, terms[0])
     place = np.asarray(number[0] if number else 0).astype(int)
-    return _at(terms[0], _at(order, np.broadcast_to(place, order.shape[1:])))
+    place, last = np.broadcast_to(place, order.shape[1:]), len(order) - 1
+    values = _at(terms[0], _at(order, np.minimum(place, last)))
+    return np.where(place <= last, values, samples.arithmetic.number(S.NegativeInfinity))
 
 
 def _selection_rule(plus: str, *, at: bool) -> Callable[..., Any]:

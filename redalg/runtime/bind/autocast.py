@@ -53,7 +53,7 @@ def call_in_autocast(
     fused: Any, positional: Sequence[Any], tensors: Mapping[str, Any], options: Mapping[str, Any]
 ) -> Any:
     """The outputs of a call under autocast: those of a call outside it, on tensors that are cast as autocast says."""
-    names, given = multiplied_names(fused), by_name(fused.inputs, positional, tensors)
+    names, given = multiplied_names(fused), by_name(fused, positional, tensors)
     cast = {name: cast_as_autocast(one) if name in names else one for name, one in given.items()}
     with without_autocast():
         return fused(**cast, **options)

@@ -12,7 +12,7 @@ from typing import Any, final
 import numpy as np
 
 from redalg.decompose.cascade import Cascade
-from redalg.decompose.parse.written import OPTIONS
+from redalg.decompose.parse.written import OPTIONS, unread_inputs
 from redalg.errors import InputError
 from redalg.expression import Axis, Scalar
 from redalg.expression.dtypes import DTYPES, floats, is_eight_bits, is_float
@@ -74,10 +74,13 @@ def library_name(array: Any) -> str | None:
     return "torch" if type(array).__module__.split(".")[0] == "torch" and hasattr(array, "requires_grad") else None
 
 
-def by_name(names: Sequence[str], positional: Sequence[Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
-    """The tensors of a call by name, those given by position too (`names`: in which order they may be)."""
+def by_name(fused: Any, positional: Sequence[Any], tensors: Mapping[str, Any]) -> dict[str, Any]:
+    """The tensors of a call by name, those given by position too, in the order of the function's `inputs`."""
+    names = fused.inputs
     if len(positional) > len(names):
-        number = f"at most {len(names)}" if names else "none, since `fuse` was given no inputs=(Q, K, V)"
+        own = list(unread_inputs(fused.written, []))  # of no cascade: all that was written
+        order = f"({own[0]},)" if len(own) == 1 else f"({', '.join(own)})"
+        number = f"at most {len(names)}" if names else f"none, since `fuse` was given no inputs={order}"
         given = "1 positional tensor" if len(positional) == 1 else f"{len(positional)} positional tensors"
         raise InputError(f"the call has {given}; it may have {number}. Pass them by keyword, as in `fused(x=…)`.")
     by_position = dict(zip(names, positional, strict=False))
