@@ -48,7 +48,7 @@ class Streaming(ABC):
             extents: sizes by axis or by its name: those that no tensor has, totals that an expression holds alone.
             backend: `"tilelang"` for a generated kernel, `"library"` for the operations of torch or NumPy. Left out,
                 tensors on CUDA take a kernel, but for an empty piece, and for tensors that are read at computed places
-                of a piece that starts beyond 0. By group there are kernels on the CPU alone, and they are asked for.
+                of a piece that starts beyond 0. By group there are kernels where they are asked for.
             by: the group of every element along the streamed axis, an integer from 0 to `groups` - 1, in any order: the
                 state of every group, in one pass. Its slots have the groups as their first axis.
             groups: the number of groups, those without an element counted.

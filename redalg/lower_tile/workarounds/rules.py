@@ -173,5 +173,5 @@ def reduced_width(subject: Subject) -> Iterator[str]:
         if width & (width - 1) and width % (4 * subject.plan.threads):
             yield (
                 f"`{reduction}` is over {width} elements; {subject.plan.threads} threads reduce a power of two or a "
-                f"multiple of {4 * subject.plan.threads}. Use such a block_streamed."
+                f"multiple of {4 * subject.plan.threads}. Give the loop such a tile."
             )

@@ -95,7 +95,8 @@ def start_pass(
     for option in ("plan", "memory"):
         if name != KERNELS and options[option] is not None:
             raise BackendError(
-                f'{option}= belongs to backend="tilelang"; this call runs on {name!r}. Leave one of them out.'
+                f'{option}= belongs to kernels, and this call runs on {name!r}. Add backend="tilelang", which compiles '
+                f"C on the CPU; or leave {option}= out."
             )
     step: Step = Interpreted(form, without_tensors(bound), name, options["empty"])
     if name == KERNELS:
