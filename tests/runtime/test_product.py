@@ -125,7 +125,7 @@ REFUSED: dict[str, tuple[ra.Fused, dict[str, Any], str]] = {
     "places as numbers": (ra.fuse(ra.max(SCORES + i, v), axes="i"), {"plan": ra.LibraryProduct(3)},
                           "the product is not cut into 3 rows"),
     "no bytes": (FORMS["loss"], {"memory": -1}, r"memory=-1 is no number of bytes\. Pass an int such as 2\*\*28"),
-    "another backend": (FORMS["loss"], {"memory": 1, "backend": "torch"}, 'memory= belongs to kernels, and this call runs on'),
+    "another backend": (FORMS["loss"], {"memory": 1, "backend": "torch"}, "memory= belongs to kernels"),
 }  # fmt: skip
 
 
