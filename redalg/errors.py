@@ -226,8 +226,8 @@ class NotFusible(VerdictError):  # noqa: N818 - a verdict, named as it reads
     ...     print(error.reduction, error.certificate, len(error.evidence))
     ...     print(error.reason)
     ...     print(error.hint)
-    sum_1 True 3
-    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is ...
+    sum_1 True 4
+    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with `sum_0`: ...
     Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor.
     """
 
@@ -244,7 +244,7 @@ class Undecided(VerdictError):  # noqa: N818 - a verdict, named as it reads
     ...     print(error.reduction, error.certificate, len(error.evidence))
     ...     print(error.reason)
     ...     print(error.hint)
-    sum_1 False 4
+    sum_1 False 5
     `base**(x[n] - sum_0)` is real only where `base` is not negative, which is not known.
     Declare it: `ra.scalars('base', positive=True)`. Or run two passes: `ra.fuse(…, passes=2)` computes sum_0 ...
     """

@@ -204,7 +204,7 @@ class Approximate(Derived[F]):
     >>> verdict.evidence
     ('in `sum_0`, `cast(x[n]/max_0, float16)` differs by at most Abs(x[n]/max_0)/1024 + 1/16777216',)
     >>> print(verdict.reason)
-    `cast(x[n]/max_0, float16)` rounds what mixes x and d, and rounding does not commute with a later rescaling: ...
+    `cast(x[n]/max_0, float16)` rounds elements that a running value scales, and rounding does not commute with ...
     >>> print(verdict.hint)
     The definition takes two passes: `ra.fuse(…, exact=True)`. Or round the scale to a power of 2, as in ...
     """
@@ -259,7 +259,7 @@ class Refused(Reasoned):
     >>> isinstance(verdict, ra.Refused), verdict.reduction, verdict.certificate, verdict.evidence[0]
     (True, 'sum_1', True, 'term: Abs(x[n] - sum_0/count)')
     >>> print(verdict.reason)
-    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with d: the matrix |x_i − d_j| is ...
+    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with `sum_0`: ...
     >>> print(verdict.hint)
     Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor.
     """
