@@ -19,7 +19,7 @@ STYLES = (
     (r"(?m)\A.+$", "bold"),
     (r"(?m)^[═─]+$|(?<= )─+$", "dim"),
     (r"(?m)^\d+  .+?(?= ─+$)", "bold"),
-    (r"(?m)^(?:State|Update|Finish|Cost|Condition|Output)\b", "bold"),
+    (r"(?m)^(?:Counts|State|Update|Finish|Cost|Condition|Output)\b", "bold"),
     (r"(?m)^(?:reduction|where|means|because|evidence|instead|try|call)(?= {3})", "bold"),
     (r"`[^`]+`", "cyan"),
     (r"(?m)^Exact\.", "green"),

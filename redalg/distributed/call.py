@@ -242,13 +242,15 @@ class Distributed:
     def _keep_ready(self, known: Agreed, key: Hashable, inputs: Mapping[str, Any], empty: str) -> None:
         """Keep what is left of a call that was made before: lengths that never come again are not worth a kept one."""
         terms = known.terms
+        if key is None:
+            return
         if len(terms.seen) >= MOST_READY:
             terms.seen.clear()
             terms.ready.clear()
         if key not in terms.seen:
             terms.seen.add(key)
             return
-        if key is None or key in terms.ready or terms.slices is not None or self._needs_lengths or (
+        if key in terms.ready or terms.slices is not None or self._needs_lengths or (
             known.device.startswith("cuda") and torch.cuda.is_current_stream_capturing()
         ):  # fmt: skip
             return

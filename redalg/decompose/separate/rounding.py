@@ -123,8 +123,7 @@ def one_pass_sentence(rounding: Rounding) -> str:
         )
     return (
         f"`{rounding.cast}` rounds elements that a running value scales, and rounding does not commute with a later "
-        f"rescaling: "
-        f"one pass rounds at the running scale `{rounding.scale}`."
+        f"rescaling: one pass rounds at the running scale `{rounding.scale}`."
     )
 
 

@@ -12,11 +12,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sympy import Mul, S
+from sympy import Mul
 
 from redalg.expression import Axis
 from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.dtypes import DTYPES
+from redalg.incremental.arrange.arrange_products import product
 from redalg.incremental.form import Accumulator, FusedForm
 from redalg.strategies.binding import ordered_free
 from redalg.strategies.packing import group, operands
@@ -52,12 +53,12 @@ def weigh_column(form: FusedForm, column: Axis) -> FusedForm | None:
 
 def split_weight(accumulator: Accumulator, column: Axis) -> Accumulator | None:
     """The sum with no columns in its first factor; itself if it has no columns; None if that is not possible."""
-    factors = Mul.make_args(Mul(*accumulator.factors))
+    factors = Mul.make_args(accumulator.factors[0])
+    rest = [one for one in factors if column not in free_axes(one)]
     columns = [one for one in factors if column in free_axes(one)]
     weight = {axis for pivot, _ in accumulator.weight for axis in free_axes(pivot.base)}
     if not columns:
         return None if column in weight else accumulator
     if column in weight or not weight or not any(elements_of(one) for one in columns):
         return None
-    rest = Mul(*(one for one in factors if one not in columns)) if len(columns) < len(factors) else S.One
-    return replace(accumulator, factors=(rest, columns[0] if len(columns) == 1 else Mul(*columns)))
+    return replace(accumulator, factors=(product(rest), product(columns)))
