@@ -25,9 +25,9 @@ def counted() -> Iterator[list[int]]:
     """The lengths of the messages that this process gathers."""
     lengths, gather = list[int](), Ranks.gather
 
-    def gather_counted(ranks: Ranks, message: torch.Tensor) -> torch.Tensor:
+    def gather_counted(ranks: Ranks, message: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         lengths.append(len(message))
-        return gather(ranks, message)
+        return gather(ranks, message, rows)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(Ranks, "gather", gather_counted)
