@@ -17,17 +17,16 @@ from sympy import Expr, Integer, Mul, S, Symbol, expand_mul
 
 from redalg.decompose.cascade import Producer
 from redalg.expression import Axis, Element, Value, Where
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import elements_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.combine.let import Fold
-from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Contract, Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.operands import Operands, operand_dtype
 from redalg.lower_tile.place.space import I, J, Space, U
 from redalg.monoids import MONOIDS
-from redalg.strategies.rules.products import HOLDS
+from redalg.strategies.rules.products import HOLDS, product_sides
 from redalg.strategies.rules.tiles import round_up
 
 STEPS = 4
@@ -178,14 +177,8 @@ def along(space: Space, axis: Axis, first: Expr, length: int) -> Space:
 
 def row_and_stream_factors(space: Space, term: Expr) -> tuple[Expr, Expr] | None:
     """The pair (row factor, streamed factor) of a term that is their product, in one dtype; None for other terms."""
-    factors = group_factors(term, ())
-    streamed = space.plan.binding.streamed
-    if len(factors) != 2 or values_of(term):
-        return None
-    b, a = sorted(factors, key=lambda one: streamed not in free_axes(one))
-    if streamed not in free_axes(b) or streamed in free_axes(a) or space.by_row(b):
-        return None
-    return (a, b) if operand_dtype(space, a) == operand_dtype(space, b) else None
+    sides = product_sides(term, space.plan.binding)
+    return sides if sides is not None and len({operand_dtype(space, one) for one in sides}) == 1 else None
 
 
 def lies_along(space: Space, factor: Expr, axes: tuple[Axis, Axis]) -> bool:

@@ -12,12 +12,13 @@ sums together.
 
 from __future__ import annotations
 
-from sympy import Expr, S
+from sympy import Expr, Mul, S
 
 from redalg.expression import Cast, Element, RunningCast, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import free_axes, values_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
+from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 
@@ -29,6 +30,21 @@ HOLDS = {
 """The dtypes that each dtype of matrix instructions holds exactly, the narrowest first."""
 COMPUTED, BOUNDED = "computed", "bounded"
 """Operands that no dtype holds exactly: of any size, and in [0, 1]."""
+
+
+def product_sides(term: Expr, binding: Binding) -> tuple[Expr, Expr] | None:
+    """(the factor without the streamed axis, the factor without rows) of a term that is their product; else None.
+
+    A matrix of one row is a side too: of Σ_d q[d]·k[n,d], say, where no axis makes rows.
+    """
+    factors = Mul.make_args(term)
+    left = [one for one in factors if binding.streamed not in free_axes(one)]
+    right = [one for one in factors if binding.streamed in free_axes(one)]
+    quotient = None if binding.packing is None else binding.packing.quotient()
+    fixed = {} if quotient is None else {quotient: S.Zero}
+    if not left or not right or values_of(term) or any(binding.rows & free_axes(one.xreplace(fixed)) for one in right):
+        return None
+    return Mul(*left), Mul(*right)
 
 
 def values_dtype(expr: Expr, problem: Problem) -> str:

@@ -17,7 +17,6 @@ from sympy import And, Mod, floor
 from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, free_axes, quotient_of
 from redalg.expression.dtypes import is_eight_bits
-from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec
@@ -28,7 +27,7 @@ from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.long_rows import long_rows_rule
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
 from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
-from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, values_dtype
+from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, product_sides, values_dtype
 from redalg.strategies.rules.rows import has_aligned_rows, rows_rule
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, skips_ahead, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
@@ -65,7 +64,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     rows = problem.sizes[binding.row.name] if binding.row else 1
     columns = round_up(problem.sizes[binding.column.name] if binding.column else 1, 16)
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
-    cores = tensor_cores(form, problem, device)
+    cores = tensor_cores(form, problem, device, binding)
     part = equal_part(form)
     whole = [one for one in inner if not inner_rule([one], columns, cores=cores)]
     facts = TileFacts(
@@ -409,15 +408,17 @@ def equal_part(form: FusedForm) -> int:
     return gcd(*lengths)
 
 
-def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec) -> bool:
+def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
     """Tell if every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
     if device.target == "c":
         return False
     dtypes = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
-    terms = [one.term for producer in form.cascade.producers for one in producer.cascade.reductions]
-    for term in terms:
-        first, *others = (values_dtype(factor, problem) for factor in group_factors(term, ()))
-        dtypes |= {product_dtype(first, other, problem, device) for other in others}
+    for producer in form.cascade.producers:
+        for one in producer.cascade.reductions:
+            sides = product_sides(one.term, binding)
+            if sides is not None:
+                left, right = (values_dtype(side, problem) for side in sides)
+                dtypes.add(product_dtype(left, right, problem, device))
     tf32 = {"float32"} if problem.precision == "tf32" else set()
     return dtypes <= set(HOLDS) | tf32
 

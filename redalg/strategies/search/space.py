@@ -221,7 +221,7 @@ class Space:
     @cached_property
     def cores(self) -> bool:
         """True if tensor cores make the products."""
-        return tensor_cores(self.form, self.problem, self.device)
+        return tensor_cores(self.form, self.problem, self.device, self.binding)
 
     def tiles(self) -> tuple[Sequence[int], ...]:
         """The lengths of tiles: rows, streamed elements, columns, producers' own axes."""
