@@ -125,7 +125,12 @@ REPEATED: dict[str, Callable[[], ra.Fused]] = {
     ),
 }
 """Expressions that a text would write out again and again."""
-FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED, **REPEATED}
+SCORED: dict[str, Callable[[], ra.Fused]] = {
+    "scores by distances": attend(-ra.sum(Abs(Q - K), d)),
+    "scores of a row": fuse(ra.sum(ra.softmax(ra.sum(v * K, d), k) * V, k), "e"),
+}
+"""Scores of pairs that are no matrix product, and of a single row, which are."""
+FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED, **REPEATED, **SCORED}
 SIZES = {"b": 2, "c": 3, "d": 5, "e": 17, "f": 7, "g": 6, "j": 19, "k": 37, "m": 17, "n": 37, "q": 4}
 
 
@@ -146,7 +151,7 @@ def drawn(name: str) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
 TAKEN = (
     "log-sum-exp of rows and columns", "additive scores", "norm of attention", "what keys are given", "shares of all",
     "shares of rows, of columns", "keys and their norms", "keys and several of theirs", "deviations by scores",
-    "a choice that stands often",
+    "a choice that stands often", "scores by distances", "scores of a row",
 )  # fmt: skip
 """Those that every test of kernels takes."""
 CASES: tuple[dict[str, Any], ...] = tuple(case(name, name, drawn(name), tolerance=5e-6) for name in TAKEN)

@@ -178,9 +178,16 @@ def _parallel(loop: Parallel, names: _Names) -> str | None:
         if problem:
             return problem
         target = names.buffers.get(store.target)
-        if target is not None and target.scope != "element" and not _is_swept(target, extents):
+        if target is not None and target.scope != "element" and not _is_swept(target, _in_order(store, loop)):
             return f"sweeps {extents} of `{target.name}`, which is {target.shape}"
     return None
+
+
+def _in_order(store: Store, loop: Parallel) -> tuple[int, ...]:
+    """The extents of a loop, in the order of the dimensions of the buffer that it stores to."""
+    lengths = dict(loop.indices)
+    order = store.indices if set(store.indices) == lengths.keys() else lengths
+    return tuple(lengths[one] for one in order)
 
 
 def _is_swept(target: Buffer, extents: tuple[int, ...]) -> bool:

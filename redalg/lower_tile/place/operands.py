@@ -18,7 +18,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Where
 from redalg.expression.contents import elements_of, free_axes
-from redalg.expression.dtypes import is_eight_bits
+from redalg.expression.dtypes import DTYPES, is_eight_bits
 from redalg.lower_tile.ir.program import Copy, Parallel, Region, Statement, Store
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
@@ -28,10 +28,21 @@ from redalg.lower_tile.workarounds.tma import is_fetched
 from redalg.strategies.model.dag import loops_around
 from redalg.strategies.plan import shape_of
 
+APART = 16
+"""Bytes between the rows of a tile that lanes store across its rows: they store to 8 banks, and not to one."""
+
 
 def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
     """The axes of a tile, one for each dimension."""
     return tuple(axis for one in indices for axis in free_axes(one))
+
+
+def within(space: Space, axes: Iterable[Axis], read: Expr) -> Expr:
+    """What is read; 0 beyond the ends of the axes."""
+    for axis in axes:
+        if space.is_ragged(axis):
+            read = Where(space.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
+    return read
 
 
 @final
@@ -162,14 +173,20 @@ class Operands:
 
     def load_turned(
         self, space: Space, element: Element, axes: tuple[Axis, Axis], indices: tuple[Symbol, Symbol],
-        body: list[Statement],
+        body: list[Statement], *, along: bool = False,
     ) -> str:  # fmt: skip
-        """A tile of an input in shared memory whose dimensions lie in another order than its tensor's."""
-        shape, problem = [space.start[axis][1] for axis in axes], space.problem
-        note = ", ".join(map(str, axes))
-        name = self.assembly.buffer(f"{element.name}_tile", "shared", shape, problem.dtypes[element.name], note)
+        """A tile of an input in shared memory whose dimensions lie in another order than its tensor's.
+
+        Lanes that load it lie along the tile's last dimension; or along its first one, in which neighbours are
+        neighbours in memory. There 16 bytes follow each row of the tile, so that lanes store to several banks.
+        """
+        shape, dtype = [space.start[axis][1] for axis in axes], space.problem.dtypes[element.name]
+        stored = [*shape[:-1], shape[-1] + APART // DTYPES[dtype].bytes] if along else shape
+        name = self.assembly.buffer(f"{element.name}_tile", "shared", stored, dtype, ", ".join(map(str, axes)))
         target = self.place(space.plan.binding.streamed, free_axes(element), body)
-        self._fill(name, space, space.read(element), (axes, indices), target)
+        extents = tuple(zip(indices, shape, strict=True))
+        store = Store(name, indices, within(space, axes, space.read(element)))
+        target.append(Parallel(extents[::-1] if along else extents, (store,)))
         return name
 
     def _fill(
@@ -178,11 +195,8 @@ class Operands:
     ) -> None:  # fmt: skip
         """Append tile := read, at the place (axes, indices); 0 beyond the ends of the axes."""
         axes, indices = place
-        for axis in axes:
-            if space.is_ragged(axis):
-                read = Where(space.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
         extents = tuple(zip(indices, self.assembly.shape(name), strict=True))
-        target.append(Parallel(extents, (Store(name, indices, read),)))
+        target.append(Parallel(extents, (Store(name, indices, within(space, axes, read)),)))
 
     def tile_in(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
         """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""

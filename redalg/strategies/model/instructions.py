@@ -42,14 +42,14 @@ class Count:
     Attributes:
         axes: their names.
         plain, special: additions, products and comparisons; exponentials, logarithms, quotients and roots.
-        inner: the producer's own axis, if they are of a producer.
+        producer: the name of the producer that they compute, if any.
         is_product: True if they are the sum of a product of factors over different axes.
     """
 
     axes: frozenset[str]
     plain: float
     special: float
-    inner: str = ""
+    producer: str = ""
     is_product: bool = False
 
 
@@ -78,7 +78,7 @@ def counts_of(form: FusedForm) -> tuple[Count, ...]:
         terms = [one.term for one in producer.cascade.reductions]
         outer = names(*producer.axes)
         for count in counts_of_terms(terms, (), inner):
-            found.append(Count(count.axes | outer, count.plain, count.special, str(inner)))
+            found.append(Count(count.axes | outer, count.plain, count.special, producer.name))
     return tuple(one for one in found if str(streamed) in one.axes)
 
 

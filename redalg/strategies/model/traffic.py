@@ -20,7 +20,7 @@ from redalg.strategies.model.dag import COMPUTE, LOAD, Placed, place
 from redalg.strategies.model.tiling import Nest
 from redalg.strategies.model.work import work_of
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.products import operands_dtype
+from redalg.strategies.rules.products import makes_product, operands_dtype
 from redalg.strategies.rules.tiles import round_up
 
 VECTOR = 16
@@ -39,6 +39,7 @@ class Outline:
         sizes: extents by loop, with those that packing makes.
         widths: bytes of an element, by tensor.
         moved_bytes: every input and output once; read_bytes: the inputs.
+        products: the names of the producers that are matrix products.
         carried: True if an output carries the streamed axis, and is written after the whole axis was read.
         live: the tiles that a mask of places leaves.
         work: arithmetic of an element; loads: load instructions for it, of 16 bytes if neighbours lie side by side.
@@ -53,6 +54,7 @@ class Outline:
         self.inner = tuple(dict.fromkeys(str(one.cascade.axis) for one in form.cascade.producers))
         by_group = {binding.packing.grouped} if binding.packing is not None else set()
         self.rows = frozenset(map(str, binding.rows - by_group))
+        self.products = frozenset(one.name for one in form.cascade.producers if makes_product(one, binding))
         self.column = "" if binding.column is None else str(binding.column)
         self.contracted = binding.contracted
         self.tiled = [str(axis) for axis in (*binding.grid, binding.row, binding.column) if axis is not None]
@@ -187,7 +189,7 @@ class Tiles:
         """The plain and the special instructions of a step's terms; products have units of their own."""
         counts = self.outline.work.counts
         if self.multiplies:
-            counts = tuple(one for one in counts if not one.inner and not one.is_product)
+            counts = tuple(one for one in counts if not one.is_product and one.producer not in self.outline.products)
         points = [self.points(one.axes) for one in counts]
         plain = sum(one.plain * times for one, times in zip(counts, points, strict=True))
         return plain, sum(one.special * times for one, times in zip(counts, points, strict=True))
@@ -238,7 +240,8 @@ class Tiles:
         """Tell if a block multiplies tiles: it reduces an axis of two operands, with rows and columns apart."""
         if not self.multiplies or not block.reduced:
             return False
-        return set(block.reduced) <= set(self.outline.inner) or self.outline.column in block.output.loops
+        of_producer = set(block.reduced) <= set(self.outline.inner)
+        return block.output.name in self.outline.products if of_producer else self.outline.column in block.output.loops
 
     @cached_property
     def flops(self) -> int:

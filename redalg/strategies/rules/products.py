@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from sympy import Expr, Mul, S
 
+from redalg.decompose.cascade import Producer
 from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import free_axes, values_of
 from redalg.expression.dtypes import is_eight_bits
@@ -45,6 +46,18 @@ def product_sides(term: Expr, binding: Binding) -> tuple[Expr, Expr] | None:
     if not left or not right or values_of(term) or any(binding.rows & free_axes(one.xreplace(fixed)) for one in right):
         return None
     return Mul(*left), Mul(*right)
+
+
+def makes_product(producer: Producer, binding: Binding) -> bool:
+    """Tell if a producer is one sum of products, for every row and streamed element."""
+    term = producer.cascade.sum_alone
+    return term is not None and product_sides(term, binding) is not None
+
+
+def folds_pairs(form: FusedForm, binding: Binding) -> bool:
+    """Tell if a producer folds a term of rows and streamed elements that is no product: no matrix unit computes it."""
+    folded = (one for one in form.cascade.producers if one.cascade.reductions and not makes_product(one, binding))
+    return any(binding.streamed in one.axes and binding.rows & {*one.axes} for one in folded)
 
 
 def values_dtype(expr: Expr, problem: Problem) -> str:

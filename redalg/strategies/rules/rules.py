@@ -27,7 +27,14 @@ from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.long_rows import long_rows_rule
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
 from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
-from redalg.strategies.rules.products import HOLDS, operands_dtype, product_dtype, product_sides, values_dtype
+from redalg.strategies.rules.products import (
+    HOLDS,
+    folds_pairs,
+    operands_dtype,
+    product_dtype,
+    product_sides,
+    values_dtype,
+)
 from redalg.strategies.rules.rows import has_aligned_rows, rows_rule
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, skips_ahead, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
@@ -88,6 +95,8 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     if part and part % LEAST_PART == 0:
         streamed = gcd(part, streamed)
         stages = min(stages, 1) if reads_pages(form) else stages
+    if folds_pairs(form, binding):
+        streamed, stages, special = min(streamed, FOLDED), min(stages, 1), False
     cut = inner_rule(inner, columns, cores=cores)
     if cores and not any(one.weight for one in form.accumulators) and binding.contracted:
         tile = gradient_tile(form, problem, device, binding, facts) if device.wgmma and not cut else None
@@ -243,6 +252,8 @@ WHOLE_SCORES: Tile = (128, 256, 3, 256, True)
 """The tile of scores if every block makes one alone, and its few sums are a part: then no loop is around the product's,
 and warps of their own may load (H100: a loss of 4096 x 32000 x 2048 takes 0.70 of the time of few parts of
 `SCORES_TILE`; in tiles of 160 and 192 elements 0.72 and 0.79, without such warps 0.95)."""
+FOLDED = 128
+"""Elements of a tile whose pairs with rows arithmetic folds, at most: tiles are turned as they are loaded."""
 INNER, INNER_STAGES = 128, 3
 """The tile of an inner axis that is cut, and its stages (the fastest of 64 and 128 elements, and of 2 to 4 stages)."""
 
@@ -409,7 +420,7 @@ def equal_part(form: FusedForm) -> int:
 
 
 def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
-    """Tell if every contraction multiplies in a dtype of matrix instructions (or TF32 is allowed)."""
+    """Tell if contractions, of which there are some, all multiply in a dtype of matrix instructions (or TF32)."""
     if device.target == "c":
         return False
     dtypes = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
@@ -420,7 +431,7 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
                 left, right = (values_dtype(side, problem) for side in sides)
                 dtypes.add(product_dtype(left, right, problem, device))
     tf32 = {"float32"} if problem.precision == "tf32" else set()
-    return dtypes <= set(HOLDS) | tf32
+    return bool(dtypes) and dtypes <= set(HOLDS) | tf32
 
 
 def smaller(schedule: Schedule) -> Iterator[Schedule]:

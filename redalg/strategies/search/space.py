@@ -44,6 +44,7 @@ from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
 from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
+from redalg.strategies.rules.products import folds_pairs
 from redalg.strategies.rules.rows import SHORTEST_ROW, column_tiles, has_aligned_rows, lies_in_columns, vector
 from redalg.strategies.rules.rules import THREE, THREE_WARPGROUPS, fills_three, tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
@@ -260,7 +261,8 @@ class Space:
             yield 0, False, ScalarCores(1)
             return
         varies = trims(self.form, self.problem)
-        may_load = self.device.wgmma and has_aligned_rows(self.form, self.problem) and not self.stages.multiplies_apart
+        plain = not self.stages.multiplies_apart and not folds_pairs(self.form, self.binding)
+        may_load = plain and self.device.wgmma and has_aligned_rows(self.form, self.problem)
         special = (False, True) if cores and may_load else (False,)
         lefts = LEFT if cores and self.binding.contracted else LEFT[:1]
         for stages, threads, loads, operands in product((0, 1, 2, 3, 4), (128, 256, THREE), special, lefts):
