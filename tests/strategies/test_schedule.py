@@ -222,6 +222,15 @@ def test_a_schedule_written_by_hand_is_lowered() -> None:
             "holds the streamed axis in one tile and has lanes along the rows. Use a Loop",
         ),
         ((Grid("b"), Lanes("k", 128), Loop("n", 512)), "names axis k, and the loop has b, n"),
+        (
+            (Grid("b", 4096), Loop("n", 512), Lanes("n", 128)),
+            "has Grid(b, 4096), and axis b has 2 elements: most of the tile would be empty. Lower 4096 to the next",
+        ),
+        ((Grid("b"), Loop("n", 10**6), Lanes("n", 128)), "Lower 1000000 to the next power of two, 1024."),
+        (
+            (Grid("b", 64), Loop("n", 1024), Lanes("n", 128)),
+            "128 threads have registers for 255 each. Lower the 1024 of Loop(n, 1024) to at most 256.",
+        ),
     ],
 )
 def test_what_a_form_and_a_device_add_is_said(levels: tuple[Level, ...], said: str) -> None:
