@@ -87,7 +87,7 @@ def register_monoid(
     """
     _check_name(name, components, integers)
     parts = tuple(Component(one, _identity(name, one, value), one in integers) for one, value in components.items())
-    number = len(parts) if lift is None else len(signature(lift).parameters) - 1
+    number = len(parts) if lift is None else _operands_of(name, lift)
     domains = (domain,) * number if isinstance(domain, str) else tuple(domain)
     _check_domains(name, domains, number)
     cases = tuple(tuple(sympify(one) for one in edge) for edge in edges)
@@ -164,6 +164,28 @@ def _hidden_results(name: str, parts: tuple[Component, ...], results: tuple[Resu
         raise ExpressionError(f"register_monoid: {name} has a result named {clash.pop()}, which is what derivatives "
                               "call its component. Name the result otherwise.")  # fmt: skip
     return made
+
+
+def _operands_of(name: str, lift: Callable[..., Any]) -> int:
+    """The number of operands that `lift` takes before the index; `ExpressionError` if it takes none, or any number."""
+    try:
+        arguments = signature(lift).parameters.values()
+    except ValueError:  # of functions in C
+        arguments = None
+    if arguments is None or any(one.kind > one.POSITIONAL_OR_KEYWORD for one in arguments):
+        raise ExpressionError(
+            f"register_monoid: {name}: lift does not tell how many operands it takes. Name each, and the index of "
+            "their place last: lift=lambda x, index: (x,)."
+        )
+    names = [one.name for one in arguments]
+    if len(names) < 2:
+        taken = f"takes {names[0]} alone" if names else "takes nothing"
+        operand = names[0] if names else "x"
+        raise ExpressionError(
+            f"register_monoid: {name}: lift {taken}, and it is given the operands, then the index of their place. "
+            f"Write lift=lambda {operand}, index: …, even if the index is not used."
+        )
+    return len(names) - 1
 
 
 def _symbols(word: str, parts: tuple[Component, ...]) -> Parts:

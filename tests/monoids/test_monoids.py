@@ -364,6 +364,12 @@ def test_a_definition_that_is_none_is_refused(registry: Any, definition: Any, me
         ({"lift": lambda x, n: np.exp(x)}, "mine: lift fails at (x_0, index), with TypeError"),
         ({"lower": lambda v: max(0, v)}, "mine: lower fails at (a_v), with TypeError"),
         ({"vjp": lambda total, element, g: max(g[0], 0)}, "mine: vjp fails at ((a_v,), (b_v,), (g_v,)), with TypeErr"),
+        (
+            {"lift": lambda x: (x,)},
+            "mine: lift takes x alone, and it is given the operands, then the index of their place. Write lift=lambda",
+        ),
+        ({"lift": lambda *operands: operands}, "mine: lift does not tell how many operands it takes. Name each, and t"),
+        ({"lift": max}, "mine: lift does not tell how many operands it takes."),
         ({"components": {"v": "zero"}}, "the identity of mine has v = 'zero', a str, and a number is due. Write a num"),
         ({"components": {"v": None}}, "the identity of mine has v = None, a NoneType, and a number is due."),
     ],
