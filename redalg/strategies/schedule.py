@@ -288,12 +288,12 @@ def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedu
     if unknown := sorted(names - set(map(str, axes))):
         text = ", ".join(sorted(map(str, axes)))
         raise PlanError(f"schedule `{schedule}` names axis {unknown[0]}, and the loop has {text}. Name one of those.")
-    if absent := sorted(tiled_axes - on_grid):
-        raise PlanError(f"schedule `{schedule}` leaves out axis {absent[0]}. Add Grid({absent[0]}, tile).")
     if inside := sorted(on_grid - tiled_axes):
         raise PlanError(
             f"schedule `{schedule}` lays axis {inside[0]} along the grid, and it is reduced. Use a Loop over it."
         )
+    if absent := sorted(tiled_axes - on_grid):
+        raise PlanError(f"schedule `{schedule}` leaves out axis {absent[0]}. Add Grid({absent[0]}, tile).")
     first = next(level for level in schedule.levels if isinstance(level, Loop | Whole))
     if first.axis != str(binding.streamed):
         raise PlanError(
