@@ -150,6 +150,10 @@ def test_a_slip_at_a_call_is_answered_in_words(slip: str) -> None:
     assert said in str(caught.value)
 
 
+def test_dir_lists_what_is_imported_later() -> None:
+    assert {*ra.__all__, "data", "library", "optimize"} <= {*dir(ra)}
+
+
 def test_dtypes_of_every_library_are_read() -> None:
     sizes, spellings = {"b": 2, "n": 8}, ("half", "fp16", "torch.float16", torch.float16, np.float16)
     assert len({VARIANCE.source("c", sizes=sizes, dtypes=dtype) for dtype in spellings}) == 1
