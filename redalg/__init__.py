@@ -99,6 +99,8 @@ else:
         ("Grid", "Lanes", "Loop", "Pad", "Parts", "Persistent", "ScalarCores", "TensorCores", "Whole"), "levels"
     )
 
+    APART = ("data", "library", "optimize")
+
     def __getattr__(name: str) -> object:
         """Modules, schedules, states and `optimize`, imported when asked for, and where functions come from."""
         from importlib import import_module
@@ -113,7 +115,11 @@ else:
             return getattr(import_module(f"redalg.strategies.{LATER[name]}"), name)
         from redalg.expression.spelling import missing_name_error
 
-        raise missing_name_error(name, (*__all__, "data", "library", "optimize"))
+        raise missing_name_error(name, (*__all__, *APART))
+
+    def __dir__() -> list[str]:
+        """Public names, those that are imported when asked for among them."""
+        return sorted({*globals(), *__all__, *APART})
 
 
 __version__ = VERSION

@@ -264,7 +264,7 @@ def derivative_page(derivative: Any) -> str:
     """A derivative's stages, each with the derivation of its function."""
     stages = [fold(code(one.name), text_block(str(one)) + page_of(one.function)) for one in derivative.stages]
     kind = "Gradient" if type(derivative).__name__ == "Backward" else "Tangents"
-    return opens_to(kind, derivative_words(derivative), text_block(first_of(str(derivative.explain()))), *stages)
+    return opens_to(kind, derivative_words(derivative), text_block(first_of(str(derivative))), *stages)
 
 
 def first_of(text: str) -> str:

@@ -190,8 +190,9 @@ def _check(kind: Monoid, terms: list[Expr], bound: list[Axis], place: Axis | Non
     if kind.name == "gcd":
         raise ExpressionError("reduce: gcd is a monoid of natural numbers, and redalg's terms are extended reals.")
     if len(terms) != len(kind.domains):
+        index = " (the last argument of its `lift` is the index)" if len(terms) == len(kind.domains) + 1 else ""
         raise ExpressionError(
-            f"{kind}: {len(terms)} operands are given, and the monoid has {len(kind.domains)}. Give each as an "
+            f"{kind}: {len(terms)} operands are given, and the monoid has {len(kind.domains)}{index}. Give each as an "
             "expression of its own."
         )
     if len(bound) != 1:

@@ -8,13 +8,16 @@ What has an element for each row and streamed element is never saved: it is comp
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
 
 from redalg.display import Displayed
 from redalg.errors import InputError
+from redalg.explain.ask import Request
 from redalg.gradient.arrays import zeros_like
+from redalg.gradient.explanation import Names, equations_of_names, explain_stages, stage_in_names
 from redalg.gradient.stage import (
     AnyStage,
     for_dtypes,
@@ -45,12 +48,13 @@ class Backward(Displayed):
         once: true of products, whose stages are no functions to differentiate: at two zeros they are 0 and their own
             derivative is not.
         again: derives it for the dtypes of the tensors, if some have 16 bits or fewer.
+        names: those that `ra.let` gives, each with what it stands for in the stages.
 
     >>> import numpy as np, redalg as ra
     >>> backward = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n"))).vjp()
     >>> backward.outputs, backward.saved
     (('out',), ('row_max_0', 'row_sum_0'))
-    >>> print(backward.explain())
+    >>> print(backward)
     saved by the forward: row_max_0, row_sum_0
     no gradient: max(x[b, n], n). No output depends on it: their forms are the same with any number in its place.
     grad_x[b, n] = grad_out[b]*where(Ne(row_max_0[b], -oo), exp(-row_max_0[b] + x[b, n]), ...
@@ -72,6 +76,7 @@ class Backward(Displayed):
     proofs: Mapping[str, str] = field(default_factory=dict)
     once: bool = False
     again: Callable[[Mapping[str, str]], Backward] | None = None
+    names: Names = ()
 
     @property
     def outputs(self) -> tuple[str, ...]:
@@ -132,15 +137,44 @@ class Backward(Displayed):
                 raise InputError(f"cotangents: that of `{name}` has shape {shape}, and the output has {wanted}. Pass "
                                  "an array of the output's shape.")  # fmt: skip
 
-    def explain(self) -> str:
-        """The row values that are saved, the stages, and why an extremum has no gradient."""
+    def explain(
+        self, section: str | Sequence[str] | None = None, *, brief: bool = False, width: int | None = None,
+        format: str = "text",
+    ) -> str:  # fmt: skip
+        """The row values that are saved, names by `ra.let`, extrema without a gradient, and the stages.
+
+        Args:
+            section: a section or several, by name: `saved`, `stages`; `names` and `pivots` if there are some. The name
+                of a stage alone gives the derivation of its function. None for all.
+            brief: the stages without their equations.
+            width, format: as of `Fused.explain`.
+
+        Raises:
+            InputError: there is no such section, stage or format, or the width is below 40.
+
+        >>> import redalg as ra
+        >>> n, x = ra.axes("n"), ra.tensor("x[b,n]")
+        >>> mu = ra.let("mu", ra.mean(x, n))
+        >>> backward = ra.fuse(ra.mean((x - mu) ** 4, n), passes=2).vjp()
+        >>> print(backward.explain("names", width=60))
+        The backward: grad_x[b,n]
+        ═════════════════════════
+        1 stage, each fused by the same engine. Sections are saved,
+        names, stages, grad_x.
+        <BLANKLINE>
+        1  Names that were given ───────────────────────────────────
+        <BLANKLINE>
+           In row values and tensors
+             mu[b] = row_sum_0[b]/|n|
+        """
+        return explain_stages(self, Request(section, brief, width, format))
+
+    def __str__(self) -> str:
         outputs = [f"{name} (the output {output})" for output, name in self.made.items()]
         lines = [f"saved by the forward: {', '.join([*self.saved, *outputs]) or 'nothing beside the inputs'}"]
         lines += [f"no gradient: {name}. {why}" for name, why in self.proofs.items()]
-        return "\n".join([*lines, *lines_of_stages(self.stages)])
-
-    def __str__(self) -> str:
-        return self.explain()
+        lines += [f"{one.left} = {one.right}" for one in equations_of_names(self)]
+        return "\n".join([*lines, *lines_of_stages(self.stages, partial(stage_in_names, names=self.names))])
 
     def source(
         self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, dtypes: Any = "float16",

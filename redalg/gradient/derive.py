@@ -35,6 +35,7 @@ from redalg.expression.contents import (
 from redalg.expression.degrees import NoDegreeError, degree_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.backward import Backward
+from redalg.gradient.explanation import names_in_stages
 from redalg.gradient.exponentials import INTRODUCED, with_pivots
 from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.places import at_place, with_axes
@@ -62,7 +63,8 @@ def derive_backward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mappin
     written, pivots = with_pivots(differentiable_definition(fused, wrt, "vjp"))
     derivation = Derivation(fused, written, pivots, RowValues.of(fused, written), dtypes or {})
     gradients = derivation.run(wrt)
-    return replace(derivation.backward(gradients), again=partial(derive_backward, fused, wrt))
+    names = names_in_stages([expr for _, expr in fused.written], derivation.rows)
+    return replace(derivation.backward(gradients), again=partial(derive_backward, fused, wrt), names=names)
 
 
 @final

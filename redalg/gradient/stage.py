@@ -257,11 +257,13 @@ def for_dtypes(derived: D, dtypes: Mapping[str, str]) -> D:
     return known[key]
 
 
-def lines_of_stages(stages: Iterable[AnyStage]) -> Iterator[str]:
-    """Yield a line for each stage, with its passes over the data."""
+def lines_of_stages(stages: Iterable[AnyStage], write: Callable[[Expr], Expr] | None = None) -> Iterator[str]:
+    """Yield a line for each stage, with its passes over the data; `write` puts its expressions into other words."""
     for stage in stages:
+        parts = (part if write is None else replace(part, expr=write(part.expr)) for part in stage.parts)
+        text = "\n".join(map(str, parts))
         elementwise = stage.function is None or stage.function.form.is_elementwise
-        yield f"{stage}    ({'element by element' if elementwise else f'passes: {len(stage.function.passes)}'})"
+        yield f"{text}    ({'element by element' if elementwise else f'passes: {len(stage.function.passes)}'})"
 
 
 def sources_of_stages(

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from inspect import signature
-from random import Random
 from typing import Any, final
 
-from sympy import Integer, Tuple, sympify
+from sympy import Expr, Symbol, SympifyError, Tuple, sympify
 
 from redalg.errors import ExpressionError, LawViolation
 from redalg.monoids.derivatives import DERIVATIVE, rule_violation
 from redalg.monoids.laws import DOMAINS, Violation, violation
 from redalg.monoids.monoid import Component, Monoid, Parts, Result, as_given, as_held
 from redalg.monoids.table import KNOWN, MONOIDS
+
+WRITE = (
+    "Its arguments are SymPy expressions. Write `ra.where` for `if` and np.where, `sympy.Max` and `sympy.Min` for max "
+    "and min, and `sympy.exp`, `sympy.log` … for functions of NumPy, math or PyTorch."
+)
+"""The advice where a user's function does not take expressions."""
 
 
 def register_monoid(
@@ -81,15 +86,20 @@ def register_monoid(
     'positive_product'
     """
     _check_name(name, components, integers)
-    parts = tuple(Component(one, sympify(identity), one in integers) for one, identity in components.items())
-    number = len(parts) if lift is None else len(signature(lift).parameters) - 1
+    parts = tuple(Component(one, _identity(name, one, value), one in integers) for one, value in components.items())
+    number = len(parts) if lift is None else _operands_of(name, lift)
     domains = (domain,) * number if isinstance(domain, str) else tuple(domain)
     _check_domains(name, domains, number)
     cases = tuple(tuple(sympify(one) for one in edge) for edge in edges)
     lifting = as_given if lift is None else Checked(f"{name}: lift", lift, len(parts))
     joining = Checked(f"{name}: combine", combine, len(parts))
-    lowering, names = _results(name, lower, tuple(results), parts, lifting(*_first(domains), Integer(0)))
+    a, b, adjoints = (_symbols(word, parts) for word in ("a", "b", "g"))
+    lifting(*(Symbol(f"x_{place}", extended_real=True) for place in range(number)), Symbol("index", integer=True))
+    joining(a, b)
+    lowering, names = _results(name, lower, tuple(results), parts, a)
     rule = None if vjp is None else Checked(f"{name}: vjp", vjp, len(parts))
+    if rule is not None:
+        rule(a, b, adjoints)
     if rule is not None and lower is not None:
         lowering, names = WithParts(lowering), (*names, *_hidden_results(name, parts, names))
     monoid = Monoid(name, sign, parts, joining, domains, lifting, lowering, names, commutative, idempotent, exact,
@@ -103,17 +113,37 @@ def register_monoid(
 
 @final
 class Checked:
-    """A user's function that gives `number` expressions (one may stand without a tuple)."""
+    """A user's function that gives expressions, `number` of them if that is known (one may stand without a tuple)."""
 
-    def __init__(self, what: str, function: Callable[..., Any], number: int) -> None:
+    def __init__(self, what: str, function: Callable[..., Any], number: int | None = None) -> None:
         self.what, self.function, self.number = what, function, number
 
     def __call__(self, *args: Any) -> Parts:
-        result = self.function(*args)
+        try:
+            result = self.function(*args)
+        except ExpressionError:
+            raise
+        except Exception as error:
+            given = ", ".join(map(str, args))
+            raise ExpressionError(
+                f"register_monoid: {self.what} fails at ({given}), with {type(error).__name__}: {error}. {WRITE}"
+            ) from error
         parts = tuple(result) if isinstance(result, tuple | list | Tuple) else (result,)
-        if len(parts) != self.number:
+        if self.number is not None and len(parts) != self.number:
             raise ExpressionError(f"register_monoid: {self.what} gives {len(parts)} parts, and {self.number} are due.")
-        return tuple(sympify(one) for one in parts)
+        return tuple(map(self._expression, parts))
+
+    def _expression(self, part: Any) -> Expr:
+        """A part as an expression; `ExpressionError` if it is none."""
+        try:
+            expression = sympify(part, strict=True)
+        except SympifyError:
+            expression = None
+        if isinstance(expression, Expr):
+            return expression
+        raise ExpressionError(
+            f"register_monoid: {self.what} gives {part!r}, a {type(part).__name__}, and expressions are due. {WRITE}"
+        )
 
 
 @final
@@ -136,8 +166,49 @@ def _hidden_results(name: str, parts: tuple[Component, ...], results: tuple[Resu
     return made
 
 
-def _first(domains: tuple[str, ...]) -> list[Any]:
-    return [DOMAINS[one](Random(0)) for one in domains]
+def _operands_of(name: str, lift: Callable[..., Any]) -> int:
+    """The number of operands that `lift` takes before the index; `ExpressionError` if it takes none, or any number."""
+    try:
+        arguments = signature(lift).parameters.values()
+    except ValueError:  # of functions in C
+        arguments = None
+    if arguments is None or any(one.kind > one.POSITIONAL_OR_KEYWORD for one in arguments):
+        raise ExpressionError(
+            f"register_monoid: {name}: lift does not tell how many operands it takes. Name each, and the index of "
+            "their place last: lift=lambda x, index: (x,)."
+        )
+    names = [one.name for one in arguments]
+    if len(names) < 2:
+        taken = f"takes {names[0]} alone" if names else "takes nothing"
+        operand = names[0] if names else "x"
+        raise ExpressionError(
+            f"register_monoid: {name}: lift {taken}, and it is given the operands, then the index of their place. "
+            f"Write lift=lambda {operand}, index: …, even if the index is not used."
+        )
+    return len(names) - 1
+
+
+def _symbols(word: str, parts: tuple[Component, ...]) -> Parts:
+    """A symbol for each component of an element."""
+    return tuple(
+        Symbol(f"{word}_{part.name}", integer=True) if part.integer else
+        Symbol(f"{word}_{part.name}", extended_real=True)
+        for part in parts
+    )  # fmt: skip
+
+
+def _identity(name: str, component: str, value: Any) -> Expr:
+    """The identity's value of a component; `ExpressionError` if it is no number."""
+    try:
+        number = sympify(value, strict=True)
+    except SympifyError:
+        number = None
+    if isinstance(number, Expr) and number.is_number and number.is_extended_real:
+        return number
+    raise ExpressionError(
+        f"register_monoid: the identity of {name} has {component} = {value!r}, a {type(value).__name__}, and a number "
+        "is due. Write a number, or SymPy's oo or -oo."
+    )
 
 
 def _results(
@@ -149,8 +220,7 @@ def _results(
         lowering: Callable[..., Parts] = as_held
         number = len(parts)
     else:
-        result = lower(*sample)
-        number = len(result) if isinstance(result, tuple | list | Tuple) else 1
+        number = len(Checked(f"{name}: lower", lower)(*sample))
         names = results or (("",) if number == 1 else tuple(f"result_{place}" for place in range(number)))
         lowering = Checked(f"{name}: lower", lower, number)
     if len(names) != number or len({*names}) != number:

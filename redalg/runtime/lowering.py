@@ -13,7 +13,7 @@ from redalg.incremental.arrange.order import REWRITES, REWRITES_AFTER_PLANNING, 
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.incremental.stages import Stages, single
-from redalg.lower_tile.check.fit import check_fit, check_operands, fits
+from redalg.lower_tile.check.fit import check_fit, check_operands, check_registers, fits
 from redalg.lower_tile.ir.program import TileProgram, sizes_in
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.place.parameters import problem_of_stage
@@ -52,6 +52,7 @@ from redalg.strategies.schedule import (
     Definition,
     LibraryProduct,
     Schedule,
+    check_tiles,
     for_form,
     numbers_of,
     schedule_of,
@@ -81,7 +82,9 @@ def plans_for(
             "plan= out."
         )
     if plan is not None:
-        schedule = for_form(plan, bind_axes(stages.loop, problem.sizes), device_for(target))
+        binding = bind_axes(stages.loop, problem.sizes)
+        schedule = for_form(plan, binding, device_for(target))
+        check_tiles(schedule, binding.all_sizes(problem.sizes), problem.varying)
         return [replace(schedule, origin="given")]
     space = Space(stages, problem, target)
     by_rules, tuned = space.rules_schedule, [one for one in tuned_schedules(form, space) if isinstance(one, Schedule)]
@@ -180,6 +183,8 @@ def program_of(stages: Stages, plans: list[Schedule], problem: Problem) -> tuple
     check_varying(problem.varying, stages, plans[0].binding, problem)
     schedule, plan, program = first_that_fits(programs(stages, plans, problem))
     check_operands(program, plan, problem.precision)
+    if schedule.origin == "given":
+        check_registers(program, plan)
     return schedule, program
 
 

@@ -314,7 +314,7 @@ def _conflict(levels: tuple[Level, ...]) -> str:
         return "has Lanes beside several loops or products. Put Lanes directly around one loop, or innermost"
     axes = [level.axis for level in levels if isinstance(level, Grid)] + loops
     if again := [axis for axis in axes if axes.count(axis) > 1]:
-        return f"names axis {again[0]} twice. Give it one level"
+        return f"names axis {again[0]} twice. Give it a Grid if it is free, a Loop if it is reduced"
     for level, inside in parts:
         loop = levels[-1] if isinstance(inside, Lanes) else inside
         if not isinstance(loop, Loop) or loop.axis != level.axis:
@@ -338,9 +338,12 @@ def _take_name(level: Level) -> None:
     if isinstance(axis, Axis):
         object.__setattr__(level, "axis", axis.name)
     elif not isinstance(axis, str):
+        kind, number = type(level).__name__, getattr(level, fields(level)[1].name)
+        if isinstance(number, Axis | str):
+            raise PlanError(f'{kind}({axis}, {number}): the axis comes first. Write {kind}("{number}", {axis}).')
         raise PlanError(
-            f"{type(level).__name__}(axis=…) should be an axis or its name, not a {type(axis).__name__}. "
-            f'Write {type(level).__name__}("{axis}", …).'
+            f"{kind}(axis={axis}) should be an axis or its name, and it is of type {type(axis).__name__}. Name one, "
+            f'as in {kind}("n", {number}).'
         )
 
 

@@ -19,6 +19,7 @@ that is asked by `for_form`. The names of the flat view (`.segments`, `choices()
 from __future__ import annotations
 
 import warnings
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, fields, replace
 from typing import Any, TypeVar, final
 
@@ -27,6 +28,7 @@ from redalg.errors import PlanError
 from redalg.strategies.binding import Binding, with_column
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import (
+    MOST_THREADS,
     Grid,
     Lanes,
     Level,
@@ -45,6 +47,8 @@ from redalg.strategies.plan import CHOICES, PADDED_COLUMNS, Plan, levels_of
 Known = TypeVar("Known")
 ONLINE, UNFUSED, LIBRARY = "online", "unfused", "library"
 """The form that a kernel computes, the definition as operations of PyTorch, and a product by it before a kernel."""
+WIDEST_LOAD = 16
+"""Elements that a thread loads at once, of one byte each."""
 TUNED = ("pack", "cache")
 """The origins of remembered schedules: such a schedule gives way to the rules' if it has no program."""
 
@@ -284,12 +288,12 @@ def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedu
     if unknown := sorted(names - set(map(str, axes))):
         text = ", ".join(sorted(map(str, axes)))
         raise PlanError(f"schedule `{schedule}` names axis {unknown[0]}, and the loop has {text}. Name one of those.")
-    if absent := sorted(tiled_axes - on_grid):
-        raise PlanError(f"schedule `{schedule}` leaves out axis {absent[0]}. Add Grid({absent[0]}, tile).")
     if inside := sorted(on_grid - tiled_axes):
         raise PlanError(
             f"schedule `{schedule}` lays axis {inside[0]} along the grid, and it is reduced. Use a Loop over it."
         )
+    if absent := sorted(tiled_axes - on_grid):
+        raise PlanError(f"schedule `{schedule}` leaves out axis {absent[0]}. Add Grid({absent[0]}, tile).")
     first = next(level for level in schedule.levels if isinstance(level, Loop | Whole))
     if first.axis != str(binding.streamed):
         raise PlanError(
@@ -306,6 +310,23 @@ def for_form(schedule: Schedule, binding: Binding, device: DeviceSpec) -> Schedu
     if lanes is not None and lanes.axis == str(binding.row) and binding.column is None:
         binding = _with_second_rows(schedule, binding)
     return replace(schedule, roles=binding, limits=device)
+
+
+def check_tiles(schedule: Schedule, sizes: Mapping[str, int], varying: Collection[str]) -> None:
+    """Raise `PlanError` if a tile is far longer than its axis.
+
+    A tile may exceed its axis up to a power of two, or up to a few elements for every thread.
+    """
+    few = max(MOST_THREADS, WIDEST_LOAD * numbers_of(schedule).threads)
+    for level in schedule.levels:
+        extent = sizes.get(axis_of(level))
+        if extent is None or axis_of(level) in varying:
+            continue
+        if isinstance(level, Grid | Loop | Whole) and level.tile > max(few, 2 * extent):
+            raise PlanError(
+                f"schedule `{schedule}` has {level}, and axis {level.axis} has {extent} elements: most of the tile "
+                f"would be empty. Lower {level.tile} to the next power of two, {1 << (extent - 1).bit_length()}."
+            )
 
 
 def _with_second_rows(schedule: Schedule, binding: Binding) -> Binding:

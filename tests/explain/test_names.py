@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from typing import Any
 
 import pytest
 from sympy import Expr, Symbol, exp, sqrt
@@ -53,6 +54,45 @@ def test_a_name_outlasts_a_second_pass() -> None:
     text = ra.fuse(ra.mean(abs(x - mu()), n), passes=2).explain()
     assert "mu[b] = sum_0[b]/count" in text
     assert "sum_1[b] = Σ_n |x[b,n] − mu|" in text
+
+
+POWERS = ra.let("power", ra.mean((x - mu()) ** 4, n) / ra.let("total", ra.sum(w, n)))
+
+
+@pytest.mark.parametrize(
+    ("asked", "said", "unsaid"),
+    [
+        (
+            {},
+            ("row_sum_2[b] = Σ_n (x[b,n] − mu)⁴", "(x[b,n] − mu)³", "total[b] = row_sum_0[b]", "/total"),
+            ("row_sum_1[b]/|n|)",),
+        ),
+        ({"section": "saved"}, ("row_sum_1[b] = Σ_n x[b,n]",), ("mu[b] ", "grad_x[b,n] =")),
+        ({"section": ["names", "stages"]}, ("mu[b]    = row_sum_1[b]/|n|", "grad_x[b,n] ="), ("Σ_n w",)),
+        ({"section": "grad_x", "width": 80}, ("1  The cascade, as defined", "out[b,n] in two passes"), ("mu",)),
+        ({"brief": True}, ("grad_x[b,n]: in one pass", "mu[b]    ="), ("(x[b,n] − mu)³",)),
+        ({"format": "latex"}, (r"\mu_{b} &=",), ("Σ",)),
+    ],
+)
+def test_a_backward_uses_the_names_and_has_sections(
+    asked: dict[str, Any], said: tuple[str, ...], unsaid: tuple[str, ...]
+) -> None:
+    backward = ra.fuse(POWERS, passes=2).vjp()
+    text = backward.explain(**asked)
+    assert [one for one in said if one not in text] == []
+    assert [one for one in unsaid if one in text] == []
+    assert "\nmu[b] = row_sum_1[b]/|n|\ngrad_w[b, n] = " in str(backward)
+    assert "sum((x[b, n] - mu)**3, n)" in str(backward)
+
+
+def test_what_a_backward_does_not_have_is_named() -> None:
+    backward = ra.fuse(POWERS, passes=2).vjp()
+    with pytest.raises(
+        ra.InputError, match=r"no section 'stage'. Did you mean 'stages'\? There are saved, names, stag"
+    ):
+        backward.explain("stage")
+    with pytest.raises(ra.InputError, match=r"section=\['saved', 'grad_x'\] names a stage, which is explained alone"):
+        backward.explain(["saved", "grad_x"])
 
 
 def test_names_change_no_result_and_no_kernel() -> None:

@@ -22,7 +22,7 @@ ROOT_MODULE = "__init__"
 LAYERS = (
     *("__main__", "commands", "demo", ROOT_MODULE, "torch", "graphs", "data"),
     *("registration", "library", "fuse", "fused", "portable", "instruments", "explained"),
-    *("distributed", "algebra", "differentiable", "streaming", "verdicts", "explain", "gradient"),
+    *("distributed", "algebra", "differentiable", "streaming", "verdicts", "gradient", "explain"),
     *("runtime.together", "runtime.tune", "runtime.call", "pipeline"),
     *("runtime", "runtime.unfused", "runtime.bind", "runtime.known", "runtime.compile"),
     "unfused",

@@ -25,7 +25,9 @@ NORM = library.layer_norm()
 
 def lowered(function: ra.Fused, dtypes: Dtypes, *, length: int = LENGTH, device: str = "sm_90a") -> Lowered:
     """The program of rows that one tile holds."""
-    schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", power_of_two(length)), ra.Lanes("n", 32))
+    schedule = ra.Schedule(
+        ra.Grid("b"), ra.Whole("n", power_of_two(length)), ra.Lanes("n", max(32, power_of_two(length) // 128))
+    )
     return function.lower(device, sizes={"b": 3, "n": length}, dtypes=dtypes, plan=schedule)
 
 

@@ -349,3 +349,32 @@ def test_edges_are_checked(registry: Any) -> None:
 def test_a_definition_that_is_none_is_refused(registry: Any, definition: Any, message: str) -> None:
     assert refused(**definition) == message
     assert "mine" not in registry
+
+
+@pytest.mark.parametrize(
+    ("definition", "said"),
+    [
+        (
+            {"combine": lambda a, b: (max(a[0], b[0]),)},
+            "with TypeError: cannot determine truth value of Relational: b_v > a_v. Its arguments are SymPy expre",
+        ),
+        ({"combine": lambda a, b: (np.where(a[0] > b[0], a[0], b[0]),)}, "mine: combine fails at ((a_v,), (b_v,)), wi"),
+        ({"combine": lambda a: a}, "but 2 were given"),
+        ({"combine": lambda a, b: a[0] > b[0]}, "mine: combine gives a_v > b_v, a StrictGreaterThan, and expressions"),
+        ({"lift": lambda x, n: np.exp(x)}, "mine: lift fails at (x_0, index), with TypeError"),
+        ({"lower": lambda v: max(0, v)}, "mine: lower fails at (a_v), with TypeError"),
+        ({"vjp": lambda total, element, g: max(g[0], 0)}, "mine: vjp fails at ((a_v,), (b_v,), (g_v,)), with TypeErr"),
+        (
+            {"lift": lambda x: (x,)},
+            "mine: lift takes x alone, and it is given the operands, then the index of their place. Write lift=lambda",
+        ),
+        ({"lift": lambda *operands: operands}, "mine: lift does not tell how many operands it takes. Name each, and t"),
+        ({"lift": max}, "mine: lift does not tell how many operands it takes."),
+        ({"components": {"v": "zero"}}, "the identity of mine has v = 'zero', a str, and a number is due. Write a num"),
+        ({"components": {"v": None}}, "the identity of mine has v = None, a NoneType, and a number is due."),
+    ],
+)
+def test_functions_of_numbers_are_refused_at_registration(registry: Any, definition: Any, said: str) -> None:
+    """Python's and NumPy's functions may pass the laws, which are tried on numbers, and fail on expressions."""
+    assert said in refused(**definition)
+    assert "mine" not in registry

@@ -55,8 +55,22 @@ REFUSED: dict[str, Case] = {
     ),
     "no number of groups": Case(
         lambda: variance(x=DATA, by=BY), ra.InputError,
-        "leaf: `by=` needs the number of groups, which pieces share: keys are 0 to groups - 1. Pass `groups=`, "
+        "the call: `by=` needs the number of groups, which pieces share: keys are 0 to groups - 1. Pass `groups=`, "
         "such as `groups=int(by.max()) + 1`.",
+    ),
+    "keys of a call": Case(
+        lambda: variance(x=DATA, by=BY[:3], groups=2), ra.InputError,
+        f"{KEYS.replace('leaf', 'the call')}; it should have shape (4,), and has (3,).",
+    ),
+    "a kernel of a call": Case(
+        lambda: ra.fuse(ra.argmax(x, n))(x=DATA, by=BY, groups=2, backend="tilelang"), ra.BackendError,
+        "the call: no kernel makes these states by group: a slot has several components (an index, an order, a "
+        'product). Leave backend="tilelang" out: the tensors\' library makes them.',
+    ),
+    "keys of a piece more": Case(
+        lambda: variance.update(STATE, {"x": DATA}, by=BY + 1), ra.InputError,
+        f"{KEYS.replace('leaf', 'update')}, a number from 0 to 1 as groups=2; of element 1 it is 2. Leave such "
+        "elements out, or pass more groups.",
     ),
     "no keys": Case(
         lambda: variance.leaf({"x": DATA}, groups=2), ra.InputError,

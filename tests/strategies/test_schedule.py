@@ -128,7 +128,12 @@ def test_levels_that_make_no_schedule_are_refused(name: str) -> None:
         (lambda: ra.TensorCores(128, "left"), "TensorCores(left='left') should be 'registers' or 'shared'."),
         (lambda: ra.Persistent(33), "Persistent(blocks=33) should be a whole number, 1 to 32."),
         (lambda: ra.Pad(True), "Pad(rows=True) should be a whole number, 2 or more."),
-        (lambda: Lanes(3, 32), 'Lanes(axis=…) should be an axis or its name, not a int. Write Lanes("3", …).'),
+        (
+            lambda: Lanes(3, 32),
+            'Lanes(axis=3) should be an axis or its name, and it is of type int. Name one, as in Lanes("n", 32).',
+        ),
+        (lambda: Lanes(128, ra.axes("n")), 'Lanes(128, n): the axis comes first. Write Lanes("n", 128).'),
+        (lambda: Grid(64, "b"), 'Grid(64, b): the axis comes first. Write Grid("b", 64).'),
     ],
 )
 def test_a_level_out_of_range_is_refused(write: Any, said: str) -> None:
@@ -215,13 +220,22 @@ def test_a_schedule_written_by_hand_is_lowered() -> None:
             "gives a block 100 threads. Use a multiple of 32 from",
         ),
         ((Grid("b"), Whole("n", 512), Lanes("n", 128)), "in one tile of 512 elements, and the axis has 900."),
-        ((Grid("n"), Loop("b", 512), Lanes("b", 128)), "leaves out axis b"),
+        ((Grid("n"), Loop("b", 512), Lanes("b", 128)), "lays axis n along the grid, and it is reduced. Use a Loop"),
         ((Grid("b"), Grid("n"), Loop("b_", 512), Lanes("b_", 128)), "names axis b_"),
         (
             (Grid("b"), Whole("n", 1024), Lanes("b", 128)),
             "holds the streamed axis in one tile and has lanes along the rows. Use a Loop",
         ),
         ((Grid("b"), Lanes("k", 128), Loop("n", 512)), "names axis k, and the loop has b, n"),
+        (
+            (Grid("b", 4096), Loop("n", 512), Lanes("n", 128)),
+            "has Grid(b, 4096), and axis b has 2 elements: most of the tile would be empty. Lower 4096 to the next",
+        ),
+        ((Grid("b"), Loop("n", 10**6), Lanes("n", 128)), "Lower 1000000 to the next power of two, 1024."),
+        (
+            (Grid("b", 64), Loop("n", 1024), Lanes("n", 128)),
+            "128 threads have registers for 255 each. Lower the 1024 of Loop(n, 1024) to at most 256.",
+        ),
     ],
 )
 def test_what_a_form_and_a_device_add_is_said(levels: tuple[Level, ...], said: str) -> None:

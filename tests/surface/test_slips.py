@@ -132,6 +132,11 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sm_90": (lambda: fused.source("sm_90", sizes={"b": 2, "n": 8}), ra.PlanError, "Did you mean sm_90a?"),
     "cuda": (lambda: fused.source("cuda", sizes={"b": 2, "n": 8}), ra.PlanError, 'name yours, such as "H100"'),
     "leaf of a tensor": (lambda: fused.leaf(torch.ones(2, 2)), ra.InputError, 'by name: `leaf({"x": …})`'),
+    "leaf by keywords": (lambda: fused.leaf(x=torch.ones(2, 2)), ra.InputError, 'Write `leaf({"x": …})`.'),
+    "leaf of nothing": (fused.leaf, ra.InputError, 'takes tensors by name: write `leaf({"x": …})`.'),
+    "leaf's option": (lambda: fused.leaf({}, strat={}), ra.InputError, "or option `strat`. Did you mean start?"),
+    "update of nothing": (lambda: fused.update({}), ra.InputError, 'by name: write `update(state, {"x": …})`.'),
+    "update's groups": (lambda: fused.update({}, {}, groups=2), ra.InputError, "no tensor or option `groups`."),
     "start of an int": (lambda: fused.leaf({"x": torch.ones(2, 2)}, start=3), ra.InputError, "Write start={n: 3}"),
     "a module's": (lambda: fused.to("cuda"), AttributeError, "`as_module` makes a module."),
     "backward": (lambda: fused.backward(x), AttributeError, "or derive its backward by `vjp`."),
@@ -148,6 +153,10 @@ def test_a_slip_at_a_call_is_answered_in_words(slip: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert said in str(caught.value)
+
+
+def test_dir_lists_what_is_imported_later() -> None:
+    assert {*ra.__all__, "data", "library", "optimize"} <= {*dir(ra)}
 
 
 def test_dtypes_of_every_library_are_read() -> None:

@@ -23,7 +23,11 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.strategies.device import WARP
-from redalg.strategies.plan import Plan
+from redalg.strategies.model.cost import REGISTERS
+from redalg.strategies.plan import Plan, levels_of
+
+REGISTERS_OF_THREAD = 255
+"""The most registers of a thread (CUDA)."""
 
 
 def fits(program: TileProgram, plan: Plan) -> bool:
@@ -42,6 +46,36 @@ def check_fit(program: TileProgram, plan: Plan) -> None:
                 f"{plan.device.target} ({plan.device.part}) has {plan.device.smem_bytes}. "
                 "Use smaller tiles or fewer stages."
             )
+
+
+def check_registers(program: TileProgram, plan: Plan) -> None:
+    """Raise `PlanError` if a thread's share of one tile in registers exceeds all registers that it may have.
+
+    The compiler would keep such a tile in memory. The message names the level that gives the tile its longest side.
+    Kernels with plans of their own are left out, since the rules wrote these.
+    """
+    threads, most = plan.threads, min(REGISTERS_OF_THREAD, REGISTERS // plan.threads)
+    for kernel in program.kernels if plan.device.target != "c" else ():
+        if kernel.plan is not None:
+            continue
+        tile = max((one for one in kernel.buffers if one.scope == "fragment"), key=elements_in, default=None)
+        if tile is None or elements_in(tile) <= most * threads:
+            continue
+        longest = max(tile.shape)
+        rest = elements_in(tile) // longest
+        levels = [one for one in levels_of(plan) if longest in (getattr(one, "tile", 0), getattr(one, "rows", 0))]
+        at_most = 1 << (most * threads // rest).bit_length() >> 1
+        advice = f"Lower the {longest} of {levels[0]}" if levels else "Use smaller tiles, or more threads"
+        raise PlanError(
+            f"schedule `{plan}` gives a thread {elements_in(tile) // threads} numbers of the tile "
+            f"`{tile.name}{list(tile.shape)}` in kernel `{kernel.title}`; {threads} threads have registers for {most} "
+            f"each. {advice}{f' to at most {at_most}' if levels and at_most else ''}."
+        )
+
+
+def elements_in(buffer: Buffer) -> int:
+    """The number of elements of a buffer."""
+    return prod(buffer.shape)
 
 
 def check_operands(program: TileProgram, plan: Plan, precision: str) -> None:

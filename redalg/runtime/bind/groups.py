@@ -48,10 +48,12 @@ class Keys:
     Attributes:
         numbers: the group of every element (64-bit integers).
         groups: how many there are.
+        caller: what was called with them, for messages.
     """
 
     numbers: Any
     groups: int
+    caller: str
 
     @property
     def is_sorted(self) -> bool:
@@ -116,12 +118,12 @@ def read_keys(by: Any, groups: Any, bound: Bound, axis: Axis, method: str) -> Ke
         raise InputError(f"{where}; it should have shape ({size},), and has {tuple(by.shape)}.")
     numbers = ops_for(bound, bound.library).integer(by)
     check_range(numbers, int(groups), where)
-    return Keys(numbers, int(groups))
+    return Keys(numbers, int(groups), method)
 
 
-def without_kernels(reason: str) -> BackendError:
+def without_kernels(caller: str, reason: str) -> BackendError:
     """The error that no kernel makes states by group, for a reason."""
-    return BackendError(f'leaf: no kernel makes these states by group: {reason}. Leave backend="tilelang" out: the '
+    return BackendError(f'{caller}: no kernel makes these states by group: {reason}. Leave backend="tilelang" out: the '
                         "tensors' library makes them.")  # fmt: skip
 
 

@@ -76,7 +76,7 @@ def leaf_by_gathering(form: FusedForm, piece: Piece, keys: Keys) -> State:
             return gathered_state(form, piece, keys)
         except (PlanError, InputError) as error:  # of planning: the tensors were checked
             reason = str(error).rstrip(".")
-    raise without_kernels(reason)
+    raise without_kernels(keys.caller, reason)
 
 
 def gathered_state(form: FusedForm, piece: Piece, keys: Keys, backend: str = KERNELS) -> State:

@@ -126,7 +126,7 @@ def leaf_by_sweeps(form: FusedForm, piece: Piece, keys: Keys) -> State:
         except PlanError as error:
             reason = str(error).rstrip(".")
     if reason:
-        raise without_kernels(reason)
+        raise without_kernels(keys.caller, reason)
     tensors = {name: shared_tensor(array) for name, array in bound.tensors.items()}
     ops = ops_of("numpy", "float64", "cpu")
     scope = scope_for(form.cascade, bound, ops, tensors, start=piece.start, extents=piece.extents)

@@ -15,6 +15,9 @@ from redalg.runtime.call.dispatch import KERNELS, check_assumptions
 from redalg.runtime.call.finish_kernels import Results, finish_state
 from redalg.runtime.call.states import form_of_states, leaf
 
+CALL = "the call"
+"""What is called, in messages of errors of its keys."""
+
 
 def call_by_groups(
     passes: Passes, inputs: Mapping[str, Any], options: Mapping[str, Any], *, by: Any, groups: Any
@@ -42,7 +45,7 @@ def call_by_groups(
         check_assumptions(passes, inputs)
     form = passes.last
     backend = KERNELS if options["backend"] == KERNELS else None
-    state = leaf(form, inputs, None, options["sizes"] or {}, backend, by=by, groups=groups)
+    state = leaf(form, inputs, None, options["sizes"] or {}, backend, by=by, groups=groups, caller=CALL)
     keys = by if any(one.carries for one in form.outputs) else None
     [outputs] = finish_any(form, state, inputs, options["empty"], None, condition=False, by=keys)
     return outputs

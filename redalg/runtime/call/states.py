@@ -24,7 +24,7 @@ from redalg.incremental.passes import Passes
 from redalg.incremental.remembered import Remembered
 from redalg.incremental.state_outputs import with_state_for_outputs
 from redalg.runtime.bind.far_places import MOST_COUNTED, axes_of_pieces, farthest_place, integer_for
-from redalg.runtime.bind.groups import check_by, check_grouped, check_groups, leaf_by_groups, read_keys
+from redalg.runtime.bind.groups import Keys, check_by, check_grouped, check_groups, leaf_by_groups, read_keys
 from redalg.runtime.bind.inputs import may_have_tangents, scalars_of, without_gradients
 from redalg.runtime.bind.leaf import Piece, empty_state, leaf_by_arrays, read_piece
 from redalg.runtime.bind.merge import check_all, in_memory_of, merge_all, merge_into, sort_states
@@ -87,12 +87,17 @@ _PREPARED: Remembered[dict[Hashable, PreparedLeaf]] = Remembered(lambda _: {})
 
 
 def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, backend: str | None = None, *,
-         by: Any = None, groups: Any = None) -> State:  # fmt: skip
-    """The state of a piece of the data whose first element along the streamed axis has the global number `start`."""
-    check_by(by, groups, "leaf")
+         by: Any = None, groups: Any = None, caller: str = "leaf") -> State:  # fmt: skip
+    """The state of a piece of the data whose first element along the streamed axis has the global number `start`.
+
+    Errors of keys name the `caller`.
+    """
+    check_by(by, groups, caller)
     check_backend("leaf", backend)
     if by is not None:
-        return leaf_of_keys(form, read_piece(form, inputs, start, extents), backend, by, groups)
+        check_grouped(form, caller)
+        piece = read_piece(form, inputs, start, extents)
+        return leaf_of_keys(form, piece, backend, read_keys(by, groups, piece.bound, form.cascade.axis, caller))
     if backend == "library":
         return leaf_by_arrays(form, read_piece(form, inputs, start, extents))
     inputs, extents = without_gradients(inputs), named_sizes(extents, "leaf", "extents")
@@ -192,10 +197,8 @@ def view_packing(arrays: Mapping[str, Any]) -> Packing | None:
     return packing if common_buffer(arrays, packing) is not None else None
 
 
-def leaf_of_keys(form: FusedForm, piece: Piece, backend: str | None, by: Any, groups: Any) -> State:
+def leaf_of_keys(form: FusedForm, piece: Piece, backend: str | None, keys: Keys) -> State:
     """The state of a piece for every key."""
-    check_grouped(form, "leaf")
-    keys = read_keys(by, groups, piece.bound, form.cascade.axis, "leaf")
     if backend != KERNELS:
         return leaf_by_groups(form, piece, keys)
     return leaf_by_sweeps(form, piece, keys) if piece.bound.device == "cpu" else leaf_by_gathering(form, piece, keys)
@@ -274,7 +277,7 @@ def update(form: FusedForm, state: State, inputs: Mapping[str, Any], start: Any,
         )
     if start is None:
         start = {} if state.covers is None else {form.cascade.axis: state.covers[1]}
-    piece = leaf(form, inputs, start, extents, by=by, groups=groups)
+    piece = leaf(form, inputs, start, extents, by=by, groups=groups, caller="update")
     if state.device.startswith("cuda"):
         return in_memory_of(state, merge_any(merged, (state, piece)))
     return merge_into(merged, state, piece)
