@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
@@ -13,7 +13,7 @@ import numpy as np
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.written import OPTIONS, unread_inputs
-from redalg.errors import InputError
+from redalg.errors import GradientError, InputError
 from redalg.expression import Axis, Scalar
 from redalg.expression.dtypes import DTYPES, floats, is_eight_bits, is_float
 from redalg.expression.spelling import did_you_mean
@@ -104,6 +104,26 @@ def is_recorded(inputs: Mapping[str, Any]) -> bool:
     if not torch.is_grad_enabled():
         return False
     return True in [getattr(one, "requires_grad", False) for one in inputs.values()]
+
+
+def refuse_scalar_gradients(scalars: Iterable[Scalar], inputs: Mapping[str, Any]) -> None:
+    """Refuse run-time scalars that require a gradient, where PyTorch records one."""
+    torch = imported_torch()
+    if torch is not None and torch.is_grad_enabled():
+        refuse_derivatives(one.name for one in scalars if getattr(inputs.get(one.name), "requires_grad", False))
+
+
+def refuse_derivatives(scalars: Iterable[str]) -> None:
+    """Refuse derivatives by run-time scalars, which are numbers to a form."""
+    if names := sorted(set(scalars)):
+        raise GradientError(words_on_scalars(names))
+
+
+def words_on_scalars(names: Sequence[str]) -> str:
+    """The refusal of derivatives by run-time scalars."""
+    return (f"redalg has derivatives by tensors alone, not by the run-time scalar `{'`, `'.join(names)}`. "
+            f"Write it as a tensor without axes, `ra.tensor(\"{names[0]}[]\")`, or pass `{names[0]}.detach()` if no "
+            "derivative by it is needed.")  # fmt: skip
 
 
 def may_have_tangents() -> bool:
@@ -206,6 +226,7 @@ def promote_dtypes(dtypes: list[str]) -> tuple[str, str]:
 
 def _select_inputs(cascade: Cascade, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
     signatures = _SIGNATURES(cascade)
+    refuse_scalar_gradients(cascade.scalars(), inputs)
     check_call_names(signatures, [one.name for one in cascade.scalars()], inputs)
     return {name: inputs[name] for name in signatures}, {
         scalar.name: scalar_of(scalar, inputs[scalar.name]) for scalar in cascade.scalars()
