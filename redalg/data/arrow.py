@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from redalg.data.columns import Columns, check_columns
+from redalg.data.columns import Columns, Named, check_columns
 from redalg.data.functions import BY_NUMPY
 from redalg.data.keys import key_column, large_batches
 from redalg.data.packages import import_engine
@@ -24,7 +24,7 @@ BATCH_ROWS = 1 << 17
 """Rows of a batch of Parquet: a megabyte of float64 a column."""
 
 
-def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, *,
+def state_of(fused: Fused, data: Any, columns: Named | None = None, *,
              tensors: Mapping[str, Any] | None = None, start: int = 0, progress: bool = True,
              by: str | None = None, groups: Any = None, backend: str | None = None) -> State:  # fmt: skip
     """The state of all rows of Arrow data, in one pass: `fused.finish` makes the outputs of it.
@@ -36,7 +36,9 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
         fused: the function, over one axis, the rows.
         data: a path to Parquet (a file or a folder), a dataset, a scanner, a reader, a table, a record batch, or any
             iterable of the latter two.
-        columns: tensor -> column; a tensor that is left out is read from the column of its name.
+        columns: tensor -> column; a tensor that is left out is read from the column of its name. A tensor with one
+            more axis, as `x[b,n]`, takes a list of columns, one for each b, or a single column, a row of which there
+            is one.
         tensors: the tensors that do not lie along the rows, and the scalars, by name, as NumPy arrays and numbers.
         start: the global number of the first row, where data are a part of the whole.
         progress: whether to show a bar on a terminal (stderr) if it takes longer than a second.
@@ -51,13 +53,17 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
 
     Raises:
         BackendError: pyarrow is not installed.
-        InputError: a column is missing or holds no numbers, a NULL stands where places matter, or a tensor has axes
-            beside the rows.
+        InputError: a column is missing or holds no numbers, a NULL stands where places matter, or a tensor has
+            more than one axis beside the rows.
 
     >>> import pyarrow as pa, redalg as ra
     >>> mean = ra.fuse(ra.mean(ra.tensor("x[n]"), ra.axes("n")))
     >>> float(mean.finish(state_of(mean, pa.table({"x": [1.0, None, 5.0]}))))
     3.0
+    >>> from redalg.library import moments  # of the rows of x[b,n]
+    >>> two = pa.table({"price": [1.0, 3.0], "volume": [4.0, 4.0]})
+    >>> moments().finish(state_of(moments(), two, {"x": ["price", "volume"]})).variance
+    array([1., 0.])
     """
     pa = import_engine("pyarrow", "arrow", "state_of")
     keys = key_column(by, groups, "state_of")
@@ -75,11 +81,8 @@ def state_of(fused: Fused, data: Any, columns: Mapping[str, str] | None = None, 
             tell(rows, f"{rows:,}" + (f" of {total:,}" if total else ""))
     if state is not None:
         return state
-    values = fused.form.cascade.value_tensors()
-    types = {name: pa.float64() if name in values else pa.int64() for name in bound.names}
-    if schema is not None:
-        types = {name: schema.field(column).type for name, column in bound.names.items()}
-    return bound.empty(types)
+    types = {slot: schema.field(column).type for slot, column in bound.slots.items()} if schema is not None else None
+    return bound.empty(types or bound.empty_types())
 
 
 def readable_data(data: Any, bound: Columns) -> tuple[Any, Any, int | None]:

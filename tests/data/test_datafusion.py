@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.data.datafusion import udaf
-from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, check, cuts, n, x, y
+from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, ROWS, check, cuts, n, x, y
 
 correlation, variance = COLUMNS["correlation"], COLUMNS["variance"]
 j = ra.axis("j", size=2)
@@ -91,10 +91,15 @@ def test_arguments_types_and_outputs() -> None:
         udaf(ra.fuse(ra.topk(x, n, j)[0]), "best"),
         udaf(gathered, "gathered", tensors={"t": np.array([1.0, 10, 100]), "shift": 0.5}, inputs=["x", "p"]),
         udaf(ra.fuse(ra.mean(x, n)), "narrow", dtypes="float32"),
+        udaf(ROWS["variance"], "single"),
+        udaf(ROWS["variance"], "several", inputs=["x", "x"]),
     )
-    query = "SELECT swapped(y, x) a, best(x) b, gathered(x, p) c, narrow(CAST(x AS REAL)) d FROM t"
+    query = (
+        "SELECT swapped(y, x) a, best(x) b, gathered(x, p) c, narrow(CAST(x AS REAL)) d, single(p) e, "
+        "several(p, p * 3) f FROM t"
+    )
     found = rows(context(table, *functions), query)
-    assert found == {"a": [3.0], "b": [[5.0, 3.0]], "c": [531.5], "d": [3.0]}
+    assert found == {"a": [3.0], "b": [[5.0, 3.0]], "c": [531.5], "d": [3.0], "e": [2 / 3], "f": [[2 / 3, 6.0]]}
     (batch,) = context(table, *functions).sql("SELECT narrow(CAST(x AS REAL)) FROM t").collect()
     assert batch.schema.types == [pa.float32()]
 
