@@ -16,6 +16,7 @@ from redalg.data.keys import KeyColumn
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.errors import InputError
 from redalg.expression import Axis, Element
+from redalg.expression.spelling import did_you_mean
 from redalg.fused import Fused
 from redalg.runtime.bind.places import places_matter
 from redalg.runtime.bind.state import State
@@ -268,5 +269,5 @@ def check_columns(names: Sequence[str], columns: Columns) -> None:
             number = "two columns" if column in names else "no column"
             raise InputError(
                 f"{columns.caller}: the data have {number} `{column}`, for tensor `{tensor}`. They have "
-                f'{", ".join(names) or "none"}. Pass `columns={{"{tensor}": …}}`.'
+                f'{", ".join(names) or "none"}.{did_you_mean(column, names)} Pass `columns={{"{tensor}": …}}`.'
             )

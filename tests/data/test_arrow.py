@@ -61,6 +61,9 @@ def sources(folder: Path) -> dict[str, Any]:
         "generator": iter(TABLE.to_batches(max_chunksize=5)), "tables": [TABLE.slice(0, 3), TABLE.slice(3)],
         "reader": TABLE.to_reader(max_chunksize=2), "scanner": whole.scanner(batch_size=5), "dataset": whole,
         "path": path, "text": str(path), "folder": folder / "parts",
+        "file": pq.ParquetFile(path), "pattern": f"{folder}/parts/*.parquet", "any": f"{folder}/**/[012].parquet",
+        "list": [folder / "parts" / f"{part}.parquet" for part in range(3)],
+        "patterns": [f"{folder}/parts/0*", f"{folder}/parts/[12]*"],
     }  # fmt: skip
 
 
@@ -149,6 +152,8 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "rows": (lambda: state_of(ROWS["correlation"], TABLE, {"x": ["x", "y"]}), "axis b has several sizes: 2 in x"),
     "two axes": (lambda: state_of(two_axes, TABLE), "and a table has one axis, its rows"),
     "two passes": (lambda: state_of(two_passes, TABLE), "this form takes two passes"),
+    "near": (lambda: state_of(variance, TABLE, {"x": "nmae"}), "x, y, name. Did you mean name? Pass `columns="),
+    "no file": (lambda: state_of(variance, "none/*.parquet"), "no file matches `none/*.parquet` in "),
     "no data": (lambda: state_of(variance, 3), "the data are a int"),
     "no batches": (lambda: state_of(variance, [DATA]), "the data hold a ndarray"),
     "two dtypes": (lambda: state_of(variance, [column([1.0]), column([1.0], pa.float32())]), "float64 and of float32"),
