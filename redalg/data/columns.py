@@ -160,18 +160,30 @@ class Columns:
             raise InputError(f"{self.caller}: no batch tells how many groups there are. Pass `groups=`.")
         return self.state({slot: pa.array([], types[slot]) for slot in self.slots} | of_keys, 0)
 
-    def outputs(self, state: State, empty: str) -> Any:
-        """The outputs of a state as Python's numbers and lists: one, or a dictionary of them."""
+    def outputs(self, state: State, empty: str, *, nulls: bool = False) -> Any:
+        """The outputs of a state as Python's numbers and lists: one, or a dictionary of them.
+
+        With `nulls` those that have no number since there are no elements are None; `empty="zero"` leaves none of them.
+        """
+        found = self._finish(state, empty)
+        if nulls and any(one.dtype.kind == "f" and np.isnan(one).any() for one in found.values()):
+            numbers = self._finish(state, "zero")
+            found = {name: without_numbers(one, numbers[name]) for name, one in found.items()}
+        lists = {name: one.tolist() for name, one in found.items()}
+        return next(iter(lists.values())) if self.fused.single else lists
+
+    def _finish(self, state: State, empty: str) -> dict[str, np.ndarray[Any, Any]]:
+        """The outputs of a state by name, without the axes that are dropped."""
         form, tensors = self.fused.form, self.tensors
         wanted = finished_tensors(form) | {scalar.name for scalar in form.cascade.scalars()}
         result = self.fused.finish(state, {name: tensors[name] for name in wanted & tensors.keys()}, empty)
         arrays = (result,) if self.fused.single else result
-        found = [self._without_dropped(output.axes, array) for output, array in zip(form.outputs, arrays, strict=True)]
-        return found[0] if self.fused.single else dict(zip(result._fields, found, strict=True))
+        return {output.name: self._without_dropped(output.axes, array)
+                for output, array in zip(form.outputs, arrays, strict=True)}  # fmt: skip
 
-    def _without_dropped(self, axes: Sequence[Axis], array: Any) -> Any:
+    def _without_dropped(self, axes: Sequence[Axis], array: Any) -> np.ndarray[Any, Any]:
         places = tuple(place for place, axis in enumerate(axes) if axis in self.dropped)
-        return np.squeeze(np.asarray(array), places).tolist()
+        return np.squeeze(np.asarray(array), places)
 
     def without_nulls(self, arrays: Mapping[Slot, Any]) -> dict[Slot, Any]:
         """The arrays, without the rows at which one of them has a NULL."""
@@ -206,6 +218,15 @@ class Columns:
                     "Cast the column to float64, if it may be rounded."
                 )
         return numbers.astype(np.float64)
+
+
+def without_numbers(array: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array with None where it is NaN and `numbers`, the outputs with 0 for ratios over no elements, are not."""
+    if array.dtype.kind != "f":
+        return array
+    found = array.astype(object)
+    found[np.isnan(array) & ~np.isnan(numbers)] = None
+    return found
 
 
 def streamed_tensors(fused: Fused, caller: str) -> dict[str, StreamedTensor]:

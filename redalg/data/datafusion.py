@@ -27,7 +27,8 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
          tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:  # fmt: skip
     """An aggregate function of DataFusion: call it on columns, or `context.register_udaf` it for SQL.
 
-    Rows that hold a NULL in an argument are left out. Over no rows it gives what the function of no elements is.
+    Rows that hold a NULL in an argument are left out. A ratio over no elements, as the mean of an empty group, is NULL,
+    as SQL's averages are. A sum over none is 0 and a maximum is -inf, where SQL has NULL; a NaN in the data stays NaN.
 
     Args:
         fused: the function, over one axis, the rows. Nothing in it may depend on their order: DataFusion has none.
@@ -38,7 +39,7 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
         dtypes: of the arguments: one for all, or by tensor name. One for all is that of the tensors that stand in
             arithmetic; the others are int64. DataFusion widens columns to them; narrower ones take a CAST.
         tensors: the tensors that do not lie along the rows, and the scalars, by name.
-        empty: what a ratio over no elements is, `"nan"` or `"zero"`.
+        empty: what a ratio over no elements is: NULL by `"nan"`, 0 by `"zero"`.
 
     Returns:
         A `datafusion.AggregateUDF`. Several outputs are the fields of a struct; an output with axes is a list.
@@ -132,4 +133,4 @@ class StateAccumulator:
     def evaluate(self) -> Any:
         import pyarrow as pa
 
-        return pa.scalar(self.columns.outputs(self.running, self.empty), self.kind)
+        return pa.scalar(self.columns.outputs(self.running, self.empty, nulls=True), self.kind)
