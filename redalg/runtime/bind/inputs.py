@@ -154,8 +154,10 @@ def without_gradients(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def native(array: Any) -> Any:
-    """Arrays as array libraries and kernels read them: in the machine's byte order, wide unsigned integers as int64."""
-    if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
+    """Arrays as array libraries and kernels read them: no NumPy scalars, the machine's byte order, int64 for uint64."""
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    if isinstance(array, np.ndarray) and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return as_signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
 
