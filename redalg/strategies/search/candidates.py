@@ -81,6 +81,10 @@ class Candidates(Displayed, Sequence[Candidate]):
     the first 2 of at most 72 candidates; ← a call takes it
     >>> plans[0].predicted_us <= plans[1].predicted_us
     True
+    >>> str(plans.choice).split(";")[0]
+    'Grid(b) Lanes(n, 128) Loop(n, 512)'
+    >>> plans.with_choice(lambda: plans[0].plan).places(2)[0][0]
+    '0 ←'
     """
 
     def __init__(
