@@ -15,11 +15,11 @@ from redalg.errors import (
     GradientError,
     InputError,
     LawViolation,
+    NotDecided,
     NotFusible,
     OperationError,
     PlanError,
     RedalgError,
-    Undecided,
 )
 from redalg.expression import (
     Axis,
@@ -74,7 +74,7 @@ from redalg.sugar import (
     std,
     var,
 )
-from redalg.verdicts import Approximate, Exact, Refused
+from redalg.verdicts import Approximate, Exact, Refused, Undecided
 from redalg.version import VERSION
 
 if TYPE_CHECKING:
@@ -127,10 +127,10 @@ register_operators()
 
 __all__ = [
     "Approximate", "Axis", "BackendError", "Definition", "Element", "Exact", "ExpressionError", "Fused",
-    "GradientError", "Grid", "InputError", "Lanes", "LawViolation", "LibraryProduct", "Loop", "NotFusible",
-    "OperationError", "Pad", "Parts", "Persistent", "PlanError", "RedalgError", "Reduce", "Refused", "ScalarCores",
-    "Schedule", "State", "Tensor", "TensorCores", "Undecided", "Whole", "affine", "all", "analyze", "any",
-    "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy",
+    "GradientError", "Grid", "InputError", "Lanes", "LawViolation", "LibraryProduct", "Loop", "NotDecided",
+    "NotFusible", "OperationError", "Pad", "Parts", "Persistent", "PlanError", "RedalgError", "Reduce", "Refused",
+    "ScalarCores", "Schedule", "State", "Tensor", "TensorCores", "Undecided", "Whole", "affine", "all", "analyze",
+    "any", "argmax", "argmin", "axes", "axis", "cast", "compensated_sum", "cosine_similarity", "covariance", "entropy",
     "eq", "first", "from_json", "fuse", "last", "layer_norm", "let", "log_softmax", "logical_and", "logical_not",
     "logical_or", "logsumexp", "max", "mean", "min", "ne", "norm", "normalize", "prod", "reduce",
     "register_monoid", "rms_norm", "scalars", "softmax", "std", "straight_through", "sum", "sum_at_max", "tensor",

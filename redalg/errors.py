@@ -5,7 +5,7 @@ RedalgError
     OperationError     an expression used as an array or a number  (raised by what is done to it)
   LawViolation         a monoid that is none as declared           (raised where one is registered)
   NotFusible           no state of fixed size exists               (raised by `fuse`)
-  Undecided            neither a form nor a refusal was found      (raised by `fuse`)
+  NotDecided            neither a form nor a refusal was found      (raised by `fuse`)
   GradientError        no derivative is known                      (raised by `vjp` and `jvp`, and by a recorded call)
   InputError           tensors that do not fit the expression      (raised at a call)
   PlanError            a plan that the device cannot hold          (raised while planning)
@@ -233,14 +233,14 @@ class NotFusible(VerdictError):  # noqa: N818 - a verdict, named as it reads
 
 
 @final
-class Undecided(VerdictError):  # noqa: N818 - a verdict, named as it reads
+class NotDecided(VerdictError):  # noqa: N818 - a verdict, named as it reads
     """No one-pass form was found and none was excluded; the message names the term that was not understood.
 
     >>> import redalg as ra
     >>> x, n, base = ra.tensor("x[n]"), ra.axes("n"), ra.scalars("base")
     >>> try:
     ...     ra.fuse(ra.sum(base ** (x - ra.sum(x, n)), n))
-    ... except ra.Undecided as error:
+    ... except ra.NotDecided as error:
     ...     print(error.reduction, error.certificate, len(error.evidence))
     ...     print(error.reason)
     ...     print(error.hint)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any, Never
 
 from redalg import verdicts
-from redalg.errors import NotFusible, Undecided
+from redalg.errors import NotDecided, NotFusible
 from redalg.expression import Element
 from redalg.expression.spelling import no_other
 from redalg.fused import Fused
@@ -40,7 +40,7 @@ def fuse(
 
     Raises:
         NotFusible: no state of fixed size exists; `.reduction`, `.reason`, `.hint`, `.evidence` say why.
-        Undecided: neither a form nor a refusal was found.
+        NotDecided: neither a form nor a refusal was found.
         ExpressionError: the expression is not a cascade that redalg can read, or `passes` is no number of passes.
 
     Source: RedFuser (ASPLOS '26), Eqs. 1-16, in the general form of separable rank r.
@@ -109,5 +109,5 @@ def analyze(
     try:
         fused = fuse_outputs(expr, axes, inputs, passes=passes)
         return Approximate(fused) if fused.decomposition.roundings else Exact(fused)
-    except (NotFusible, Undecided) as other:
+    except (NotFusible, NotDecided) as other:
         return verdicts.of_error(other)

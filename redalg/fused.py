@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from pathlib import Path
 from threading import RLock
 from typing import TYPE_CHECKING, Any, TypeVar, final
@@ -333,8 +333,9 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
             device: a card (`"H200"`, `"RTX 4090"`) or a target (`"sm_86"`: by the first card that has it).
 
         Returns:
-            A sequence that prints as a table: of each candidate `plan` (as a call takes it), `predicted_us`, `bound`
-            (what takes longest) and `expression` (the tiling, as MCFuser, SC '24, writes it).
+            A sequence that prints as a table, in which ← marks the plan that a call takes: of each candidate `plan` (to
+            pass to a call), `predicted_us`, `bound` (what takes longest) and `expression` (the tiling, as MCFuser, SC
+            '24, writes it).
 
         >>> import redalg as ra
         >>> rows = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n")))
@@ -344,7 +345,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         """
         from redalg.runtime.lowering import plan_candidates
 
-        return self._lower_passes("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
+        found = self._lower_passes("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
+        return found.with_choice(partial(self.plan, sizes, dtypes, device, **options))
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
              **options: Any) -> AnySchedule:  # fmt: skip

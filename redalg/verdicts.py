@@ -25,8 +25,7 @@ from sympy import Expr
 from redalg.decompose.separate.rounding import exact_forms, one_pass_sentence
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.display import Brief
-from redalg.errors import NotFusible, Reasons
-from redalg.errors import Undecided as UndecidedError
+from redalg.errors import NotDecided, NotFusible, Reasons
 from redalg.explain import (
     Request,
     conditions_text,
@@ -293,7 +292,7 @@ class Undecided(Reasoned):
         return paragraph(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
 
 
-def of_error(error: NotFusible | UndecidedError) -> Refused | Undecided:
+def of_error(error: NotFusible | NotDecided) -> Refused | Undecided:
     """The value of a verdict that `fuse` raises."""
     if isinstance(error, NotFusible):
         return Refused(error.reduction, error.why, error.advice, error.looked, error.certificate)

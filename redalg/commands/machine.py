@@ -28,10 +28,11 @@ PACKAGES = {  # package: what it gives, and the requirement that installs it
     "tilelang": ("generated kernels", "redalg[tilelang]"),
     "matplotlib": ("plots", "redalg[plot]"),
     "ipykernel": ("notebooks", "redalg[notebook]"),
-    "dask": ("dask arrays", "redalg[dask]"),
-    "pyarrow": ("Arrow and Parquet", "redalg[arrow]"),
-    "datafusion": ("SQL aggregates", "redalg[datafusion]"),
-    "ray": ("Ray Data", "redalg[ray]"),
+    "dask": ("states in dask arrays", "redalg[dask]"),
+    "pyarrow": ("states in Arrow and Parquet", "redalg[arrow]"),
+    "datafusion": ("states in SQL", "redalg[datafusion]"),
+    "ray": ("states in Ray Data", "redalg[ray]"),
+    "sphinx": ("the documentation's site", "redalg[docs]"),
     "transformers": ("attention of its models", "transformers"),
 }
 NEEDED = ("sympy", "numpy")

@@ -139,10 +139,11 @@ def print_plans(console: Console, options: Namespace) -> int:
     found = subject.function.plans(device=device, **subject.problem(device))
     sizes = " ".join(f"{axis}={size}" for axis, size in subject.all_sizes.items())
     print_text(console, f"{subject.name}, {sizes}, {', '.join(sorted(set(subject.dtypes(device).values())))}")
-    for place, candidate in enumerate(found[: options.most]):
-        lead = f"{place:>3}  {candidate.predicted_us:>10.2f} µs  {candidate.bound:<12} "
+    for place, candidate in found.places(options.most):
+        lead = f" {place:<4} {candidate.predicted_us:>10.2f} µs  {candidate.bound:<12} "
         print_beside(console, lead, levels_text(candidate.plan))
     print_text(console, f"for {device}; the time is predicted, and bounded by what is named beside it.")
+    print_text(console, "← a call takes it.")
     return 0
 
 

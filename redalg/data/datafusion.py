@@ -12,7 +12,7 @@ from typing import Any, final
 
 import numpy as np
 
-from redalg.data.columns import Columns
+from redalg.data.columns import Columns, Slot, StreamedTensor, streamed_tensors
 from redalg.data.functions import BY_NUMPY, definition_digest, orderless_form
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
@@ -27,16 +27,19 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
          tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:  # fmt: skip
     """An aggregate function of DataFusion: call it on columns, or `context.register_udaf` it for SQL.
 
-    Rows that hold a NULL in an argument are left out. Over no rows it gives what the function of no elements is.
+    Rows that hold a NULL in an argument are left out. A ratio over no elements, as the mean of an empty group, is NULL,
+    as SQL's averages are. A sum over none is 0 and a maximum is -inf, where SQL has NULL; a NaN in the data stays NaN.
 
     Args:
         fused: the function, over one axis, the rows. Nothing in it may depend on their order: DataFusion has none.
         name: the function's name in SQL; without it `redalg_` and a digest of the definition.
         inputs: the tensors that its arguments are, in order; else the order of `fuse(…, inputs=)`, else of their names.
+            A tensor with one more axis, as `x[b,n]`, is one argument, and outputs do without b; or it is named once
+            for each b, as `inputs=["x", "x"]`, and outputs are lists.
         dtypes: of the arguments: one for all, or by tensor name. One for all is that of the tensors that stand in
             arithmetic; the others are int64. DataFusion widens columns to them; narrower ones take a CAST.
         tensors: the tensors that do not lie along the rows, and the scalars, by name.
-        empty: what a ratio over no elements is, `"nan"` or `"zero"`.
+        empty: what a ratio over no elements is: NULL by `"nan"`, 0 by `"zero"`.
 
     Returns:
         A `datafusion.AggregateUDF`. Several outputs are the fields of a struct; an output with axes is a list.
@@ -44,7 +47,7 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
     Raises:
         BackendError: datafusion is not installed.
         InputError: the function depends on the order or the places of rows, keeps the rows, takes several passes, or
-            has tensors with axes beside the rows.
+            has tensors with more than one axis beside the rows.
 
     >>> import datafusion, pyarrow as pa, redalg as ra
     >>> spread = udaf(ra.fuse(ra.std(ra.tensor("x[n]"), ra.axes("n"))), "spread")
@@ -58,33 +61,35 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
     pa = import_engine("pyarrow", "datafusion", "udaf")
     form = orderless_form(fused, "udaf", "DataFusion")
     check_choice("empty", empty, "udaf: ")
-    columns = Columns.of_function(fused, None, tensors, "udaf")
-    order = argument_order(columns, inputs)
+    order = argument_order(streamed_tensors(fused, "udaf"), inputs)
+    names = {tensor: tensor if order.count(tensor) == 1 else [tensor] * order.count(tensor) for tensor in order}
+    columns = Columns.of_function(fused, names, tensors, "udaf")
+    slots = [(tensor, order[:place].count(tensor)) for place, tensor in enumerate(order)]
     known = named_dtypes(form.cascade, "float64") | named_dtypes(form.cascade, dtypes)
-    types = {tensor: arrow_type(pa, known[tensor], f"argument `{tensor}`") for tensor in order}
+    types = {slot: arrow_type(pa, known[slot[0]], f"argument `{slot[0]}`") for slot in slots}
     state = columns.empty(types)
     kinds = {
-        output: list_type(pa, arrow_type(pa, dtype, f"output `{output}`"), len(axes))
+        output: list_type(pa, arrow_type(pa, dtype, f"output `{output}`"), len({*axes} - columns.dropped))
         for output, (axes, dtype) in output_kinds(form, state.result).items()
     }
     kind = next(iter(kinds.values())) if fused.single else pa.struct(list(kinds.items()))
     return engine.AggregateUDF(
         name or f"redalg_{definition_digest(fused)[:12]}",
-        partial(StateAccumulator, columns, order, state, kind, empty),
-        [types[tensor] for tensor in order],
+        partial(StateAccumulator, columns, slots, state, kind, empty),
+        [types[slot] for slot in slots],
         kind,
         [pa.binary()],
         "immutable",
     )
 
 
-def argument_order(columns: Columns, inputs: Sequence[str] | None) -> tuple[str, ...]:
+def argument_order(tensors: Mapping[str, StreamedTensor], inputs: Sequence[str] | None) -> tuple[str, ...]:
     """The streamed tensors in the order of the arguments."""
-    names = tuple(columns.names)
     if inputs is None:
-        return names
-    if sorted(inputs) != sorted(names):
-        raise InputError(f"udaf: inputs={tuple(inputs)!r} should name each of {', '.join(names)} once.")
+        return tuple(tensors)
+    once = {name for name, tensor in tensors.items() if not tensor.is_wide}
+    if {*inputs} != {*tensors} or any(inputs.count(name) > 1 for name in once):
+        raise InputError(f"udaf: inputs={tuple(inputs)!r} should name each of {', '.join(tensors)} once.")
     return tuple(inputs)
 
 
@@ -107,11 +112,11 @@ def list_type(pa: Any, element: Any, dimensions: int) -> Any:
 class StateAccumulator:
     """The running state of a group: DataFusion's `Accumulator`, which it calls by the names of its methods."""
 
-    def __init__(self, columns: Columns, order: tuple[str, ...], state: State, kind: Any, empty: str) -> None:
-        self.columns, self.order, self.running, self.kind, self.empty = columns, order, state, kind, empty
+    def __init__(self, columns: Columns, slots: Sequence[Slot], state: State, kind: Any, empty: str) -> None:
+        self.columns, self.slots, self.running, self.kind, self.empty = columns, slots, state, kind, empty
 
     def update(self, *arrays: Any) -> None:
-        piece = self.columns.state(dict(zip(self.order, arrays, strict=True)), 0)
+        piece = self.columns.state(dict(zip(self.slots, arrays, strict=True)), 0)
         self.running = self.columns.fused.merge(self.running, piece, backend=BY_NUMPY)
 
     def state(self) -> list[Any]:
@@ -128,4 +133,4 @@ class StateAccumulator:
     def evaluate(self) -> Any:
         import pyarrow as pa
 
-        return pa.scalar(self.columns.outputs(self.running, self.empty), self.kind)
+        return pa.scalar(self.columns.outputs(self.running, self.empty, nulls=True), self.kind)

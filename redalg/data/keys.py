@@ -9,6 +9,7 @@ from typing import Any, final
 import numpy as np
 
 from redalg.errors import InputError
+from redalg.expression.spelling import did_you_mean
 from redalg.runtime.bind.groups import check_groups
 
 ROWS = 1 << 20
@@ -86,7 +87,7 @@ class KeyColumn:
         if names.count(self.name) != 1:
             number = "two columns" if self.name in names else "no column"
             raise InputError(f"{self.caller}: the data have {number} `{self.name}`, which `by=` names. They have "
-                             f"{', '.join(names) or 'none'}.")  # fmt: skip
+                             f"{', '.join(names) or 'none'}.{did_you_mean(self.name, names)}")  # fmt: skip
 
     def meet(self, array: Any) -> None:
         """Take note of a batch's keys: integers, or places in the dictionary that all batches have.

@@ -15,7 +15,7 @@ from typing import Any, final
 
 import numpy as np
 
-from redalg.data.columns import Columns, check_columns
+from redalg.data.columns import Columns, Named, check_columns
 from redalg.data.functions import BY_NUMPY, definition_digest, orderless_form
 from redalg.data.packages import import_engine
 from redalg.fused import Fused
@@ -23,7 +23,7 @@ from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.state import State
 
 
-def aggregation(fused: Fused, name: str | None = None, *, columns: Mapping[str, str] | None = None,
+def aggregation(fused: Fused, name: str | None = None, *, columns: Named | None = None,
                 tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:  # fmt: skip
     """An aggregate of Ray Data, for `dataset.aggregate` and `dataset.groupby(key).aggregate`.
 
@@ -33,7 +33,8 @@ def aggregation(fused: Fused, name: str | None = None, *, columns: Mapping[str, 
     Args:
         fused: the function, over one axis, the rows. Nothing in it may depend on their order: Ray has none.
         name: the column of the results; without it `redalg_` and a digest of the definition.
-        columns: tensor -> column; a tensor that is left out is read from the column of its name.
+        columns: tensor -> column; a tensor that is left out is read from the column of its name. A tensor with one
+            more axis, as `x[b,n]`, takes a list of columns, one for each b; or a single one, and outputs do without b.
         tensors: the tensors that do not lie along the rows, and the scalars, by name, as NumPy arrays and numbers.
         empty: what a ratio over no elements is, `"nan"` or `"zero"`.
 
@@ -43,7 +44,8 @@ def aggregation(fused: Fused, name: str | None = None, *, columns: Mapping[str, 
     Raises:
         BackendError: ray is not installed, or lacks these aggregates.
         InputError: the function depends on the order or the places of rows, keeps the rows, takes several passes, or
-            has tensors with axes beside the rows. A column that is missing, or holds no numbers, is refused in a task.
+            has tensors with more than one axis beside the rows. A column that is missing, or holds no numbers, is
+            refused in a task.
 
     >>> import ray, redalg as ra  # doctest: +SKIP
     >>> spread = aggregation(ra.fuse(ra.std(ra.tensor("x[n]"), ra.axes("n"))), "spread")  # doctest: +SKIP
@@ -52,15 +54,15 @@ def aggregation(fused: Fused, name: str | None = None, *, columns: Mapping[str, 
     engine = import_engine("ray.data.aggregate", "ray", "aggregation", ("AggregateFn", "AggregateFnV2"))
     states = block_states(fused, columns, tensors, empty)
     name = name or f"redalg_{definition_digest(fused)[:12]}"
-    bound = set(states.columns.names.values())
+    bound = states.columns.read
     if len(bound) == 1:
-        return _column_aggregate(engine.AggregateFnV2)(states, name, bound.pop())
+        return _column_aggregate(engine.AggregateFnV2)(states, name, bound[0])
     return engine.AggregateFn(
         init=states.start, merge=states.merge, name=name, accumulate_block=states.add, finalize=states.finish
     )
 
 
-def block_states(fused: Fused, columns: Mapping[str, str] | None, tensors: Mapping[str, Any] | None,
+def block_states(fused: Fused, columns: Named | None, tensors: Mapping[str, Any] | None,
                  empty: str) -> BlockStates:  # fmt: skip
     """The states of blocks of a dataset; arguments and errors are those of `aggregation`."""
     orderless_form(fused, "aggregation", "Ray Data")
@@ -109,19 +111,15 @@ class BlockStates:
 
     def start(self, key: Any = None) -> bytes:
         """The state of no rows, whatever the group."""
-        import pyarrow as pa
-
-        values = self.columns.fused.form.cascade.value_tensors()
-        types = {name: pa.float64() if name in values else pa.int64() for name in self.columns.names}
-        return self.columns.empty(types).to_bytes()
+        return self.columns.empty(self.columns.empty_types()).to_bytes()
 
     def of_block(self, block: Any) -> bytes:
         """The state of a block's rows, a table of Arrow or of pandas."""
         names = getattr(block, "column_names", None) or list(block.columns)
         check_columns(names, self.columns)
         values = self.columns.fused.form.cascade.value_tensors()
-        arrays = {name: block_column(block, column) for name, column in self.columns.names.items()}
-        numbers = {name: as_block_numbers(array, is_value=name in values) for name, array in arrays.items()}
+        arrays = {slot: block_column(block, column) for slot, column in self.columns.slots.items()}
+        numbers = {slot: as_block_numbers(array, is_value=slot[0] in values) for slot, array in arrays.items()}
         return self.columns.state(numbers, 0).to_bytes()
 
     def add(self, state: bytes, block: Any) -> bytes:

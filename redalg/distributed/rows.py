@@ -33,7 +33,7 @@ from redalg.distributed.spans import Span, cut_spans, excludes, spans_in_order, 
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.runtime.bind.blocks import whole_axes
-from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice, is_recorded
+from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice, is_recorded, refuse_scalar_gradients
 from redalg.runtime.bind.options import named_sizes
 
 if TYPE_CHECKING:
@@ -153,6 +153,7 @@ class DistributedRows:
         with protocol.stops_all(device):
             named = by_name(self.fused, positional, tensors) if positional else tensors
             check_options(self, named)
+            refuse_scalar_gradients(self.fused.passes.scalars, named)
         if is_recorded(named):
             from redalg.distributed.row_gradients import recorded_rows
 

@@ -14,6 +14,8 @@ from redalg.expression import Axis, Element, Label, Reduce, Value
 from redalg.expression.contents import elements_of, free_axes, values_of
 from redalg.incremental.factors import group_factors
 from redalg.incremental.form import FormOutput, FusedForm
+from redalg.strategies.model.instructions import names
+from redalg.strategies.model.operations import point_counts
 
 INTEGERS = ("count", "index")
 """Kinds of slots that are integers."""
@@ -168,36 +170,29 @@ def _read(form: FusedForm, exprs: list[Expr]) -> set[Element]:
 
 
 def arithmetic(form: FusedForm) -> list[Cells]:
-    """The operations on every element: those of the terms (shared parts counted once), and one for every ⊕."""
-    domain = form.cascade.domain
-    sums = [one.term if len(one.factors) == 1 else _factors(one.weight, one.factors)[0] for one in form.accumulators]
-    terms: list[Expr] = [*(one.term for one in form.extrema), *(one.term for one in form.structures), *sums]
-    places: dict[tuple[Axis, ...], list[Expr]] = {}
-    for term in terms:
-        axes = _streamed_last(all_axes(term) | set(form.cascade.reduced_axes), set(form.cascade.reduced_axes))
-        places.setdefault(axes, []).append(live_term(term, domain))
+    """The operations beside matrix products, by the axes along which each is done anew, as rates count them."""
+    axes, streamed = {axis.name: axis for axis in form.cascade.axes()}, set(form.cascade.reduced_axes)
+    counts = {_streamed_last({axes[name] for name in own}, streamed): count
+              for own, count in counts_beside_products(form).items()}  # fmt: skip
     parts: tuple[Part, ...] = ()
-    for axes, found in places.items():
-        count = Integer(len(found) + operation_count(found))
-        parts += (*((", ",) if parts else ()), *_amount(count, "operation"), " per ", *per(axes))
+    for place in sorted(counts, key=lambda place: (len(place), str(place))):
+        number = Integer(counts[place])
+        parts += (", ", number) if parts else _amount(number, "operation")
+        parts += (" per ", *per(place)) if place else ()
     return [(("arithmetic",), parts)] if parts else []
 
 
-def operation_count(terms: Iterable[Basic]) -> int:
-    """The count of operations on data, equal ones counted once; parts without data are computed beforehand."""
-    left, nodes = list(terms), set[Basic]()
-    while left:
-        node = left.pop()
-        constant = not (elements_of(node) | values_of(node) | all_axes(node))
-        if node.args and not isinstance(node, Element | Value) and not constant:
-            left += [] if node in nodes else node.args
-            nodes.add(node)
-    nary = (Add, Mul)
-    return sum(sum(arg != -1 for arg in one.args) - 1 if isinstance(one, nary) else 1 for one in nodes)
+def counts_beside_products(form: FusedForm) -> dict[frozenset[str], int]:
+    """The operations that rates count, without those of matrix products, by the names of axes."""
+    counts = point_counts(form)
+    for _, _, factors in matrix_products(form):
+        if counts[names(*factors)] >= 2:  # else it is made once for all of the streamed axis
+            counts[names(*factors)] -= 2
+    return {own: count for own, count in counts.items() if count}
 
 
 def exponentials(form: FusedForm) -> list[Cells]:
-    """The different exponentials in the loop (counted among the operations too), and in a merge."""
+    """The different exponentials in the loop (each an operation of the arithmetic too), and in a merge."""
     domain = form.cascade.domain
     terms = [live_term(one.term, domain) for one in form.extrema]
     terms += [live_term(one.term, domain) for one in form.accumulators]
@@ -219,7 +214,20 @@ def _streamed_last(axes: set[Axis], streamed: set[Axis]) -> tuple[Axis, ...]:
 
 
 def contractions(form: FusedForm) -> list[Cells]:
-    """The sums whose factors share no more than the reduced axis and a batch: matrix products."""
+    """The matrix products, and the operations of each."""
+    rows: list[Cells] = []
+    for value, reduced, factors in matrix_products(form):
+        live = [live_term(one, form.cascade.domain) for one in factors]
+        axes = sorted({place for one in live for place in all_axes(one)}, key=str)
+        most = "at most " if form.cascade.domain is not S.true else ""
+        flops = Mul(Integer(2), *(place.extent for place in axes))
+        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), reduced))))
+        rows.append((("",), (most, flops, " floating-point operations")))
+    return rows
+
+
+def matrix_products(form: FusedForm) -> list[tuple[Value, tuple[Axis, ...], tuple[Expr, ...]]]:
+    """The sums whose factors share no more than the reduced axes and a batch, with these axes and factors."""
     found = [
         (accumulator.value, form.cascade.reduced_axes, _factors(accumulator.weight, accumulator.factors))
         for accumulator in form.accumulators
@@ -230,15 +238,7 @@ def contractions(form: FusedForm) -> list[Cells]:
             factors = group_factors(reduction.term, ()) if reduction.monoid.name == "sum" else ()
             if len(factors) > 1:
                 found.insert(0, (producer.value, producer.cascade.reduced_axes, factors))
-    rows: list[Cells] = []
-    for value, reduced, factors in found:
-        live = [live_term(one, form.cascade.domain) for one in factors]
-        axes = sorted({place for one in live for place in all_axes(one)}, key=str)
-        most = "at most " if form.cascade.domain is not S.true else ""
-        flops = Mul(Integer(2), *(place.extent for place in axes))
-        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), reduced))))
-        rows.append((("",), (most, flops, " floating-point operations")))
-    return rows
+    return found
 
 
 def _factors(weight: Iterable[tuple[object, object]], factors: tuple[Expr, ...]) -> tuple[Expr, ...]:

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-from redalg.errors import Undecided
+from redalg.errors import NotDecided
 from redalg.explain import html, latex, text
 from redalg.explain.model import Notice, Sentence, sentence
 
@@ -35,7 +35,7 @@ def explain_refusal(found: Negative, medium: str = "text", width: int = text.WID
     """Explain a refusal or an undecided verdict to a reader.
 
     Args:
-        found: `NotFusible` or `Undecided`, as an error or as the value that `analyze` gives.
+        found: `NotFusible` or `NotDecided`, as an error or as the value that `analyze` gives.
         medium: "text", "latex" (one displayed block for MathJax) or "html".
         width: the most columns of a line of text.
 
@@ -79,7 +79,7 @@ def heading(found: Negative) -> str:
 
 def refuses(found: Negative) -> bool:
     """Tell if the verdict is a refusal, not an undecided one."""
-    return hasattr(found, "certificate") and not isinstance(found, Undecided)
+    return hasattr(found, "certificate") and not isinstance(found, NotDecided)
 
 
 def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:

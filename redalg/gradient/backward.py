@@ -28,7 +28,7 @@ from redalg.gradient.stage import (
     sources_of_stages,
 )
 from redalg.runtime.bind.arrays import output_dtypes
-from redalg.runtime.bind.inputs import dtypes_of_floats
+from redalg.runtime.bind.inputs import dtypes_of_floats, library_name
 from redalg.runtime.bind.options import named_dtypes
 
 
@@ -133,6 +133,9 @@ class Backward(Displayed):
             raise InputError(f"cotangents: {', '.join(wrong)} is no output. The outputs are {', '.join(self.outputs)}.")
         for name, cotangent in given.items():
             shape, wanted = tuple(getattr(cotangent, "shape", ())), tuple(made[name].shape)
+            if cotangent is not None and library_name(cotangent) != library_name(made[name]):
+                raise InputError(f"cotangents: that of `{name}` is a {type(cotangent).__name__}, and the output is a "
+                                 f"{type(made[name]).__name__} of shape {wanted}. Pass such a one.")  # fmt: skip
             if cotangent is not None and shape != wanted:
                 raise InputError(f"cotangents: that of `{name}` has shape {shape}, and the output has {wanted}. Pass "
                                  "an array of the output's shape.")  # fmt: skip

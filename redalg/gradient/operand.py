@@ -19,7 +19,7 @@ from typing import Any, final
 from sympy import And, Expr, Integer, Mul, S
 from sympy.core.basic import Basic
 
-from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
+from redalg.errors import ExpressionError, GradientError, NotDecided, NotFusible
 from redalg.expression import Axis, Cast, Element, Extent, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind
 from redalg.expression.dtypes import DTYPES
@@ -248,7 +248,7 @@ def shared_operand(parts: tuple[Stage, Stage], make: Stages) -> OperandStage | N
         stage = Stage(name, of_part, axes, make.fuse(of_part, axes_text(axes), 1))
         products = [operand_product(total, part, Element(Label(name), *axes), places, make)
                     for total, part in zip((first, second), parts, strict=True)]  # fmt: skip
-    except (GradientError, NotFusible, Undecided, ExpressionError):
+    except (GradientError, NotFusible, NotDecided, ExpressionError):
         return None
     return OperandStage(parts, stage, (products[0], products[1]), places)
 

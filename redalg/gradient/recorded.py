@@ -25,6 +25,7 @@ from redalg.gradient.derive_forward import derive_forward
 from redalg.gradient.forward import Forward
 from redalg.gradient.reverse import PRODUCT
 from redalg.runtime.bind.autocast import without_autocast
+from redalg.runtime.bind.inputs import refuse_derivatives, refuse_scalar_gradients
 from redalg.runtime.bind.private import is_in_forward_mode
 
 
@@ -32,6 +33,7 @@ def recorded_call(
     fused: Any, inputs: Mapping[str, Any], backend: str | None, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, Any]:
     """The outputs of a call by name, with a backward if some tensor requires a gradient."""
+    refuse_scalar_gradients(fused.passes.scalars, inputs)
     names = tuple(name for name, one in inputs.items() if hasattr(one, "requires_grad"))
     scalars = {name: one for name, one in inputs.items() if name not in names}
     tensors = [inputs[name] for name in names]
@@ -103,7 +105,6 @@ class Recorded:
     def gradients(self, tensors: tuple[Any, ...], made: tuple[Any, ...], cotangents: tuple[Any, ...],
                   wanted: tuple[str, ...]) -> dict[str, Any]:  # fmt: skip
         """The gradients of the wanted tensors."""
-        self._refuse_scalars(wanted)
         given = self._arguments(tensors)
         names = [output.name for output in self.function.cascade.outputs]
         by_output = {name: g for name, g in zip(names, cotangents, strict=True) if g is not None}
@@ -117,18 +118,12 @@ class Recorded:
     def tangents(self, tensors: Iterable[Any], made: Iterable[Any], tangents: Iterable[Any]) -> tuple[Any, ...]:
         """The tangents of what was made, of tensors' (None: it has none); None for what is no floating-point number."""
         given = {name: one for name, one in zip(self.names, tangents, strict=True) if one is not None}
-        self._refuse_scalars(given)
+        refuse_derivatives(one.name for one in self.function.passes.scalars if one.name in given)
         forward = forward_of(self.function, given)
         known = {name: one for name, one in given.items() if name in forward.names}
         found = forward(known, sizes=self.sizes, **self._arguments(tensors))
         return tuple(_as_tangent(found.get(output.name), value)
                      for output, value in zip(self.function.cascade.outputs, made, strict=True))  # fmt: skip
-
-    def _refuse_scalars(self, names: Iterable[str]) -> None:
-        """Refuse derivatives by run-time scalars, which are numbers to a form."""
-        if numbers := sorted(set(names) - set(self.function.cascade.inputs())):
-            raise GradientError(f"redalg has derivatives by tensors alone, and {', '.join(numbers)} are run-time "
-                                "scalars. Write them as tensors, such as `s[]`, or pass numbers.")  # fmt: skip
 
     def _arguments(self, tensors: Iterable[Any]) -> dict[str, Any]:
         """Tensors and scalars by name."""

@@ -15,7 +15,7 @@ from sympy import Expr
 
 from redalg.decompose.parse.axes import outermost_reductions
 from redalg.definition.outputs import result_dtype
-from redalg.errors import ExpressionError, GradientError, NotFusible, Undecided
+from redalg.errors import ExpressionError, GradientError, NotDecided, NotFusible
 from redalg.expression import Axis, Cast, Element, Label, Reduce
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes
@@ -112,7 +112,7 @@ def of_fewest_passes(fuse: Callable[..., Any], expr: Any, axes: str | None, name
     for passes in PASSES:
         try:
             return fuse(expr, axes, passes)
-        except (NotFusible, Undecided, ExpressionError) as error:
+        except (NotFusible, NotDecided, ExpressionError) as error:
             refused = error
     raise GradientError(f"{name} = {expr} has no form of at most {PASSES[-1]} passes: {refused}")
 

@@ -13,6 +13,7 @@ from redalg.errors import GradientError, InputError
 from redalg.gradient.operators import Call
 from redalg.runtime.bind.autocast import cast_as_autocast, multiplied_names
 from redalg.runtime.bind.functions import FUNCTIONS, text_of
+from redalg.runtime.bind.inputs import words_on_scalars
 from redalg.runtime.bind.private import is_in_forward_mode
 
 FIELD, NAME = ";", ","
@@ -33,9 +34,12 @@ def traced_call(
     given = {**dict(zip(fused.inputs, positional, strict=False)), **tensors}
     names = [name for name in given if isinstance(given[name], Tensor)]
     scalars = [name for name in given if not isinstance(given[name], Tensor)]
+    required = [name for name in names if given[name].requires_grad] if torch.is_grad_enabled() else []
+    if refusal := refusal_of_scalars(fused.number, NAME.join(required)):
+        raise GradientError(refusal)
     in_products = names_in_products(fused.number).split(NAME)
     arrays = [cast_as_autocast(given[name]) if name in in_products else given[name] for name in names]
-    training = torch.is_grad_enabled() and any([one.requires_grad for one in arrays])  # noqa: C419 - traced
+    training = len(required) > 0
     lists = FIELD.join([NAME.join(one) for one in (names, scalars, [str(axis) for axis in sizes])])
     choices = FIELD.join([options["empty"], options["precision"], options["backend"] or ""])
     text = call_text(fused.number, lists, choices, training)
@@ -56,6 +60,13 @@ def call_text(number: str, lists: str, choices: str, training: bool) -> str:
     names, scalars, sizes = (tuple(one.split(NAME)) if one else () for one in lists.split(FIELD))
     empty, precision, backend = choices.split(FIELD)
     return Call(text_of(number), names, scalars, sizes, empty, precision, backend, training).text
+
+
+@assume_constant_result
+def refusal_of_scalars(number: str, required: str) -> str:
+    """The refusal of gradients by run-time scalars, among names joined by commas; empty if none is a scalar."""
+    scalars = {one.name for one in FUNCTIONS[number].passes.scalars}.intersection(required.split(NAME))
+    return words_on_scalars(sorted(scalars)) if scalars else ""
 
 
 @assume_constant_result

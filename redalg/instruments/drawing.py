@@ -19,12 +19,13 @@ from typing import Any, Protocol, final
 from zlib import crc32
 
 import numpy as np
-from sympy import Expr, lambdify
+from sympy import Expr, Integer, lambdify
 from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Cascade
 from redalg.errors import BackendError, InputError
 from redalg.expression import Axis, Element, Scalar
+from redalg.expression.axis import Extent
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.passes import Passes
 from redalg.runtime.bind.frameworks import imported_torch
@@ -257,12 +258,15 @@ def extent_of(index: Expr, sizes: Mapping[str, int]) -> int:
     >>> h, n = axes("h n")
     >>> extent_of(h // 4, {"h": 32}), extent_of(n - 1, {"n": 100}), extent_of(n, {"n": 100})
     (8, 99, 100)
+    >>> extent_of(h - n + n.extent - 1, {"h": 32, "n": 100})
+    131
     """
     if isinstance(index, Axis):
         return index.size or sizes[index.name]
-    axes = sorted(index.atoms(Axis), key=str)
     if has_data(index):
         return GATHERED
+    index = index.xreplace({one: Integer(sizes[one.name]) for one in index.atoms(Extent)})
+    axes = sorted(index.atoms(Axis), key=str)
     ends = product(*((0, (axis.size or sizes[axis.name]) - 1) for axis in axes))
     place = lambdify(axes, index, "math")
     return max(1, *(int(place(*at)) + 1 for at in ends), 1)

@@ -17,9 +17,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import redalg as ra
-from redalg import progress
+from redalg import library, progress
 from redalg.data.arrow import state_of
-from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, X, check, cuts, n, x
+from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, ROWS, X, check, cuts, n, x
 
 ALL = COLUMNS | PLACED_COLUMNS
 variance, argmax = COLUMNS["variance"], PLACED_COLUMNS["argmax"]
@@ -61,6 +61,9 @@ def sources(folder: Path) -> dict[str, Any]:
         "generator": iter(TABLE.to_batches(max_chunksize=5)), "tables": [TABLE.slice(0, 3), TABLE.slice(3)],
         "reader": TABLE.to_reader(max_chunksize=2), "scanner": whole.scanner(batch_size=5), "dataset": whole,
         "path": path, "text": str(path), "folder": folder / "parts",
+        "file": pq.ParquetFile(path), "pattern": f"{folder}/parts/*.parquet", "any": f"{folder}/**/[012].parquet",
+        "list": [folder / "parts" / f"{part}.parquet" for part in range(3)],
+        "patterns": [f"{folder}/parts/0*", f"{folder}/parts/[12]*"],
     }  # fmt: skip
 
 
@@ -69,6 +72,15 @@ def test_every_source_is_read_in_order(tmp_path: Path) -> None:
     for name, source in sources(tmp_path).items():
         state = state_of(argmax, source)
         assert (int(argmax.finish(state)), state.covers) == (int(DATA.argmax()), (0, 12)), name
+
+
+@pytest.mark.parametrize("names", [["x", "y"], ["x"], "y"])
+def test_rows_are_columns(names: Any) -> None:
+    columns, batches = {"x": names}, TABLE.to_batches(max_chunksize=5)
+    matrix = np.stack([TABLE[name].to_numpy() for name in ([names] if isinstance(names, str) else names)])
+    for fused, whole in ((library.moments(), matrix), (library.covariance_matrix(), matrix.T)):
+        found = fused.finish(state_of(fused, batches, columns))
+        np.testing.assert_allclose(np.asarray(found), np.asarray(fused.reference(x=whole)), rtol=1e-11)
 
 
 def test_columns_are_named_and_parts_merge() -> None:
@@ -117,7 +129,7 @@ def test_integers_are_exact_or_refused() -> None:
     assert (bool(found.any), float(found.mean)) == (True, 0.5)
 
 
-wide = ra.fuse(ra.sum(X, n))
+wide = ra.fuse(ra.sum(ra.tensor("x[b,c,n]"), n))
 two_axes = ra.fuse(ra.sum(X, n, ra.axes("b")))
 two_passes = ra.fuse(ra.mean(ra.where(x > ra.mean(x, n), 1, 0), n), passes=2)
 
@@ -135,9 +147,13 @@ REFUSED: dict[str, tuple[Callable[[], Any], str]] = {
     "decimal": (lambda: state_of(variance, column([1], pa.decimal128(5, 2))), "if it may be rounded"),
     "time": (lambda: state_of(variance, column([1], pa.timestamp("s"))), "to count its units"),
     "list": (lambda: state_of(variance, column([[1.0]])), "is of type list<item: double>"),
-    "rows of a matrix": (lambda: state_of(wide, TABLE), "tensor `x[b, n]` has other axes beside n"),
+    "two more axes": (lambda: state_of(wide, TABLE), "tensor `x[b, c, n]` has more than one axis beside n"),
+    "two columns": (lambda: state_of(variance, TABLE, {"x": ["x", "y"]}), "is read from one column, and 2 are named"),
+    "rows": (lambda: state_of(ROWS["correlation"], TABLE, {"x": ["x", "y"]}), "axis b has several sizes: 2 in x"),
     "two axes": (lambda: state_of(two_axes, TABLE), "and a table has one axis, its rows"),
     "two passes": (lambda: state_of(two_passes, TABLE), "this form takes two passes"),
+    "near": (lambda: state_of(variance, TABLE, {"x": "nmae"}), "x, y, name. Did you mean name? Pass `columns="),
+    "no file": (lambda: state_of(variance, "none/*.parquet"), "no file matches `none/*.parquet` in "),
     "no data": (lambda: state_of(variance, 3), "the data are a int"),
     "no batches": (lambda: state_of(variance, [DATA]), "the data hold a ndarray"),
     "two dtypes": (lambda: state_of(variance, [column([1.0]), column([1.0], pa.float32())]), "float64 and of float32"),

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.data.datafusion import udaf
-from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, check, cuts, n, x, y
+from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, ROWS, X, check, cuts, n, x, y
 
 correlation, variance = COLUMNS["correlation"], COLUMNS["variance"]
 j = ra.axis("j", size=2)
@@ -73,14 +73,20 @@ def test_many_groups_of_many_partitions() -> None:
     np.testing.assert_allclose(found["b"], [values[groups == g].var() for g in range(40)], rtol=1e-12)
 
 
-def test_nulls_are_left_out_and_nothing_is_what_the_function_says() -> None:
-    table = pa.table({"x": [1.0, None, 3, None], "y": [None, 2.0, 4, None], "g": [0, 0, 0, 1]})
-    functions = udaf(variance, "spread"), udaf(variance, "spread0", empty="zero"), udaf(COLUMNS["weighted mean"], "w")
-    found = rows(
-        context(table, *functions), "SELECT g, spread(x) a, spread0(x) b, w(x, y) c FROM t GROUP BY g ORDER BY g"
-    )
-    assert (found["a"][0], found["b"], found["c"][0]) == (1.0, [1.0, 0.0], 3.0)
-    assert np.isnan(found["a"][1])
+def test_nulls_are_left_out_and_a_ratio_of_nothing_is_null() -> None:
+    x, y, g = [1.0, None, 3, None, np.nan], [None, 2.0, 4, None, 1.0], [0, 0, 0, 1, 2]
+    both = ra.fuse({"mean": ra.mean(X, n), "most": ra.max(X, n)})
+    functions = (
+        udaf(variance, "spread"), udaf(variance, "spread0", empty="zero"), udaf(COLUMNS["weighted mean"], "w"),
+        udaf(both, "several", inputs=["x", "x"]),
+    )  # fmt: skip
+    query = "SELECT g, spread(x) a, spread0(x) b, w(x, y) c, several(x, y) d, avg(x) e FROM t GROUP BY g ORDER BY g"
+    found = rows(context(pa.table({"x": x, "y": y, "g": g}), *functions), query)
+    first, nothing, of_nan = zip(*(found[key] for key in "abcde"), strict=True)
+    assert first == (1.0, 1.0, 3.0, {"mean": [3.0, 4.0], "most": [3.0, 4.0]}, 2.0)
+    assert nothing == (None, 0.0, None, {"mean": [None, None], "most": [-np.inf, -np.inf]}, None)
+    assert np.isnan([*of_nan[:3], of_nan[3]["mean"][0], of_nan[4]]).all()
+    assert of_nan[3]["mean"][1] == 1
 
 
 def test_arguments_types_and_outputs() -> None:
@@ -91,10 +97,15 @@ def test_arguments_types_and_outputs() -> None:
         udaf(ra.fuse(ra.topk(x, n, j)[0]), "best"),
         udaf(gathered, "gathered", tensors={"t": np.array([1.0, 10, 100]), "shift": 0.5}, inputs=["x", "p"]),
         udaf(ra.fuse(ra.mean(x, n)), "narrow", dtypes="float32"),
+        udaf(ROWS["variance"], "single"),
+        udaf(ROWS["variance"], "several", inputs=["x", "x"]),
     )
-    query = "SELECT swapped(y, x) a, best(x) b, gathered(x, p) c, narrow(CAST(x AS REAL)) d FROM t"
+    query = (
+        "SELECT swapped(y, x) a, best(x) b, gathered(x, p) c, narrow(CAST(x AS REAL)) d, single(p) e, "
+        "several(p, p * 3) f FROM t"
+    )
     found = rows(context(table, *functions), query)
-    assert found == {"a": [3.0], "b": [[5.0, 3.0]], "c": [531.5], "d": [3.0]}
+    assert found == {"a": [3.0], "b": [[5.0, 3.0]], "c": [531.5], "d": [3.0], "e": [2 / 3], "f": [[2 / 3, 6.0]]}
     (batch,) = context(table, *functions).sql("SELECT narrow(CAST(x AS REAL)) FROM t").collect()
     assert batch.schema.types == [pa.float32()]
 

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.data.ray import aggregation, block_states
-from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, check, cuts, n, x
+from tests.data.chunkings import COLUMNS, PLACED_COLUMNS, ROWS, check, cuts, n, x
 
 variance, correlation = COLUMNS["variance"], COLUMNS["correlation"]
 
@@ -62,6 +62,10 @@ def test_lists_tensors_and_scalars() -> None:
     j = ra.axis("j", size=2)
     best = states_of(ra.fuse(ra.topk(x, n, j)[0]))
     assert best.finish(best.of_block(pa.table({"x": [1.0, 5, 3]}))) == [5, 3]
+    table = pa.table({"x": [1.0, 3], "y": [2.0, 2]})
+    for columns, want in ((None, 1.0), ({"x": ["x", "y"]}, [1.0, 0.0])):
+        rows = states_of(ROWS["variance"], columns=columns)
+        assert rows.finish(rows.of_block(table)) == want
     gathered = states_of(ra.fuse(ra.sum(x * ra.Tensor("t")[ra.tensor("p[n]")], n) + ra.scalars("shift")),
                          tensors={"t": np.array([1.0, 10, 100]), "shift": 0.5})  # fmt: skip
     assert gathered.finish(gathered.of_block(pa.table({"x": [1.0, 5, 3], "p": [0, 2, 1]}))) == 531.5

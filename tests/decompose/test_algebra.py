@@ -112,7 +112,7 @@ def rank(given_vectors: list[laurent.Vector]) -> int:
 def derived(example: Example) -> ra.Fused:
     try:
         return ra.fuse(example.expr, axes=example.axes)
-    except (ra.Undecided, ra.NotFusible):
+    except (ra.NotDecided, ra.NotFusible):
         assume(False)
         raise
 

@@ -179,7 +179,7 @@ def test_an_index_is_no_float() -> None:
 
 
 def test_a_logarithm_of_less_than_nothing_would_come_first() -> None:
-    with pytest.raises(ra.Undecided, match="strictly"):
+    with pytest.raises(ra.NotDecided, match="strictly"):
         ra.fuse(ra.argmax(log(x * ra.sum(exp(y), n)), n))
     assert_as_defined(ra.argmax(log(ra.softmax(x, n)), n), ODD)
 

@@ -24,7 +24,7 @@ from redalg.decompose.separate import laurent
 from redalg.decompose.separate.finite import outermost_first
 from redalg.decompose.separate.signs import absolute
 from redalg.decompose.verdict.verdict import decompose
-from redalg.errors import NotFusible, Undecided
+from redalg.errors import NotDecided, NotFusible
 from redalg.expression import Axis, Label, Reduce, Value, Where
 from redalg.expression.contents import free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.known import FACTS
@@ -166,7 +166,7 @@ def forms(asked: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     try:
         decompositions = [decompose(parse(named_outputs(*asked)[0])) for _ in range(2)]
         made = [derive(decompositions[0])]
-    except (NotFusible, Undecided):
+    except (NotFusible, NotDecided):
         return []
     with monkeypatch.context() as patch:
         patch.setattr(Losable, "among", lambda _, atoms: frozenset(atoms))

@@ -127,7 +127,7 @@ def assert_defined(got: Any, case: Case, run: str) -> None:
 def test_a_mask_hides_what_it_hides_and_nothing_else(case: Case, choice: st.DataObject) -> None:
     try:
         made = ra.fuse(case.expr, axes="b")
-    except (ra.NotFusible, ra.Undecided):
+    except (ra.NotFusible, ra.NotDecided):
         assume(False)
     tensors = {name: one for name, one in case.tensors.items() if name in made.cascade.inputs()}
     for backend in ("numpy", "torch"):

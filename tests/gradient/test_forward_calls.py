@@ -138,11 +138,19 @@ def test_no_tangent_is_dropped_silently() -> None:
         for call in (lambda: form.leaf({"x": dual, "s": 2.0}), lambda: form.reference(x=dual, s=2.0)):
             with pytest.raises(ra.InputError, match=r"tensor `x` has a tangent .* states and the reference do not"):
                 call()
-        with pytest.raises(ra.GradientError, match="derivatives by tensors alone, and s are run-time scalars"):
+        with pytest.raises(ra.GradientError, match="derivatives by tensors alone, not by the run-time scalar `s`"):
             form(x=data, s=forward_ad.make_dual(one, one))
         assert forward_ad.unpack_dual(form(x=data, s=one)).tangent is None
-    with pytest.raises(ra.GradientError, match="derivatives by tensors alone, and s are run-time scalars"):
-        form(x=data, s=one.clone().requires_grad_()).sum().backward()
+    given = {"x": data, "s": one.clone().requires_grad_()}
+    compiled = torch.compile(lambda x, s: form(x=x, s=s), backend="eager", fullgraph=True)
+    calls: list[tuple[Any, type[Exception]]] = [
+        (form, ra.GradientError), (lambda **each: form.leaf(each), ra.GradientError), (compiled, Exception),
+    ]  # fmt: skip
+    for call, error in calls:
+        with pytest.raises(error, match=r'`ra.tensor\("s\[\]"\)`, or pass `s.detach\(\)`'):
+            call(**given)
+        with torch.no_grad():
+            call(**given)
     with pytest.raises(ra.GradientError, match="no derivative of a reduction of this kind"):
         jvp(lambda x: ra.fuse(ra.reduce("xor", ra.where(ROW > 0, 1, 0), axis=n))(r=x), (R,), (T,))
 

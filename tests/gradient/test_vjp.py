@@ -54,12 +54,16 @@ def test_a_derived_backward_is_the_derivative(pattern: Pattern) -> None:
         torch.testing.assert_close(got, one, rtol=0, atol=1e-11 * float(one.abs().max()) + 1e-300, msg=name)
 
 
-@pytest.mark.parametrize("shape", [(1,), (4,), (3, 5)])
-def test_a_cotangent_has_the_shape_of_its_output(shape: tuple[int, ...]) -> None:
+@pytest.mark.parametrize(
+    ("cotangent", "found"),
+    [(np.ones(shape), r"has shape .*, and the output has \(3,\)") for shape in ((1,), (4,), (3, 5))]
+    + [(1.0, r"is a float, and the output is a ndarray of shape \(3,\)"), (torch.ones(3), "is a Tensor")],
+)
+def test_a_cotangent_is_like_its_output(cotangent: Any, found: str) -> None:
     """A stage that reduces over nothing took four numbers for three rows."""
     backward = ra.fuse(ra.sum(x**2, n), axes="b").vjp()
-    with pytest.raises(ra.InputError, match=r"that of `out` has shape .*, and the output has \(3,\)"):
-        backward(np.ones(shape), x=np.ones((3, 5)))
+    with pytest.raises(ra.InputError, match=f"that of `out` {found}"):
+        backward(cotangent, x=np.ones((3, 5)))
 
 
 def test_attention_saves_rows_and_differentiates_no_maximum() -> None:

@@ -39,7 +39,7 @@ def fused(example: Example) -> ra.Fused:
     """The fused form, or an example put aside: Hypothesis complains when they are many."""
     try:
         return ra.fuse(example.expr, axes=example.axes)
-    except (ra.Undecided, ra.NotFusible):
+    except (ra.NotDecided, ra.NotFusible):
         assume(False)
         raise
 

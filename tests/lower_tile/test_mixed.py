@@ -85,7 +85,7 @@ def fused(expr: Expr) -> ra.Fused | None:
     """The form of an output; None where the engine says that it has none, and why."""
     try:
         return ra.fuse(expr, axes=named_axes(expr))
-    except (ra.NotFusible, ra.Undecided, ra.ExpressionError):
+    except (ra.NotFusible, ra.NotDecided, ra.ExpressionError):
         return None
 
 

@@ -53,6 +53,17 @@ def test_numpy_layouts(name: str, backend: str) -> None:
         np.testing.assert_array_equal(one, before[key])
 
 
+@pytest.mark.parametrize("backend", ["numpy", "torch"])
+def test_numpy_scalars_are_arrays_without_axes(backend: str) -> None:
+    form, data = ra.fuse(ra.sum(ra.tensor("x[n]") * ra.tensor("s[]"), n)), np.array([1.0, 2.0])
+    for _ in range(2):  # the second call is prepared
+        assert form(x=data, s=np.float64(3), backend=backend) == 9
+    assert form.finish(form.leaf({"x": data, "s": np.float64(3)}), {"s": np.float64(3)}) == 9
+    backward, made = form.vjp(), {"out": np.float64(9)}
+    found = backward.from_saved(np.float64(2), made, {"x": data, "s": np.float64(3)}, {})
+    np.testing.assert_array_equal([*found["x"], found["s"]], [6, 6, 6])
+
+
 EMPTY: dict[str, tuple[Any, float]] = {
     "sum": (ra.sum(x, n), 0.0),
     "prod": (ra.prod(x, n), 1.0),

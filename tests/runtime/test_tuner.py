@@ -342,10 +342,15 @@ def test_cards_differ() -> None:
 
 
 def test_candidates_print_as_a_table_of_the_first() -> None:
-    found = fused("logsumexp").plans({"b": 64, "n": 4096}, {"x": "float32"}, "sm_86")
+    given = {"b": 64, "n": 4096}, {"x": "float32"}, "sm_86"
+    found = fused("logsumexp").plans(*given)
     text = str(found).splitlines()
     assert text[0] == "plans for A10, predicted"
-    assert re.fullmatch(r"the first 12 of at most \d+ candidates", text[-1])
+    assert re.fullmatch(r"the first 12 of at most \d+ candidates; ← a call takes it", text[-1])
+    taken = fused("logsumexp").plan(*given)
+    assert found.choice == taken
+    assert [entry.plan for place, entry in found.places(1) if "←" in place] == [taken]
+    assert [line for line in text if "←" in line][:-1] == [line for line in text if str(taken).split(";")[0] in line]
     assert len(text) == 3 + 12 + 1
     assert found._repr_html_().count("white-space:nowrap") == 12
     assert len(found[:3]) == 3

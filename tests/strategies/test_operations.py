@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from math import prod
 from typing import Any
 
 import pytest
 from sympy import Max, exp
 
 import redalg as ra
+from redalg.explain.cost import counts_beside_products, matrix_products
+from redalg.strategies.model.instructions import names
 from redalg.strategies.model.operations import form_operations
 
 b, q, k, d, e = ra.axes("b q k d e")
@@ -31,7 +34,10 @@ CASES: dict[str, tuple[Callable[[], Any], int]] = {
 @pytest.mark.parametrize("name", CASES)
 def test_operations_are_those_of_the_formula(name: str) -> None:
     build, wanted = CASES[name]
-    assert form_operations(build().form, SIZES) == wanted
+    form = build().form
+    assert form_operations(form, SIZES) == wanted
+    shown = [(names(*factors), 2) for _, _, factors in matrix_products(form)] + [*counts_beside_products(form).items()]
+    assert sum(count * prod(SIZES[axis] for axis in axes) for axes, count in shown) == wanted  # as `explain` has it
 
 
 def test_two_passes_count_both() -> None:

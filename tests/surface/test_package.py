@@ -17,6 +17,7 @@ from hatchling.builders.sdist import SdistBuilder
 from hatchling.builders.wheel import WheelBuilder
 from packaging.metadata import Metadata
 
+from redalg.commands.machine import PACKAGES
 from redalg.version import VERSION
 from tests.house.source import ROOT
 from tests.wheels import CHECKS, LIGHT, PROGRAMS, program_of
@@ -79,6 +80,14 @@ def test_all_is_what_users_may_want() -> None:
     apart = {"dev", "docs", "integration", "ray", "torch"}  # kernels need torch; Ray is heavy
     assert named == extras.keys() - apart - {"all"}
     assert "redalg[torch]" in extras["tilelang"]
+
+
+def test_readme_and_doctor_name_every_extra() -> None:
+    extras = PROJECT["optional-dependencies"].keys() - {"dev", "integration"}
+    rows = (ROOT / "README.md").read_text(encoding="utf-8").partition("| extra |")[2].partition("\n\n")[0].splitlines()
+    assert {name for row in rows[2:] for name in re.findall(r"`(\w+)`", row.split("|")[1])} == extras
+    requirements = {requirement for _, requirement in PACKAGES.values()}
+    assert requirements == {*(f"redalg[{name}]" for name in extras - {"all"}), "transformers"}
 
 
 def test_make_wheels_tries_every_extra() -> None:

@@ -154,13 +154,13 @@ VERDICTS: dict[str, Case] = {
     ),
     "unknown base": Case(
         lambda: ra.fuse(ra.sum(base ** (x - TOTAL), n)),
-        ra.Undecided,
+        ra.NotDecided,
         "reduction `sum_1`: `base**(x[b, n] - sum_0)` is real only where `base` is not negative, which is not known. "
         "Declare it: `ra.scalars('base', positive=True)`." + OR_TWO_PASSES,
     ),
     "samples that contradict a theorem": Case(
         lambda: ra.fuse(ra.sum(floor(x / LARGEST), n)),
-        ra.Undecided,
+        ra.NotDecided,
         "reduction `sum_0`: `floor(x[b, n]/max_0)` jumps at places that move with `max_0`: every element may "
         "cross one, so the rank is infinite in general. Yet at 24 samples of `x[b, n]` the term has the rank of a "
         "sum of "
@@ -169,7 +169,7 @@ VERDICTS: dict[str, Case] = {
     ),
     "too rare for samples": Case(
         lambda: ra.fuse(ra.sum(ra.where(ra.eq(n + 0 * x, ra.argmax(x, n) + 1), w, 0), n)),
-        ra.Undecided,
+        ra.NotDecided,
         "reduction `sum_0`: `Eq(n, argmax_0 + 1)` compares `n` with `argmax_0`: the threshold moves with `argmax_0` "
         "and "
         "every element may change side, so the rank is infinite in general. Yet at 24 samples of `n` the term has the "
@@ -178,7 +178,7 @@ VERDICTS: dict[str, Case] = {
     ),
     "what attains, beside d": Case(
         lambda: ra.fuse(ra.max(ra.where(x < LARGEST, x - TOTAL, -oo), n)),
-        ra.Undecided,
+        ra.NotDecided,
         "reduction `max_1`: `x[b, n] < max_0` asks which elements attain an extremum, and under a max or min redalg "
         "knows what to hold of them only where both branches are free of `max_0`. Write `where(u == max u, w, z)` "
         "with w and z free of `max_0` right under the max or min, and take what holds `max_0` out of it."
@@ -186,7 +186,7 @@ VERDICTS: dict[str, Case] = {
     ),
     "not understood": Case(
         lambda: ra.fuse(ra.min(Abs(exp(x) - ra.sum(exp(x), n) / 4), n)),
-        ra.Undecided,
+        ra.NotDecided,
         "reduction `min_0`: `Abs(exp(x[b, n]) - sum_0/4)` is neither monotone nor quasiconcave in `exp(x[b, n])` for "
         "every `sum_0`, as far as redalg can tell, so that its min need not lie at an end of the range of `exp(x[b, "
         "n])`. " + TWO_PASSES,
@@ -263,12 +263,12 @@ def test_a_certificate_is_a_theorem_and_the_samples() -> None:
     for name, case in VERDICTS.items():
         with pytest.raises(case.kind) as error:
             case.call()
-        assert isinstance(error.value, ra.NotFusible | ra.Undecided)
+        assert isinstance(error.value, ra.NotFusible | ra.NotDecided)
         assert error.value.certificate == (name != "no theorem" and case.kind is ra.NotFusible)
         assert any("rank test: " in one for one in error.value.evidence)
 
 
-@pytest.mark.parametrize(("size", "kind"), [(4, ra.verdicts.Undecided), (16, ra.verdicts.Undecided), (17, ra.Refused),
+@pytest.mark.parametrize(("size", "kind"), [(4, ra.Undecided), (16, ra.Undecided), (17, ra.Refused),
                                             (4096, ra.Refused)])  # fmt: skip
 def test_elements_of_a_small_axis_are_a_state_of_fixed_size(size: int, kind: type) -> None:
     short = ra.axis("short", size=size)
@@ -283,7 +283,7 @@ def test_elements_of_a_small_axis_are_a_state_of_fixed_size(size: int, kind: typ
 @pytest.mark.parametrize("term", [lambda d: exp(-n * d), lambda d: sin(n * d), lambda d: Abs(n - d)])
 def test_a_term_of_the_index_alone_is_not_refused(term: Callable[[Expr], Expr]) -> None:
     """Its sum follows from d and from the number of elements, whatever the theorems say of data."""
-    assert isinstance(ra.analyze(ra.sum(term(ra.max(x, n)), n)), ra.verdicts.Undecided)
+    assert isinstance(ra.analyze(ra.sum(term(ra.max(x, n)), n)), ra.Undecided)
 
 
 def test_a_refusal_pickles() -> None:

@@ -27,7 +27,7 @@ from redalg.decompose.parse.parse import parse
 from redalg.decompose.parse.totals import total_of
 from redalg.decompose.verdict.of_rows import read_functions_of_rows
 from redalg.decompose.verdict.verdict import Decomposition, decompose
-from redalg.errors import ExpressionError, InputError, NotFusible, Undecided
+from redalg.errors import ExpressionError, InputError, NotDecided, NotFusible
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, values_of
 from redalg.expression.dtypes import is_float
@@ -121,7 +121,7 @@ def _is_rounded(cascade: Cascade) -> bool:
     """Tell if one pass would approximate what several compute exactly."""
     try:
         return bool(decompose(cascade).roundings)
-    except (NotFusible, Undecided):
+    except (NotFusible, NotDecided):
         return False
 
 
@@ -198,7 +198,7 @@ def blocking_reduction(cascade: Cascade, *, exact: bool) -> str | None:
     """The name of a reduction without a one-pass form (if `exact`, one without roundings); None if all have one."""
     try:
         separated = decompose(cascade)
-    except (NotFusible, Undecided) as why:
+    except (NotFusible, NotDecided) as why:
         return why.reduction
     return next((one.name for one, _ in separated.roundings if exact), None)
 
@@ -234,7 +234,7 @@ def early_values(cascade: Cascade, levels: Levels) -> tuple[set[Value], list[Cas
             roundings += [one.xreplace(as_values(early)) for one in running]
             if not running:
                 break
-        except (NotFusible, Undecided) as why:
+        except (NotFusible, NotDecided) as why:
             blocked = next(one for one in rest.reductions if one.name == why.reduction)
             blockers = {earlier for earlier in values_of(blocked.term) & levels.of.keys()
                         if levels.of[earlier] < levels.of[blocked.value]}  # fmt: skip

@@ -10,13 +10,13 @@ from redalg.decompose.samples.memberships import MEMBERS
 from redalg.decompose.samples.rank import SMALL, RankTest
 from redalg.decompose.samples.winners import ENDS
 from redalg.decompose.separate.theorems import NotSeparable
-from redalg.errors import NotFusible, Text, Undecided
+from redalg.errors import NotDecided, NotFusible, Text
 from redalg.expression.contents import elements_of, free_axes, values_of
 
 
 def verdict_of_finding(
     reduction: Reduction, finding: NotSeparable, test: RankTest, cascade: Cascade, *, whole: bool = True
-) -> NotFusible | Undecided:
+) -> NotFusible | NotDecided:
     """The exception for a finding: a refusal if a theorem and the samples, or the samples in digits, say no.
 
     Args:
@@ -27,7 +27,8 @@ def verdict_of_finding(
     looked: tuple[object, ...] = (Text("term: ", reduction.term), reason, Text("rank test: ", test))
     extremum = reduction.monoid.name in {**ENDS, **MEMBERS}  # whose theorems are about elements, not about ranks
     if not whole:
-        return Undecided(reduction.name, Text(reason, f"{GENERAL}. {needlessness_remark(test)}."), finding.hint, looked)
+        text = Text(reason, f"{GENERAL}. {needlessness_remark(test)}.")
+        return NotDecided(reduction.name, text, finding.hint, looked)
     if not has_data_of_any_length(reduction, cascade):
         looked += ("its elements take few values, for which the theorem and the samples do not speak",)
     elif finding.certain and (test.grows or extremum):
@@ -41,7 +42,7 @@ def verdict_of_finding(
         looked += (f"the rank looks like {test.ranks[1]}; no separation was found",)
         if finding.certain or general:
             reason = Text(reason, "" if general else GENERAL, f". {contradiction_remark(test)}")
-    return Undecided(reduction.name, Text(reason, "."), finding.hint, looked)
+    return NotDecided(reduction.name, Text(reason, "."), finding.hint, looked)
 
 
 GENERAL = " in general"

@@ -47,7 +47,7 @@ from redalg.decompose.separate.theorems import D, NotSeparable, X, is_analytic
 from redalg.decompose.separate.whole import Whole
 from redalg.decompose.verdict.refusal import GENERAL, verdict_of_finding
 from redalg.display import Displayed
-from redalg.errors import NotFusible, Text, Undecided
+from redalg.errors import NotDecided, NotFusible, Text
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
 
@@ -166,7 +166,7 @@ class Decomposition(Displayed):
 
 
 def decompose(cascade: Cascade, *, trial: bool = False) -> Decomposition:
-    """Separate every reduction, in order; raise `NotFusible` or `Undecided` at the first that does not separate.
+    """Separate every reduction, in order; raise `NotFusible` or `NotDecided` at the first that does not separate.
 
     The cascade may be `trial` in place of another of the same value: then a no is said without evidence, and without a
     look at what cancels in the outputs, which is left to the other cascade.
@@ -184,7 +184,7 @@ def decompose(cascade: Cascade, *, trial: bool = False) -> Decomposition:
             if (other := with_known_total(cascade, reduction)) is not None:
                 return decompose(other, trial=trial)
             if (other := of_either_branch(cascade, reduction, finding.node, separator)) is not None:
-                with suppress(NotFusible, Undecided):
+                with suppress(NotFusible, NotDecided):
                     return decompose(other, trial=True)
             result = settle_by_rank(reduction, term, finding, separator, cascade, trial=trial)
             if isinstance(result, Decomposition):
@@ -225,7 +225,7 @@ def settle_by_rank(
     if trial:
         rewrites = rewrites_for(finding, term, separator)
         if (result := separate_rewritten(rewrites, reduction, term, separator, cascade)) is None:
-            raise Undecided(reduction.name, finding.text, "")
+            raise NotDecided(reduction.name, finding.text, "")
         return result
     audit = rank_audit(reduction, term, separator, cascade)
     if audit.test.settles and finding.certain:  # a kink may lie beside all samples
@@ -254,7 +254,7 @@ def settle_by_rank(
         spared = None if needs(cascade, reduction, terms) else output_rank_test(cascade, terms, setting)
         if spared is not None and spared.settles:
             if (other := merge_reductions(cascade, [*terms])) is not None:
-                with suppress(NotFusible, Undecided):
+                with suppress(NotFusible, NotDecided):
                     return decompose(other)
             refusal = verdict_of_finding(reduction, finding, spared, cascade, whole=False)
     raise refusal from None

@@ -28,7 +28,7 @@ from redalg.decompose.parse.axes import outermost_reductions
 from redalg.decompose.parse.parse import parse
 from redalg.decompose.verdict.passes import prune_cascade
 from redalg.decompose.verdict.verdict import decompose
-from redalg.errors import NotFusible, PlanError, RedalgError, Undecided
+from redalg.errors import NotDecided, NotFusible, PlanError, RedalgError
 from redalg.expression import Axis, Cast, Element, Label, Reduce, Value
 from redalg.expression.contents import axes_by_name, bound_axes, free_axes, nodes_of, of_kind, reductions_of, values_of
 from redalg.incremental.arrange.replace_symbols import replace_in_cascade, replace_in_form
@@ -195,7 +195,7 @@ class Division:
         """The form of a cascade; if no pass holds it, the forms of its reductions, one after the other."""
         try:
             return [online_form(decompose(cascade))]
-        except (NotFusible, Undecided) as refusal:
+        except (NotFusible, NotDecided) as refusal:
             if len(cascade.reductions) < 2:
                 raise PlanError(f"`{cascade.outputs[0].name}` has no form of one pass: {refusal.reason}") from refusal
         first, *others = cascade.reductions

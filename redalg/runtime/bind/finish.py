@@ -16,7 +16,7 @@ from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.arrays import assemble_chunks, output_dtype
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
-from redalg.runtime.bind.inputs import library_name, without_gradients
+from redalg.runtime.bind.inputs import library_name, native, without_gradients
 from redalg.runtime.bind.leaf import check_piece_indices
 from redalg.runtime.bind.options import check_places, global_starts
 from redalg.runtime.bind.places import computed_axes, finished_exprs, finished_producers
@@ -62,6 +62,7 @@ def read_finished(
             f"finish: the outputs hold {', '.join(absent)}, which a state does not. Pass them as tensors: "
             f'`finish(state, {{"{absent[0].split("[")[0]}": …}})`.'
         )
+    inputs = {name: native(one) if name in elements else one for name, one in inputs.items()}
     names = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
     unknown = [name for name in inputs if name not in names]
     if unknown:

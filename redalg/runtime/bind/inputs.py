@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from math import isfinite
@@ -13,7 +13,7 @@ import numpy as np
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.parse.written import OPTIONS, unread_inputs
-from redalg.errors import InputError
+from redalg.errors import GradientError, InputError
 from redalg.expression import Axis, Scalar
 from redalg.expression.dtypes import DTYPES, floats, is_eight_bits, is_float
 from redalg.expression.spelling import did_you_mean
@@ -106,6 +106,26 @@ def is_recorded(inputs: Mapping[str, Any]) -> bool:
     return True in [getattr(one, "requires_grad", False) for one in inputs.values()]
 
 
+def refuse_scalar_gradients(scalars: Iterable[Scalar], inputs: Mapping[str, Any]) -> None:
+    """Refuse run-time scalars that require a gradient, where PyTorch records one."""
+    torch = imported_torch()
+    if torch is not None and torch.is_grad_enabled():
+        refuse_derivatives(one.name for one in scalars if getattr(inputs.get(one.name), "requires_grad", False))
+
+
+def refuse_derivatives(scalars: Iterable[str]) -> None:
+    """Refuse derivatives by run-time scalars, which are numbers to a form."""
+    if names := sorted(set(scalars)):
+        raise GradientError(words_on_scalars(names))
+
+
+def words_on_scalars(names: Sequence[str]) -> str:
+    """The refusal of derivatives by run-time scalars."""
+    return (f"redalg has derivatives by tensors alone, not by the run-time scalar `{'`, `'.join(names)}`. "
+            f"Write it as a tensor without axes, `ra.tensor(\"{names[0]}[]\")`, or pass `{names[0]}.detach()` if no "
+            "derivative by it is needed.")  # fmt: skip
+
+
 def may_have_tangents() -> bool:
     """Tell if PyTorch computes tangents: within a level of forward mode, but for the insides of recorded calls."""
     if imported_torch() is None:
@@ -134,8 +154,10 @@ def without_gradients(inputs: Mapping[str, Any]) -> Mapping[str, Any]:
 
 
 def native(array: Any) -> Any:
-    """Arrays as array libraries and kernels read them: in the machine's byte order, wide unsigned integers as int64."""
-    if isinstance(array, np.ndarray | np.generic) and not array.dtype.isnative:
+    """Arrays as array libraries and kernels read them: no NumPy scalars, the machine's byte order, int64 for uint64."""
+    if isinstance(array, np.generic):
+        array = np.asarray(array)
+    if isinstance(array, np.ndarray) and not array.dtype.isnative:
         array = array.astype(array.dtype.newbyteorder("="))
     return as_signed(array) if str(getattr(array, "dtype", "")).removeprefix("torch.") in UNSIGNED else array
 
@@ -206,6 +228,7 @@ def promote_dtypes(dtypes: list[str]) -> tuple[str, str]:
 
 def _select_inputs(cascade: Cascade, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
     signatures = _SIGNATURES(cascade)
+    refuse_scalar_gradients(cascade.scalars(), inputs)
     check_call_names(signatures, [one.name for one in cascade.scalars()], inputs)
     return {name: inputs[name] for name in signatures}, {
         scalar.name: scalar_of(scalar, inputs[scalar.name]) for scalar in cascade.scalars()

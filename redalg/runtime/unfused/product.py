@@ -19,7 +19,7 @@ from sympy import Expr, Mul, S
 from redalg.decompose.cascade import Cascade, Producer
 from redalg.decompose.verdict.passes import free_name, substitute_tensors
 from redalg.decompose.verdict.verdict import decompose
-from redalg.errors import NotFusible, PlanError, Undecided
+from redalg.errors import NotDecided, NotFusible, PlanError
 from redalg.expression import Axis, Element, Label, Value
 from redalg.expression.contents import is_plainly_indexed, nodes_of
 from redalg.expression.dtypes import DTYPES, is_float
@@ -126,7 +126,7 @@ def _split_product(form: FusedForm) -> ProductSplit | str:
     rest = substitute_tensors(replace(cascade, producers=others), {producer.value: number * tensor})
     try:
         passing = derive(decompose(rest))
-    except (NotFusible, Undecided) as refusal:  # pragma: no cover - what fuses of a product fuses of its values
+    except (NotFusible, NotDecided) as refusal:  # pragma: no cover - what fuses of a product fuses of its values
         return f"{refusal}"
     return ProductSplit(left, right, producer.cascade.axis, tensor, passing, axes_to_cut(rest, tensor, (left, right)))
 

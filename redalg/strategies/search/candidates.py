@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import final, overload
 
 from redalg.display import Displayed
@@ -24,6 +25,8 @@ from redalg.strategies.table import Table
 VARIED = tuple(name for name in CHOICES if name != "block_merged")
 LINES, FEW = 12, 6
 """Rows that `str` and `repr` print."""
+MARK = "←"
+"""Beside the plan that a call takes."""
 
 
 @final
@@ -61,24 +64,45 @@ class Candidate:
 class Candidates(Displayed, Sequence[Candidate]):
     """Candidates that build, best first by predicted time; printed as a table of the first ones.
 
-    Each is built when it is first read, and left out if its program breaks a rule or does not fit the device: the
-    first few cost milliseconds each, `len` costs them all.
+    The table marks the plan that a call takes: rules may prefer it to those that are predicted to be faster.
+    Each is built when it is first read, and left out if its program breaks a rule or does not fit the device: the first
+    few cost milliseconds each, `len` costs them all.
 
     >>> import redalg as ra
     >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
     >>> plans = total.plans({"b": 4096, "n": 4096}, "float32", "H100")
-    >>> plans.title, plans.table(2).columns
-    ('plans for H100, predicted', ('', 'µs', 'bound', 'expression', 'plan'))
+    >>> print(plans.table(2))
+    plans for H100, predicted
+            µs    bound   tiling   plan
+    ──────────────────────────────────────────────────────────────────
+     0   25.63   memory       bn   Grid(b) Lanes(n, 64) Loop(n, 1024)
+     1   25.63   memory       bn   Grid(b) Lanes(n, 64) Loop(n, 512)
+     ←   25.71   memory       bn   Grid(b) Lanes(n, 128) Loop(n, 512)
+    the first 2 of at most 72 candidates; ← a call takes it
     >>> plans[0].predicted_us <= plans[1].predicted_us
     True
+    >>> str(plans.choice).split(";")[0]
+    'Grid(b) Lanes(n, 128) Loop(n, 512)'
+    >>> plans.with_choice(lambda: plans[0].plan).places(2)[0][0]
+    '0 ←'
     """
 
     def __init__(
-        self, entries: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None
-    ) -> None:
+        self, entries: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None,
+        choice: Callable[[], AnySchedule] | None = None,
+    ) -> None:  # fmt: skip
         self.title = title
-        self._entries, self._builds = tuple(entries), builds
+        self._entries, self._builds, self._choice = tuple(entries), builds, choice
         self._next, self._buildable = 0, list[Candidate]()
+
+    def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
+        """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
+        return Candidates(self._entries, self.title, self._builds, choice)
+
+    @cached_property
+    def choice(self) -> AnySchedule | None:
+        """The plan that a call takes; None if that is not known."""
+        return None if self._choice is None else self._choice()
 
     def _up_to(self, count: int | None) -> list[Candidate]:
         """Build candidates until `count` work (all candidates if None); return those that work so far."""
@@ -96,7 +120,7 @@ class Candidates(Displayed, Sequence[Candidate]):
     def __getitem__(self, place: int | slice) -> Candidate | Candidates:
         if isinstance(place, slice):
             has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
-            return Candidates(self._up_to(place.stop if has_end else None)[place], self.title)
+            return Candidates(self._up_to(place.stop if has_end else None)[place], self.title, choice=self._choice)
         return self._up_to(place + 1 if place >= 0 else None)[place]
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -108,15 +132,31 @@ class Candidates(Displayed, Sequence[Candidate]):
     def __len__(self) -> int:
         return len(self._up_to(None))
 
-    def table(self, most: int | None = LINES) -> Table:
-        """The table of the first `most` candidates; of all if None."""
+    def places(self, most: int | None = LINES) -> list[tuple[str, Candidate]]:
+        """The first `most` candidates, each after its place; then that of a call, if it is none of them.
+
+        >>> import redalg as ra
+        >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
+        >>> [place for place, _ in total.plans({"b": 4096, "n": 4096}, "float32", "H100").places(2)]
+        ['0', '1', '←']
+        """
         first = self._up_to(most)[:most]
-        rows = tuple((str(place), f"{entry.predicted_us:.2f}", entry.bound, entry.expression, levels_text(entry.plan))
-                     for place, entry in enumerate(first))  # fmt: skip
-        rest = len(self._entries) - self._next
-        more = len(self._buildable) > len(first) or rest
-        note = f"the first {len(first)} of at most {len(self._buildable) + rest} candidates" if more else ""
-        return Table(self.title, ("", "µs", "bound", "expression", "plan"), rows, note)
+        found = [(f"{place} {MARK}" if entry.plan == self.choice else str(place), entry)
+                 for place, entry in enumerate(first)]  # fmt: skip
+        if self.choice is not None and all(entry.plan != self.choice for entry in first):
+            found += [(MARK, entry) for entry in self._entries if entry.plan == self.choice][:1]
+        return found
+
+    def table(self, most: int | None = LINES) -> Table:
+        """The table of the first `most` candidates; of all if None. ← marks the plan that a call takes."""
+        shown = self.places(most)
+        rows = tuple((place, f"{entry.predicted_us:.2f}", entry.bound, entry.expression, levels_text(entry.plan))
+                     for place, entry in shown)  # fmt: skip
+        first, rest = len(self._up_to(most)[:most]), len(self._entries) - self._next
+        more = len(self._buildable) > first or rest
+        notes = [f"the first {first} of at most {len(self._buildable) + rest} candidates"] if more else []
+        notes += [f"{MARK} a call takes it"] if any(MARK in place for place, _ in shown) else []
+        return Table(self.title, ("", "µs", "bound", "tiling", "plan"), rows, "; ".join(notes))
 
     def __str__(self) -> str:
         return str(self.table())
