@@ -9,9 +9,10 @@ import pytest
 from sympy import Add, symbols
 
 import redalg as ra
+from redalg.expression import Where
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.ir.program import Parallel, Store, nested_statements
-from redalg.lower_tile.ir.scalars import Kept, Load
+from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load
 from redalg.lower_tile.passes.elements import LONGEST, MANY, MOST_TERMS, cancelled_names, long_names
 
 n, l = ra.axes("n l")
@@ -100,3 +101,15 @@ def test_names_do_not_grow_in_each_other() -> None:
         lengths[store.target] = sum(lengths[name] for name in reads) if within else 1
     assert max(lengths[name] for name in names if name not in kept) <= LONGEST
     assert 0 < len(kept) < len(names) / 2
+
+
+@pytest.mark.parametrize("terms", [LONGEST // 2, LONGEST // 2 + 1])
+def test_a_long_number_that_is_asked_to_be_finite_keeps_its_buffer(terms: int) -> None:
+    """The variance of columns of weights compiled for 20 s: a condition of 14 numbers stood in many others."""
+    i = symbols("i")
+    parts = [Store(f"a{place}", (i,), Load("x", place, i)) for place in range(terms)]
+    total = Load("total", i)
+    asked = Store("finite", (i,), Where(IsFinite(total), total, 0))
+    loop = Parallel(((i, 8),), (*parts, Store("total", (i,), Add(*(Load(one.target, i) for one in parts))), asked))
+    named = {"total", *(one.target for one in parts)}
+    assert long_names(loop, named) == ({"total"} if 2 * terms > LONGEST else set())

@@ -67,6 +67,7 @@ RESERVED = NATIVE | frozenset(
         "u",
         "place",
         "nth",
+        "only",
         "split",
         "spread",
         "local",

@@ -12,7 +12,7 @@
                | Contract(a, b, c, transposed, clear, guard)   c (+)= a · b or a · bᵀ, where guard holds
                | ReduceTile(kind, source, target, clear, dim)  along a dimension
                | JoinBest(best, rank)                          the best of a tile of integers and of those so far
-               | Parallel(index*, store*, guard, adjacent)     every element of a tile, in any order, where guard holds
+               | Parallel(index*, store*, guard, adjacent, alone)  every element of a tile, in any order, if guard holds
                | Loop(variable, stop, stages, body, pipelined) in order
                | Last(counter, place, parts, flag, body)    the body, by the last of `parts` blocks at a counter's place
     store     := target[index*] = expr, where guard; of its subexpressions some are computed once, under a name that
@@ -257,16 +257,17 @@ class Parallel:
     """Stores for every element of a tile, if the guard holds, which is the same for all of them.
 
     Elements come in any order; the stores of an element keep their order. `adjacent`: the elements of a row that one
-    thread takes, and the next thread the next ones; 0: the compiler shares them out.
+    thread takes, and the next thread the next ones; 0: the compiler shares them out. `alone`: no vectors of elements.
     """
 
     indices: tuple[tuple[Symbol, int], ...]
     body: tuple[Store, ...]
     guard: Boolean = S.true
     adjacent: int = 0
+    alone: bool = False
 
     def __str__(self) -> str:
-        head = ", ".join(f"{name} < {extent}" for name, extent in self.indices)
+        head = ", ".join(f"{name} < {extent}" for name, extent in self.indices) + ", each alone" * self.alone
         head += f" by {self.adjacent} a thread" * bool(self.adjacent) + f" if {self.guard}" * (self.guard != S.true)
         lines, names = list[str](), dict[Basic, Expr]()
         for store in self.body:
@@ -293,10 +294,9 @@ class Loop:
     unrolled: int = 1
 
     def __str__(self) -> str:
-        lines = [line for one in self.body for line in str(one).splitlines()]
         first = "" if self.start == 0 else f"{self.start} <= "
         head = f"for {first}{self.variable} < {self.stop} ({self.stages} stages):"
-        return "\n".join([head, *("  " + line for line in lines)])
+        return "\n".join([head, *("  " + line for one in self.body for line in str(one).splitlines())])
 
 
 @final

@@ -11,7 +11,8 @@ These stay as they are:
     those of a loop over one element, whose layout is plain
     a number of which another takes a part off again: TileLang looks through names, and makes (s + x) − s an x, which a
         compensated sum must not lose
-    a number whose text would be long: TileLang writes out a name that reads no buffer wherever it stands
+    a number whose text would be long: TileLang writes out a name that reads no buffer wherever it stands, and goes
+        through a condition at every turn
 """
 
 from __future__ import annotations
@@ -35,7 +36,7 @@ from redalg.lower_tile.ir.program import (
     map_statement,
     nested_statements,
 )
-from redalg.lower_tile.ir.scalars import Kept, Load
+from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load
 from redalg.strategies.plan import Plan
 
 MANY, MOST_TERMS, LONGEST = 16, 256, 16
@@ -87,6 +88,7 @@ def long_names(loop: Parallel, named: Set[str]) -> set[str]:
     """The names whose text would be long where TileLang writes them out: those that read no buffer, in each other."""
     lengths, found = dict[str, int](), set[str]()
     for store in loop.body:
+        found |= {name for name in names_asked(store) if 2 * lengths.get(name, 0) > LONGEST}
         if store.target in named:
             reads = [node.name for node in preorder_traversal(store.expr) if isinstance(node, Load)]
             written_out = all(name in named - found for name in reads)
@@ -94,6 +96,12 @@ def long_names(loop: Parallel, named: Set[str]) -> set[str]:
             if lengths[store.target] > LONGEST:
                 found.add(store.target)
     return found
+
+
+def names_asked(store: Store) -> Iterator[str]:
+    """Yield the numbers of which a store asks if they are finite: the condition has each twice."""
+    for condition in store.expr.atoms(IsFinite):
+        yield from (load.name for load in condition.atoms(Load))
 
 
 def cancelled_names(total: Expr, meaning: Mapping[str, Basic]) -> set[str]:

@@ -32,6 +32,7 @@ from redalg.lower_tile.passes.whole_tiles import mask_where_needed
 from redalg.lower_tile.workarounds.bands import bands_by_difference
 from redalg.lower_tile.workarounds.layouts import lay_as_product
 from redalg.lower_tile.workarounds.tma import await_before_empty_loops, limit_boxes
+from redalg.lower_tile.workarounds.widths import take_each_alone
 from redalg.strategies.plan import Plan
 
 Pass = Rewrite[Callable[[TileProgram, Plan], TileProgram]]
@@ -118,5 +119,7 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(lay_as_product)),
     Pass("side by side", "parallel i, j: x[i, j] = f(v[i])", "the same, W elements of a row a thread",
          "where a step reduces whole rows to numbers v, and has several or lays a tile out of v alone", share_out_rows),
+    Pass("alone", "parallel i: x[i] = where(v[i] = −∞, f, g)", "the same, each element alone",
+         "where a kernel's loops have many conditions, which neighbours have apart", _of_kernels(take_each_alone)),
 )  # fmt: skip
 """The passes in order; the modules of this folder, and of the workarounds, say each in full."""

@@ -349,6 +349,8 @@ class Emitter:
         """The lines of an elementwise loop."""
         variables = ", ".join(str(name) for name, _ in loop.indices)
         extents = ", ".join(str(extent) for _, extent in loop.indices)
+        if loop.alone:
+            variables, extents = f"{variables}, only", f"{extents}, 1"
         inner = [line for _, lines in self.stores(loop) for line in lines]
         each = f"{SIDE_BY_SIDE}{self.suffix}({extents}, {loop.adjacent})" if loop.adjacent else f"parallel({extents})"
         lines = [f"for {variables} in {each}:", *("    " + line for line in inner)]

@@ -115,6 +115,10 @@ WORKAROUNDS = (
         "narrows `sync_threads` to the warps that go on where warps are specialised",
         ("lower_tile.text.bindings:ARRIVE_CUDA",),
     ),
+    Workaround(
+        "tries widths of vectors for each condition of a loop, by a solver, at every root of its search for layouts",
+        ("lower_tile.workarounds.widths:take_each_alone",),
+    ),
     Workaround("inlines what a guarded store computes once", ("lower_tile.text.emit:Emitter.store",)),
     Workaround(
         "sums two tiles of a pipeline wrongly where warpgroups take 16 columns each (an H200)",
