@@ -133,6 +133,7 @@ def vertices_of(
     known = program.definitions
     constant = constants_of(sources, weights)
     inside = [name for name in known if is_vertex(analysis.kinds[name], sources[name], constant)
+              and name not in analysis.tables
               and (products or analysis.kinds[name] is not Kind.CONTRACTION)]  # fmt: skip
     numbers = {name: number for number, statement in enumerate(program.statements) for name in statement.results}
     before, after = paths_of(program, numbers)
