@@ -123,13 +123,13 @@ def exchange_patterns(candidates: Candidates, patterns: Sequence[Pattern]) -> li
     every = dict.fromkeys(one for each in candidates.of_vertex.values() for one in each if is_useful(candidates, one))
     order = sorted(every, key=lambda pattern: -candidates.gains[pattern])
     chosen = list(patterns)
-    while found := next(filter(None, (overlapped_by(candidates, chosen, one) for one in order)), None):
+    while found := next(filter(None, (exchange_with(candidates, chosen, one) for one in order)), None):
         pattern, overlapped = found
         chosen = [one for one in chosen if one not in overlapped] + [pattern]
     return chosen
 
 
-def overlapped_by(
+def exchange_with(
     candidates: Candidates, chosen: Sequence[Pattern], pattern: Pattern
 ) -> tuple[Pattern, list[Pattern]] | None:
     """A pattern and those chosen ones that it overlaps, if it gains more than they together; None if not."""

@@ -24,7 +24,7 @@ from redalg.expression.tensor import Tensor
 from redalg.graphs.analysis import Kind, analyze_program
 from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, is_legal, with_doubts, with_single_uses
 from redalg.graphs.compose import compose_outputs
-from redalg.graphs.fusion_plan import FusionPlan, beam_search, plan_fusion, without_cycles
+from redalg.graphs.fusion_plan import FusionPlan, plan_fusion, without_cycles
 from redalg.graphs.gain import LAUNCH_US, Gain
 from redalg.graphs.interpret import interpret_program
 from redalg.graphs.lay import lay_outputs
@@ -310,18 +310,6 @@ def test_a_plan_has_only_patterns_that_the_engine_takes() -> None:
     assert candidates.doubted == {"m"}
     assert [group.members for group in plan.groups] == [("t", "y")]
     assert all(candidates.verdicts.of(Pattern(group.members)).is_group for group in plan.groups)
-
-
-def test_a_pattern_takes_the_place_of_early_ones_that_gain_less() -> None:
-    program = program_of([("sum", 0, 0), ("exp", 2, 2), ("sum", 3, 3), ("exp", 4, 4)], [3])
-    early = [Pattern(f"s{number}" for number in range(last)) for last in (2, 3, 4)]
-    for gain, chosen in ((4.0, Pattern({"s1", "s2", "s3"})), (3.0, early[0])):
-        late = Pattern({"s1", "s2", "s3"})
-        found = replace(
-            found_in(program)[0], of_vertex={"s0": (*early,), "s1": (late,), "s2": (), "s3": ()},
-            gains={early[0]: 3.0, early[1]: 2.0, early[2]: 1.0, late: gain},
-        )  # fmt: skip
-        assert beam_search(found) == [chosen]
 
 
 def test_of_two_patterns_that_wait_for_each_other_the_cheaper_goes() -> None:
