@@ -1,7 +1,8 @@
 """A program's statements as a compiler sees them: their kinds, depths and regions, and how long their results live.
 
     view            one element of one tensor, at other indices           nothing is computed
-    expansion       cheap arithmetic of far fewer numbers than it makes    masks: computed anew where it is read
+    expansion       cheap arithmetic of far fewer numbers than it makes    masks: computed anew where it is read, unless
+                                                                           they take many operations
     elementwise     a term of elements, one for each place                one relies on one
     movement        places that a tensor holds                            one relies on one
     reduction       a term that reduces                                   one relies on many
@@ -25,12 +26,14 @@ from sympy import Abs, Add, Expr, Function, Mod, Mul, Ne, Piecewise, S, ceiling,
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Element, Reduce
-from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind
+from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind, operations_of
 from redalg.expression.dtypes import DTYPES
 from redalg.graphs.program import External, Statement, TensorExpression, TensorProgram, TensorType
 
 EXPANDS = 8
 """An expansion makes at least so many times the bytes that it is made of."""
+MOST_OPERATIONS = 400
+"""Of an element of an expansion."""
 CHEAP = (Abs, Mod, Piecewise, ceiling, floor)
 """Functions of few instructions."""
 
@@ -89,6 +92,7 @@ class Analysis:
         lives: tensor -> the number of the statement that makes it (−1: an input), and of the last that reads it (the
             number of statements: an output).
         regions: the regions that compute anything, in order.
+        tables: of the elementwise statements those that depend on no tensor and take many operations: they are stored.
     """
 
     program: TensorProgram
@@ -96,6 +100,7 @@ class Analysis:
     depths: Mapping[str, int]
     lives: Mapping[str, tuple[int, int]]
     regions: tuple[Region, ...]
+    tables: frozenset[str] = frozenset()
 
     @property
     def types(self) -> Mapping[str, TensorType]:
@@ -117,9 +122,11 @@ def analyze_program(program: TensorProgram) -> Analysis:
     """The kinds, depths, lives and regions of a program's statements."""
     types = program.types
     kinds = {name: statement_kind(one, types) for one in program.statements for name in one.results}
-    kinds |= dict.fromkeys(expansions(program, kinds, types), Kind.EXPANSION)
+    computed_anew, tables = expansions_and_tables(program, kinds, types)
+    kinds |= dict.fromkeys(computed_anew, Kind.EXPANSION)
     depths = depths_of(program, kinds)
-    return Analysis(program, kinds, depths, lives_of(program), tuple(regions_of(program, kinds, depths)))
+    regions = tuple(regions_of(program, kinds, depths))
+    return Analysis(program, kinds, depths, lives_of(program), regions, frozenset(tables))
 
 
 def bytes_of_type(each: TensorType) -> Expr:
@@ -161,24 +168,30 @@ def outer_axes(factor: Expr, reduction: Reduce) -> frozenset[Axis]:
     return frozenset(axes - {*reduction.bound}) if axes & {*reduction.bound} else frozenset()
 
 
-def expansions(
+def expansions_and_tables(
     program: TensorProgram, kinds: Mapping[str, Kind], types: Mapping[str, TensorType]
-) -> Iterator[str]:  # fmt: skip
-    """Yield the elementwise statements that compute cheaply from few numbers, behind views and others like them.
+) -> tuple[set[str], set[str]]:  # fmt: skip
+    """The elementwise statements that compute cheaply from few numbers, behind views and others like them; and tables.
 
-    Movements at places that depend on no tensor's elements are among them.
+    Movements at places that depend on no tensor's elements are among them. None takes more than so many operations an
+    element, with all that it computes anew. Of the others tables depend on no tensor: a mask that is filled piece by
+    piece.
     """
-    behind = dict[str, frozenset[str]]()
+    behind, work = dict[str, frozenset[str]](), dict[str, int]()
+    found, tables = set[str](), set[str]()
     for statement in program.expressions():
         name, kind = statement.name, kinds[statement.name]
         read = frozenset[str]().union(*(behind.get(source, {source}) for source in statement.reads))
         few = EXPANDS * Add(*(bytes_of_type(types[source]) for source in read)) <= bytes_of_type(statement.type)
         of_few = kind is Kind.ELEMENTWISE and few in (True, S.true) and is_cheap(statement.term)
         moves = kind is Kind.MOVEMENT and not any(behind.get(source, {source}) for source in places_read(statement))
-        if kind is Kind.VIEW or of_few or moves:
-            behind[name] = read
-        if of_few or moves:
-            yield name
+        count = operations_of(statement.term) + sum(work.get(one.name, 0) for one in elements_of(statement.term))
+        if (of_few or moves) and count > MOST_OPERATIONS:
+            tables |= set() if read else {name}
+        elif kind is Kind.VIEW or of_few or moves:
+            behind[name], work[name] = read, count
+            found |= set() if kind is Kind.VIEW else {name}
+    return found, tables
 
 
 def places_read(statement: TensorExpression) -> set[str]:

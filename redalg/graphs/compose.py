@@ -412,7 +412,7 @@ def split_axis(composed: Composed, axis: Axis, inner: Expr) -> Composed:
         if isinstance(node, Reduce):
             bound = [part for one in node.bound for part in ((outer, last) if one == axis else (one,))]
             return node.rebuilt(rewrite(node.expr), bound)
-        if not elements_of(node):
+        if not elements_of(node) and not of_kind(Reduce, node):
             return split_index_of(node, split, (*about_axes(lengths, outer, last), *about_axes(sizes, node)))
         rewritten = with_args(node, [rewrite(arg) for arg in node.args])
         return plain_node(rewritten, sizes) if isinstance(node, floor | Mod) else rewritten

@@ -1,6 +1,7 @@
 """The patterns of a program that become kernels: disjoint, none of which waits for another that waits for it.
 
     beam        from the first vertex to the last, the few best sets of disjoint candidates (FusionStitching, 5.3)
+    exchange    a candidate takes the place of those in the set that it overlaps, if it gains more than they together
     completion  a pattern takes in further producers while its gain grows
     judgement   the patterns are shown to the engine. If it refuses one, or takes it slowly, the program is explored
                 again with doubts about its vertices
@@ -16,6 +17,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from graphlib import CycleError, TopologicalSorter
+from math import fsum
 from typing import final
 
 from redalg.graphs.candidates import Candidates, explore_again, is_group, is_reduction, may_fuse, with_single_uses
@@ -109,7 +111,31 @@ def beam_search(candidates: Candidates) -> list[Pattern]:
                 if not pattern & chosen.members and (union not in grown or grown[union].gain < more.gain):
                     grown[union] = more
         beam = sorted(grown.values(), key=lambda chosen: -chosen.gain)[:BEAM]
-    return list(beam[0].patterns)
+    return exchange_patterns(candidates, beam[0].patterns)
+
+
+def exchange_patterns(candidates: Candidates, patterns: Sequence[Pattern]) -> list[Pattern]:
+    """Disjoint patterns as good as single exchanges make them.
+
+    The beam forgets small patterns of which the first vertices are late: a larger pattern that starts with one that
+    is chosen early never joins it.
+    """
+    every = dict.fromkeys(one for each in candidates.of_vertex.values() for one in each if is_useful(candidates, one))
+    order = sorted(every, key=lambda pattern: -candidates.gains[pattern])
+    chosen = list(patterns)
+    while found := next(filter(None, (exchange_with(candidates, chosen, one) for one in order)), None):
+        pattern, overlapped = found
+        chosen = [one for one in chosen if one not in overlapped] + [pattern]
+    return chosen
+
+
+def exchange_with(
+    candidates: Candidates, chosen: Sequence[Pattern], pattern: Pattern
+) -> tuple[Pattern, list[Pattern]] | None:
+    """A pattern and those chosen ones that it overlaps, if it gains more than they together; None if not."""
+    overlapped = [one for one in chosen if not pattern.isdisjoint(one)]
+    gains_more = candidates.gains[pattern] > fsum(map(candidates.gains.__getitem__, overlapped))
+    return (pattern, overlapped) if gains_more else None
 
 
 def is_useful(candidates: Candidates, pattern: Pattern) -> bool:

@@ -8,22 +8,26 @@ Statements before and after each are sets of bits, one for each statement. A pat
 comes back (FusionStitching, section 5.1): with B of what lies before its members, and A of what lies after them,
 
     A ∩ B holds members and views alone
+
+What leaves a pattern is written as it is stored: where a library reads a turned copy of it, and nothing else reads
+anything before the copy, the copy takes its place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
 from typing import final
 
-from sympy import Expr
+from sympy import Expr, Mul
 
 from redalg.expression import Element
+from redalg.expression.contents import elements_of
 from redalg.expression.dtypes import DTYPES
 from redalg.graphs.analysis import Analysis, Kind
-from redalg.graphs.program import TensorExpression, TensorProgram
+from redalg.graphs.program import Statement, TensorExpression, TensorProgram
 from redalg.graphs.transformations import ALL, Transformations
 
 Pattern = frozenset[str]
@@ -45,6 +49,7 @@ class Vertices:
         numbers: tensor -> the number of its statement.
         before, after: the statements on any path to a statement, and from it, as bits.
         views: those of views.
+        copies: vertex -> the turned copy of it that alone is read, and not by vertices.
         transformations: those that patterns may make.
     """
 
@@ -58,6 +63,7 @@ class Vertices:
     before: tuple[int, ...]
     after: tuple[int, ...]
     views: int
+    copies: Mapping[str, str]
     transformations: Transformations = ALL
 
     @cached_property
@@ -83,13 +89,15 @@ class Vertices:
         return [name for name in read if name not in pattern]
 
     def outputs_of(self, pattern: Pattern) -> list[str]:
-        """The results of a pattern that something outside reads."""
-        return [name for name in self.in_order(pattern)
-                if name in self.outputs or any(reader not in pattern for reader in self.readers[name])]  # fmt: skip
+        """The results of a pattern that something outside reads; of a single one its turned copy, if it has one."""
+        found = [name for name in self.in_order(pattern)
+                 if name in self.outputs or any(reader not in pattern for reader in self.readers[name])]  # fmt: skip
+        return [self.copies.get(name, name) for name in found] if len(found) == 1 else found
 
     def with_views(self, pattern: Pattern) -> list[str]:
-        """A pattern with the views through which its members read, in the program's order."""
-        group, waiting = {*pattern}, list(pattern)
+        """A pattern with the views through which its members and outputs read, in the program's order."""
+        group = {*pattern, *self.outputs_of(pattern)}
+        waiting = list(group)
         while waiting:
             read = self.known[waiting.pop()].reads
             views = [name for name in read if is_view(self.analysis, name) and name not in group]
@@ -124,15 +132,59 @@ def vertices_of(
             readers[source].append(name)
     known = program.definitions
     constant = constants_of(sources, weights)
-    names = (name for name in known if is_vertex(analysis.kinds[name], sources[name], constant)
-             and (products or analysis.kinds[name] is not Kind.CONTRACTION))  # fmt: skip
+    inside = [name for name in known if is_vertex(analysis.kinds[name], sources[name], constant)
+              and name not in analysis.tables
+              and (products or analysis.kinds[name] is not Kind.CONTRACTION)]  # fmt: skip
     numbers = {name: number for number, statement in enumerate(program.statements) for name in statement.results}
     before, after = paths_of(program, numbers)
     return Vertices(
-        analysis, known, tuple(names), sources, {name: tuple(each) for name, each in readers.items()},
+        analysis, known, tuple(inside), sources, {name: tuple(each) for name, each in readers.items()},
         frozenset(one for name in program.outputs for one in behind.get(name, (name,))), numbers, before, after,
-        sum(1 << numbers[name] for name in behind), transformations,
+        sum(1 << numbers[name] for name in behind), copies_of(analysis, readers, inside), transformations,
     )  # fmt: skip
+
+
+def copies_of(analysis: Analysis, readers: Mapping[str, Sequence[str]], inside: Collection[str]) -> dict[str, str]:
+    """Vertex -> the turned copy of it that alone is read, and not by vertices.
+
+    A permutation turns, and a statement after it that changes nothing copies.
+    """
+    within, copies = {*inside}, dict[str, str]()
+    direct = analysis.program.readers()
+    for vertex in inside:
+        views = views_of_all(analysis, direct, vertex) if within.isdisjoint(readers[vertex]) else []
+        orders = [order_of_axes(view) for view in views]
+        turned = next((number for number, order in enumerate(orders) if order != sorted(order)), len(orders))
+        if any(order and order == sorted(order) for order in orders[turned:]):
+            copies[vertex] = views[-1].name
+    return copies
+
+
+def views_of_all(
+    analysis: Analysis, direct: Mapping[str, Sequence[Statement]], name: str
+) -> list[TensorExpression]:  # fmt: skip
+    """The views of all of a tensor, each of the one before, as far as nothing else reads it; `direct` has readers."""
+    types, views = analysis.types, list[TensorExpression]()
+    while name not in analysis.program.outputs and len(direct[name]) == 1:
+        [reader] = direct[name]
+        if not isinstance(reader, TensorExpression) or analysis.kinds[reader.name] is not Kind.VIEW:
+            break
+        if Mul(*reader.type.shape) != Mul(*types[name].shape):
+            break
+        views.append(reader)
+        name = reader.name
+    return views
+
+
+def order_of_axes(view: TensorExpression) -> list[int]:
+    """The numbers of a view's axes in the order in which they index what it reads; none if an index is no axis.
+
+    Axes of one element are left out.
+    """
+    [element] = elements_of(view.term)
+    longer = {axis: number for number, axis in enumerate(view.axes) if view.type.shape[number] != 1}
+    indices = [index for index in element.indices if index != 0 and index not in {*view.axes} - {*longer}]
+    return [longer[index] for index in indices] if {*indices} == {*longer} else []
 
 
 def with_stored_views(analysis: Analysis) -> Analysis:

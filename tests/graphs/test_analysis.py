@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from functools import partial
 
 import pytest
 import torch
 
 from redalg.graphs.analysis import Analysis, Kind, analyze_program
+from redalg.graphs.vertices import vertices_of
 from tests.torch.test_aten import Called, Decoder, Vision, drawn, exported
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -109,3 +111,19 @@ def test_masks_belong_to_their_readers() -> None:
     kinds = {operators[name].split(":")[0]: kind for name, kind in seen.kinds.items()}
     assert {kinds[name] for name in ("le", "lt", "bitwise_and", "index")} == {Kind.EXPANSION}
     assert {kinds[name] for name in ("sin", "where")} == {Kind.ELEMENTWISE}
+
+
+def test_a_mask_of_many_operations_is_a_table() -> None:
+    """It is filled piece by piece, so that each piece has all before it."""
+
+    def filled(x: torch.Tensor, steps: int) -> torch.Tensor:
+        mask = torch.zeros(8, 8)
+        for step in range(steps):
+            mask = torch.where(mask > step, mask + 1.0, mask.T * 2.0)
+        return x + mask
+
+    for steps, is_table in ((2, False), (9, True)):
+        seen = analysis_of(Called(partial(filled, steps=steps)), drawn(2, 8, 8))
+        assert bool(seen.tables) is is_table
+        assert all(seen.kinds[name] is Kind.ELEMENTWISE for name in seen.tables)
+        assert {*vertices_of(seen).names}.isdisjoint(seen.tables)

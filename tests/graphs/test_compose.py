@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from sympy import S, asinh, atanh, exp, floor, log, pi, sqrt, tanh
+from sympy import Eq, Integer, S, asinh, atanh, exp, floor, log, pi, sqrt, tanh
 from torch import nn
 
 import redalg as ra
@@ -15,10 +15,10 @@ from redalg.errors import GraphError
 from redalg.expression import Axis, Tensor, Where
 from redalg.expression.contents import of_kind
 from redalg.graphs import compose as module
-from redalg.graphs.compose import Composed, compose
+from redalg.graphs.compose import Composed, compose, split_axis
 from redalg.graphs.evaluation import stays_plain
 from redalg.graphs.interpret import interpret_program
-from redalg.graphs.program import TensorProgram
+from redalg.graphs.program import TensorProgram, TensorType
 from redalg.torch.aten import import_graph
 from tests.torch.test_aten import Called, Decoder, drawn, exported
 
@@ -194,6 +194,20 @@ def test_places_in_conditions_are_plain_where_an_axis_is_split() -> None:
     composed = compose(program, behind(program, output), output)
     assert not composed.term.has(floor)
     check(program, arrays, composed)
+
+
+def test_a_sum_of_places_in_a_condition_is_split_too() -> None:
+    """A running count within a mask reads no tensor, and its axis may be one that a product has to split."""
+    i, r = Axis("i"), Axis("r")
+    x, count = Tensor("x")[i], ra.sum(Where(r <= i, 1, 0), r)
+    whole = Composed("y", (i,), {i: Integer(12), r: Integer(12)}, Where(Eq(count, 5), x, -x))
+    given = {"x": drawn(12)}
+    found = []
+    for each in (whole, split_axis(whole, r, Integer(4))):
+        program = TensorProgram({"x": TensorType((Integer(12),), "float32")}, (each.expression("float32"),), ("y",))
+        found.append(interpret_program(program, given)["y"])
+    assert torch.equal(*found)
+    assert r not in each.sizes
 
 
 def test_sums_that_are_shifted_under_a_condition_run() -> None:
