@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING, Any, final
 from redalg.explain.page import PLAIN, cell_table
 from redalg.explain.sections import slot_table
 from redalg.explain.text import WRITER, prose_text
+from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.lower_tile.text.origins import NumberedLine, numbered_lines
 
 if TYPE_CHECKING:
@@ -52,10 +54,15 @@ class Legend:
 @final
 @dataclass(frozen=True)
 class Listing:
-    """A program's lines, with the legend of their numbers."""
+    """A program's lines, with the legend of their numbers.
+
+    Attributes:
+        source: the text, with its program.
+        stages: of the call; the legend begins with the stage that the plan is made for.
+    """
 
     source: Source
-    form: Any
+    stages: Stages
 
     @cached_property
     def lines(self) -> tuple[NumberedLine, ...]:
@@ -64,13 +71,12 @@ class Listing:
 
     @cached_property
     def legend(self) -> tuple[Legend, ...]:
-        """The slots in the order of the state's table, the producers, the outputs; those alone that lines serve."""
-        [*slots] = slot_table(self.form).cells if self.form.slots else ()
-        named = [(slot.name, f"{prose_text(cells[2])} of {prose_text(cells[4])}")
-                 for slot, cells in zip(self.form.slots, slots, strict=True)]  # fmt: skip
-        named += [(one.name, WRITER.write(one.definition)) for one in self.form.cascade.producers]
-        named += [(one.name, f"output: {WRITER.write(one.expr)}") for one in self.form.outputs]
-        return tuple(Legend(number, name, what) for number, (name, what) in enumerate(dict(named).items(), 1))
+        """The slots in the order of the state's table, the producers, the outputs; then those of other stages."""
+        known = dict(named_parts(self.stages.loop))
+        for form in (*self.stages.ahead, *self.stages.after):
+            for name, what in dict(named_parts(form)).items():
+                known.setdefault(name, f"of another stage: {what}")
+        return tuple(Legend(number, name, what) for number, (name, what) in enumerate(known.items(), 1))
 
     def numbers(self, line: NumberedLine) -> str:
         """The numbers that a line serves, as `2,3`; nothing of what serves all of them."""
@@ -118,6 +124,17 @@ class Listing:
             margin = f"{line.number:>{last}} {self.numbers(line):<{size}} │ "
             body.append(f'<span title="{escape(self.hover(line))}"><span {WAY}>{margin}</span>{coloured}</span>')
         return f"{legend}<pre {PLAIN}>{chr(10).join(body)}</pre>"
+
+
+def named_parts(form: FusedForm) -> Iterator[tuple[str, str]]:
+    """The slots of a form in the order of its state's table, its producers, its outputs: (name, the formula)."""
+    cells = slot_table(form).cells if form.slots else ()
+    for slot, (_, _, kind, _, term, *_) in zip(form.slots, cells, strict=True):
+        yield slot.name, f"{prose_text(kind)} of {prose_text(term)}"
+    for producer in form.cascade.producers:
+        yield producer.name, WRITER.write(producer.definition)
+    for output in form.outputs:
+        yield output.name, f"output: {WRITER.write(output.expr)}"
 
 
 def runs(numbers: Sequence[int]) -> list[str]:

@@ -202,7 +202,7 @@ def lowered_page(lowered: Lowered) -> str:
     prediction = prediction_of(lowered)
     time = fold("Predicted time", time_page(prediction.time_us, prediction.terms)) if prediction else ""
     return opens_to("Lowered", source_words(lowered.source), text_block(loop_nest(lowered.plan)), time,
-                    fold("Kernel, with what every line serves", Listing(lowered.source, lowered.form).page()),
+                    fold("Kernel, with what every line serves", Listing(lowered.source, lowered.stages).page()),
                     fold("Tile program", text_block(str(lowered.program))))  # fmt: skip
 
 
@@ -210,7 +210,7 @@ def lowered_text(lowered: Lowered) -> str:
     """The loop nest, the predicted time, and the numbered text."""
     prediction = prediction_of(lowered)
     time = ["", *time_lines(prediction.time_us, prediction.terms)] if prediction else []
-    return "\n".join([loop_nest(lowered.plan), *time, "", Listing(lowered.source, lowered.form).text()])
+    return "\n".join([loop_nest(lowered.plan), *time, "", Listing(lowered.source, lowered.stages).text()])
 
 
 def lowered_parts(lowered: Lowered) -> list[object]:

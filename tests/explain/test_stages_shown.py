@@ -315,7 +315,7 @@ def test_every_line_of_a_kernel_is_found(name: str) -> None:
         found = fused.lower("c", dict.fromkeys(pattern.sizes, 8), pattern.dtypes(fused, "float32"))
     except (ra.InputError, ra.PlanError, ra.BackendError):
         pytest.skip("its sizes or dtypes are bound to each other")
-    listing = Listing(found.source, found.form)
+    listing = Listing(found.source, found.stages)
     names = {one.name for one in listing.legend}
     assert {served for one in listing.lines for served in one.serves} <= names | {
         one.key for one in found.program.parameters}  # fmt: skip
