@@ -264,7 +264,7 @@ def test_the_text_of_a_kernel_shows_itself_as_it_prints(variance: Fused) -> None
 
 
 def test_lines_know_the_slots_that_they_serve(lowered: Lowered) -> None:
-    listing = Listing(lowered.source, lowered.form)
+    listing = Listing(lowered.source, lowered.stages)
     assert [one.text for one in listing.lines] == lowered.source.text.splitlines()
     assert [(one.number, one.name) for one in listing.legend] == list(
         enumerate(["m", "l", "sum_0_acc", "sum_d_0", "out"], 1)
@@ -278,7 +278,7 @@ def test_lines_know_the_slots_that_they_serve(lowered: Lowered) -> None:
 
 
 def test_a_legend_tells_the_lines_that_write_a_slot(lowered: Lowered) -> None:
-    listing = Listing(lowered.source, lowered.form)
+    listing = Listing(lowered.source, lowered.stages)
     for entry in listing.legend:
         written = [one for one in listing.lines if one.writes == entry.name]
         assert written
@@ -287,7 +287,7 @@ def test_a_legend_tells_the_lines_that_write_a_slot(lowered: Lowered) -> None:
 
 
 def test_parts_hand_slots_on_in_workspaces(parted: Lowered) -> None:
-    listing = Listing(parted.source, parted.form)
+    listing = Listing(parted.source, parted.stages)
     stores = {one.text.strip(): one for one in listing.lines if "_parts[z" in one.text}
     assert {one.writes for one in stores.values()} == {"c_0", "count", "sum_0_acc", "sum_1_acc"}
     [first] = [one for text, one in stores.items() if text.startswith("sum_1_acc_parts[")]
