@@ -35,6 +35,8 @@ from redalg.incremental.arrange.replace_symbols import replace_in_cascade, repla
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.stages import Stages
+from redalg.strategies.binding import Binding
+from redalg.strategies.rules.products import makes_product
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
@@ -91,7 +93,8 @@ class Division:
         """Tell if a producer is the same for all rows of a tile, for many elements, or many of the form's own numbers.
 
         Each of them would reduce it again. The numbers of a row share a value that is made for its columns, unless it
-        is made of all columns.
+        is made of all columns. Where no axis makes rows, those of a product are padded: matrix units take that many
+        anyway, and any other arithmetic would be done for each of them.
         """
         cascade = self.form.cascade
         if producer in cascade.parameters and self.sizes[cascade.axis.name] > REPEATED:
@@ -101,6 +104,8 @@ class Division:
         free -= {*cascade.reduced_axes}
         alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced_axes})
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
+        if not rows and column is not None:
+            return many or not makes_product(producer, Binding(cascade.axis, None, column, (), contracted=True))
         return many or (bool(rows) and not {*rows} & {*producer.axes})
 
     def make_operands(self, column: Axis) -> None:
