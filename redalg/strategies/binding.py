@@ -13,6 +13,9 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import final
 
+from sympy import Expr, Mul, S
+
+from redalg.decompose.cascade import Producer
 from redalg.errors import PlanError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes, values_of
@@ -100,6 +103,27 @@ def is_plain(accumulator: Accumulator) -> bool:
     return len(accumulator.factors) == 1 and len(group_factors(accumulator.factors[0], accumulator.weight)) > 1
 
 
+def product_sides(term: Expr, binding: Binding) -> tuple[Expr, Expr] | None:
+    """(the factor without the streamed axis, the factor without rows) of a term that is their product; else None.
+
+    A matrix of one row is a side too: of Σ_d q[d]·k[n,d], say, where no axis makes rows.
+    """
+    factors = Mul.make_args(term)
+    left = [one for one in factors if binding.streamed not in free_axes(one)]
+    right = [one for one in factors if binding.streamed in free_axes(one)]
+    quotient = None if binding.packing is None else binding.packing.quotient()
+    fixed = {} if quotient is None else {quotient: S.Zero}
+    if not left or not right or values_of(term) or any(binding.rows & free_axes(one.xreplace(fixed)) for one in right):
+        return None
+    return Mul(*left), Mul(*right)
+
+
+def makes_product(producer: Producer, binding: Binding) -> bool:
+    """Tell if a producer is one sum of products, for every row and streamed element."""
+    term = producer.cascade.sum_alone
+    return term is not None and product_sides(term, binding) is not None
+
+
 def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:
     """The longest axis that may be columns; None if no product has one."""
     free, (_, columns) = ordered_free(form), sides(form)
@@ -147,11 +171,13 @@ def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
     """The axis along which neighbours are contiguous if it is not the streamed one; else the innermost free axis."""
     indices = [one.value.indices for one in form.accumulators if one.value.indices and not one.is_count]
     common = [axis for axis in free if all(axis in one for one in indices)]
-    for element in form.cascade.elements():
-        last = element.indices[-1] if element.indices else None
-        if form.cascade.axis in element.indices and last in common:
-            return last
-    return common[-1] if common else None
+    streamed = [one for one in form.cascade.elements() if form.cascade.axis in one.indices]
+    beside = [one.indices[-1] for one in streamed if one.indices[-1] in free]
+    shared = next((axis for axis in beside if axis in common), None)
+    own = form.is_lanewise and not form.structures and not form.cascade.producers
+    if shared is None and own and beside and len(indices) > 1:
+        return max(beside, key=lambda axis: sum(axis in one for one in indices))
+    return shared or (common[-1] if common else None)
 
 
 def _check_columns(form: FusedForm, binding: Binding) -> None:

@@ -19,7 +19,7 @@ from redalg.strategies.levels import Grid, Lanes, Loop, Parts, Whole
 from redalg.strategies.schedule import Schedule, numbers_of
 
 n, c, b = ra.axes("n c b")
-x, w, y = ra.tensors("x[n,c] w[n,c] y[b,n,c]")
+x, w, y, s = ra.tensors("x[n,c] w[n,c] y[b,n,c] s[b,n]")
 L = ra.tensor("L[c]")
 WEIGHTS = ra.softmax(w, n)
 
@@ -47,6 +47,8 @@ FORMS: dict[str, ra.Fused] = {
     "normalised and turned": ra.fuse(ra.softmax(x, n), axes="c n"),
     "centred and turned": ra.fuse(y - ra.mean(y, n), axes="b c n"),
     "of batches": ra.fuse(ra.var(y, n), axes="b c"),
+    "weighted by rows": ra.fuse(ra.sum(ra.softmax(s, n) * y, n), axes="b c"),
+    "beside rows": ra.fuse({"out": (ra.sum(ra.softmax(s, n) * y, n), "b c"), "of_rows": (ra.logsumexp(s, n), "b")}),
 }
 
 
@@ -85,15 +87,17 @@ def test_any_tile_of_columns_means_the_definition(name: str, data: st.DataObject
     )
     lowered = form.lower("c", **known(form, tensors), plan=plan)
     assert numbers_of(lowered.plan).along_rows
-    out = interpret(lowered.program, tensors)["out"]
-    wanted = np.asarray(form.reference(**tensors), np.float64)
-    finite = np.isfinite(wanted)
-    scale = float(np.max(np.abs(wanted), initial=1e-6, where=finite))  # a residual of one element is a rounding
-    np.testing.assert_array_equal(np.isfinite(out), finite)
-    np.testing.assert_allclose(out[finite] / scale, wanted[finite] / scale, atol=3e-5)
+    found, reference = interpret(lowered.program, tensors), form.reference(**tensors)
+    references = reference if isinstance(reference, tuple) else (reference,)
+    for output, one in zip(form.form.outputs, references, strict=True):
+        wanted = np.asarray(one, np.float64)
+        out, finite = found[output.name], np.isfinite(wanted)
+        scale = float(np.max(np.abs(wanted), initial=1e-6, where=finite))  # a residual of one element is a rounding
+        np.testing.assert_array_equal(np.isfinite(out), finite)
+        np.testing.assert_allclose(out[finite] / scale, wanted[finite] / scale, atol=3e-5)
 
 
-@pytest.mark.parametrize("name", ["lengths", "of batches"])
+@pytest.mark.parametrize("name", ["lengths", "of batches", "weighted by rows"])
 def test_the_c_target_runs_lanes_along_columns(name: str) -> None:
     form = FORMS[name]
     tensors = {key: torch.from_numpy(array) for key, array in drawn(form, 101, 37, 0, 3.0).items()}

@@ -35,8 +35,7 @@ from redalg.incremental.arrange.replace_symbols import replace_in_cascade, repla
 from redalg.incremental.derive.derive import online_form
 from redalg.incremental.form import FormOutput, FusedForm
 from redalg.incremental.stages import Stages
-from redalg.strategies.binding import Binding
-from redalg.strategies.rules.products import makes_product
+from redalg.strategies.binding import Binding, makes_product
 
 PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""

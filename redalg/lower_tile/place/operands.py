@@ -37,8 +37,8 @@ def node_axes(indices: tuple[Expr, ...]) -> tuple[Axis, ...]:
     return tuple(axis for one in indices for axis in free_axes(one))
 
 
-def within(space: Space, axes: Iterable[Axis], read: Expr) -> Expr:
-    """What is read; 0 beyond the ends of the axes."""
+def zero_beyond(space: Space, axes: Iterable[Axis], read: Expr) -> Expr:
+    """A number that is read, or 0 beyond the ends of the axes."""
     for axis in axes:
         if space.is_ragged(axis):
             read = Where(space.at[axis] < space.problem.sizes[axis.name], read, S.Zero)
@@ -185,7 +185,7 @@ class Operands:
         name = self.assembly.buffer(f"{element.name}_tile", "shared", stored, dtype, ", ".join(map(str, axes)))
         target = self.place(space.plan.binding.streamed, free_axes(element), body)
         extents = tuple(zip(indices, shape, strict=True))
-        store = Store(name, indices, within(space, axes, space.read(element)))
+        store = Store(name, indices, zero_beyond(space, axes, space.read(element)))
         target.append(Parallel(extents[::-1] if along else extents, (store,)))
         return name
 
@@ -196,7 +196,7 @@ class Operands:
         """Append tile := read, at the place (axes, indices); 0 beyond the ends of the axes."""
         axes, indices = place
         extents = tuple(zip(indices, self.assembly.shape(name), strict=True))
-        target.append(Parallel(extents, (Store(name, indices, within(space, axes, read)),)))
+        target.append(Parallel(extents, (Store(name, indices, zero_beyond(space, axes, read)),)))
 
     def tile_in(self, space: Space, read: Expr, dtype: str, body: list[Statement]) -> str:
         """A shared tile of rows and streamed elements that holds an expression in i, j, in the given dtype."""

@@ -26,7 +26,8 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.operands import Operands, operand_dtype
 from redalg.lower_tile.place.space import I, J, Space, U
 from redalg.monoids import MONOIDS
-from redalg.strategies.rules.products import HOLDS, product_sides
+from redalg.strategies.binding import product_sides
+from redalg.strategies.rules.products import HOLDS
 from redalg.strategies.rules.tiles import round_up
 
 STEPS = 4
@@ -98,7 +99,7 @@ class Inner:
 
     def _serial(self, term: Expr, space: Space, operands: Operands, body: list[Statement]) -> None:
         """Append target[i, j] := [target[i, j]] ⊕_u term, one u after the other."""
-        space = self._turned(term, space, operands, body)
+        space = self._stage_lanes(term, space, operands, body)
         inner, before = operands.stage(space, term, body), Load(self.target, *operands.assembly.tile)
         after = MONOIDS[self.fold.folding.kind].combine(before, inner.read(term))
         if space.is_ragged(self.axis):
@@ -109,19 +110,19 @@ class Inner:
         unrolled = STEPS if space.plan.is_serial else 1
         body.append(Loop(U, Integer(space.start[self.axis][1]), 0, (step,), pipelined=False, unrolled=unrolled))
 
-    def _turned(self, term: Expr, space: Space, operands: Operands, body: list[Statement]) -> Space:
+    def _stage_lanes(self, term: Expr, space: Space, operands: Operands, body: list[Statement]) -> Space:
         """The space with tiles, turned round, of what lies along the axis: for every u, lanes then read neighbours."""
         if not space.plan.multiplies or space.plan.device.target == "c":
             return space
         staged, axis, binding = {}, self.axis, space.plan.binding
         for lanes, place in ((binding.row, I), (binding.streamed, J)):
-            for element, lane in lying_along(space, term, lanes, axis):
+            for element, lane in inputs_along(space, term, lanes, axis):
                 name = operands.load_turned(space, element, (axis, lane), (U, place), body, along=True)
                 staged[element] = (name, (axis, lane))
         return space.with_staged(staged)
 
 
-def lying_along(space: Space, expr: Expr, lane: Axis | None, axis: Axis) -> list[tuple[Element, Axis]]:
+def inputs_along(space: Space, expr: Expr, lane: Axis | None, axis: Axis) -> list[tuple[Element, Axis]]:
     """The inputs of an expression whose tile has an axis of lanes, then the given axis; each with the axis of lanes."""
     if lane is None:
         return []
@@ -135,7 +136,7 @@ def stage_sides(form: FusedForm, space: Space, operands: Operands, body: list[St
     for producer in form.cascade.producers:
         axis = producer.cascade.axis
         inner, staged = along(space, axis, S.Zero, inner_length(space, axis)), {}
-        for element, lane in lying_along(inner, producer.definition, row, axis):
+        for element, lane in inputs_along(inner, producer.definition, row, axis):
             staged[element] = (operands.load_turned(inner, element, (axis, lane), (U, I), body), (axis, lane))
         space = space.with_staged(staged)
         space = space.with_staged(operands.stage(inner.with_staged(staged), producer.definition, body).staged)

@@ -12,7 +12,7 @@ from typing import final
 
 from redalg.expression.dtypes import DTYPES, is_eight_bits
 from redalg.incremental.form import FusedForm
-from redalg.strategies.binding import Binding
+from redalg.strategies.binding import Binding, makes_product
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.live import Live
 from redalg.strategies.model.chain import Block, Tensor, chain_of
@@ -20,7 +20,7 @@ from redalg.strategies.model.dag import COMPUTE, LOAD, Placed, place
 from redalg.strategies.model.tiling import Nest
 from redalg.strategies.model.work import work_of
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.products import makes_product, operands_dtype
+from redalg.strategies.rules.products import operands_dtype
 from redalg.strategies.rules.tiles import round_up
 
 VECTOR = 16

@@ -12,14 +12,13 @@ sums together.
 
 from __future__ import annotations
 
-from sympy import Expr, Mul, S
+from sympy import Expr, S
 
-from redalg.decompose.cascade import Producer
 from redalg.expression import Cast, Element, RunningCast, Value, Where
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import values_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
-from redalg.strategies.binding import Binding
+from redalg.strategies.binding import Binding, makes_product
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 
@@ -31,27 +30,6 @@ HOLDS = {
 """The dtypes that each dtype of matrix instructions holds exactly, the narrowest first."""
 COMPUTED, BOUNDED = "computed", "bounded"
 """Operands that no dtype holds exactly: of any size, and in [0, 1]."""
-
-
-def product_sides(term: Expr, binding: Binding) -> tuple[Expr, Expr] | None:
-    """(the factor without the streamed axis, the factor without rows) of a term that is their product; else None.
-
-    A matrix of one row is a side too: of Σ_d q[d]·k[n,d], say, where no axis makes rows.
-    """
-    factors = Mul.make_args(term)
-    left = [one for one in factors if binding.streamed not in free_axes(one)]
-    right = [one for one in factors if binding.streamed in free_axes(one)]
-    quotient = None if binding.packing is None else binding.packing.quotient()
-    fixed = {} if quotient is None else {quotient: S.Zero}
-    if not left or not right or values_of(term) or any(binding.rows & free_axes(one.xreplace(fixed)) for one in right):
-        return None
-    return Mul(*left), Mul(*right)
-
-
-def makes_product(producer: Producer, binding: Binding) -> bool:
-    """Tell if a producer is one sum of products, for every row and streamed element."""
-    term = producer.cascade.sum_alone
-    return term is not None and product_sides(term, binding) is not None
 
 
 def folds_pairs(form: FusedForm, binding: Binding) -> bool:

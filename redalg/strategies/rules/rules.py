@@ -18,7 +18,7 @@ from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, free_axes, quotient_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.form import FusedForm
-from redalg.strategies.binding import Binding, bind_axes
+from redalg.strategies.binding import Binding, bind_axes, product_sides
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Loop, ScalarCores, TensorCores, Unit
 from redalg.strategies.live import Live
@@ -32,7 +32,6 @@ from redalg.strategies.rules.products import (
     folds_pairs,
     operands_dtype,
     product_dtype,
-    product_sides,
     values_dtype,
 )
 from redalg.strategies.rules.rows import has_aligned_rows, rows_rule
@@ -424,12 +423,10 @@ def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     if device.target == "c":
         return False
     dtypes = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
-    for producer in form.cascade.producers:
-        for one in producer.cascade.reductions:
-            sides = product_sides(one.term, binding)
-            if sides is not None:
-                left, right = (values_dtype(side, problem) for side in sides)
-                dtypes.add(product_dtype(left, right, problem, device))
+    reductions = (part for producer in form.cascade.producers for part in producer.cascade.reductions)
+    for sides in filter(None, (product_sides(part.term, binding) for part in reductions)):
+        left, right = (values_dtype(side, problem) for side in sides)
+        dtypes.add(product_dtype(left, right, problem, device))
     tf32 = {"float32"} if problem.precision == "tf32" else set()
     return bool(dtypes) and dtypes <= set(HOLDS) | tf32
 
