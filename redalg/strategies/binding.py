@@ -119,9 +119,9 @@ def product_sides(term: Expr, binding: Binding) -> tuple[Expr, Expr] | None:
 
 
 def makes_product(producer: Producer, binding: Binding) -> bool:
-    """Tell if a producer is one sum of products, for every row and streamed element."""
-    term = producer.cascade.sum_alone
-    return term is not None and product_sides(term, binding) is not None
+    """Tell if all that a producer reduces are sums of products, for every row and streamed element."""
+    parts = producer.cascade.reductions
+    return all(part.monoid.name == "sum" and product_sides(part.term, binding) is not None for part in parts)
 
 
 def column_axis(form: FusedForm, sizes: Mapping[str, int]) -> Axis | None:
