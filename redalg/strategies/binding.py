@@ -168,7 +168,11 @@ def _sides(product: Accumulator, streamed: Axis) -> tuple[AbstractSet[Axis], Abs
 
 
 def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
-    """The axis along which neighbours are contiguous if it is not the streamed one; else the innermost free axis."""
+    """The axis along which neighbours are contiguous if it is not the streamed one; else the innermost free axis.
+
+    All sums have it. Where none has both, and lanes keep states of their own, the most sums have it: the others are
+    alike for all rows, and each row keeps them.
+    """
     indices = [one.value.indices for one in form.accumulators if one.value.indices and not one.is_count]
     common = [axis for axis in free if all(axis in one for one in indices)]
     streamed = [one for one in form.cascade.elements() if form.cascade.axis in one.indices]
