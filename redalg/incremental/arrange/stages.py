@@ -41,6 +41,8 @@ PRODUCED = ("sum", "max", "min", "prod")
 """Reductions that a producer's tile holds."""
 MOST_COLUMNS = 512
 """The most columns that a block holds: more are shared out among blocks, each of which would make a value again."""
+FEW = 8
+"""The most elements of a reduction that each padded row may repeat: a value in memory costs some 100 operations."""
 REPEATED = 32
 """The largest count of elements or of the form's numbers that may each repeat a reduction: more pay for a launch."""
 
@@ -93,7 +95,7 @@ class Division:
 
         Each of them would reduce it again. The numbers of a row share a value that is made for its columns, unless it
         is made of all columns. Where no axis makes rows, those of a product are padded: matrix units take that many
-        anyway, and any other arithmetic would be done for each of them.
+        anyway, and any other arithmetic of more than a few elements would be done for each of them.
         """
         cascade = self.form.cascade
         if producer in cascade.parameters and self.sizes[cascade.axis.name] > REPEATED:
@@ -104,7 +106,9 @@ class Division:
         alike = free - {*producer.axes, column} | (free & {*producer.cascade.reduced_axes})
         many = prod(self.sizes[axis.name] for axis in alike - self.form.places) > REPEATED
         if not rows and column is not None:
-            return many or not makes_product(producer, Binding(cascade.axis, None, column, (), contracted=True))
+            long = prod(self.sizes[axis.name] for axis in producer.cascade.reduced_axes) > FEW
+            padded = Binding(cascade.axis, None, column, (), contracted=True)
+            return many or (long and not makes_product(producer, padded))
         return many or (bool(rows) and not {*rows} & {*producer.axes})
 
     def make_operands(self, column: Axis) -> None:
