@@ -5,7 +5,7 @@ RedalgError
     OperationError     an expression used as an array or a number  (raised by what is done to it)
   LawViolation         a monoid that is none as declared           (raised where one is registered)
   NotFusible           no state of fixed size exists               (raised by `fuse`)
-  NotDecided            neither a form nor a refusal was found      (raised by `fuse`)
+  NotDecided           neither a form nor a refusal was found      (raised by `fuse`)
   GradientError        no derivative is known                      (raised by `vjp` and `jvp`, and by a recorded call)
   InputError           tensors that do not fit the expression      (raised at a call)
   PlanError            a plan that the device cannot hold          (raised while planning)

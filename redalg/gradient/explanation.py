@@ -61,7 +61,7 @@ def explain_stages(backward: Any, request: Request) -> str:
     for name in wanted or ():
         known_word("section", name, [*sections, *functions])
     chosen = tuple(sections[name] for name in (sections if wanted is None else wanted))
-    gradients = [labelled_element(one.name, one.axes) for stage in backward.stages for one in stage.parts]
+    gradients = [tensor for stage in backward.stages for tensor in tensors_of_stage(stage)]
     summary = sentence(*stages_in_words(backward.stages), f" Sections are {', '.join([*sections, *functions])}.")
     content = Derivation(("The backward: ", *comma_list(gradients)), summary, chosen)
     with text.at_most(request.columns):

@@ -111,8 +111,11 @@ class Inner:
         body.append(Loop(U, Integer(space.start[self.axis][1]), 0, (step,), pipelined=False, unrolled=unrolled))
 
     def _stage_lanes(self, term: Expr, space: Space, operands: Operands, body: list[Statement]) -> Space:
-        """The space with tiles, turned round, of what lies along the axis: for every u, lanes then read neighbours."""
-        if not space.plan.multiplies or space.plan.device.target == "c":
+        """The space with tiles, turned round, of what lies along the axis: for every u, lanes then read neighbours.
+
+        Warps of their own load tiles as they lie in memory.
+        """
+        if not space.plan.multiplies or space.plan.warp_specialized or space.plan.device.target == "c":
             return space
         staged, axis, binding = {}, self.axis, space.plan.binding
         for lanes, place in ((binding.row, I), (binding.streamed, J)):

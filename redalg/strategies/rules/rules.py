@@ -27,13 +27,7 @@ from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.long_rows import long_rows_rule
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
 from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
-from redalg.strategies.rules.products import (
-    HOLDS,
-    folds_pairs,
-    operands_dtype,
-    product_dtype,
-    values_dtype,
-)
+from redalg.strategies.rules.products import HOLDS, folds_pairs, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.rows import has_aligned_rows, rows_rule
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, skips_ahead, trims
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
