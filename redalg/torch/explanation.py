@@ -8,8 +8,6 @@ from html import escape
 from typing import Any, final
 
 import torch
-from torch._functorch import config as functorch
-from torch._inductor import config as inductor
 from torch.fx import GraphModule
 
 from redalg.errors import PlanError
@@ -101,8 +99,7 @@ def explain(
     compiled = torch.compile(model, backend=fresh)  # a backend of its own: Dynamo has no graph of it
     arguments = () if isinstance(inputs, Mapping) else [inputs] if isinstance(inputs, torch.Tensor) else inputs
     keywords = inputs if isinstance(inputs, Mapping) else {}
-    no_graphs, no_pairs = inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False)
-    with no_graphs, no_pairs, recorded_reports() as reports:
+    with recorded_reports() as reports:
         compiled(*arguments, **keywords)
         if told.asynchronous and wait_for_swaps(told.budget_s):
             compiled(*arguments, **keywords)

@@ -8,6 +8,9 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from functools import cache
 
+from torch._functorch import config as functorch
+from torch._inductor import config as inductor
+
 from redalg.torch.report import GraphReport
 
 LOG = logging.getLogger("redalg.torch")
@@ -17,11 +20,16 @@ REPORTS: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=No
 
 @contextmanager
 def recorded_reports() -> Iterator[list[GraphReport]]:
-    """Within it, the reports of all graphs that are compiled."""
+    """Within it, the reports of all graphs that are compiled.
+
+    PyTorch's caches are off within it: a graph that comes from a cache is not explored, and so it has no report.
+    """
     reports = list[GraphReport]()
     token = REPORTS.set(reports)
+    no_graphs, no_pairs = inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False)
     try:
-        yield reports
+        with no_graphs, no_pairs:
+            yield reports
     finally:
         REPORTS.reset(token)
 
