@@ -15,15 +15,12 @@ from collections.abc import Iterator
 from itertools import product
 from math import prod
 
-from sympy import Expr
-
 from redalg.expression import Axis
 from redalg.expression.contents import elements_of, free_axes
 from redalg.expression.dtypes import DTYPES
-from redalg.incremental.factors import group_factors
 from redalg.incremental.fix_pivots import fixable
 from redalg.incremental.form import FusedForm
-from redalg.strategies.binding import Binding, with_column
+from redalg.strategies.binding import Binding, product_sides, with_column
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
@@ -114,18 +111,13 @@ def has_short_differences(form: FusedForm, problem: Problem, binding: Binding) -
         and all(row_bytes(problem, axis) * THREADS <= ROW_BYTES for axis in binding.inner)
         and not any(pair <= one for one in axes)
         and any(binding.row in one for one in axes)
-        and not any(_is_product(term, binding.streamed) for term in terms)
+        and not any(product_sides(term, binding) for term in terms)
     )
 
 
 def row_bytes(problem: Problem, inner: Axis) -> int:
     """The bytes of a row's inputs along a producer's axis."""
     return max(DTYPES[problem.compute].bytes, 4) * problem.sizes[inner.name]
-
-
-def _is_product(term: Expr, streamed: Axis) -> bool:
-    """Tell if a term is a product of a factor with the streamed axis and one without."""
-    return sorted(streamed in free_axes(one) for one in group_factors(term, ())) == [False, True]
 
 
 def _are_apart(axis: Axis, row: Axis, streamed: list[frozenset[Axis]]) -> bool:
