@@ -38,12 +38,12 @@ from redalg.gradient.backward import Backward
 from redalg.gradient.explanation import names_in_stages
 from redalg.gradient.exponentials import INTRODUCED, with_pivots
 from redalg.gradient.invariant import INVARIANT, pivots_among
-from redalg.gradient.places import at_place, with_axes
+from redalg.gradient.places import at_place, dimensions_beside, with_axes
 from redalg.gradient.residuals import without_residuals
 from redalg.gradient.reverse import adjoints, differentiable_definition, holds_product, sum_of
 from redalg.gradient.rows import RowValues, tensor_names
 from redalg.gradient.spelling import masks_and_rest, with_rows_outside, with_shared_factors
-from redalg.gradient.stage import axes_text, dimension, is_narrow, needed_stages
+from redalg.gradient.stage import axes_text, is_narrow, needed_stages
 from redalg.gradient.stages import PASSES, Stages
 from redalg.gradient.together import join_stages
 from redalg.lower_tile.ir.names import Names
@@ -268,8 +268,8 @@ class Derivation:
         gradients = dict[str, str]()
         for tensor, parts in by_tensor.items():
             [first, *others] = parts
-            order = first.indices if is_plainly_indexed(first) and not others else tuple(
-                dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
+            alone = is_plainly_indexed(first) and not others
+            order = first.indices if alone else dimensions_beside(tensor, parts)
             made = {one: self._at_axes(tensor, one, part) for one, part in parts.items()}
             expr = Add(*(self._at_place(one, part, tuple(order)) for one, part in made.items()))
             gradients[tensor] = self._append_gradient(tensor, expr, tuple(order))

@@ -9,17 +9,28 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from sympy import Add, And, Eq, Expr, Integer, Lt, S, floor
+from sympy import Add, And, Eq, Expr, Integer, Lt, S, Tuple, floor
 
 from redalg.expression import Axis, Element, Where
 from redalg.expression.contents import axes_by_name, free_axes, of_kind, quotient_of, reductions_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.reverse import sum_of
 from redalg.gradient.spelling import with_masked_weights
+from redalg.gradient.stage import dimension, second_axis
 from redalg.lower_tile.ir.names import Names
 
 WRITTEN = 16
 """Rows that share an element up to which their sum is written out, if they reduce nothing: each is read in 16 bytes."""
+
+
+def dimensions_beside(tensor: str, parts: Mapping[Element, Expr]) -> tuple[Axis, ...]:
+    """The axes of a gradient's dimensions, which differ from all axes of its parts (in a second derivative, say)."""
+    [element, *_] = parts
+    taken = of_kind(Axis, Tuple(*parts, *parts.values()))
+    found = [dimension(tensor, place) for place in range(len(element.indices))]
+    while taken.intersection(found):
+        found = [second_axis(axis) if axis in taken else axis for axis in found]
+    return tuple(found)
 
 
 def with_axes(expr: Expr, others: Mapping[Axis, Expr]) -> Expr:
@@ -34,8 +45,6 @@ def at_place(element: Element, g: Expr, order: tuple[Axis, ...], names: Names) -
     if element.indices == order:
         return g
     own, places = dict[Axis, Expr](), [*zip(order, element.indices, strict=True)]
-    if set(order) & of_kind(Axis, g):
-        return _where_met(g, places, own)
     for j, index in places:
         if isinstance(index, Axis):
             own.setdefault(index, j)

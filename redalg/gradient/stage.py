@@ -283,11 +283,11 @@ def own_sizes(fused: Any, sizes: Mapping[str, int], renamed: Mapping[str, str] |
     """The sizes of the axes that a function has; `renamed` ones have those of others, and so have those beside them."""
     found, others = dict[str, int](), renamed or {}
     for name in names_with_sizes(fused):
-        for own in (name, name.removesuffix(SECOND)):
-            size = sizes.get(others.get(own, own), sizes.get(own))
-            if size is not None:
-                found[name] = size
-                break
+        own = name
+        while (size := sizes.get(others.get(own, own), sizes.get(own))) is None and own.endswith(SECOND):
+            own = own.removesuffix(SECOND)
+        if size is not None:
+            found[name] = size
     return found
 
 
@@ -304,9 +304,9 @@ def names_with_sizes(fused: Any) -> tuple[str, ...]:
 def sizes_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, int]:
     """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
     names = {element.name for element in cascade.elements()}
-    dimensions = {dimension(name, place).name: size for name in names
-                  for place, size in enumerate(tensors[name].shape)}  # fmt: skip
-    return dimensions | lengths_of(cascade, tensors)
+    places = [(dimension(name, place), size) for name in names for place, size in enumerate(tensors[name].shape)]
+    beside = {second_axis(axis).name: size for axis, size in places}  # where an axis has a dimension's name
+    return {axis.name: size for axis, size in places} | beside | lengths_of(cascade, tensors)
 
 
 def lengths_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, Any]:

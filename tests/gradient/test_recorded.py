@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from sympy import oo
+from sympy import exp, oo
 from torch.autograd import gradcheck, gradgradcheck
 from torch.nn import functional
 from torch.utils.checkpoint import checkpoint
@@ -19,6 +19,8 @@ x, y = ra.tensors("x[b,n] y[b,n]")
 SCORES = ra.sum(ra.tensor("Q[b,h,q,d]") * ra.tensor("K[b,h,k,d]"), d) / 4
 VALUES = ra.tensor("V[b,h,k,e]")
 GAIN, BIAS = ra.tensors("g[n] c[n]")
+i, j, m = ra.axes("z_1 z_0 z_2")  # the names of z's dimensions in its gradient, in another order
+NEAR = exp(-ra.sum((ra.tensor("X[q,d]") - ra.tensor("Y[k,d]")) ** 2, d))
 FORMS = {
     "sum of squares": ra.fuse(ra.sum(x**2, n), axes="b"),
     "variance": ra.fuse(ra.var(x, n), axes="b"),
@@ -28,9 +30,12 @@ FORMS = {
     "covariance": ra.fuse(ra.mean((x - ra.mean(x, n)) * (y - ra.mean(y, n)), n), axes="b"),
     "layer norm": ra.fuse(ra.layer_norm(x, n) * GAIN + BIAS, axes="b n"),
     "attention": ra.fuse(ra.sum(ra.softmax(SCORES, k) * VALUES, k), axes="b h q e"),
+    "weighted mean of points": ra.fuse(ra.sum(NEAR * ra.tensor("Y[k,e]"), k) / ra.sum(NEAR, k), axes="q e"),
+    "axes named as dimensions": ra.fuse(ra.sum(exp(ra.Tensor("z")[i, j]) * ra.Tensor("z")[i, m], i), axes="z_0 z_2"),
     "causal": ra.fuse(ra.sum(ra.softmax(ra.where(k <= q, SCORES, -oo), k) * VALUES, k), axes="b h q e"),
 }
-SHAPES = {"x": (2, 5), "y": (2, 5), "g": (5,), "c": (5,), "Q": (1, 2, 3, 4), "K": (1, 2, 4, 4), "V": (1, 2, 4, 3)}
+SHAPES = {"x": (2, 5), "y": (2, 5), "g": (5,), "c": (5,), "Q": (1, 2, 3, 4), "K": (1, 2, 4, 4), "V": (1, 2, 4, 3),
+          "X": (2, 3), "Y": (4, 3), "z": (3, 4)}  # fmt: skip
 
 
 def tensors(form: ra.Fused, dtype: torch.dtype = torch.float64) -> dict[str, torch.Tensor]:
