@@ -127,7 +127,13 @@ EXPRESSIONS: dict[str, Case] = {
     "several outputs, one axes": Case(
         lambda: ra.fuse({"s": ra.sum(x, n)}, axes="b"),
         ra.ExpressionError,
-        "fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.",
+        'fuse: axes= is for a single output, and a dict gives each output its own axes. Write {"s": (…, "b")}.',
+    ),
+    "a list of outputs and of axes": Case(
+        lambda: ra.fuse([ra.sum(x, n), ra.max(x, n)], axes=["b", "b"]),
+        ra.ExpressionError,
+        'several outputs are given as a list. Give them names, in a dict: `ra.fuse({"a": first, "b": second})`, or '
+        '`{"a": (first, "b h q"), …}` with their axes.',
     ),
     "foreign inputs": Case(
         lambda: ra.fuse(ra.sum(x, n), inputs=(w,)),

@@ -31,8 +31,12 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[Written, bool]:
     check_spelling(expr, axes)
     pairs = {"out": (expr, axes)} if single else {
         name: output if isinstance(output, tuple) else (output, None) for name, output in expr.items()}  # fmt: skip
-    if not pairs or (not single and axes is not None):
+    if not pairs:
         raise ExpressionError("fuse: name at least one output, and give each its own axes: {'lse': (expr, \"b h q\")}.")
+    if not single and axes is not None:
+        each = ", ".join(f'"{name}": (…, "{axes if isinstance(axes, str) else "b h q"}")' for name in pairs)
+        raise ExpressionError("fuse: axes= is for a single output, and a dict gives each output its own axes. Write "
+                              f"{{{each}}}.")  # fmt: skip
     together = one_axis_per_name([in_own_nodes(one) for one, _ in pairs.values()])
     known = {axis.name: axis for axis in of_kind(Axis, *together)}
     outputs = {}
@@ -45,7 +49,9 @@ def named_outputs(expr: Any, axes: str | None) -> tuple[Written, bool]:
 
 def check_spelling(expr: Any, axes: Any) -> None:
     """Raise an error unless axes are one string, and every output's name can be a field of a namedtuple."""
-    specs = [axes] if not isinstance(expr, Mapping) else [one[1] for one in expr.values() if isinstance(one, tuple)]
+    specs = [] if isinstance(expr, list | tuple) else [axes]  # several outputs without names are refused elsewhere
+    if isinstance(expr, Mapping):
+        specs = [one[1] for one in expr.values() if isinstance(one, tuple)]
     for spec in specs:
         if spec is not None and not isinstance(spec, str):
             names = spec if isinstance(spec, tuple | list) else (spec,)
