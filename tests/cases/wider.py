@@ -13,6 +13,7 @@ import torch
 from sympy import Abs, Max, exp, floor, log, oo, sqrt, tanh
 
 import redalg as ra
+from redalg.expression.contents import is_plainly_indexed
 from tests.cases.attention import case, normal
 
 b, c, d, e, f, g, j, k, m, n, q = ra.axes("b c d e f g j k m n q")
@@ -130,7 +131,11 @@ SCORED: dict[str, Callable[[], ra.Fused]] = {
     "scores of a row": fuse(ra.sum(ra.softmax(ra.sum(v * K, d), k) * V, k), "e"),
 }
 """Scores of pairs that are no matrix product, and of a single row, which are."""
-FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED, **REPEATED, **SCORED}
+BACKWARDS: dict[str, Callable[[], ra.Fused]] = {
+    "a row and its mirror image": fuse(ra.sum(ra.softmax(x, n) * ra.Tensor("x")[b, n.extent - 1 - n], n)),
+}
+"""An input that is read as a tile, and backwards beside it."""
+FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED, **REPEATED, **SCORED, **BACKWARDS}
 SIZES = {"b": 2, "c": 3, "d": 5, "e": 17, "f": 7, "g": 6, "j": 19, "k": 37, "m": 17, "n": 37, "q": 4}
 
 
@@ -139,7 +144,7 @@ def drawn(name: str) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:
 
     def make(generator: torch.Generator) -> dict[str, torch.Tensor]:
         made = {}
-        for one in FORMS[name]().cascade.elements():
+        for one in filter(is_plainly_indexed, FORMS[name]().cascade.elements()):
             made[one.name] = normal(*(SIZES[str(index)] for index in one.indices))(generator)
         if "N" in made:
             made["N"] = (made["N"] > -0.5) & (torch.arange(SIZES["q"]) != 3)[:, None]
@@ -152,6 +157,7 @@ TAKEN = (
     "log-sum-exp of rows and columns", "additive scores", "norm of attention", "what keys are given", "shares of all",
     "shares of rows, of columns", "keys and their norms", "keys and several of theirs", "deviations by scores",
     "a choice that stands often", "scores by distances", "scores of a row",
+    "a row and its mirror image",
 )  # fmt: skip
 """Those that every test of kernels takes."""
 CASES: tuple[dict[str, Any], ...] = tuple(case(name, name, drawn(name), tolerance=5e-6) for name in TAKEN)

@@ -213,3 +213,10 @@ def test_each_stage_says_what_it_makes_and_compiles_apart() -> None:
     assert "launch_of_stage_1" in text
     assert "contract_of_stage_1(" in text
     compile(text, "stages", "exec")
+
+
+def test_what_is_read_backwards_stays_a_branch_in_c() -> None:
+    """GCC 12 reads beside the input otherwise (`compilers`)."""
+    sizes, flag = {"b": 2, "n": 8}, "-fno-tree-loop-if-convert"
+    assert flag in fused("a row and its mirror image").source("c", sizes=sizes, dtypes="float64")
+    assert flag not in ra.library.softmax().source("c", sizes=sizes, dtypes="float64")

@@ -84,7 +84,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
         joins="join_best(" in function,
-        gathers=reads_by_gather(program),
+        gathers=reads_out_of_order(program),
     )
     own = [of_stage(one, program.compute, number, function) for number, one in enumerate(staged_plans(program), 1)]
     functions = check.startswith("def ")  # which need torch before `main` does
@@ -111,13 +111,18 @@ def instructions_of(program: TileProgram) -> tuple[str, ...]:
     return tuple(sorted({node.name for expr in read for node in expr.atoms(Instruction)}))
 
 
-def reads_by_gather(program: TileProgram) -> bool:
-    """Tell if a program reads an input at places that it computes by more than + and *."""
+def reads_out_of_order(program: TileProgram) -> bool:
+    """Tell if a program reads an input backwards, or at places that it computes by more than + and *."""
     stores = (store for kernel in program.kernels for loop in nested_statements(kernel.body)
               if isinstance(loop, Parallel) for store in loop.body)  # fmt: skip
     inputs = {one.name for one in program.parameters}
     reads = {read for store in stores for expr in (store.expr, store.guard) for read in expr.atoms(Load)}
-    return any(read.name in inputs and any(one.has(floor, Mod, Load) for one in read.indices) for read in reads)
+    return any(read.name in inputs and any(map(is_out_of_order, read.indices)) for read in reads)
+
+
+def is_out_of_order(index: Expr) -> bool:
+    """Tell if an index falls where a place rises, or is no sum of multiples."""
+    return index.has(floor, Mod, Load) or any(index.coeff(one).is_negative for one in index.free_symbols)
 
 
 RANKED = """

@@ -127,7 +127,7 @@ WORKAROUNDS = (
         "13.0",
     ),
     Workaround(
-        "reads wrongly by masked gathers of two places with AVX-512",
+        "reads wrongly by masked gathers of two places, and by masked loads that go backwards, with AVX-512",
         ("lower_tile.workarounds.compilers:NO_MASKED_GATHERS",),
         GCC,
         "12",
