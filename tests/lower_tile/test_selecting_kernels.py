@@ -110,3 +110,13 @@ def test_what_is_kept_along_an_axis_that_no_output_has_is_refused_by_name(target
         sizes = {axis.name: 4 for axis in fused.cascade.axes() if axis.size is None}
         with pytest.raises(ra.PlanError, match=said):
             fused.source(target, sizes=sizes, dtypes="float32")
+
+
+def test_a_place_beyond_the_integers_of_float32_is_exact() -> None:
+    """A place that several components read stays an integer."""
+    both = ra.fuse({"first": (ra.argmax(x, n), "t"), "last": (ra.argmin(x, n), "t"), "total": (ra.sum(x, n), "t")})
+    place = 2**24 + 3
+    data = np.zeros((1, place + 2), np.float32)
+    data[0, place] = 2.0
+    found = both(x=data, backend="tilelang")
+    assert (int(found.first), int(found.last), float(found.total)) == (place, 0, 2.0)

@@ -44,7 +44,7 @@ from redalg.lower_tile.place.producers import Inner
 from redalg.lower_tile.place.selection import take_best, tile_elements
 from redalg.lower_tile.place.sets import join_best
 from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, keep_nan
-from redalg.lower_tile.place.uses import needs_of, read_by_quotients, uses_of
+from redalg.lower_tile.place.uses import is_place, needs_of, read_by_quotients, uses_of
 
 
 @final
@@ -264,13 +264,13 @@ class Placer:
 
         A line of float64 does if only lines of float64 read it; any other line if it is read once, is no choice of
         numbers of rows, and no quotient reads it: a division branches, and loads behind it would wait for it. Another
-        name of what the program is given needs no buffer.
+        name of what the program is given needs no buffer, nor does a place, which stays an integer in what reads it.
         """
         if let.value in self.values or (let.precision is Precision.DOUBLE and not self._read_in_compute(let.value)):
             return True
         if self.named_lines is not None:
             return let.value not in self.named_lines
-        if let.expr in self.program.inputs:
+        if let.expr in self.program.inputs or is_place(let.expr):
             return True
         if self.uses[let.value] > 1:
             return False
