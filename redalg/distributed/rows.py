@@ -23,10 +23,10 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from redalg.distributed.header import Header
-from redalg.distributed.packed import ANEW, new_message, write_failure
+from redalg.distributed.packed import ANEW, write_failure
 from redalg.distributed.parts import join_outputs
 from redalg.distributed.placements import MeshPlaces, local_tensors, to_local
-from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
+from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of, refuse_transforms
 from redalg.distributed.ranks import Ranks, Travel
 from redalg.distributed.shard import cast_inputs, finished_elements, header_of
 from redalg.distributed.spans import Span, cut_spans, excludes, spans_in_order, spans_in_zigzag
@@ -151,6 +151,7 @@ class DistributedRows:
         protocol = self._protocol
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
+            refuse_transforms()
             named = by_name(self.fused, positional, tensors) if positional else tensors
             check_options(self, named)
             refuse_scalar_gradients(self.fused.passes.scalars, named)
@@ -174,9 +175,11 @@ class DistributedRows:
         with protocol.stops_headers(device):
             local, starts, places = local_tensors(self.form, cast, self.axis, self.ranks, self.rows)
             bound = self._bound(local, extents)
+            self.ranks.check_device(bound.device)
             layout = "zigzag" if self.zigzag else "in order"
             rows = {"rows": bound.sizes[self.rows.name], "rows_axis": self.rows.name, "layout": layout}
             header = header_of(self.form, self.axis, bound, empty, **rows, deterministic=self.deterministic or 0,
+                               whole="" if places is None else places.told_lengths,
                                starts={axis.name: first for axis, first in starts.items()})  # fmt: skip
             terms = RowTerms([], [], extents, starts, places)
         agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, bound, terms, headers))
@@ -197,7 +200,7 @@ class DistributedRows:
         tensors = inputs if places is None else {name: to_local(one) for name, one in inputs.items()}
         ring = Ring(self, agreed.terms, tensors)
         outputs = ring.outputs(empty)
-        message = new_message(0, agreed.device)
+        message = agreed.new_message()
         if ring.failure is not None:
             write_failure(reason_of(ring.failure), message)
         messages = self.ranks.gather(message)
