@@ -296,7 +296,7 @@ class Distributed:
         parts = self.deterministic or 0
         target = target_of_rank(shard.bound.device)
         return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts, target=target,
-                         whole="" if shard.places is None else shard.places.told_lengths,
+                         whole="" if shard.places is None else shard.places.global_lengths,
                          groups=shard.groups or 0, sharded=self.sharded.name if self.sharded else "")  # fmt: skip
 
     def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:

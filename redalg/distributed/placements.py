@@ -42,7 +42,7 @@ class MeshPlaces:
     lengths: Mapping[Axis, int]
 
     @property
-    def told_lengths(self) -> str:
+    def global_lengths(self) -> str:
         """The lengths in words, of which those of split axes are the same on all ranks."""
         return ", ".join(f"{axis}={length}" for axis, length in sorted(self.lengths.items(), key=str))
 

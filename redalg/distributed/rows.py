@@ -192,7 +192,7 @@ class DistributedRows:
             layout = "zigzag" if self.zigzag else "in order"
             rows = {"rows": bound.sizes[self.rows.name], "rows_axis": self.rows.name, "layout": layout}
             header = header_of(self.form, self.axis, bound, empty, **rows, deterministic=self.deterministic or 0,
-                               whole="" if places is None else places.told_lengths, groups=groups or 0,
+                               whole="" if places is None else places.global_lengths, groups=groups or 0,
                                starts={axis.name: first for axis, first in starts.items()})  # fmt: skip
             terms = RowTerms([], [], extents, starts, places, groups)
         agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, bound, terms, headers))

@@ -166,7 +166,7 @@ def check_starts(a: State, b: State) -> None:
 
 def one_set_of_scalars(a: State, b: State, method: str = "merge") -> tuple[State, State]:
     """Both states with the scalars of either (an empty state has none); different values are refused."""
-    if not all(is_one_number(a.scalars[name], b.scalars[name]) for name in a.scalars.keys() & b.scalars.keys()):
+    if not all(scalars_agree(a.scalars[name], b.scalars[name]) for name in a.scalars.keys() & b.scalars.keys()):
         raise InputError(
             f"{method}: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make "
             "both with the same."
@@ -177,7 +177,7 @@ def one_set_of_scalars(a: State, b: State, method: str = "merge") -> tuple[State
     return replace(a, scalars=scalars), replace(b, scalars=scalars)
 
 
-def is_one_number(a: Any, b: Any) -> bool:
+def scalars_agree(a: Any, b: Any) -> bool:
     """Tell if two scalars are one number, or both NaN."""
     return bool(a == b or (isnan(a) and isnan(b)))
 
