@@ -65,7 +65,7 @@ class Ready:
         return len(self.ranks.names), STATUS_BYTES + self.packing.nbytes
 
     @cached_property
-    def _cleared(self) -> torch.Tensor:
+    def _template(self) -> torch.Tensor:
         """A message that says that all is well, as a whole or its status alone: bytes of other memory do not travel."""
         whole = self.packing.has_gaps or self._size[1] <= MOST_CLEARED
         message = torch.zeros(self._size[1] if whole else STATUS_BYTES, dtype=torch.uint8, device=self.device)
@@ -107,7 +107,7 @@ class Ready:
         """Rows for the messages of all ranks, and this rank's of them, which says that all is well."""
         rows = torch.empty(self._size, dtype=torch.uint8, device=self.device)
         own = rows.select(0, self.ranks.number)
-        own.narrow(0, 0, len(self._cleared)).copy_(self._cleared)
+        own.narrow(0, 0, len(self._template)).copy_(self._template)
         return rows, own
 
     def write_state(self, inputs: Mapping[str, Any], rows: torch.Tensor) -> None:

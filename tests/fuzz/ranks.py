@@ -1,4 +1,4 @@
-"""`python -m tests.fuzz.ranks [--cases N] [--seed K]`: random cascades across ranks of Gloo, in one job of four.
+"""`python -m tests.fuzz.ranks [--cases N] [--seconds S] [--seed K]`: random cascades across ranks of Gloo.
 
     shards      2 or 4 ranks, of drawn lengths, some of them 0
     topology    whole outputs, slices along b, parts of fixed length, groups, rows of b with or without groups
@@ -18,6 +18,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
+from time import monotonic
 from typing import Any, final
 
 import numpy as np
@@ -216,12 +217,15 @@ def main() -> int:
     """Run, print, and tell whether all was right."""
     parser = argparse.ArgumentParser("tests.fuzz.ranks", description=__doc__)
     parser.add_argument("--cases", type=int, default=200)
+    parser.add_argument("--seconds", type=float, default=np.inf, help="after which no more are drawn")
     parser.add_argument("--seed", type=int, default=0)
     asked = parser.parse_args()
     seeds = [asked.seed + number for number in range(asked.cases)]
-    became = Counter[str]()
+    became, stop = Counter[str](), monotonic() + asked.seconds
     with TemporaryDirectory() as folder, ranks(MOST_RANKS, Path(folder), timeout=120) as pool:
         for first in range(0, len(seeds), 5):
+            if monotonic() > stop:
+                break
             some = seeds[first : first + 5]
             outcomes: list[Outcome] = pool.outcomes(run, some)
             failed = [one for one in outcomes if one.error]
@@ -232,6 +236,7 @@ def main() -> int:
                     print(f"seed {seed}, {draw(seed)}: {told}", flush=True)
             if failed:
                 return 1
+    print(f"{became.total()} of {asked.cases} cases")
     for told, number in sorted(became.items()):
         print(f"{number:4} {told}")
     return int(any("WRONG" in told for told in became))
