@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks docs links slow random integration wheels gpu budget fuzz replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
+.PHONY: help demo test lint format types unit notebooks docs links slow random integration wheels gpu budget fuzz fuzz-ranks replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -69,6 +69,9 @@ budget: $(STAMP)       ## time budgets: import and analysis
 
 fuzz: $(STAMP)       ## random cascades, their verdicts and results (ASKED="--seconds 600 --seed 7")
 	$(BIN)/python -m tests.fuzz $(ASKED)
+
+fuzz-ranks: $(STAMP) ## random cascades across ranks of Gloo (ASKED="--cases 200 --seed 7")
+	$(BIN)/python -m tests.fuzz.ranks $(ASKED)
 
 replay: $(STAMP)       ## the diff of all kernels' sources between two commits (ASKED="HEAD~3 HEAD")
 	$(BIN)/python -m tests.replay diff $(ASKED)

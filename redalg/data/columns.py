@@ -163,12 +163,15 @@ class Columns:
     def outputs(self, state: State, empty: str, *, nulls: bool = False) -> Any:
         """The outputs of a state as Python's numbers and lists: one, or a dictionary of them.
 
-        With `nulls` those that have no number since there are no elements are None; `empty="zero"` leaves none of them.
+        With `nulls` those at which the function has no value are None: a ratio over no elements, unless `empty="zero"`,
+        and what is NaN although all numbers of the state are finite, as a variance of one row divided by n - 1.
         """
         found = self._finish(state, empty)
         if nulls and any(one.dtype.kind == "f" and np.isnan(one).any() for one in found.values()):
             numbers = self._finish(state, "zero")
-            found = {name: without_numbers(one, numbers[name]) for name, one in found.items()}
+            axes = {output.name: output.axes for output in self.fused.form.outputs}
+            found = {name: without_numbers(array, ~np.isnan(numbers[name]) | self._is_finite(state, axes[name]))
+                     for name, array in found.items()}  # fmt: skip
         lists = {name: one.tolist() for name, one in found.items()}
         return next(iter(lists.values())) if self.fused.single else lists
 
@@ -180,6 +183,17 @@ class Columns:
         arrays = (result,) if self.fused.single else result
         return {output.name: self._without_dropped(output.axes, array)
                 for output, array in zip(form.outputs, arrays, strict=True)}  # fmt: skip
+
+    def _is_finite(self, state: State, axes: Sequence[Axis]) -> np.ndarray[Any, Any]:
+        """True for each element of an output with these axes that is computed of finite numbers alone."""
+        finite = np.asarray(all(np.isfinite(one).all() for one in self.tensors.values()))
+        for slot in self.fused.form.slots:
+            beyond = tuple(place for place, axis in enumerate(slot.axes) if axis not in axes)
+            own = np.isfinite(state.slots[slot.name]).all(axis=beyond)
+            kept = [axis for axis in slot.axes if axis in axes]
+            own = own.transpose([kept.index(axis) for axis in axes if axis in kept])
+            finite = finite & np.expand_dims(own, [place for place, axis in enumerate(axes) if axis not in kept])
+        return self._without_dropped(axes, np.broadcast_to(finite, np.broadcast_shapes(finite.shape, (1,) * len(axes))))
 
     def _without_dropped(self, axes: Sequence[Axis], array: Any) -> np.ndarray[Any, Any]:
         places = tuple(place for place, axis in enumerate(axes) if axis in self.dropped)
@@ -220,12 +234,12 @@ class Columns:
         return numbers.astype(np.float64)
 
 
-def without_numbers(array: np.ndarray[Any, Any], numbers: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
-    """An array with None where it is NaN and `numbers`, the outputs with 0 for ratios over no elements, are not."""
+def without_numbers(array: np.ndarray[Any, Any], undefined: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
+    """An array with None where it is NaN since the function is undefined there, and not since the data is NaN."""
     if array.dtype.kind != "f":
         return array
     found = array.astype(object)
-    found[np.isnan(array) & ~np.isnan(numbers)] = None
+    found[np.isnan(array) & undefined] = None
     return found
 
 

@@ -27,8 +27,10 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
          tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:  # fmt: skip
     """An aggregate function of DataFusion: call it on columns, or `context.register_udaf` it for SQL.
 
-    Rows that hold a NULL in an argument are left out. A ratio over no elements, as the mean of an empty group, is NULL,
-    as SQL's averages are. A sum over none is 0 and a maximum is -inf, where SQL has NULL; a NaN in the data stays NaN.
+    Rows that hold a NULL in an argument are left out. Where the function has no value the result is NULL, as SQL's is:
+    the mean of an empty group, a variance of one row with correction=1, a correlation with a constant. What is NaN
+    since a row holds a NaN or an infinity, or a sum overflows, stays NaN. A sum over no rows is 0 and a maximum is
+    -inf, where SQL has NULL.
 
     Args:
         fused: the function, over one axis, the rows. Nothing in it may depend on their order: DataFusion has none.
@@ -39,7 +41,7 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
         dtypes: of the arguments: one for all, or by tensor name. One for all is that of the tensors that stand in
             arithmetic; the others are int64. DataFusion widens columns to them; narrower ones take a CAST.
         tensors: the tensors that do not lie along the rows, and the scalars, by name.
-        empty: what a ratio over no elements is: NULL by `"nan"`, 0 by `"zero"`.
+        empty: what a ratio over no elements is: NULL by `"nan"`, 0 by `"zero"`. It speaks of no other 0/0.
 
     Returns:
         A `datafusion.AggregateUDF`. Several outputs are the fields of a struct; an output with axes is a list.

@@ -25,9 +25,9 @@ import torch
 
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header
-from redalg.distributed.packed import ANEW, message_packing, slots_in, write_failure, write_slots
+from redalg.distributed.packed import ANEW, first_words, message_packing, slots_in, write_failure, write_slots
 from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges, part_tensors
-from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
+from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of, refuse_transforms
 from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.ready import MOST_READY, Ready, ready_call, signature
 from redalg.distributed.rows import DistributedRows, check_rows
@@ -173,6 +173,7 @@ class Distributed:
                 return self.fused._outputs(outputs)
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
+            refuse_transforms()
             check_choice("empty", empty, "distributed: ")
             inputs = self.fused._pass_inputs(self.fused._bind(positional, tensors))
             extents = named_sizes(sizes or {}, "distributed")
@@ -257,7 +258,7 @@ class Distributed:
         names = {element.name for element in self._output_elements}
         terms.ready[key] = ready_call(
             self.fused, self.ranks, terms.shard.with_tensors(inputs, None), terms.packing, empty=empty,
-            backends=(self._backend, self.backend), finished=names,
+            word=known.word, backends=(self._backend, self.backend), finished=names,
         )  # fmt: skip
 
     def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
@@ -268,7 +269,7 @@ class Distributed:
             state = slices.join(state, self.ranks.gather(slices.buffer(state, agreed.device)))
         outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
         if agreed.terms.late:
-            outputs = nan_where((exchanged[0][:, 0] > 0).any(), outputs)
+            outputs = nan_where((first_words(exchanged[0]) != agreed.word).any(), outputs)
         return outputs if shard.places is None else self._in_mesh(shard, outputs)
 
     def _finish(self, shard: Shard, state: State, edges: Edges, empty: str) -> Any:
@@ -295,6 +296,7 @@ class Distributed:
         parts = self.deterministic or 0
         target = target_of_rank(shard.bound.device)
         return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts, target=target,
+                         whole="" if shard.places is None else shard.places.global_lengths,
                          groups=shard.groups or 0, sharded=self.sharded.name if self.sharded else "")  # fmt: skip
 
     def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
@@ -406,7 +408,7 @@ def axis_by_name(axes: Sequence[Axis], given: Axis | str | None, option: str, fa
     """The axis of these that is given by itself or by name; None is the only one."""
     by_name = {str(one.name): one for one in axes}
     name = given.name if isinstance(given, Axis) else next(iter(by_name)) if given is None and len(axes) == 1 else given
-    if name not in by_name:
+    if not isinstance(name, str) or name not in by_name:
         raise InputError(f"distributed: {option}={given} {fault}: pass "
                          f"{' or '.join(f'{option}={one}' for one in by_name)}.")  # fmt: skip
     return by_name[name]

@@ -24,7 +24,7 @@ HEADER_BYTES = 4096
 MAGIC = b"redalg-h"
 TEXT_START = len(MAGIC) + 12
 TEXT_STOP = HEADER_BYTES - 8
-FORMAT = 4
+FORMAT = 5
 """Version of headers and messages."""
 MOST_WORDS = 1500
 """Characters of a reason, and of a form's meaning."""
@@ -36,6 +36,7 @@ ADVICE = {
     "rows_axis": "Split the same rows on all ranks, or none.",
     "layout": "Pass one `zigzag=` on all ranks.",
     "device": "Pass tensors on devices of one kind.",
+    "whole": "Pass a DTensor of one shape on all ranks, or plain tensors, which may have any lengths.",
     "sizes": "A shard may differ in length along the axis that is split; everything else is whole on every rank.",
     "starts": "Pass pieces of the same rows on all ranks of the group.",
     "dtypes": "Convert the tensors to one dtype on all ranks.",
@@ -53,6 +54,7 @@ WORDS = {
     "rows_axis": "axis of rows that are split",
     "layout": "order of shards",
     "device": "kind of device",
+    "whole": "length of the whole, as DTensors tell it",
     "sizes": "size of axis {}",
     "starts": "first place of axis {}",
     "dtypes": "dtype of tensor {}",
@@ -77,6 +79,7 @@ class Header:
         target: of this rank's device; ranks may have several, and choose by that of the first.
         groups: their number, of a call by group; 0 of any other.
         sharded: the free axis along which ranks keep their slices of outputs; empty if all have whole ones.
+        whole: the lengths of split axes that DTensors tell; empty of plain tensors, which tell none.
         error: why this rank cannot take part; empty if it can.
     """
 
@@ -95,6 +98,7 @@ class Header:
     deterministic: int = 0
     groups: int = 0
     sharded: str = ""
+    whole: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)

@@ -41,6 +41,11 @@ class MeshPlaces:
     axes: tuple[Axis | None, ...]
     lengths: Mapping[Axis, int]
 
+    @property
+    def global_lengths(self) -> str:
+        """The lengths in words, of which those of split axes are the same on all ranks."""
+        return ", ".join(f"{axis}={length}" for axis, length in sorted(self.lengths.items(), key=str))
+
     def to_mesh(self, output: torch.Tensor, axes: Sequence[Axis]) -> Any:
         """An output with these axes, of which this rank holds a part, as a tensor of the mesh."""
         from torch.distributed.tensor import DTensor, Replicate, Shard

@@ -1,11 +1,13 @@
 """The agreement of ranks on calls of one kind, which spares later calls the exchange of headers.
 
     kind      of every tensor dtype, device and shape; scalars, sizes and options
-    message   status  …              status: 0 all is well; 1 this rank fails, and the reason; 2 a call of another kind
+    message   status  …              status: 0 all is well, and a digest of the agreement; 1 this rank fails, and the
+                                             reason; 2 a call of another kind
 
 Every rank remembers the last agreement, and all remember the same. So a rank whose call is of another kind still knows
 how long a message the others expect: it sends one that says so, and all exchange headers again.
 
+The digest tells calls of two functions apart, both of which ranks agreed on before, and called in another order now.
 A rank that fails tells all others, so that the group stays in step and may be used again. On CUDA a host may go on
 before it has read the statuses: `read_reports` raises the error later.
 """
@@ -15,7 +17,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import cycle
 from typing import Any, Generic, TypeVar, final
 
@@ -23,10 +25,19 @@ import torch
 
 from redalg.decompose.cascade import Cascade
 from redalg.distributed.header import Header, check_headers, failure_message, ranks_in_words
-from redalg.distributed.packed import ANEW, failures_in, new_message, write_failure
+from redalg.distributed.packed import (
+    ANEW,
+    agreement_word,
+    failures_in,
+    first_words,
+    new_message,
+    status_of,
+    write_failure,
+)
 from redalg.distributed.ranks import Ranks, Report
 from redalg.errors import InputError
 from redalg.expression import Axis
+from redalg.runtime.bind.private import is_transforming
 
 MOST_REPORTS = 64
 """Calls on CUDA that may run before the host looks whether the first of them went well."""
@@ -45,6 +56,7 @@ class Agreement(Generic[T]):
         nbytes: of a message, beyond its status.
         rows: the number of rows of a message, if it has one for every rank.
         terms: all else that calls of this kind share.
+        word: the first of a message that says that all is well.
     """
 
     kind: Hashable
@@ -52,10 +64,11 @@ class Agreement(Generic[T]):
     nbytes: int
     terms: T
     rows: tuple[int, ...] = ()
+    word: int = 0
 
     def new_message(self) -> torch.Tensor:
         """A message that says that all is well."""
-        return new_message(self.nbytes, self.device, self.rows)
+        return new_message(self.nbytes, self.device, self.rows, self.word)
 
 
 @final
@@ -106,7 +119,8 @@ class Protocol(Generic[T]):
         """
         headers = self.ranks.gather_headers(header, device)
         check_headers(headers, self.ranks.names)
-        self.last = make(headers)
+        word = agreement_word(b"".join(one.to_bytes() for one in headers))
+        self.last = replace(make(headers), word=word)
         return self.last
 
     def ask_anew(self, known: Agreement[T], *, late: bool) -> None:
@@ -124,20 +138,27 @@ class Protocol(Generic[T]):
         """The statuses of all ranks, for which the host waits.
 
         Raises:
-            InputError: a rank failed; it is raised on all.
+            InputError: a rank failed, or ranks called several functions; it is raised on all.
         """
-        return self._refuse_failures(messages, messages[:, 0].tolist())
+        return self._statuses_of(messages, first_words(messages).tolist())
 
-    def _refuse_failures(self, messages: torch.Tensor, statuses: list[int]) -> list[int]:
+    def _statuses_of(self, messages: torch.Tensor, words: list[int]) -> list[int]:
+        statuses, names = [status_of(word) for word in words], self.ranks.names
         if failed := failures_in(messages, statuses):
-            raise InputError(failure_message({self.ranks.names[number]: why for number, why in failed.items()}))
+            raise InputError(failure_message({names[number]: why for number, why in failed.items()}))
+        if ANEW not in statuses and len(set(words)) > 1:
+            others = [name for name, word in zip(names, words, strict=True) if word != words[0]]
+            raise InputError(
+                f"distributed: {ranks_in_words(others)} called another function than rank {names[0]}, or one on which "
+                "other ranks agreed, so no rank has a result. Call the same functions in one order on all ranks."
+            )
         return statuses
 
     def keep_report(self, messages: torch.Tensor) -> None:
         """Remember the statuses of messages, which the host reads later."""
         if self._statuses is None:  # places in pinned memory, each used again after the last
             size = MOST_REPORTS + 2, len(self.ranks.names)
-            self._statuses = cycle(torch.empty(size, dtype=torch.uint8, pin_memory=torch.cuda.is_available()))
+            self._statuses = cycle(torch.empty(size, dtype=torch.int64, pin_memory=torch.cuda.is_available()))
         self.reports.append(self.ranks.report(messages, next(self._statuses)))
 
     def read_reports(self, *, waits: bool) -> None:
@@ -145,11 +166,10 @@ class Protocol(Generic[T]):
         reports = self.reports
         while reports and (waits or len(reports) > MOST_REPORTS or reports[0].is_done):
             report = reports.popleft()
-            statuses = report.read()
-            if any(statuses):
+            words = report.read()
+            if len(set(words)) > 1 or status_of(words[0]):
                 reports.clear()
-                self._refuse_failures(report.messages, statuses)
-                raise InputError(unlike_message(statuses, self.ranks.names))
+                raise InputError(unlike_message(self._statuses_of(report.messages, words), self.ranks.names))
 
 
 def call_kind(
@@ -175,6 +195,15 @@ def _mesh_kind(given: torch.Tensor) -> tuple[Hashable, ...]:
     """The mesh and the placements of a DTensor, and its shapes, which say where shards end."""
     local = given.to_local() if hasattr(given, "to_local") else given
     return getattr(given, "device_mesh", None), getattr(given, "placements", None), tuple(given.shape), local.shape
+
+
+def refuse_transforms() -> None:
+    """Refuse a call within a transform, which messages do not pass."""
+    if is_transforming():
+        raise InputError(
+            "distributed: a call within `torch.func.vmap`, `grad` or another transform is not made across ranks. Call "
+            "it outside, with one more axis in place of `vmap`."
+        )
 
 
 def unlike_message(statuses: Sequence[int], names: Sequence[int]) -> str:

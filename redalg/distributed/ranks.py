@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import torch
 import torch.distributed as dist
 
 from redalg.distributed.header import HEADER_BYTES, Header
+from redalg.distributed.packed import first_words
 from redalg.errors import BackendError, InputError
 
 
@@ -32,6 +33,20 @@ class Ranks:
     group: Any
     number: int
     names: tuple[int, ...]
+
+    def __reduce__(self) -> NoReturn:
+        raise InputError(
+            "distributed: a process group belongs to its process, so that a function over it is neither pickled nor "
+            "copied. Send the function itself, and call `distributed` on it in every rank."
+        )
+
+    def check_device(self, device: str) -> None:
+        """Refuse tensors on a device that the group does not send from."""
+        kinds = [part.partition(":")[0] for part in dist.get_backend_config(self.group).split(",")]
+        if device.partition(":")[0] not in kinds:
+            raise InputError(f"distributed: the tensors lie on {device}, and the process group sends from "
+                             f"{' and '.join(kinds)}. Move them there, or give the group a backend for {device}, as in "
+                             '`init_process_group("cpu:gloo,cuda:nccl")`.')  # fmt: skip
 
     def gather(self, message: torch.Tensor, rows: torch.Tensor | None = None) -> torch.Tensor:
         """The messages of all ranks, a row for each; every rank calls it with a message of the same length.
@@ -85,7 +100,7 @@ class Ranks:
 
     def report(self, messages: torch.Tensor, statuses: torch.Tensor) -> Report:
         """The statuses of messages on CUDA, on their way into pinned memory."""
-        statuses.copy_(messages[:, 0], non_blocking=True)
+        statuses.copy_(first_words(messages), non_blocking=True)
         done = torch.cuda.Event()
         done.record()
         return Report(messages, statuses, done)
@@ -129,7 +144,7 @@ class Report:
 
     Attributes:
         messages: a row for each rank.
-        statuses: their first bytes, in the host's memory.
+        statuses: their first words, in the host's memory.
         done: the event that says that they are there.
     """
 
@@ -177,7 +192,13 @@ def group_ranks(group: Any) -> Ranks:
             f"distributed: {group!r} is no process group of this process. Pass one that has this process as a member, "
             "a mesh of one dimension, or None for all ranks."
         )
-    number = dist.get_rank(group)
+    try:
+        number = dist.get_rank(group)
+    except ValueError as error:  # of a group that PyTorch has forgotten
+        raise InputError(
+            "distributed: the process group was destroyed, or is of another process. Make one by "
+            "`torch.distributed.new_group` in every rank of the job, and pass that."
+        ) from error
     if mesh is not None and mesh.get_local_rank(place) != number:
         raise InputError(
             f"distributed: the mesh {mesh} lists its ranks in another order than its process group, and shards lie in "

@@ -18,7 +18,7 @@ from typing import Any, final
 
 import torch
 
-from redalg.distributed.packed import ANEW, STATUS_BYTES, write_failure
+from redalg.distributed.packed import ANEW, STATUS_BYTES, first_words, write_failure
 from redalg.distributed.protocol import Protocol, reason_of
 from redalg.distributed.ranks import Ranks
 from redalg.distributed.shard import Shard
@@ -49,6 +49,7 @@ class Ready:
         merge: of all states; None of one rank.
         finish: makes the outputs.
         packing: the layout of a state.
+        word: the first of a message that says that all is well.
     """
 
     ranks: Ranks
@@ -57,15 +58,19 @@ class Ready:
     merge: Merge | None
     finish: PreparedFinish
     packing: Packing
+    word: int
 
     @cached_property
     def _size(self) -> tuple[int, int]:
         return len(self.ranks.names), STATUS_BYTES + self.packing.nbytes
 
     @cached_property
-    def _clears_all(self) -> bool:
-        """Tell if a message is cleared as a whole, not its status alone: bytes of other memory do not travel."""
-        return self.packing.has_gaps or self._size[1] <= MOST_CLEARED
+    def _template(self) -> torch.Tensor:
+        """A message that says that all is well, as a whole or its status alone: bytes of other memory do not travel."""
+        whole = self.packing.has_gaps or self._size[1] <= MOST_CLEARED
+        message = torch.zeros(self._size[1] if whole else STATUS_BYTES, dtype=torch.uint8, device=self.device)
+        first_words(message).fill_(self.word)
+        return message
 
     @cached_property
     def _own_places(self) -> tuple[Place, ...]:
@@ -93,7 +98,7 @@ class Ready:
         if not torch.cuda.is_current_stream_capturing():
             protocol.keep_report(rows)
         outputs = self.outputs(inputs, rows)
-        failed = rows.select(1, 0).any().view(torch.bool)
+        failed = (first_words(rows) != self.word).any()
         for output in outputs.values():  # new tensors, which nobody else has
             output.masked_fill_(failed, torch.nan)
         return outputs
@@ -102,7 +107,7 @@ class Ready:
         """Rows for the messages of all ranks, and this rank's of them, which says that all is well."""
         rows = torch.empty(self._size, dtype=torch.uint8, device=self.device)
         own = rows.select(0, self.ranks.number)
-        (own if self._clears_all else own.narrow(0, 0, STATUS_BYTES)).zero_()
+        own.narrow(0, 0, len(self._template)).copy_(self._template)
         return rows, own
 
     def write_state(self, inputs: Mapping[str, Any], rows: torch.Tensor) -> None:
@@ -161,7 +166,7 @@ def signature(positional: Sequence[Any], tensors: Mapping[str, Any], empty: str)
     return tuple(key)
 
 
-def ready_call(fused: Any, ranks: Ranks, shard: Shard, packing: Packing, *, empty: str,
+def ready_call(fused: Any, ranks: Ranks, shard: Shard, packing: Packing, *, empty: str, word: int,
                backends: tuple[str | None, str | None], finished: Collection[str]) -> Ready | None:  # fmt: skip
     """The ready call of a shard in which places do not matter; None if it takes more than three kernels.
 
@@ -169,6 +174,7 @@ def ready_call(fused: Any, ranks: Ranks, shard: Shard, packing: Packing, *, empt
         fused, ranks, shard: of a call that was made.
         packing: the layout on which ranks agreed.
         empty: its option.
+        word: the first of the agreement's messages.
         backends: of the leaf and the merge, and of the outputs.
         finished: the names of the tensors that outputs hold.
     """
@@ -189,4 +195,4 @@ def ready_call(fused: Any, ranks: Ranks, shard: Shard, packing: Packing, *, empt
             return None
     needed = {name: array for name, array in shard.tensors.items() if name in finished}
     finish = prepared_finish(form, state, needed, empty, backends[1])
-    return None if finish is None else Ready(ranks, torch.device(state.device), recipe, merge, finish, packing)
+    return None if finish is None else Ready(ranks, torch.device(state.device), recipe, merge, finish, packing, word)

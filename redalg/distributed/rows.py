@@ -9,7 +9,8 @@
 A pair of spans that the mask excludes takes no work (`spans`). A rank that fails still passes shards on, so that no
 other waits for them. Every rank merges shards in another order, as they come; with `deterministic` spans are cut at
 fixed places, every pair of them has a state of its own, and a row's are merged in the order of the axis once all are
-there. Source: Liu et al. (2023), arXiv 2310.01889.
+there. With `by=` the keys travel too, and a row has a state for every group. Source: Liu et al. (2023),
+arXiv 2310.01889.
 """
 
 from __future__ import annotations
@@ -23,15 +24,16 @@ from typing import TYPE_CHECKING, Any, final
 import torch
 
 from redalg.distributed.header import Header
-from redalg.distributed.packed import ANEW, new_message, write_failure
+from redalg.distributed.packed import ANEW, write_failure
 from redalg.distributed.parts import join_outputs
 from redalg.distributed.placements import MeshPlaces, local_tensors, to_local
-from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of
+from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of, refuse_transforms
 from redalg.distributed.ranks import Ranks, Travel
-from redalg.distributed.shard import cast_inputs, finished_elements, header_of
+from redalg.distributed.shard import cast_inputs, check_keys, finished_elements, header_of
 from redalg.distributed.spans import Span, cut_spans, excludes, spans_in_order, spans_in_zigzag
 from redalg.errors import InputError
 from redalg.expression import Axis
+from redalg.incremental.grouped import grouped_form
 from redalg.runtime.bind.blocks import whole_axes
 from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice, is_recorded, refuse_scalar_gradients
 from redalg.runtime.bind.options import named_sizes
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from redalg.runtime.bind.state import State
 
 Tensors = Mapping[str, torch.Tensor]
+BY = "by="
+"""The groups among the tensors that travel: no tensor has such a name."""
 
 
 @final
@@ -54,6 +58,7 @@ class RowTerms:
         extents: sizes that no tensor has, and totals.
         starts: first place of the other free axes, where the tensors hold a part of them.
         places: where the tensors lie in a mesh, if they are DTensors.
+        groups: how many groups the elements have; None without groups.
     """
 
     rows: list[list[Span]]
@@ -61,6 +66,7 @@ class RowTerms:
     extents: Mapping[str, int]
     starts: Mapping[Axis, int]
     places: MeshPlaces | None
+    groups: int | None
 
     @property
     def has_elements(self) -> bool:
@@ -129,7 +135,8 @@ class DistributedRows:
                 for axis in (self.axis, self.rows)}  # fmt: skip
 
     @torch.compiler.disable  # a graph that is traced breaks here
-    def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, **tensors: Any) -> Any:
+    def __call__(self, /, *positional: Any, empty: str = "nan", sizes: Sizes | None = None, by: Any = None,
+                 groups: int | None = None, **tensors: Any) -> Any:  # fmt: skip
         """The outputs of this rank's rows. Every rank of the group has to call it.
 
         Args:
@@ -137,6 +144,9 @@ class DistributedRows:
                 hold this rank's shard; those with both hold its rows, and all of the reduced axis. All others are
                 whole.
             empty, sizes: as in a call of the function; `sizes` gives axes that no tensor has.
+            by: the group of every element of this rank's shard of the reduced axis, an integer from 0 to `groups` - 1;
+                it travels with the shard. A row has a state for every group.
+            groups: the number of groups, the same on every rank.
 
         Returns:
             What a call gives, for this rank's rows. For tensors that are DTensors, DTensors with `Shard` along the
@@ -151,8 +161,10 @@ class DistributedRows:
         protocol = self._protocol
         device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
         with protocol.stops_all(device):
+            refuse_transforms()
             named = by_name(self.fused, positional, tensors) if positional else tensors
-            check_options(self, named)
+            check_options(self, named, by)
+            of_keys = check_keys(self.form, by, groups, fixed=self.deterministic is not None)
             refuse_scalar_gradients(self.fused.passes.scalars, named)
         if is_recorded(named):
             from redalg.distributed.row_gradients import recorded_rows
@@ -162,26 +174,30 @@ class DistributedRows:
             check_choice("empty", empty, "distributed: ")
             inputs = self.fused._pass_inputs(self.fused._bind((), named))
             extents = named_sizes(sizes or {}, "distributed")
-            kind = call_kind(self.form.cascade, inputs, None, (empty, *sorted(extents.items())))
+            shape = () if by is None else (tuple(by.shape),)
+            kind = call_kind(self.form.cascade, inputs, None, (empty, *of_keys, *shape, *sorted(extents.items())))
         known, cast = protocol.last, cast_inputs(self.fused, inputs)
         if known is not None and known.kind == kind:
             statuses = protocol.statuses(self.ranks.gather(known.new_message()))
             protocol.read_reports(waits=True)  # of the calls before, which are done
             if ANEW not in statuses:
-                return self._outputs(known, cast, empty)
+                return self._outputs(known, (cast, by), empty)
         elif known is not None:
             protocol.ask_anew(known, late=False)
         with protocol.stops_headers(device):
             local, starts, places = local_tensors(self.form, cast, self.axis, self.ranks, self.rows)
             bound = self._bound(local, extents)
+            self.ranks.check_device(bound.device)
+            check_travelling_keys(by, bound, self.axis)
             layout = "zigzag" if self.zigzag else "in order"
             rows = {"rows": bound.sizes[self.rows.name], "rows_axis": self.rows.name, "layout": layout}
             header = header_of(self.form, self.axis, bound, empty, **rows, deterministic=self.deterministic or 0,
+                               whole="" if places is None else places.global_lengths, groups=groups or 0,
                                starts={axis.name: first for axis, first in starts.items()})  # fmt: skip
-            terms = RowTerms([], [], extents, starts, places)
+            terms = RowTerms([], [], extents, starts, places, groups)
         agreed = protocol.agree(header, device, lambda headers: self._agreement(kind, bound, terms, headers))
         protocol.read_reports(waits=True)
-        return self._outputs(agreed, cast, empty)
+        return self._outputs(agreed, (cast, by), empty)
 
     def check(self) -> None:
         """Wait for the calls that were made, and raise the error of one that failed on the way on some rank.
@@ -191,13 +207,14 @@ class DistributedRows:
         """
         self._protocol.read_reports(waits=True)
 
-    def _outputs(self, agreed: Agreed, inputs: Mapping[str, Any], empty: str) -> Any:
-        """The outputs of this rank's rows, once all ranks say that they have theirs."""
+    def _outputs(self, agreed: Agreed, given: tuple[Mapping[str, Any], Any], empty: str) -> Any:
+        """The outputs of this rank's rows, once all ranks say that they have theirs; given are tensors and keys."""
+        inputs, by = given
         places = agreed.terms.places
         tensors = inputs if places is None else {name: to_local(one) for name, one in inputs.items()}
-        ring = Ring(self, agreed.terms, tensors)
+        ring = Ring(self, agreed.terms, tensors, by)
         outputs = ring.outputs(empty)
-        message = new_message(0, agreed.device)
+        message = agreed.new_message()
         if ring.failure is not None:
             write_failure(reason_of(ring.failure), message)
         messages = self.ranks.gather(message)
@@ -209,7 +226,7 @@ class DistributedRows:
             self._protocol.statuses(messages)
         if places is None:
             return outputs
-        named = [one.axes for one in self.form.outputs]
+        named = [one.axes for one in ring.state_form.outputs]
         if self.fused.single:
             return places.to_mesh(outputs, named[0])
         return type(outputs)(*(places.to_mesh(one, axes) for one, axes in zip(outputs, named, strict=True)))
@@ -258,13 +275,17 @@ class Ring:
         failure: why this rank has no outputs, if it failed; shards pass by all the same.
     """
 
-    def __init__(self, of: DistributedRows, terms: RowTerms, tensors: Mapping[str, Any]) -> None:
+    def __init__(self, of: DistributedRows, terms: RowTerms, tensors: Mapping[str, Any], by: Any = None) -> None:
         self.of, self.terms = of, terms
         self.number, self.size = of.ranks.number, len(of.ranks.names)
+        self.state_form = of.form if by is None else grouped_form(of.form)
         streamed, rows = of._dimensions[of.axis], of._dimensions[of.rows]
+        self.streamed = {**streamed, BY: 0}
         self.travelling = {name for name in streamed if of.wide_travel or name not in rows}
         self.rows = [self._of_rows(tensors, span) for span in terms.rows[self.number]]
         self.here: Tensors = {name: tensors[name].contiguous() for name in sorted(self.travelling)}
+        if by is not None:
+            self.here = {**self.here, BY: by.long().contiguous()}
         self.steps = 0
         self.states: list[dict[int, State]] = [{} for _ in self.rows]
         self.failure: Exception | None = None
@@ -304,8 +325,8 @@ class Ring:
     def _take_shard(self, owner: int) -> None:
         """Merge the states of this rank's rows over the shard that is here, which is that of a rank."""
         for span in self.terms.streamed[owner]:
-            along = self.of._dimensions[self.of.axis]
-            here = {name: self._part(part, along[name], span.at, span.length) for name, part in self.here.items()}
+            here = {name: self._part(part, self.streamed[name], span.at, span.length)
+                    for name, part in self.here.items()}  # fmt: skip
             for place, (rows, tensors) in enumerate(zip(self.terms.rows[self.number], self.rows, strict=True)):
                 self._take(place, {self.of.rows: rows, self.of.axis: span}, {**tensors, **here})
 
@@ -319,7 +340,9 @@ class Ring:
         both = {name: self._part(tensors[name], whole[name], span.first, span.length)
                 for name in streamed if name in rows}  # fmt: skip
         starts = {**self.terms.starts, **{axis: one.first for axis, one in box.items()}}
-        piece = of.fused.leaf({**tensors, **both}, starts, self.terms.extents, backend=of._backend)
+        inputs = {name: one for name, one in tensors.items() if name != BY} | both
+        piece = of.fused.leaf(inputs, starts, self.terms.extents, backend=of._backend, by=tensors.get(BY),
+                              groups=self.terms.groups)  # fmt: skip
         if of.deterministic is not None:
             states[box[of.axis].first] = piece
         else:
@@ -337,10 +360,9 @@ class Ring:
     def _send(self, owner: int) -> Travel:
         """The journey of the shard that is here to the next rank, and of another's to this one."""
         length = sum(span.length for span in self.terms.streamed[owner])
-        dimensions = self.of._dimensions[self.of.axis]
         shapes = {}
         for name, tensor in self.here.items():
-            place = dimensions[name]
+            place = self.streamed[name]
             shapes[name] = (*tensor.shape[:place], length, *tensor.shape[place + 1 :])
         return self.of.ranks.send_on(self.here, shapes)
 
@@ -350,7 +372,7 @@ class Ring:
             self.step()
         if self.failure is None:
             with self._goes_on():
-                return join_outputs(list(self._finish(empty)), self.of.form, self.of.rows)
+                return join_outputs(list(self._finish(empty)), self.state_form, self.of.rows)
         return None
 
     def _finish(self, empty: str) -> Iterator[Any]:
@@ -361,15 +383,30 @@ class Ring:
             yield self.of.fused.finish(state, needed, empty, {**self.terms.starts, self.of.rows: span.first})
 
 
-def check_options(call: DistributedRows, inputs: Mapping[str, Any]) -> None:
-    """Refuse keys, and what a call whose rows are split does not do with DTensors, or with fixed parts.
+def check_travelling_keys(by: Any, bound: Bound, axis: Axis) -> None:
+    """Refuse keys that could not travel with a shard: of another length, or on another device.
+
+    Raises:
+        InputError: they are such.
+    """
+    if by is None:
+        return
+    length = bound.sizes[axis.name]
+    if tuple(by.shape) != (length,) or str(by.device) != bound.device:
+        raise InputError(f"distributed: by= holds the group of every element of this rank's shard of axis {axis}: it "
+                         f"has shape {tuple(by.shape)} on {by.device}, not ({length},) on {bound.device}.")  # fmt: skip
+    if by.is_floating_point() or by.dtype == torch.bool:
+        raise InputError(f"distributed: by= is {by.dtype}. Number the groups 0, 1, 2, … by integers.")
+
+
+def check_options(call: DistributedRows, inputs: Mapping[str, Any], by: Any) -> None:
+    """Refuse what a call whose rows are split does not do with keys, with DTensors, or with fixed parts.
 
     Raises:
         InputError: it is one of these.
     """
-    if inputs.keys() & {"by", "groups"}:
-        raise InputError("distributed: by= gives every group all outputs, and rows= splits them over ranks. Leave one "
-                         "of them out.")  # fmt: skip
+    if by is not None and is_recorded(inputs):
+        raise InputError("distributed: a tensor requires a gradient, which calls by group have not. `detach` it.")
     in_mesh = next((name for name, one in inputs.items() if hasattr(one, "device_mesh")), None)
     if in_mesh is not None and call.zigzag:
         raise InputError(f"distributed: zigzag=True gives a rank two spans of the rows, and those of `{in_mesh}`, a "

@@ -110,7 +110,9 @@ def shard_of(fused: Any, ranks: Ranks, axis: Axis, inputs: Mapping[str, Any], ex
         raise InputError(f"distributed: sizes gives axis {axis} a length, which is that of each rank's shard. Leave it "
                          "out.")  # fmt: skip
     local, starts, places = local_tensors(fused.form, cast_inputs(fused, inputs), axis, ranks)
-    return Shard(local, bind(fused.form.cascade, local, extents, chunked=True), starts, places, extents, fused.form)
+    bound = bind(fused.form.cascade, local, extents, chunked=True)
+    ranks.check_device(bound.device)
+    return Shard(local, bound, starts, places, extents, fused.form)
 
 
 def check_keys(form: FusedForm, by: Any, groups: Any, *, fixed: bool) -> tuple[Any, ...]:

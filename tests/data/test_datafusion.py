@@ -89,6 +89,24 @@ def test_nulls_are_left_out_and_a_ratio_of_nothing_is_null() -> None:
     assert of_nan[3]["mean"][1] == 1
 
 
+def test_what_has_no_value_is_null_as_in_sql() -> None:
+    """One row, a constant, no row: NULL. A NaN or an infinity in the data: NaN."""
+    table = pa.table({"x": [1.0, 3, 5, None, 2, 2, np.nan, np.inf], "y": [1.0, 2, 5, 4, 2, 4, 1, 1],
+                      "g": [0, 0, 1, 2, 3, 3, 4, 5]})  # fmt: skip
+    sample, wide = ra.fuse(ra.var(x, n, correction=1)), ra.fuse(ra.var(X, n, correction=1))
+    own = {"var_samp(x)": udaf(sample, "ours_var_samp"), "corr(x, y)": udaf(correlation, "ours_corr")}
+    session = context(table, *own.values(), udaf(wide, "columns", inputs=["x", "x"]))
+    assert rows(session, "SELECT columns(y, x) a FROM t WHERE g = 1")["a"] == [[None, None]]
+    [lower, upper] = rows(session, "SELECT columns(y, x) a FROM t WHERE g = 4")["a"][0]
+    assert lower is None
+    assert np.isnan(upper)
+    for call in own:
+        found = rows(session, f"SELECT g, ours_{call} a, {call} b FROM t GROUP BY g ORDER BY g")
+        assert found["a"][:4] == pytest.approx(found["b"][:4])
+        assert None in found["b"][:4]
+        assert np.isnan(found["a"][4:]).all()
+
+
 def test_arguments_types_and_outputs() -> None:
     table = pa.table({"x": [1.0, 5, 3], "y": [2.0, 0, 1], "p": [0, 2, 1]})
     gathered = ra.fuse(ra.sum(x * ra.Tensor("t")[ra.tensor("p[n]")], n) + ra.scalars("shift"))

@@ -9,7 +9,7 @@ import pytest
 import torch
 
 import redalg as ra
-from redalg.distributed.packed import message_packing
+from redalg.distributed.packed import first_words, message_packing
 from redalg.distributed.ranks import Ranks, Report
 from redalg.distributed.shard import Shard
 from tests.distributed.cases import CASES, as_arrays, fused, here, n, shard, whole_data, x
@@ -116,7 +116,7 @@ def late(rank: int, size: int, second: str) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redalg.distributed.call.may_learn_late", lambda *_: True)
         patch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
-        patch.setattr(Ranks, "report", lambda _, sent, *__: Report(sent, sent[:, 0].clone(), Done()))
+        patch.setattr(Ranks, "report", lambda _, sent, *__: Report(sent, first_words(sent).clone(), Done()))
         call = (above if second == "hidden" else total).distributed(axis=n)
         call(x=torch.ones(2, 3))
         unknown = {"x": torch.ones(2, 3), "empty": "none"}

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import replace
 from datetime import timedelta
 from typing import Any
@@ -146,6 +147,88 @@ def test_another_call_is_no_header(two: Pool) -> None:
     assert first.error == "InputError"
     assert "no header of redalg" in first.text
     assert second.error == ""
+
+
+def known_functions(rank: int, _: int) -> Any:
+    """Of two functions that both ranks have called, each calls another."""
+    calls = [one.distributed(axis=n) for one in (total, cubes)]
+    for call in calls:
+        call(x=2 * ones(2, 5))
+    return calls[rank](x=2 * ones(2, 5))
+
+
+def kept_functions(rank: int, _: int) -> Any:
+    calls = [one.distributed(axis=n) for one in (total, cubes)]
+    for call in 3 * calls:
+        call(x=2 * ones(2, 5))
+    return calls[rank](x=2 * ones(2, 5))
+
+
+def functions_of_rows(rank: int, _: int) -> Any:
+    w = ra.tensor("w[n]")
+    calls = [ra.fuse(ra.sum(y * w**power, n), axes="b").distributed(axis=n, rows=b) for power in (1, 3)]
+    for call in calls:
+        call(y=ones(2), w=2 * ones(5))
+    return calls[rank](y=ones(2), w=2 * ones(5))
+
+
+@pytest.mark.parametrize("function", [known_functions, kept_functions, functions_of_rows], ids=lambda one: one.__name__)
+def test_functions_in_another_order_give_no_number(two: Pool, function: Callable[..., Any]) -> None:
+    for outcome in two.outcomes(function):
+        assert outcome.error == "InputError"
+        assert "rank 1 called another function than rank 0" in outcome.text
+    assert is_in_step(two)
+
+
+def list_of_axes(rank: int, _: int) -> Any:
+    axes: Any = [n]
+    return total.distributed(axis=axes)
+
+
+def forgotten_group(rank: int, _: int) -> Any:
+    group = dist.new_group([0, 1])
+    dist.destroy_process_group(group)
+    return total.distributed(group, axis=n)
+
+
+def device_of_no_backend(rank: int, _: int) -> Any:
+    return total.distributed(axis=n)(x=ones(2, 5, device="meta"))
+
+
+def within_vmap(rank: int, _: int) -> Any:
+    call = total.distributed(axis=n)
+    return torch.vmap(lambda one: call(x=one))(ones(3, 2, 5))
+
+
+def copied(rank: int, _: int) -> Any:
+    return deepcopy(total.distributed(axis=n))
+
+
+EVERYWHERE = {
+    list_of_axes: "axis=[n] is not reduced",
+    forgotten_group: "the process group was destroyed",
+    device_of_no_backend: "the tensors lie on meta, and the process group sends from cpu",
+    within_vmap: "within `torch.func.vmap`",
+    copied: "a process group belongs to its process",
+}
+
+
+def test_no_number_as_a_scalar_is_one_number(two: Pool) -> None:
+    for found in two.values(of_nan):
+        assert np.isnan(found).all()
+
+
+def of_nan(rank: int, _: int) -> Any:
+    call = scaled.distributed(axis=n)
+    return [call(x=ones(2, 5), y=ones(2), scale=float("nan")).tolist() for _ in range(3)]
+
+
+@pytest.mark.parametrize("function", EVERYWHERE, ids=lambda one: one.__name__)
+def test_what_no_rank_may_ask_is_refused_on_all(two: Pool, function: Callable[..., Any]) -> None:
+    for outcome in two.outcomes(function):
+        assert outcome.error == "InputError"
+        assert EVERYWHERE[function] in outcome.text
+    assert is_in_step(two)
 
 
 # ---- ranks that are gone ---------------------------------------------------------------------------------------------

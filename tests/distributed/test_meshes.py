@@ -122,6 +122,13 @@ def wrong_dimension(rank: int, size: int) -> Any:
     )
 
 
+def other_lengths(rank: int, size: int) -> Any:
+    from torch.distributed.tensor import DTensor, Shard
+
+    x = DTensor.from_local(torch.ones(2, 3 + rank), line(size), [Shard(1)])  # 6 elements of n on rank 0, 8 on rank 1
+    return fused("softmax").distributed(line(size), axis=n)(x=x)
+
+
 def whole_beside_parts(rank: int, size: int) -> Any:
     from torch.distributed.tensor import Replicate, distribute_tensor
 
@@ -158,6 +165,7 @@ REFUSALS = {
     wrong_dimension: "split along axis n over dimension 0 of its mesh",
     whole_beside_parts: "tensor `V` is whole along it. Place it as `Shard(0)` there",
     plain_beside_parts: "`Q` is none. Pass it as `distribute_tensor(Q, mesh, …)`",
+    other_lengths: "the length of the whole, as DTensors tell it: n=6 on rank 0; n=8 on rank 1",
     irregular_shards: "`Shard(1)` of 5 gives it",
     table_for_a_group: "Pass `(mesh, 'parts')`",
 }

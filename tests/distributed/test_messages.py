@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 import redalg as ra
 from redalg.distributed.packed import (
     STATUS_BYTES,
+    agreement_word,
     failures_in,
     message_packing,
     new_message,
@@ -43,7 +44,7 @@ def test_slots_come_back_as_they_were(name: str, far: bool) -> None:
 @given(st.text(max_size=700))
 def test_reasons_are_read_as_far_as_they_fit(reason: str) -> None:
     packing = message_packing((), {}, "float32", far=False)
-    message = new_message(2 * packing.nbytes, "cpu")
+    message = new_message(2 * packing.nbytes, "cpu", word=agreement_word(b"some text"))
     write_failure(reason, message)
     [(number, text)] = failures_in(torch.stack([torch.zeros_like(message), message]), [0, 1]).items()
     assert number == 1

@@ -15,6 +15,7 @@ from torch._C._distributed_c10d import HashStore
 
 import redalg as ra
 from redalg.distributed.call import Distributed
+from redalg.distributed.packed import first_words
 from redalg.distributed.protocol import Protocol
 from redalg.distributed.ranks import Ranks, Report, group_ranks
 from redalg.distributed.ready import Ready, signature
@@ -129,7 +130,7 @@ def late_call(rank: int, size: int) -> tuple[list[bool], str, float]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redalg.distributed.call.may_learn_late", lambda *_: True)
         patch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
-        patch.setattr(Ranks, "report", lambda _, sent, *__: Report(sent, sent[:, 0].clone(), Done()))
+        patch.setattr(Ranks, "report", lambda _, sent, *__: Report(sent, first_words(sent).clone(), Done()))
         call = call_by_kernels()
         for _ in range(3):
             before = call(**data_of(rank, 0))
@@ -202,7 +203,7 @@ def ready_of_python() -> Ready:
     count = SlotInput("count", (), (0,), (1,), "float32", False, True, True)
     step = lambda inputs: {name: inputs[name].clone() for name in ("means", "number")}  # noqa: E731
     finish = PreparedFinish(step, {"means": "sums", "number": "count"}, {}, frozenset(), frozenset())
-    return Ready(group_ranks(None), cpu, recipe, Merge(add_sums, (sums, count), packing), finish, packing)
+    return Ready(group_ranks(None), cpu, recipe, Merge(add_sums, (sums, count), packing), finish, packing, 7 << 8)
 
 
 def calls_of_python(rank: int, size: int) -> list[tuple[list[float], int]]:

@@ -74,7 +74,7 @@ def refused_call(rank: int, size: int, fault: str) -> Any:
     if fault == "plain":
         tensors["V"] = data["V"]
     if fault == "by":
-        tensors |= {"by": torch.zeros(4, dtype=torch.int64), "groups": 1}
+        tensors |= {"by": torch.zeros(5, dtype=torch.int64), "groups": 1}
     return call(**tensors)
 
 
@@ -87,7 +87,7 @@ REFUSED = {
     "both": "tensor `B` is split along axis k over dimension 1",
     "dimension": "tensor `K` is split along axis k over dimension 0",
     "plain": "tensor `K` is a DTensor, and `V` is none",
-    "by": "by= gives every group all outputs, and rows= splits them",
+    "by": "it has shape (5,) on cpu, not (4,) on cpu",
 }
 
 

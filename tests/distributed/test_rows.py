@@ -206,6 +206,40 @@ def test_what_cannot_be_split_by_rows_is_refused(name: str) -> None:
         ra.fuse(what() if callable(what) else what, **({"axes": axes} if axes else {})).distributed(**options)
 
 
+GROUPS = 4
+"""Of which the last has no element."""
+
+
+def keys_of(length: int) -> torch.Tensor:
+    return torch.tensor(np.random.default_rng(length).integers(0, GROUPS - 1, length))
+
+
+def groups_call(rank: int, size: int, name: str, lengths: tuple[list[int], list[int]], options: dict[str, Any]) -> Any:
+    """The outputs of two calls by group, the second of a known kind; keys of two dtypes."""
+    rows, streamed = lengths
+    mine = [spans_of(one, "zigzag" in options, axis)[rank] for one, axis in ((rows, q), (streamed, k))]
+    places = torch.cat([torch.arange(span.first, span.stop) for span in mine[1]])
+    keys = keys_of(sum(streamed))[places].to(torch.int32 if rank else torch.int64)
+    call, data = fused(name).distributed(axis=k, rows=q, **options), whole_data(name, sum(rows), sum(streamed))
+    given = part(name, data, *mine)
+    return [as_arrays(call(**given, by=here({"": keys})[""], groups=GROUPS)) for _ in range(2)]
+
+
+@pytest.mark.parametrize("options", [{}, {"zigzag": True}, {"deterministic": 4}], ids=["in order", "zigzag", "parts"])
+@pytest.mark.parametrize("name", ["causal", "documents", "bias"])
+def test_rows_have_a_state_for_every_group(two: Pool, name: str, options: dict[str, Any]) -> None:
+    rows, streamed = ([8, 8], [8, 8]) if options else ([6, 8], [0, 9])
+    whole = as_arrays(
+        fused(name)(**whole_data(name, sum(rows), sum(streamed)), by=keys_of(sum(streamed)), groups=GROUPS)
+    )
+    for rank, calls in enumerate(two.values(groups_call, name, (rows, streamed), options)):
+        spans = spans_of(rows, "zigzag" in options, q)[rank]
+        places = np.concatenate([np.arange(one.first, one.stop) for one in spans])
+        for found in calls:
+            for output, want in zip(found, whole, strict=True):
+                np.testing.assert_allclose(output, want[:, :, places], rtol=1e-4, atol=1e-5)
+
+
 def gradient_call(rank: int, size: int, name: str, rows: list[int], streamed: list[int], zigzag: bool) -> Any:
     """The gradients of this rank's tensors, of random cotangents of both outputs."""
     data = whole_data(name, sum(rows), sum(streamed))

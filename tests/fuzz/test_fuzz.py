@@ -57,6 +57,13 @@ def test_many_more(block: int) -> None:
     assert [line_of(one) for one in tally.findings] == []
 
 
+@pytest.mark.slow
+def test_ranks_give_what_the_whole_gives() -> None:
+    done = subprocess.run([sys.executable, "-m", "tests.fuzz.ranks", "--cases", "60", "--seed", "5000"], cwd=ROOT,
+                          capture_output=True, text=True, check=False)  # fmt: skip
+    assert done.returncode == 0, done.stdout
+
+
 def test_a_seed_is_a_case() -> None:
     """Cases are the same on every machine, and each is read again from the line that spells it."""
     for case in drawn(300, 30):

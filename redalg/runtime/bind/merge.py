@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from math import isnan
 from typing import Any
 
 import numpy as np
@@ -165,7 +166,7 @@ def check_starts(a: State, b: State) -> None:
 
 def one_set_of_scalars(a: State, b: State, method: str = "merge") -> tuple[State, State]:
     """Both states with the scalars of either (an empty state has none); different values are refused."""
-    if any(a.scalars[name] != b.scalars[name] for name in a.scalars.keys() & b.scalars.keys()):
+    if not all(scalars_agree(a.scalars[name], b.scalars[name]) for name in a.scalars.keys() & b.scalars.keys()):
         raise InputError(
             f"{method}: the states were made with different scalars, {dict(a.scalars)} and {dict(b.scalars)}. Make "
             "both with the same."
@@ -174,6 +175,11 @@ def one_set_of_scalars(a: State, b: State, method: str = "merge") -> tuple[State
         return a, b
     scalars = {**a.scalars, **b.scalars}
     return replace(a, scalars=scalars), replace(b, scalars=scalars)
+
+
+def scalars_agree(a: Any, b: Any) -> bool:
+    """Tell if two scalars are one number, or both NaN."""
+    return bool(a == b or (isnan(a) and isnan(b)))
 
 
 def sort_pieces(form: FusedForm, a: State, b: State) -> tuple[State, State]:

@@ -21,7 +21,7 @@ from redalg.errors import BackendError
 from redalg.lower_tile.text.emit import Source
 from redalg.progress import progress_bar
 from redalg.runtime.compile import stored
-from redalg.runtime.compile.cache import one_at_a_time, point_tilelang_here
+from redalg.runtime.compile.cache import PATIENCE_S, folder, one_at_a_time, point_tilelang_here
 
 
 @final
@@ -45,7 +45,7 @@ class Kernel(Displayed):
 def compile_source(source: Source) -> Kernel:
     """The kernel of a text: from disk if an earlier process left it, or compiled for its target."""
     name = digest(source)
-    with quiet(), one_at_a_time(name):
+    with quiet(), alone(source, name):
         try:
             found = stored.find(name)
             if found is not None:
@@ -67,6 +67,23 @@ def compile_source(source: Source) -> Kernel:
 def is_kept(source: Source) -> bool:
     """Tell if an earlier process left the kernel of a text on disk."""
     return stored.library_path(digest(source)) is not None
+
+
+@contextmanager
+def alone(source: Source, name: str) -> Iterator[None]:
+    """Let no other process compile a text meanwhile; what is on disk is only read, and needs no lock."""
+    if is_kept(source):
+        yield
+        return
+    kernel = f"`{source.program.name}` for {source.plan.device.target}"
+    with one_at_a_time(name, f"compiles {kernel}") as held:
+        if not held:  # both may: the first rename of a whole library counts
+            warnings.warn(
+                f"another process has been compiling {kernel} for {PATIENCE_S:.0f} s, and may be stopped; this one "
+                f"compiles the kernel itself. `fuser {folder() / 'locks' / name}.lock` tells the other's number.",
+                RuntimeWarning, stacklevel=3,
+            )  # fmt: skip
+        yield
 
 
 def launch_function(kernel: Kernel) -> Callable[..., Any]:

@@ -2,6 +2,7 @@
 
     <cache>/kernels/<TileLang's version>-<the text's digest>.json      says where TileLang keeps the text's library
 
+The place is told from the cache folder if the library lies in it: a folder may be moved, or copied into an image.
 TileLang compiles a CUDA kernel to a library of TVM's own format. Loading it takes TVM's runtime, and launching it takes
 TileLang's additions (descriptors for the bulk copy engine): one library of TileLang's package brings both.
 """
@@ -10,15 +11,19 @@ from __future__ import annotations
 
 import ctypes
 import json
+import os
 from functools import cache
 from importlib.metadata import PackageNotFoundError, version
 from importlib.util import find_spec
 from pathlib import Path
+from socket import gethostname
 from typing import Any
 
 from redalg.runtime.compile.cache import folder
 
 LIBRARY, RUNTIME = "executable.so", "libtilelang.so"
+FOR_C = "kernel_lib.so"
+"""The library of a kernel of the C target, which TileLang itself loads."""
 NEEDED = "__tvm_tensormap_create_tiled"
 """The function that kernels call on the host, by its name in TVM's registry."""
 
@@ -26,7 +31,7 @@ NEEDED = "__tvm_tensormap_create_tiled"
 def find(digest: str) -> Any:
     """The function that launches the kernel of a text, from disk; None if none was kept."""
     library = library_path(digest)
-    if library is None or not runtime_loaded():
+    if library is None or library.name != LIBRARY or not runtime_loaded():
         return None
     import tvm_ffi
 
@@ -38,18 +43,23 @@ def library_path(digest: str) -> Path | None:
     note = note_of(digest)
     if note is None or not note.is_file():
         return None
-    library = Path(json.loads(note.read_text(encoding="utf-8"))["library"])
+    library = folder() / json.loads(note.read_text(encoding="utf-8"))["library"]
     return library if library.is_file() else None
 
 
 def note_library(digest: str, compiled: Any) -> None:
-    """Note where the library of a kernel that was just compiled lies, if it is one that TVM's runtime loads."""
+    """Note where the library of a kernel that was just compiled lies, if TileLang kept it."""
     place, note = getattr(compiled, "_tilelang_cache_path", None), note_of(digest)
-    if note is None or place is None or not (library := Path(place) / LIBRARY).is_file():
+    if note is None or place is None:
         return
+    library = next((one for one in (Path(place) / LIBRARY, Path(place) / FOR_C) if one.is_file()), None)
+    if library is None:
+        return
+    inside = library.is_relative_to(folder())
     note.parent.mkdir(parents=True, exist_ok=True)
-    fresh = note.with_suffix(".new")
-    fresh.write_text(json.dumps({"library": str(library)}) + "\n", encoding="utf-8")
+    fresh = note.with_suffix(f".{gethostname()}-{os.getpid()}.new")  # another machine may write it too
+    fresh.write_text(json.dumps({"library": str(library.relative_to(folder()) if inside else library)}) + "\n",
+                     encoding="utf-8")  # fmt: skip
     fresh.replace(note)
 
 

@@ -27,10 +27,10 @@ from math import inf
 from pathlib import Path
 from typing import Any, final
 
-from redalg.errors import PlanError
+from redalg.errors import BackendError, PlanError
 from redalg.incremental.derive.scales import for_kernels
 from redalg.incremental.form import FusedForm
-from redalg.runtime.compile.cache import folder, one_at_a_time
+from redalg.runtime.compile.cache import PATIENCE_S, folder, one_at_a_time
 from redalg.runtime.known import stored
 from redalg.runtime.known.naming import naming
 from redalg.strategies.device import CARDS, DeviceSpec
@@ -225,7 +225,12 @@ def remember(entry: Entry) -> Path:
 
 def add_entries(path: Path, entries: Iterable[Entry]) -> Path:
     """Add entries to a file, each in place of the one of its name. Other processes wait, or see the file as it was."""
-    with one_at_a_time(f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"):
+    name = f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"
+    with one_at_a_time(name, f"writes {path.name}") as held:
+        if not held:
+            lock = folder() / "locks" / f"{name}.lock"
+            raise BackendError(f"another process has held {path} for {PATIENCE_S:.0f} s, and may be stopped: nothing "
+                               f"was added. End it; `fuser {lock}` tells its number.")  # fmt: skip
         path.parent.mkdir(parents=True, exist_ok=True)
         entries_by_name = parse_file(path)
         if entries_by_name is None and path.exists():

@@ -137,7 +137,7 @@ def tune(passes: Passes, inputs: Inputs, extents: Mapping[str, int], how: Tuning
     start = monotonic()
     how.check()
     refuse_missing_torch()
-    with one_at_a_time("tuning"):  # whether the folder can be written is found out before, not after
+    with one_at_a_time("tuning", "begins to tune"):  # whether the folder can be written is found out before, not after
         pass
     task = task_of(passes, inputs, extents, how)
     rules, *_ = task.space.plans()
