@@ -13,6 +13,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
 
+from sympy import Expr
+
 from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.explain.ask import Request
@@ -73,7 +75,7 @@ class Backward(Displayed):
     gradients: Mapping[str, str]
     cotangents: Mapping[str, str]
     made: Mapping[str, str] = field(default_factory=dict)
-    proofs: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[Expr, str] = field(default_factory=dict)
     once: bool = False
     again: Callable[[Mapping[str, str]], Backward] | None = None
     names: Names = ()

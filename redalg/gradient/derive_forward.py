@@ -50,7 +50,7 @@ def derive_forward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mapping
             found[output] = guard_empty_rows(with_shared_factors(tangent))
     read = tensor_names(found.values())
     stages, tangents = _stages(fused, found, names, dtypes or {})
-    proofs = {f"{one} in {', '.join(outputs)}": INVARIANT for one, outputs in pivots.items() if outputs}
+    proofs = {one: f"{INVARIANT} So it is in {', '.join(outputs)}." for one, outputs in pivots.items() if outputs}
     own = {tensor: name for tensor, name in moving.items() if name in read}
     return Forward(fused, stages, tangents, own, proofs, partial(derive_forward, fused, wrt))
 

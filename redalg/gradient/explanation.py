@@ -75,7 +75,8 @@ def sections_of(backward: Any, *, brief: bool) -> Iterator[Section]:
     if equations := equations_of_names(backward, definitions.values()):
         yield Section("Names that were given", (column(("In row values and tensors",), equations),), NAMES)
     if backward.proofs:
-        said = (sentence(f"`{name}` has no gradient. {why}") for name, why in backward.proofs.items())
+        said = (sentence(stage_in_names(pivot, backward.names), f" has no gradient. {why}")
+                for pivot, why in backward.proofs.items())  # fmt: skip
         yield Section("Extrema without a gradient", tuple(said), PIVOTS)
     lines = (stage_line(stage, None if brief else backward.names) for stage in backward.stages)
     yield Section("Stages", tuple(lines), STAGES)

@@ -12,6 +12,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, final
 
+from sympy import Expr
+
 from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.gradient.arrays import zeros_like
@@ -56,7 +58,7 @@ class Forward(Displayed):
     stages: tuple[Stage | JointStage, ...]
     tangents: Mapping[str, str]
     names: Mapping[str, str]
-    proofs: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[Expr, str] = field(default_factory=dict)
     again: Callable[[Mapping[str, str]], Forward] | None = None
 
     def __call__(self, tangents: Any, /, *, sizes: Mapping[str, int] | None = None, **tensors: Any) -> dict[str, Any]:
