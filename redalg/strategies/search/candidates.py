@@ -24,7 +24,7 @@ from redalg.strategies.search.space import Space
 from redalg.strategies.table import Table
 
 VARIED = tuple(name for name in CHOICES if name != "block_merged")
-LINES, FEW = 12, 6
+LINES, FEW = 12, 5
 """Rows that `str` and `repr` print."""
 MARK = "←"
 """Beside the plan that a call takes."""
