@@ -218,13 +218,13 @@ def _streamed_last(axes: set[Axis], streamed: set[Axis]) -> tuple[Axis, ...]:
 def contractions(form: FusedForm) -> list[Cells]:
     """The matrix products, and the operations of each."""
     rows: list[Cells] = []
-    products = [(*product, ()) for product in matrix_products(form)]
-    products += [(*product, (", of a single row",)) for product in row_products(form)]
-    for value, reduced, factors, rest in products:
+    of_rows = row_products(form)
+    for value, reduced, factors in (*matrix_products(form), *of_rows):
         live = [live_term(one, form.cascade.domain) for one in factors]
         axes = sorted({place for one in live for place in all_axes(one)}, key=str)
         most = "at most " if form.cascade.domain is not S.true else ""
         flops = Mul(Integer(2), *(place.extent for place in axes))
+        rest = (", of a single row",) if (value, reduced, factors) in of_rows else ()
         rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), reduced), *rest)))
         rows.append((("",), (most, flops, " floating-point operations")))
     return rows
