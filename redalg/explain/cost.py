@@ -242,9 +242,8 @@ def row_products(form: FusedForm) -> list[ProductOfFactors]:
         for reduction in producer.cascade.reductions
         if reduction.monoid.name == "sum"
     ]
-    sums += [
-        (one.value, form.cascade.reduced_axes, Mul(*_factors(one.weight, one.factors))) for one in form.accumulators
-    ]
+    own = form.cascade.reduced_axes
+    sums += [(part.value, own, Mul(*_factors(part.weight, part.factors))) for part in form.accumulators]
     found = ((value, reduced, _row_and_matrix(term, reduced)) for value, reduced, term in sums if value not in known)
     return [(value, reduced, factors) for value, reduced, factors in found if factors]
 

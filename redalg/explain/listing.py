@@ -87,17 +87,17 @@ class Listing:
             for number, (step, name, what) in enumerate(parts, 1)
         )
 
-    def serving(self, line: NumberedLine) -> list[Legend]:
+    def entries_of(self, line: NumberedLine) -> list[Legend]:
         """The entries of the legend that a line serves; none of what serves all of them."""
         return [one for one in self.legend if one.name in line.serves and one.step == line.step]
 
     def numbers(self, line: NumberedLine) -> str:
         """The numbers that a line serves, as `2,3`."""
-        return ",".join(str(one.number) for one in self.serving(line))
+        return ",".join(str(one.number) for one in self.entries_of(line))
 
     def hover(self, line: NumberedLine) -> str:
         """The names that a line serves, in words."""
-        names = [f"{one.number} {one.name}: {one.what}" for one in self.serving(line)]
+        names = [f"{one.number} {one.name}: {one.what}" for one in self.entries_of(line)]
         writes = f"writes {line.writes}; " if line.writes else ""
         return f"line {line.number}: {writes}serves {'; '.join(names)}" if names else f"line {line.number}"
 

@@ -170,6 +170,7 @@ def test_lines_of_a_launch_know_the_slots_of_their_steps(name: str) -> None:
     assert [entry for entry in outputs if listing.spans(entry) == "none"] == []
     assert all(line.serves <= {one.name for one in listing.legend if one.step == line.step} for line in listing.lines)
     assert lowered.listing().splitlines()[1].startswith("  1 ")
+    assert lowered._repr_html_().count('title="line ') == len(listing.lines)
 
 
 def test_the_text_waits_between_levels() -> None:
