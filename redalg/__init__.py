@@ -115,7 +115,7 @@ else:
             return getattr(import_module(f"redalg.strategies.{LATER[name]}"), name)
         from redalg.expression.spelling import missing_name_error
 
-        raise missing_name_error(name, (*__all__, *APART))
+        raise missing_name_error(name, (*__all__, *APART), patterns=lambda: import_module("redalg.library").PATTERNS)
 
     def __dir__() -> list[str]:
         """Public names, those that are imported when asked for among them."""

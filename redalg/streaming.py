@@ -83,6 +83,13 @@ class Streaming(ABC):
     def _outputs(self, arrays: Mapping[str, Any]) -> Any:
         """The outputs as a call returns them."""
 
+    def _check_named(self, caller: str, tensors: Any, before: str = "") -> None:
+        """Refuse what is no mapping of names to tensors."""
+        if not isinstance(tensors, Mapping):
+            names = ", ".join(f'"{name}": …' for name in self.cascade.inputs())
+            raise InputError(f"{caller}: a {type(tensors).__name__} is given. Pass tensors by name: "
+                             f"`{caller}({before}{{{names}}})`.")  # fmt: skip
+
     @by_names_of_tensors
     def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
              extents: Sizes | None = None, *, backend: str | None = None, by: Any = None,
@@ -119,9 +126,7 @@ class Streaming(ABC):
         """
         from redalg.runtime.call.states import leaf
 
-        if not isinstance(tensors, Mapping):
-            names = ", ".join(f'"{name}": …' for name in self.cascade.inputs())
-            raise InputError(f"leaf: a {type(tensors).__name__} is given. Pass tensors by name: `leaf({{{names}}})`.")
+        self._check_named("leaf", tensors)
         refuse_states("leaf", self.cascade, self.earlier)
         inputs = self._pass_inputs(tensors)
         return leaf(self.form, inputs, start, extents or {}, backend, by=by, groups=groups)
@@ -188,6 +193,7 @@ class Streaming(ABC):
         """
         from redalg.runtime.call.states import update
 
+        self._check_named("update", tensors, "state, ")
         refuse_states("update", self.cascade, self.earlier)
         return update(self.form, state, self._pass_inputs(tensors), start, extents or {}, by=by)
 

@@ -21,6 +21,8 @@ INTEGERS = ("count", "index")
 """Kinds of slots that are integers."""
 
 Cells = tuple[tuple[Part, ...], ...]
+ProductOfFactors = tuple[Value, tuple[Axis, ...], tuple[Expr, ...]]
+"""A sum, the axes that it reduces, and the factors of its term."""
 
 
 def cost(form: FusedForm) -> list[Line]:
@@ -185,7 +187,7 @@ def arithmetic(form: FusedForm) -> list[Cells]:
 def counts_beside_products(form: FusedForm) -> dict[frozenset[str], int]:
     """The operations that rates count, without those of matrix products, by the names of axes."""
     counts = point_counts(form)
-    for _, _, factors in matrix_products(form):
+    for _, _, factors in (*matrix_products(form), *row_products(form)):
         if counts[names(*factors)] >= 2:  # else it is made once for all of the streamed axis
             counts[names(*factors)] -= 2
     return {own: count for own, count in counts.items() if count}
@@ -216,17 +218,46 @@ def _streamed_last(axes: set[Axis], streamed: set[Axis]) -> tuple[Axis, ...]:
 def contractions(form: FusedForm) -> list[Cells]:
     """The matrix products, and the operations of each."""
     rows: list[Cells] = []
-    for value, reduced, factors in matrix_products(form):
+    of_rows = row_products(form)
+    for value, reduced, factors in (*matrix_products(form), *of_rows):
         live = [live_term(one, form.cascade.domain) for one in factors]
         axes = sorted({place for one in live for place in all_axes(one)}, key=str)
         most = "at most " if form.cascade.domain is not S.true else ""
         flops = Mul(Integer(2), *(place.extent for place in axes))
-        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), reduced))))
+        rest = (", of a single row",) if (value, reduced, factors) in of_rows else ()
+        rows.append((("matrix product",), (value, " = ", Reduce("sum", Mul(*live, evaluate=False), reduced), *rest)))
         rows.append((("",), (most, flops, " floating-point operations")))
     return rows
 
 
-def matrix_products(form: FusedForm) -> list[tuple[Value, tuple[Axis, ...], tuple[Expr, ...]]]:
+def row_products(form: FusedForm) -> list[ProductOfFactors]:
+    """The sums of a factor and a tensor of more axes: products of a row and a matrix, where no axis makes rows.
+
+    In Σ_d Q[b,h,d]·K[b,h,k,d] Q is a row of d for every (b, h), and K a matrix of (k, d).
+    """
+    known = {value for value, _, _ in matrix_products(form)}
+    sums = [
+        (producer.value, producer.cascade.reduced_axes, reduction.term)
+        for producer in form.cascade.producers
+        for reduction in producer.cascade.reductions
+        if reduction.monoid.name == "sum"
+    ]
+    own = form.cascade.reduced_axes
+    sums += [(part.value, own, Mul(*_factors(part.weight, part.factors))) for part in form.accumulators]
+    found = ((value, reduced, _row_and_matrix(term, reduced)) for value, reduced, term in sums if value not in known)
+    return [(value, reduced, factors) for value, reduced, factors in found if factors]
+
+
+def _row_and_matrix(term: Expr, reduced: tuple[Axis, ...]) -> tuple[Expr, ...]:
+    """The factor of fewer axes and the tensor of all, of those that hold the reduced axes; nothing without both."""
+    factors = [one for one in Mul.make_args(term) if all_axes(one) >= set(reduced)]
+    axes = set[Axis]().union(*map(all_axes, factors))
+    matrix = [one for one in factors if all_axes(one) == axes]
+    row = [one for one in factors if all_axes(one) != axes]
+    return (Mul(*row), *matrix) if row and len(matrix) == 1 and isinstance(matrix[0], Element) else ()
+
+
+def matrix_products(form: FusedForm) -> list[ProductOfFactors]:
     """The sums whose factors share no more than the reduced axes and a batch, with these axes and factors."""
     found = [
         (accumulator.value, form.cascade.reduced_axes, _factors(accumulator.weight, accumulator.factors))

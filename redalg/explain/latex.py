@@ -125,7 +125,8 @@ class LatexWriter(Writer):
         return rf"\left{left}{body}\right{right}"
 
     def reduction(self, kind: str, axes: Sequence[str], body: str) -> str:
-        operator = BIG_OPERATORS.get(kind, rf"\operatorname*{{{escape_latex(kind)}}}")
+        word = escape_latex(kind).replace(".", "{.}")  # a full stop has a space behind it
+        operator = BIG_OPERATORS.get(kind, rf"\operatorname*{{{word}}}")
         return rf"{operator}_{{{','.join(map(self.name, axes))}}} {body}"
 
     def cases(self, condition: str, a: str, b: str) -> str:

@@ -6,8 +6,8 @@ the tile program (`lower_tile.ir.purpose`), not from the text.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property
 from html import escape
 from typing import TYPE_CHECKING, Any, final
@@ -17,7 +17,7 @@ from redalg.explain.sections import slot_table
 from redalg.explain.text import WRITER, prose_text
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
-from redalg.lower_tile.text.origins import NumberedLine, numbered_lines
+from redalg.lower_tile.text.origins import NO_STEP, NumberedLine, Results, numbered_lines
 
 if TYPE_CHECKING:
     from redalg.lower_tile.text.emit import Source
@@ -44,11 +44,13 @@ class Legend:
         number: from 1.
         name: of the slot, the producer or the output.
         what: the reduction that it is, and the term.
+        step: of a launch of several functions, the number of the one that it is of.
     """
 
     number: int
     name: str
     what: str
+    step: int = NO_STEP
 
 
 @final
@@ -58,34 +60,44 @@ class Listing:
 
     Attributes:
         source: the text, with its program.
-        stages: of the call; the legend begins with the stage that the plan is made for.
+        stages: of the call, or of every step of a launch by its number; the legend begins with the stage that the plan
+            is made for.
+        results: of the steps of a launch.
     """
 
     source: Source
-    stages: Stages
+    stages: Stages | Mapping[int, Stages]
+    results: Results = field(default_factory=dict)
 
     @cached_property
     def lines(self) -> tuple[NumberedLine, ...]:
         """The lines of the text."""
-        return numbered_lines(self.source)
+        return numbered_lines(self.source, self.results)
 
     @cached_property
     def legend(self) -> tuple[Legend, ...]:
-        """The slots in the order of the state's table, the producers, the outputs; then those of other stages."""
-        known = dict(named_parts(self.stages.loop))
-        for form in (*self.stages.ahead, *self.stages.after):
-            for name, what in dict(named_parts(form)).items():
-                known.setdefault(name, f"of another stage: {what}")
-        return tuple(Legend(number, name, what) for number, (name, what) in enumerate(known.items(), 1))
+        """The slots in the order of the state's table, the producers, the outputs; then those of other stages.
+
+        Of a launch of several functions these of every step, one after another.
+        """
+        steps = self.stages if isinstance(self.stages, Mapping) else {NO_STEP: self.stages}
+        parts = [(step, name, what) for step, stages in steps.items() for name, what in parts_of_stages(stages).items()]
+        return tuple(
+            Legend(number, name, what if step == NO_STEP else f"step {step}: {what}", step)
+            for number, (step, name, what) in enumerate(parts, 1)
+        )
+
+    def entries_of(self, line: NumberedLine) -> list[Legend]:
+        """The entries of the legend that a line serves; none of what serves all of them."""
+        return [one for one in self.legend if one.name in line.serves and one.step == line.step]
 
     def numbers(self, line: NumberedLine) -> str:
-        """The numbers that a line serves, as `2,3`; nothing of what serves all of them."""
-        found = [str(one.number) for one in self.legend if one.name in line.serves]
-        return ",".join(found)
+        """The numbers that a line serves, as `2,3`."""
+        return ",".join(str(one.number) for one in self.entries_of(line))
 
     def hover(self, line: NumberedLine) -> str:
         """The names that a line serves, in words."""
-        names = [f"{one.number} {one.name}: {one.what}" for one in self.legend if one.name in line.serves]
+        names = [f"{one.number} {one.name}: {one.what}" for one in self.entries_of(line)]
         writes = f"writes {line.writes}; " if line.writes else ""
         return f"line {line.number}: {writes}serves {'; '.join(names)}" if names else f"line {line.number}"
 
@@ -103,18 +115,19 @@ class Listing:
         yield "numbers beside the lines: what a line serves; in brackets the lines that write it"
         size = max((len(one.name) for one in self.legend), default=0)
         for entry in self.legend:
-            yield f"{entry.number:>3} {entry.name:<{size}}  {entry.what}  [{self.spans(entry.name)}]"
+            yield f"{entry.number:>3} {entry.name:<{size}}  {entry.what}  [{self.spans(entry)}]"
 
-    def spans(self, name: str) -> str:
-        """The numbers of the lines that write a name: `81, 101` or `90-96`."""
-        return ", ".join(runs([one.number for one in self.lines if one.writes == name])) or "none"
+    def spans(self, entry: Legend) -> str:
+        """The numbers of the lines that write what an entry names: `81, 101` or `90-96`."""
+        written = [one.number for one in self.lines if (one.writes, one.step) == (entry.name, entry.step)]
+        return ", ".join(runs(written)) or "none"
 
     # ---- HTML --------------------------------------------------------------------------------------------------------
 
     def page(self) -> str:
         """The legend as a table, then the coloured lines, each with a hover text."""
         rows = (
-            [str(entry.number), f"<code>{escape(entry.name)}</code>", escape(entry.what), self.spans(entry.name)]
+            [str(entry.number), f"<code>{escape(entry.name)}</code>", escape(entry.what), self.spans(entry)]
             for entry in self.legend
         )
         legend = cell_table(("", "name", "is", "written in lines"), rows)
@@ -124,6 +137,15 @@ class Listing:
             margin = f"{line.number:>{last}} {self.numbers(line):<{size}} │ "
             body.append(f'<span title="{escape(self.hover(line))}"><span {WAY}>{margin}</span>{coloured}</span>')
         return f"{legend}<pre {PLAIN}>{chr(10).join(body)}</pre>"
+
+
+def parts_of_stages(stages: Stages) -> dict[str, str]:
+    """The named parts of the stage that the plan is made for, then those of other stages."""
+    known = dict(named_parts(stages.loop))
+    for form in (*stages.ahead, *stages.after):
+        for name, what in dict(named_parts(form)).items():
+            known.setdefault(name, f"of another stage: {what}")
+    return known
 
 
 def named_parts(form: FusedForm) -> Iterator[tuple[str, str]]:

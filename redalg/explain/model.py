@@ -14,7 +14,7 @@ Grammar:
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias, final
 
@@ -138,7 +138,7 @@ def split_code(prose: str) -> Iterator[Part]:
             yield Code(piece) if place % 2 and place < len(pieces) - 1 else piece
 
 
-def column(title: tuple[Part, ...], equations: list[Equation], source: str = "") -> Equations:
+def column(title: tuple[Part, ...], equations: Sequence[Equation], source: str = "") -> Equations:
     """Equations one below the other."""
     return Equations(title, tuple((one,) for one in equations), source)
 

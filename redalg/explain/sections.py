@@ -75,9 +75,13 @@ def the_conventions(decomposition: Decomposition, form: FusedForm) -> Iterator[L
                        f"whatever stands beside the weight.{warning}")  # fmt: skip
     axes = reduced_axes_prose(decomposition.cascade)
     for separation in selections(decomposition):
-        of_u = (" are those of ", *separation.g, ": the definition's where what ")
         yield sentence(
-            "The places of ", separation.reduction.value, *of_u, *axes, " does not vary is finite and not 0, or NaN."
+            separation.reduction.value,
+            " is selected by ",
+            *separation.g,
+            ". Its places are those of the definition if all that does not vary along ",
+            *axes,
+            " is finite and not 0, or is NaN.",
         )
     for separation, factor in extrema_with_factors(decomposition):
         g = comma_list([*dict.fromkeys(separation.g)], " and ")

@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from redalg.lower_tile.text.emit import Source
     from redalg.runtime.bind.state import State
     from redalg.runtime.lowered import Lowered
+    from redalg.runtime.together.lower import LoweredSteps
     from redalg.strategies.search.candidates import Candidates
 
 LONGEST = 100
@@ -213,6 +214,21 @@ def lowered_text(lowered: Lowered) -> str:
     return "\n".join([loop_nest(lowered.plan), *time, "", Listing(lowered.source, lowered.stages).text()])
 
 
+def steps_page(lowered: LoweredSteps) -> str:
+    """The text of a launch for several functions beside the algebra of each."""
+    return opens_to("LoweredSteps", source_words(lowered.source), steps_listing(lowered).page())
+
+
+def steps_text(lowered: LoweredSteps) -> str:
+    """The numbered text of a launch for several functions."""
+    return steps_listing(lowered).text()
+
+
+def steps_listing(lowered: LoweredSteps) -> Listing:
+    """The lines of a launch for several functions."""
+    return Listing(lowered.source, lowered.stages, lowered.results)
+
+
 def lowered_parts(lowered: Lowered) -> list[object]:
     """The loop nest, the predicted time, and the program."""
     prediction = prediction_of(lowered)
@@ -289,6 +305,7 @@ VIEWS.update(
                      parts=lambda one: [ProgramText(one)]),
     Source=View(lambda one: one_line("Source", source_words(one)), source_page, parts=lambda one: [ProgramText(one)]),
     Lowered=View(lambda one: one_line("Lowered", source_words(one.source)), lowered_page, lowered_text, lowered_parts),
+    LoweredSteps=View(lambda one: one_line("LoweredSteps", source_words(one.source)), steps_page, steps_text),
     Kernel=View(lambda one: one_line("Kernel", source_words(one.source)), lambda one: source_page(one.source),
                 lambda one: one.source.text, lambda one: [ProgramText(one.source.text)]),
     State=View(lambda one: one_line("State", state_words(one)), state_page, parts=state_parts),

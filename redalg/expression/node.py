@@ -76,7 +76,7 @@ class Node(Expr):
         )
 
     def __invert__(self) -> Any:
-        return self & "~"
+        raise OperationError(f"`~` is given `{self}`, which is a number. Write `ra.logical_not({self})`.")
 
     __rmatmul__ = __matmul__
     __rand__ = __or__ = __ror__ = __xor__ = __rxor__ = __and__

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from difflib import SequenceMatcher, get_close_matches
 from typing import Any
 
@@ -37,6 +37,13 @@ def _spelling(caller: str, name: str, known: Collection[str], called: str) -> st
         return f"Write `ra.{caller}(…, correction=1)` to divide by n - 1, and leave it out to divide by n."
     if name in (*TYPES, *DATA, "shape"):
         return "Tensors get their shapes, dtypes and devices at the call."
+    if name == "where":
+        return (
+            "Choose in the term: `ra.where(condition, x, identity)`, 0 in a sum. A mean divides by what counts, too: "
+            "`ra.sum(ra.where(condition, x, 0), n) / ra.sum(ra.where(condition, 1, 0), n)`."
+        )
+    if name == "weights":
+        return "A mean with weights is two sums: write `ra.sum(w * x, n) / ra.sum(w, n)`."
     if name in KEPT:
         return "A reduction has no dimension of its axes, and stands beside terms that have: nothing need be kept."
     if not known:
@@ -63,7 +70,10 @@ SHAPES = ("T", "mT", "shape", "ndim", "size", "numel", "reshape", "view", "permu
           "swapaxes", "t", "expand_dims", "movedim", "contiguous", "repeat")  # fmt: skip
 TYPES = ("dtype", "astype", "to", "half", "float", "double", "bfloat16", "type")
 DATA = ("device", "numpy", "detach", "cuda", "cpu", "item", "tolist", "backward", "grad", "requires_grad")
-WITHOUT_STATE = ("median", "quantile", "sort", "argsort", "unique", "mode", "kthvalue")
+WITHOUT_STATE = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile", "sort", "argsort",
+                 "argpartition", "unique", "mode", "kthvalue")  # fmt: skip
+COUNTS = ("count", "count_nonzero", "bincount", "histogram", "histc")
+NEIGHBOURS = ("diff", "roll", "conv1d", "convolve", "correlate", "take_along_axis", "gather")
 SCANS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 
 
@@ -79,7 +89,10 @@ def spelling_of(name: str) -> str | None:
     if name in FUNCTIONS:
         return _function(FUNCTIONS[name])
     if name in WITHOUT_STATE:
-        return "It has no state of fixed size. Compute it beforehand and pass it as a tensor; or `ra.topk` may do."
+        return (
+            "It has no state of fixed size. Compute it beforehand and pass it as a tensor; or `ra.topk` may do, or to "
+            'count, for each element, those that are no larger: docs/guide/questions.md, "What about a median".'
+        )
     if name in SCANS:
         return "redalg gives totals, not running ones: sum what a mask lets pass, as in `ra.where(k <= q, x, 0)`."
     return next((advice for names, advice in OTHERS if name in names), None)
@@ -96,6 +109,15 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "A product of matrices is a sum over the axis that they share: write `ra.sum(A * B, k)` with "
         '`A, B = ra.tensors("A[m,k] B[k,n]")`.')),
     (("corr", "corrcoef"), "Pearson's correlation of two tensors is a pattern: `redalg.library.correlation()`."),
+    (("average",), "A mean with weights is two sums: write `ra.sum(w * x, n) / ra.sum(w, n)`."),
+    (("ptp",), "Write `ra.max(x, n) - ra.min(x, n)`."),
+    (("cov",), "Covariance is `ra.covariance(x, y, n)`, of `X[n,i]` and `X[n,j]` a matrix."),
+    (COUNTS, (
+        "Count what a condition lets pass: write `ra.sum(ra.where(condition, 1, 0), n)`. Of several bins, an axis j of "
+        "the outputs numbers them, and the condition is `ra.eq(floor(x / width), j)`.")),
+    (NEIGHBOURS, (
+        'Index a tensor by expressions where it is named: `ra.Tensor("x")[b, n - 1]` is the element before, and '
+        '`ra.Tensor("x")[b, ra.tensor("places[n]")]` gathers.')),
     (("where",), "Choose by `ra.where(condition, a, b)`."),
     (SHAPES, (
         "It stands for one element and has no dimensions: axes have names, and the order of the output's axes is what "
@@ -105,8 +127,10 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
 )  # fmt: skip
 
 
-def missing_name_error(name: str, known: Collection[str] = (), module: str = "redalg") -> AttributeError:
-    """The error for a name that a module does not have, with its spelling here if array libraries have it.
+def missing_name_error(
+    name: str, known: Collection[str] = (), module: str = "redalg", patterns: Callable[[], Collection[str]] = tuple
+) -> AttributeError:
+    """The error for a name that a module does not have: its spelling here if array libraries have it, or its pattern.
 
     >>> print(missing_name_error("meen", ["mean", "max"]))
     redalg has no `meen`. Did you mean mean?
@@ -114,6 +138,8 @@ def missing_name_error(name: str, known: Collection[str] = (), module: str = "re
     advice = spelling_of(name)
     if advice is None and hasattr(sympy, name):
         advice = _function(f"{name}(x)")
+    if advice is None and not name.startswith("_") and name in patterns():
+        advice = f"It is a pattern: `redalg.library.{name}()`; `redalg show {name}` prints its definition."
     return (
         OperationError(f"redalg has no `{name}`. {advice}")
         if advice

@@ -17,7 +17,7 @@ from redalg.expression.spelling import no_other
 from redalg.monoids import Monoid, monoid
 
 
-def argmax(expr: Any, axis: Any = None, **options: Any) -> Reduce:
+def argmax(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     """Index of the largest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis).
 
     The first NaN counts as the largest, as in torch and NumPy.
@@ -27,10 +27,10 @@ def argmax(expr: Any, axis: Any = None, **options: Any) -> Reduce:
     argmax(x[b, n], n)
     """
     no_other("argmax", options)
-    return _only(reductions("argmax", (expr,), axis))
+    return _only(reductions("argmax", (expr,), (axis, *more) if more else axis))
 
 
-def argmin(expr: Any, axis: Any = None, **options: Any) -> Reduce:
+def argmin(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     """Index of the smallest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis; see `argmax`).
 
     >>> from redalg import axes, tensor
@@ -38,7 +38,7 @@ def argmin(expr: Any, axis: Any = None, **options: Any) -> Reduce:
     argmin(x[b, n], n)
     """
     no_other("argmin", options)
-    return _only(reductions("argmin", (expr,), axis))
+    return _only(reductions("argmin", (expr,), (axis, *more) if more else axis))
 
 
 def topk(expr: Any, axis: Any = None, place: Any = None, **options: Any) -> tuple[Reduce, Reduce]:
@@ -142,7 +142,7 @@ def affine(scale: Any, shift: Any, axis: Any = None, **options: Any) -> tuple[Re
     return a, b
 
 
-def compensated_sum(expr: Any, axis: Any = None, **options: Any) -> Reduce:
+def compensated_sum(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     """Σ of `expr` along `axis`, with the rounding error carried beside the sum: nearly twice the digits.
 
     Source: Knuth, The Art of Computer Programming 2, section 4.2.2 (TwoSum), within blocks as a tree.
@@ -152,7 +152,7 @@ def compensated_sum(expr: Any, axis: Any = None, **options: Any) -> Reduce:
     compensated_sum(x[b, n], n)
     """
     no_other("compensated_sum", options)
-    return _only(reductions("compensated_sum", (expr,), axis))
+    return _only(reductions("compensated_sum", (expr,), (axis, *more) if more else axis))
 
 
 def reduce(name: str, *exprs: Any, axis: Any = None) -> Any:
@@ -198,7 +198,7 @@ def _check(kind: Monoid, terms: list[Expr], bound: list[Axis], place: Axis | Non
     if len(bound) != 1:
         raise ExpressionError(
             f"{kind}: {len(bound)} axes are given ({', '.join(map(str, bound))}). Its indices and its order are those "
-            "of one axis: give one."
+            "of one axis: give one, and pass data over several axes with these as one."
         )
     if kind.name == "topk" and place is None:
         raise ExpressionError("reduce: topk needs a new axis for its results. Write `ra.topk(expr, n, j)`.")

@@ -13,11 +13,13 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, final
 
+from sympy import Expr
+
 from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.explain.ask import Request
 from redalg.gradient.arrays import zeros_like
-from redalg.gradient.explanation import Names, equations_of_names, explain_stages, stage_in_names
+from redalg.gradient.explanation import Names, equations_of_names, explain_backward, stage_in_names
 from redalg.gradient.stage import (
     AnyStage,
     for_dtypes,
@@ -73,7 +75,7 @@ class Backward(Displayed):
     gradients: Mapping[str, str]
     cotangents: Mapping[str, str]
     made: Mapping[str, str] = field(default_factory=dict)
-    proofs: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[Expr, str] = field(default_factory=dict)
     once: bool = False
     again: Callable[[Mapping[str, str]], Backward] | None = None
     names: Names = ()
@@ -170,13 +172,13 @@ class Backward(Displayed):
            In row values and tensors
              mu[b] = row_sum_0[b]/|n|
         """
-        return explain_stages(self, Request(section, brief, width, format))
+        return explain_backward(self, Request(section, brief, width, format))
 
     def __str__(self) -> str:
         outputs = [f"{name} (the output {output})" for output, name in self.made.items()]
         lines = [f"saved by the forward: {', '.join([*self.saved, *outputs]) or 'nothing beside the inputs'}"]
         lines += [f"no gradient: {name}. {why}" for name, why in self.proofs.items()]
-        lines += [f"{one.left} = {one.right}" for one in equations_of_names(self)]
+        lines += [f"{one.left} = {one.right}" for one in equations_of_names(self.stages, self.names)]
         return "\n".join([*lines, *lines_of_stages(self.stages, partial(stage_in_names, names=self.names))])
 
     def source(

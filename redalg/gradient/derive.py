@@ -126,7 +126,7 @@ class Derivation:
         kept = {name: (expr, axes_text(axes_by_name(free_axes(expr)))) for name, expr in wide.items()}
         passes = PASSES[-1] if self.fused.earlier else None
         forward = self.fused.of_outputs({**given, **kept}, None, passes, exact=self.fused.exact) if kept else self.fused
-        proofs = {str(reduce): INTRODUCED if reduce in self.introduced else INVARIANT for reduce in self.pivots}
+        proofs = {reduce: INTRODUCED if reduce in self.introduced else INVARIANT for reduce in self.pivots}
         once = holds_product(self.written.values())
         made = {output: name for output, name in self.made.items() if name in read}
         return Backward(forward, tuple(kept), tuple(stages), gradients, self.cotangents, made, proofs, once)

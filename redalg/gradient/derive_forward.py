@@ -16,6 +16,7 @@ from sympy import Expr, S
 from redalg.errors import GradientError
 from redalg.expression import Axis, Cast, Reduce, Scalar
 from redalg.expression.contents import of_kind, reductions_of
+from redalg.gradient.explanation import names_in_stages
 from redalg.gradient.forward import Forward
 from redalg.gradient.invariant import INVARIANT, pivots_among
 from redalg.gradient.reverse import differentiable_definition
@@ -50,9 +51,10 @@ def derive_forward(fused: Any, wrt: Sequence[str] | None = None, dtypes: Mapping
             found[output] = guard_empty_rows(with_shared_factors(tangent))
     read = tensor_names(found.values())
     stages, tangents = _stages(fused, found, names, dtypes or {})
-    proofs = {f"{one} in {', '.join(outputs)}": INVARIANT for one, outputs in pivots.items() if outputs}
+    proofs = {one: f"{INVARIANT} This is shown of {', '.join(outputs)}." for one, outputs in pivots.items() if outputs}
     own = {tensor: name for tensor, name in moving.items() if name in read}
-    return Forward(fused, stages, tangents, own, proofs, partial(derive_forward, fused, wrt))
+    given = names_in_stages([expr for _, expr in fused.written], RowValues({}))
+    return Forward(fused, stages, tangents, own, proofs, partial(derive_forward, fused, wrt), given)
 
 
 def _pivots(fused: Any, written: Mapping[str, Expr], axes: Mapping[str, str]) -> dict[Reduce, list[str]]:

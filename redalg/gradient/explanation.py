@@ -1,7 +1,9 @@
-"""The explanation of a backward: what the forward saves, names by `ra.let`, pivots, and the stages as equations.
+"""The explanation of a derivative: names by `ra.let`, pivots, and the stages as equations.
 
-    mu[b] = row_sum_0[b]/|n|        a name of the user's, defined by the row values that the forward saves
+    mu[b] = row_sum_0[b]/|n|        a name of the user's; in a backward by the row values that the forward saves
     grad_x[b,n] = … (x[b,n] − mu)   every stage that reads it says so
+
+A backward tells what the forward saves, forward mode the tangents that its own are linear in.
 
 A stage that is asked for by its name is explained as the function that it is.
 """
@@ -26,7 +28,7 @@ from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.rows import RowValues
 from redalg.gradient.stage import AnyStage
 
-SAVED, NAMES, PIVOTS, STAGES = SECTIONS = ("saved", "names", "pivots", "stages")
+SAVED, TANGENTS, NAMES, PIVOTS, STAGES = "saved", "tangents", "names", "pivots", "stages"
 ROWS: Final = "Row values, which are outputs of the forward"
 Names = tuple[tuple[str, Expr], ...]
 """Names, each with what it stands for in tensors and row values, the short ones first."""
@@ -45,14 +47,50 @@ def stage_in_names(expr: Expr, names: Names) -> Expr:
     return expr
 
 
-def explain_stages(backward: Any, request: Request) -> str:
+def explain_backward(backward: Any, request: Request) -> str:
     """The part of an explanation of a backward that is asked for.
 
     Raises:
         InputError: there is no such section or stage.
     """
-    functions = {one.name: one.function for one in backward.stages if one.function is not None}
-    wanted, sections = request.sections, {one.name: one for one in sections_of(backward, brief=request.brief)}
+    definitions = row_definitions(backward)
+    equations = equations_of_names(backward.stages, backward.names, definitions.values())
+    own = (
+        Section("What the forward saves", tuple(saved_lines(backward, definitions)), SAVED),
+        names_section("In row values and tensors", equations),
+        pivots_section(backward.proofs, backward.names, "gradient"),
+    )
+    return explain_stages("The backward", own, backward.stages, backward.names, request)
+
+
+def explain_forward(forward: Any, request: Request) -> str:
+    """The part of an explanation of forward mode that is asked for.
+
+    Raises:
+        InputError: there is no such section or stage.
+    """
+    tangents = (sentence(f"`{own}` is that of `{tensor}`.") for tensor, own in forward.names.items())
+    none = (sentence("None: the outputs are constant."),)
+    own = (
+        Section("Tangents that the outputs' are linear in", tuple(tangents) or none, TANGENTS),
+        names_section("In tensors", equations_of_names(forward.stages, forward.given)),
+        pivots_section(forward.proofs, forward.given, "tangent"),
+    )
+    return explain_stages("Forward mode", own, forward.stages, forward.given, request)
+
+
+def explain_stages(
+    title: str, own: Iterable[Section | None], stages: Sequence[AnyStage], names: Names, request: Request
+) -> str:
+    """The part that is asked for of a derivative's own sections and of its stages, or the derivation of one stage.
+
+    Raises:
+        InputError: there is no such section or stage.
+    """
+    functions = {one.name: one.function for one in stages if one.function is not None}
+    lines = (stage_line(stage, None if request.brief else names) for stage in stages)
+    every = (*own, Section("Stages", tuple(lines), STAGES))
+    wanted, sections = request.sections, {one.name: one for one in every if one is not None}
     if wanted is not None and set(wanted) & functions.keys():
         if len(wanted) > 1:
             raise InputError(f"explain: section={[*wanted]} names a stage, which is explained alone. Name it alone.")
@@ -61,24 +99,22 @@ def explain_stages(backward: Any, request: Request) -> str:
     for name in wanted or ():
         known_word("section", name, [*sections, *functions])
     chosen = tuple(sections[name] for name in (sections if wanted is None else wanted))
-    gradients = [tensor for stage in backward.stages for tensor in tensors_of_stage(stage)]
-    summary = sentence(*stages_in_words(backward.stages), f" Sections are {', '.join([*sections, *functions])}.")
-    content = Derivation(("The backward: ", *comma_list(gradients)), summary, chosen)
+    made = [tensor for stage in stages for tensor in tensors_of_stage(stage)]
+    summary = sentence(*stages_in_words(stages), f" Sections are {', '.join([*sections, *functions])}.")
+    content = Derivation((f"{title}: ", *comma_list(made)), summary, chosen)
     with text.at_most(request.columns):
         return FORMATS[request.format](RENDERERS[request.format](content))
 
 
-def sections_of(backward: Any, *, brief: bool) -> Iterator[Section]:
-    """The sections that a backward has; in brief without equations of the stages."""
-    definitions = row_definitions(backward)
-    yield Section("What the forward saves", tuple(saved_lines(backward, definitions)), SAVED)
-    if equations := equations_of_names(backward, definitions.values()):
-        yield Section("Names that were given", (column(("In row values and tensors",), equations),), NAMES)
-    if backward.proofs:
-        said = (sentence(f"`{name}` has no gradient. {why}") for name, why in backward.proofs.items())
-        yield Section("Extrema without a gradient", tuple(said), PIVOTS)
-    lines = (stage_line(stage, None if brief else backward.names) for stage in backward.stages)
-    yield Section("Stages", tuple(lines), STAGES)
+def names_section(label: str, equations: Sequence[Equation]) -> Section | None:
+    """The names that were given, if stages hold some."""
+    return Section("Names that were given", (column((label,), equations),), NAMES) if equations else None
+
+
+def pivots_section(proofs: Mapping[Expr, str], names: Names, derivative: str) -> Section | None:
+    """The extrema on which no output depends, if there are some, in the names that were given."""
+    said = (sentence(stage_in_names(pivot, names), f" has no {derivative}. {why}") for pivot, why in proofs.items())
+    return Section(f"Extrema without a {derivative}", tuple(said), PIVOTS) if proofs else None
 
 
 def stage_line(stage: AnyStage, names: Names | None) -> Line:
@@ -91,12 +127,12 @@ def stage_line(stage: AnyStage, names: Names | None) -> Line:
     return column((*tensors, f", {passes}"), equations)
 
 
-def equations_of_names(backward: Any, others: Iterable[Expr] = ()) -> list[Equation]:
+def equations_of_names(stages: Sequence[AnyStage], names: Names, others: Iterable[Expr] = ()) -> list[Equation]:
     """The definitions of the names that stages, and other expressions, hold."""
-    expressions = [*others, *(one.expr for stage in backward.stages for one in stage.parts)]
-    inside = set[str]().union(*(value_names(stage_in_names(one, backward.names)) for one in expressions))
-    used = used_names(backward.names, inside)
-    known = [(name, expr, backward.names[:place]) for place, (name, expr) in enumerate(backward.names)]
+    expressions = [*others, *(one.expr for stage in stages for one in stage.parts)]
+    inside = set[str]().union(*(value_names(stage_in_names(one, names)) for one in expressions))
+    used = used_names(names, inside)
+    known = [(name, expr, names[:place]) for place, (name, expr) in enumerate(names)]
     return [Equation(labelled_element(name, axes_by_name(free_axes(expr))), stage_in_names(expr, before))
             for name, expr, before in known if name in used]  # fmt: skip
 

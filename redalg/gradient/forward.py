@@ -8,13 +8,18 @@ Nothing is saved: a tangent's pass makes the row values of its output again, bes
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, final
+
+from sympy import Expr
 
 from redalg.display import Displayed
 from redalg.errors import InputError
+from redalg.explain.ask import Request
 from redalg.gradient.arrays import zeros_like
+from redalg.gradient.explanation import Names, equations_of_names, explain_forward, stage_in_names
 from redalg.gradient.stage import (
     JointStage,
     Stage,
@@ -39,11 +44,12 @@ class Forward(Displayed):
         names: tensor -> the name of its tangent in the stages.
         proofs: extremum -> why it has no tangent.
         again: derives it for the dtypes of the tensors, if some have 16 bits or fewer.
+        given: the names by `ra.let`, each with what it names in tensors.
 
     >>> import numpy as np, redalg as ra
     >>> x, n = ra.tensor("x[n]"), ra.axes("n")
     >>> forward = ra.fuse(ra.mean(x**2, n)).jvp()
-    >>> print(forward.explain())
+    >>> print(forward)
     linear in: tangent_x (of x)
     tangent_out[] = sum(2*tangent_x[n]*x[n], n)/|n|    (passes: 1)
     >>> forward.for_tensors({"x": np.float32([1.0])})(np.float32([1.0, 0.0]), x=np.float32([3.0, 4.0]))
@@ -56,8 +62,9 @@ class Forward(Displayed):
     stages: tuple[Stage | JointStage, ...]
     tangents: Mapping[str, str]
     names: Mapping[str, str]
-    proofs: Mapping[str, str] = field(default_factory=dict)
+    proofs: Mapping[Expr, str] = field(default_factory=dict)
     again: Callable[[Mapping[str, str]], Forward] | None = None
+    given: Names = ()
 
     def __call__(self, tangents: Any, /, *, sizes: Mapping[str, int] | None = None, **tensors: Any) -> dict[str, Any]:
         """The tangents of the outputs by name; an output that is constant has none.
@@ -110,17 +117,50 @@ class Forward(Displayed):
                 raise InputError(f"tangents: that of `{name}` has shape {shape}, and the tensor has {needed}. Pass an "
                                  "array of the tensor's shape.")  # fmt: skip
 
-    def explain(self) -> str:
-        """The stages, the names of the tangents in them, and why an extremum has no tangent."""
+    def explain(
+        self, section: str | Sequence[str] | None = None, *, brief: bool = False, width: int | None = None,
+        format: str = "text",
+    ) -> str:  # fmt: skip
+        """The tangents that are read, names by `ra.let`, extrema without a tangent, and the stages.
+
+        Args:
+            section: a section or several, by name: `tangents`, `stages`; `names` and `pivots` if there are some. The
+                name of a stage alone gives the derivation of its function. None for all.
+            brief: the stages without their equations.
+            width, format: as of `Fused.explain`.
+
+        Raises:
+            InputError: there is no such section, stage or format, or the width is below 40.
+
+        >>> import redalg as ra
+        >>> n, x = ra.axes("n"), ra.tensor("x[b,n]")
+        >>> mu = ra.let("mu", ra.mean(x, n))
+        >>> forward = ra.fuse(ra.mean((x - mu) ** 2, n)).jvp()
+        >>> print(forward.explain(["tangents", "names"], width=60))
+        Forward mode: tangent_out[b]
+        ════════════════════════════
+        1 stage, each fused by the same engine. Sections are
+        tangents, names, stages, tangent_out.
+        <BLANKLINE>
+        1  Tangents that the outputs' are linear in ────────────────
+        <BLANKLINE>
+           `tangent_x` is that of `x`.
+        <BLANKLINE>
+        2  Names that were given ───────────────────────────────────
+        <BLANKLINE>
+           In tensors
+             mu[b] = (Σ_n x[b,n])/|n|
+        """
+        return explain_forward(self, Request(section, brief, width, format))
+
+    def __str__(self) -> str:
         tangents = ", ".join(f"{name} (of {tensor})" for tensor, name in self.names.items())
         lines = [
             f"linear in: {tangents or 'nothing'}",
             *(f"no tangent: {one}. {why}" for one, why in self.proofs.items()),
+            *(f"{one.left} = {one.right}" for one in equations_of_names(self.stages, self.given)),
         ]
-        return "\n".join([*lines, *lines_of_stages(self.stages)])
-
-    def __str__(self) -> str:
-        return self.explain()
+        return "\n".join([*lines, *lines_of_stages(self.stages, partial(stage_in_names, names=self.given))])
 
     def source(
         self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, dtypes: Any = "float16",

@@ -45,7 +45,7 @@ from redalg.runtime.unfused.unfused import (
 )
 from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import card_of, device_for
-from redalg.strategies.plan import Plan, Problem
+from redalg.strategies.plan import Plan, Problem, shape_of
 from redalg.strategies.schedule import (
     TUNED,
     AnySchedule,
@@ -289,6 +289,8 @@ def plan_candidates(
 ) -> Candidates:
     """The plans that a pass could have, best first by predicted time; the unfused form too if it is admitted."""
     space = space_for(form, target, sizes, dtypes, **options)
+    for name in {element.name for element in form.cascade.elements()} - space.problem.shapes.keys():
+        shape_of(name, form.cascade.elements(), space.problem)  # refuses a shape that cannot be known
     others = [one.candidate for one in (offer_unfused(form, space), offer_product(form, space)) if one is not None]
     return rank_candidates(space, others, partial(builds, space.stages, space.problem))
 

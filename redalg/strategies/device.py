@@ -124,7 +124,11 @@ def device_for(target: str) -> DeviceSpec:
     if found is None:
         names = ", ".join(map(repr, (*targets(), *CARDS)))
         near = USUAL.get(target) or did_you_mean(str(target), (*targets(), *CARDS))
-        raise PlanError(f"target {target!r} is not known.{near} Use one of {names}.")
+        capabilities = ", ".join(f"{one} for {'.'.join(map(str, of.capability))}" for one, of in ARCHITECTURES.items())
+        raise PlanError(
+            f"target {target!r} is not known.{near} Use one of {names}. A card that is not listed has the target of "
+            f"its compute capability: {capabilities}; there is none for others."
+        )
     return found
 
 

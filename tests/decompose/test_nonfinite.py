@@ -186,7 +186,7 @@ def test_a_logarithm_of_less_than_nothing_would_come_first() -> None:
 
 def test_the_verdict_says_when_places_are_those_of_x_alone() -> None:
     said = " ".join(ra.fuse(ra.argmax(x * ra.sum(exp(y), n), n)).explain().split())
-    assert "the definition's where what n does not vary is finite and not 0, or NaN" in said
+    assert "Its places are those of the definition if all that does not vary along n is finite and not 0" in said
 
 
 # ---- masks by what does not vary -------------------------------------------------------------------------------------

@@ -122,7 +122,7 @@ def test_every_stage_is_a_page_that_folds(attention: Fused, variance: Fused, low
         assert bundle["text/html"] == page
         assert len(bundle["text/plain"].splitlines()) <= SCREEN
         assert "at 0x" not in bundle["text/plain"]
-    assert VIEWS.keys() - seen == {"Definition", "LibraryProduct", "Kernel"}
+    assert VIEWS.keys() - seen == {"Definition", "LibraryProduct", "Kernel", "LoweredSteps"}
 
 
 def test_a_page_takes_its_colours_from_where_it_stands(attention: Fused, variance: Fused, lowered: Lowered) -> None:

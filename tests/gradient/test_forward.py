@@ -116,7 +116,10 @@ def test_outputs_and_tangents_are_one_pass_about_shifted_means() -> None:
     [stage] = forward.stages
     assert len(stage.function.passes) == 1
     assert {str(one.base) for one in stage.fused.form.pivots} >= {"sum_d_1", "V[k, e]"}
-    assert "No output depends on it" in forward.explain()
+    assert "No output depends on it" in forward.explain("pivots")
+    assert "in one pass over k" in forward.explain("tangent_out")
+    with pytest.raises(ra.InputError, match="There are tangents, pivots, stages, tangent_out"):
+        forward.explain("saved")
     assert forward.names == {"K": "tangent_K", "Q": "tangent_Q", "V": "tangent_V"}
     assert list(form.jvp(wrt=["V"]).names) == ["V"]
     sizes = {"q": 128, "k": 128, "d": 64, "e": 64}

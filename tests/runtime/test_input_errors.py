@@ -108,13 +108,13 @@ CALLS: dict[str, Case] = {
         lambda: fused(x=T.long(), w=T),
         ra.InputError,
         "tensor `x` is int64, and stands in arithmetic, where one of float64, float32, float16, bfloat16, "
-        "float8_e4m3fn, float8_e5m2 is needed. Convert it, for instance `x.float()`.",
+        "float8_e4m3fn, float8_e5m2 is needed. Convert it, for instance `x.double()`.",
     ),
     "integer array": Case(
         lambda: fused(x=X.astype(int), w=X),
         ra.InputError,
         "tensor `x` is int64, and stands in arithmetic, where one of float64, float32, float16, bfloat16, "
-        'float8_e4m3fn, float8_e5m2 is needed. Convert it, for instance `x.astype("float32")`.',
+        'float8_e4m3fn, float8_e5m2 is needed. Convert it, for instance `x.astype("float64")`.',
     ),
     "dtype that does not promote": Case(
         lambda: fused(x=T.to(torch.float8_e8m0fnu), w=T),

@@ -341,17 +341,33 @@ def test_cards_differ() -> None:
     assert slow.plan.device.part == "A10"
 
 
+@pytest.mark.parametrize(
+    ("name", "sizes", "dtype", "card", "reason"),
+    [
+        ("logsumexp", {"b": 4096, "n": 4096}, "float32", "RTX 4090", "by the rules: the model was not fitted to cards"),
+        ("logsumexp", {"b": 4096, "n": 4096}, "float32", "H100", "fitted to long rows that fill the chip"),
+        ("logsumexp", {"b": 4, "n": 10**6}, "float32", "H100", "must promise 5% and 1 µs more"),
+    ],
+)
+def test_a_table_says_why_another_plan_is_taken(name: str, sizes: Any, dtype: str, card: str, reason: str) -> None:
+    found = fused(name).plans(sizes, dtype, card)
+    assert reason in found.table(1).note
+    assert found.table(1).note.endswith("a call takes it") == (found[0].plan == found.choice)
+
+
 def test_candidates_print_as_a_table_of_the_first() -> None:
     given = {"b": 64, "n": 4096}, {"x": "float32"}, "sm_86"
     found = fused("logsumexp").plans(*given)
     text = str(found).splitlines()
+    last = next(place for place, line in enumerate(text) if line.startswith("the first"))
+    text, note = text[:last], " ".join(text[last:])
     assert text[0] == "plans for A10, predicted"
-    assert re.fullmatch(r"the first 12 of at most \d+ candidates; ← a call takes it", text[-1])
+    assert re.fullmatch(r"the first 12 of at most \d+ candidates; ← a call takes it(, by the rules: .*)?", note)
     taken = fused("logsumexp").plan(*given)
     assert found.choice == taken
     assert [entry.plan for place, entry in found.places(1) if "←" in place] == [taken]
-    assert [line for line in text if "←" in line][:-1] == [line for line in text if str(taken).split(";")[0] in line]
-    assert len(text) == 3 + 12 + 1
+    assert [line for line in text if "←" in line] == [line for line in text if str(taken).split(";")[0] in line]
+    assert len(text) == 3 + 12
     assert found._repr_html_().count("white-space:nowrap") == 12
     assert len(found[:3]) == 3
     assert "candidates" not in str(found[:3])

@@ -10,12 +10,12 @@ import pytest
 from sympy import Max, exp
 
 import redalg as ra
-from redalg.explain.cost import counts_beside_products, matrix_products
+from redalg.explain.cost import counts_beside_products, matrix_products, row_products
 from redalg.strategies.model.instructions import names
 from redalg.strategies.model.operations import form_operations
 
 b, q, k, d, e = ra.axes("b q k d e")
-Q, K, V, x, y = ra.tensors("Q[q,d] K[k,d] V[k,e] x[b,k] y[b,k]")
+Q, K, V, x, y, z = ra.tensors("Q[q,d] K[k,d] V[k,e] x[b,k] y[b,k] z[d]")
 SIZES = {"b": 2, "q": 3, "k": 5, "d": 7, "e": 11}
 CASES: dict[str, tuple[Callable[[], Any], int]] = {
     "a sum": (lambda: ra.fuse(ra.sum(x, k), axes="b"), 2 * 5),
@@ -28,6 +28,9 @@ CASES: dict[str, tuple[Callable[[], Any], int]] = {
     "a product, a softmax, a product": (
         lambda: ra.fuse(ra.sum(ra.softmax(ra.sum(Q * K, d), k) * V, k), axes="q e"),
         3 * 5 * (2 * 7 + 4 + 2 * 11)),
+    "the same of a single row": (
+        lambda: ra.fuse(ra.sum(ra.softmax(ra.sum(z * K, d), k) * V, k), axes="e"),
+        5 * (2 * 7 + 4 + 2 * 11)),
 }  # fmt: skip
 
 
@@ -36,8 +39,16 @@ def test_operations_are_those_of_the_formula(name: str) -> None:
     build, wanted = CASES[name]
     form = build().form
     assert form_operations(form, SIZES) == wanted
-    shown = [(names(*factors), 2) for _, _, factors in matrix_products(form)] + [*counts_beside_products(form).items()]
+    products = [*matrix_products(form), *row_products(form)]
+    shown = [(names(*factors), 2) for _, _, factors in products] + [*counts_beside_products(form).items()]
     assert sum(count * prod(SIZES[axis] for axis in axes) for axes, count in shown) == wanted  # as `explain` has it
+
+
+def test_a_single_row_is_said_to_be_a_product() -> None:
+    scores = ra.fuse(ra.sum(ra.softmax(ra.sum(z * K, d), k) * V, k), axes="e")
+    said = scores.explain("cost")
+    assert said.count("matrix product") == said.count("of a single row") == 2
+    assert "product" not in ra.fuse(ra.sum(x * y, k), axes="b").explain("cost")
 
 
 def test_two_passes_count_both() -> None:

@@ -18,6 +18,7 @@ from torch import nn
 
 import redalg as ra
 from redalg.errors import ExpressionError, PlanError
+from redalg.explain.listing import Listing
 from redalg.graphs.subprograms import subprograms_of
 from redalg.graphs.vertices import Pattern
 from redalg.lower_tile.check.interpret import interpret
@@ -154,6 +155,22 @@ def test_one_launch_computes_the_steps(name: str) -> None:
     found = interpret(program, given_, order=lambda blocks: shuffle.sample([*blocks], len([*blocks])))
     for (key, shape_, _), wanted in zip(steps.outputs, run_in_turn(steps, tensors), strict=True):
         np.testing.assert_allclose(found[key].reshape(shape_), wanted.numpy(), rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mixture", "rounds of cells, two samples"])
+def test_lines_of_a_launch_know_the_slots_of_their_steps(name: str) -> None:
+    """Every output of every step has lines that write it, also where rows of one pool hold several."""
+    [call], _ = calls_of_model(name)
+    steps = read_steps(call.text)
+    lowered = lower_steps(steps, TARGET, dict.fromkeys(steps.inputs, "float32"))
+    listing = Listing(lowered.source, lowered.stages, lowered.results)
+    assert [one.text for one in listing.lines] == lowered.source.text.splitlines()
+    outputs = [entry for entry in listing.legend if entry.what.partition(": ")[2].startswith("output")]
+    assert {entry.step for entry in outputs} == {*lowered.stages}
+    assert [entry for entry in outputs if listing.spans(entry) == "none"] == []
+    assert all(line.serves <= {one.name for one in listing.legend if one.step == line.step} for line in listing.lines)
+    assert lowered.listing().splitlines()[1].startswith("  1 ")
+    assert lowered._repr_html_().count('title="line ') == len(listing.lines)
 
 
 def test_the_text_waits_between_levels() -> None:

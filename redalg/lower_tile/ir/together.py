@@ -41,12 +41,14 @@ class Together:
         blocks: of the launch.
         beside: the blocks of a multiprocessor.
         rounds: levels that are one text, if there are any.
+        owners: of every kernel the number of the step that it is of, the first of those that are alike; −1 of a copy.
     """
 
     levels: tuple[int, ...]
     blocks: int
     beside: int = 1
     rounds: Rounds | None = None
+    owners: tuple[int, ...] = ()
 
     @property
     def place_of_rounds(self) -> slice:

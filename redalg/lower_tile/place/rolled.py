@@ -135,7 +135,9 @@ def roll_programs(
     after = [whole.copy(key, first_plan, inwards=False) for key in outputs]
     levels = tuple(len(level) for level in (before, after) if level)
     blocks, beside = blocks_together(max(points), first_plan, MOST_BESIDE)
-    together = Together(levels, blocks, beside, Rounds(rounds, tuple(firsts), int(bool(before))))
+    places = {id(step): number for number, step in enumerate(steps)}
+    owners = (*(-1 for _ in before), *(places[id(family[0])] for family in families.values()), *(-1 for _ in after))
+    together = Together(levels, blocks, beside, Rounds(rounds, tuple(firsts), int(bool(before))), owners)
     order = sorted(whole.parameters.values(), key=lambda each: ("input", "output", "workspace").index(each.role))
     program = TileProgram(name, tuple(order), (*before, *repeated, *after), steps[0].program.compute, together=together)
     return Rolled(program, tables)

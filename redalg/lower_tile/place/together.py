@@ -102,18 +102,19 @@ def join_programs(
         raise PlanError(f"steps of one launch compute in one dtype, and these in {', '.join((compute, *others))}.")
     whole = Whole(outputs)
     own = [whole.names_of(step, number) for number, step in enumerate(steps)]
-    kernels = list[tuple[int, Kernel]]()
+    kernels = list[tuple[int, int, Kernel]]()
     for number, step in enumerate(steps):
         for later, kernel in enumerate(step.program.kernels):
             named = rename_kernel(kernel, own[number], whole.names, number, step.symbols)
             plan = binding_plan(kernel.plan or step.plan, steps[0].plan)
-            kernels.append((step.level + later, replace(named, plan=plan)))
+            kernels.append((step.level + later, number, replace(named, plan=plan)))
     kernels.sort(key=itemgetter(0))
-    levels = [[kernel for _, kernel in each] for _, each in groupby(kernels, key=itemgetter(0))]
+    levels = [[kernel for *_, kernel in each] for _, each in groupby(kernels, key=itemgetter(0))]
     most = max(sum(grid_points(kernel, sizes) for kernel in level) for level in levels)
-    together = Together(tuple(map(len, levels)), *blocks_together(most, steps[0].plan))
+    owners = tuple(number for _, number, _ in kernels)
+    together = Together(tuple(map(len, levels)), *blocks_together(most, steps[0].plan), owners=owners)
     order = sorted(whole.parameters.values(), key=lambda each: ROLES.index(each.role))
-    return TileProgram(name, tuple(order), tuple(kernel for _, kernel in kernels), compute, tuple(sizes), together)
+    return TileProgram(name, tuple(order), tuple(kernel for *_, kernel in kernels), compute, tuple(sizes), together)
 
 
 def blocks_together(points: int, plan: Plan, most: int = FEW_BESIDE) -> tuple[int, int]:

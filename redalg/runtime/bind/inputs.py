@@ -356,14 +356,19 @@ def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> 
         if dtype.startswith("complex"):
             raise InputError(f"tensor `{name}` is {dtype}: reductions here are over extended reals. Pass its real and "
                              "imaginary parts as two tensors.")  # fmt: skip
+        if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):
+            raise InputError(f"tensor `{name}` is {dtype}, which is no number. Pass booleans, integers or floats.")
         if not is_float(dtype) and name in as_value:
-            call = f"{name}.float()" if library == "torch" else f'{name}.astype("float32")'
+            wide = dtype.endswith(("32", "64", "128"))  # float32 has 24 bits of an integer
+            call = (
+                f"{name}.{'double' if wide else 'float'}()"
+                if library == "torch"
+                else (f'{name}.astype("float{64 if wide else 32}")')
+            )
             raise InputError(
                 f"tensor `{name}` is {dtype}, and stands in arithmetic, where one of {', '.join(floats())} is needed. "
                 f"Convert it, for instance `{call}`."
             )
-        if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):
-            raise InputError(f"tensor `{name}` is {dtype}, which is no number. Pass booleans, integers or floats.")
 
 
 def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, int], chunked: bool) -> dict[str, int]:

@@ -13,12 +13,16 @@ from typing import Any, final
 
 from sympy import Expr, Integer, Symbol
 
+from redalg.display import Displayed, Printed
 from redalg.errors import PlanError, RedalgError
 from redalg.incremental.form import FusedForm
+from redalg.incremental.stages import Stages
 from redalg.lower_tile.check.verify import verify
+from redalg.lower_tile.ir.program import Bind, TileProgram
 from redalg.lower_tile.place.rolled import PoolTensor, roll_programs
 from redalg.lower_tile.place.together import MOST_BESIDE, Step, join_programs
 from redalg.lower_tile.text.emit import Source, emit
+from redalg.lower_tile.text.origins import Results
 from redalg.lower_tile.text.together import grid_points
 from redalg.pipeline import write_source
 from redalg.runtime.lowered import Lowered
@@ -42,17 +46,28 @@ Table = tuple[tuple[int, ...], ...]
 
 
 @final
-@dataclass(frozen=True)
-class LoweredSteps:
+@dataclass(frozen=True, repr=False)
+class LoweredSteps(Displayed):
     """The text of one launch for all steps.
 
     Attributes:
         source: the text, with its program.
         tables: key -> the integers of a table that the program takes beside the inputs.
+        stages: step -> its stages, of every step whose kernels the text has.
+        results: step -> parameter -> the output of its function that it holds.
     """
 
     source: Source
     tables: Mapping[str, Table]
+    stages: Mapping[int, Stages]
+    results: Results
+
+    def listing(self) -> str:
+        """The text, every line numbered, with the slots of its step that it serves; a legend has those of all steps."""
+        return Printed(self._view.text(self))
+
+    def __str__(self) -> str:
+        return str(self.source)
 
 
 def lower_steps(
@@ -90,6 +105,7 @@ def lower_by_threads(
 ) -> LoweredSteps:  # fmt: skip
     """As `lower_steps`, of blocks of so many threads; `sizes` has the lengths of those that vary."""
     known, lengths, levels, found = dict(dtypes), dict[str, int](), dict[str, int](), list[Step]()
+    stages = list[Stages]()
     is_long = len(steps.steps) > MOST_TEXTS or any(any(step.offsets) for step in steps.steps)
     is_rolled, last = is_long and not steps.in_turn, 0
     if is_rolled and sizes:
@@ -104,6 +120,7 @@ def lower_by_threads(
         offsets = {name: offset for name, offset in zip(step.names, step.offsets, strict=True) if offset}
         keys = dict(zip(step.names, step.reads, strict=True)) | results
         symbols = symbols_of_call(step, lowered)
+        stages.append(lowered.stages)
         found.append(Step(lowered.program, numbers_of(lowered.plan), level, keys, offsets, symbols))
         levels |= dict.fromkeys(step.writes, last)
         known |= {results[name]: dtype for name, dtype in lowered.results.items()}
@@ -119,7 +136,22 @@ def lower_by_threads(
         rolled = roll_programs(NAME, found, tensors, steps.inputs, outputs)
         program, tables = rolled.program, dict(rolled.tables)
     verify(program)
-    return LoweredSteps(emit(program, first, str(program.together), ""), tables)
+    own = [number for number in dict.fromkeys(program.together.owners if program.together else ()) if number >= 0]
+    return LoweredSteps(
+        emit(program, first, str(program.together), ""), tables, {number: stages[number] for number in sorted(own)},
+        {number: results_of_step(found[number], program, number) for number in own},
+    )  # fmt: skip
+
+
+def results_of_step(step: Step, program: TileProgram, number: int) -> dict[str, str]:
+    """The names in the whole of what holds a step's outputs: of tensors, or of the rows of pools."""
+    outputs = [own.key if own.role == "output" else "" for own in step.program.parameters]
+    if program.together and program.together.rounds:
+        kernel = program.kernels[program.together.owners.index(number)]
+        rows = [one.name for one in kernel.body if isinstance(one, Bind)]  # first those of the parameters
+        return {row: key for row, key in zip(rows, outputs, strict=False) if key}
+    keys = {step.keys[key]: key for key in outputs if key}
+    return {one.name: keys[one.key] for one in program.parameters if one.key in keys}
 
 
 def most_alike(steps: Steps) -> int:

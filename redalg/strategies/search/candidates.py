@@ -11,7 +11,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import final, overload
 
 from redalg.display import Displayed
@@ -19,11 +19,12 @@ from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import CHOICES
 from redalg.strategies.schedule import AnySchedule, Schedule, choices_of, numbers_of
+from redalg.strategies.search.choice import reason_of_choice
 from redalg.strategies.search.space import Space
 from redalg.strategies.table import Table
 
 VARIED = tuple(name for name in CHOICES if name != "block_merged")
-LINES, FEW = 12, 6
+LINES, FEW = 12, 5
 """Rows that `str` and `repr` print."""
 MARK = "←"
 """Beside the plan that a call takes."""
@@ -78,7 +79,9 @@ class Candidates(Displayed, Sequence[Candidate]):
      0   25.63   memory       bn   Grid(b) Lanes(n, 64) Loop(n, 1024)
      1   25.63   memory       bn   Grid(b) Lanes(n, 64) Loop(n, 512)
      ←   25.71   memory       bn   Grid(b) Lanes(n, 128) Loop(n, 512)
-    the first 2 of at most 72 candidates; ← a call takes it
+    the first 2 of at most 72 candidates; ← a call takes it, by the rules: the model
+    was not fitted to long rows that fill the chip, on which the rules were measured
+    to be better, and its order of such plans is a guess
     >>> plans[0].predicted_us <= plans[1].predicted_us
     True
     >>> str(plans.choice).split(";")[0]
@@ -89,15 +92,15 @@ class Candidates(Displayed, Sequence[Candidate]):
 
     def __init__(
         self, entries: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None,
-        choice: Callable[[], AnySchedule] | None = None,
+        choice: Callable[[], AnySchedule] | None = None, reason: Callable[[AnySchedule], str] | None = None,
     ) -> None:  # fmt: skip
         self.title = title
-        self._entries, self._builds, self._choice = tuple(entries), builds, choice
+        self._entries, self._builds, self._choice, self._reason = tuple(entries), builds, choice, reason
         self._next, self._buildable = 0, list[Candidate]()
 
     def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
         """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
-        return Candidates(self._entries, self.title, self._builds, choice)
+        return Candidates(self._entries, self.title, self._builds, choice, self._reason)
 
     @cached_property
     def choice(self) -> AnySchedule | None:
@@ -120,7 +123,8 @@ class Candidates(Displayed, Sequence[Candidate]):
     def __getitem__(self, place: int | slice) -> Candidate | Candidates:
         if isinstance(place, slice):
             has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
-            return Candidates(self._up_to(place.stop if has_end else None)[place], self.title, choice=self._choice)
+            chosen = self._up_to(place.stop if has_end else None)[place]
+            return Candidates(chosen, self.title, None, self._choice, self._reason)
         return self._up_to(place + 1 if place >= 0 else None)[place]
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -155,8 +159,15 @@ class Candidates(Displayed, Sequence[Candidate]):
         first, rest = len(self._up_to(most)[:most]), len(self._entries) - self._next
         more = len(self._buildable) > first or rest
         notes = [f"the first {first} of at most {len(self._buildable) + rest} candidates"] if more else []
-        notes += [f"{MARK} a call takes it"] if any(MARK in place for place, _ in shown) else []
+        marked = next((entry for place, entry in shown if MARK in place), None)
+        notes += [f"{MARK} a call takes it{self._why(marked, shown[0][1])}"] if marked else []
         return Table(self.title, ("", "µs", "bound", "tiling", "plan"), rows, "; ".join(notes))
+
+    def _why(self, taken: Candidate, first: Candidate) -> str:
+        """The reason why it is taken before the first, if that is predicted to be faster."""
+        if self._reason is None or self.choice is None or taken.predicted_us <= first.predicted_us:
+            return ""
+        return f", {self._reason(self.choice)}"
 
     def __str__(self) -> str:
         return str(self.table())
@@ -178,7 +189,8 @@ def rank_candidates(
     """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
     entries = [*(candidate(space, plan, prediction) for prediction, plan in space.rank()), *others]
     entries.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
-    return Candidates(entries, f"plans for {space.device.part}, predicted", builds)
+    title = f"plans for {space.device.part}, predicted"
+    return Candidates(entries, title, builds, reason=partial(reason_of_choice, space))
 
 
 def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:

@@ -5,7 +5,7 @@ The model ranks plans like those that it was fitted to (`is_calibrated`, `is_kno
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from itertools import product
 
@@ -17,7 +17,7 @@ from redalg.strategies.plan import Plan
 from redalg.strategies.rules.parts import blocks, is_short_row, power_of_two
 from redalg.strategies.rules.products import folds_pairs
 from redalg.strategies.rules.rules import THREE
-from redalg.strategies.schedule import Schedule, numbers_of
+from redalg.strategies.schedule import AnySchedule, Schedule, numbers_of
 from redalg.strategies.search.space import STAGES, Space, tile_lengths_of
 
 DOUBT, DOUBT_US = 1.05, 1.0
@@ -103,7 +103,12 @@ def is_known(plan: Plan, by_rules: Plan) -> bool:
 
 
 def is_calibrated(space: Space, plan: Plan) -> bool:
-    """Tell if the model was fitted to kernels like those of a space.
+    """Tell if the model was fitted to kernels like those of a space: nothing in them is new to it."""
+    return next(new_traits(space, plan), None) is None
+
+
+def new_traits(space: Space, plan: Plan) -> Iterator[str]:
+    """Yield the traits of a space that the model was not fitted to, in words.
 
     Products whose operands are computed of several products were not among them. Long rows that fill the chip keep
     the rules' schedule too, unless they read several inputs (H100, variances of 511 x 50257 in float16: 0.79 of the
@@ -111,19 +116,71 @@ def is_calibrated(space: Space, plan: Plan) -> bool:
     warpgroups multiply, and pairs that arithmetic folds (H200, sums of absolute differences: 19.6 ms, not 37.8).
     """
     if folds_pairs(space.form, space.binding):
-        return False
-    alone = is_short_row(space.form, space.sized_problem, space.device, space.binding)
-    if alone or plan.threads == THREE:
-        return False
-    if not in_order(space.form) or plan.along_rows or space.form.is_elementwise:
-        return False
-    rows = not space.form.places and not space.outline.carried and not space.binding.plain
+        yield "pairs that arithmetic folds"
+    if is_short_row(space.form, space.sized_problem, space.device, space.binding):
+        yield "short rows that a block reads alone"
+    if plan.threads == THREE:
+        yield "products by three warpgroups"
+    if not in_order(space.form):
+        yield "reads at computed places of the streamed axis"
+    if plan.along_rows:
+        yield "lanes along the rows' axis"
+    if space.form.is_elementwise:
+        yield "what reduces nothing"
+    if not space.device.wgmma:
+        yield "cards before Hopper"
+    yield from new_traits_of_products(space, plan) if plan.multiplies else new_traits_of_rows(space, plan)
+
+
+def new_traits_of_products(space: Space, plan: Plan) -> Iterator[str]:
+    """Yield the traits of a space of matrix products that the model was not fitted to."""
+    producers = space.form.cascade.producers
+    if not plan.tensor_cores:
+        yield "products on CUDA cores"
+    if not producers:
+        yield "products of tensors alone"
+    elif len(producers) > 1 and not any(one.weight for one in space.form.accumulators):
+        yield "operands that are computed of several products"
+    if plan.block_streamed > FITTED_TILE:
+        yield f"tiles of more than {FITTED_TILE} streamed elements"
+
+
+def new_traits_of_rows(space: Space, plan: Plan) -> Iterator[str]:
+    """Yield the traits of a space without matrix products that the model was not fitted to."""
+    if space.form.places:
+        yield "lists of the best elements"
+    if space.outline.carried:
+        yield "outputs that keep the streamed axis"
+    if space.binding.plain:
+        yield "products that lanes fold"
     few = 2 * blocks(space.binding, space.sized_problem, 1, 1) <= space.device.multiprocessors
-    rows = rows and (few or plan.block_row > 1 or len(space.outline.work.reads) > FEW_READS)
-    weighs = len(space.form.cascade.producers) == 1 or any(one.weight for one in space.form.accumulators)
-    trained = plan.tensor_cores and space.form.cascade.producers and weighs if plan.multiplies else rows
-    fitted = plan.block_streamed <= FITTED_TILE if plan.multiplies else plan.block_streamed >= FITTED_ROW
-    return space.device.wgmma and fitted and bool(trained)
+    if not few and plan.block_row <= 1 and len(space.outline.work.reads) <= FEW_READS:
+        yield "long rows that fill the chip, on which the rules were measured to be better"
+    if plan.block_streamed < FITTED_ROW:
+        yield f"tiles of fewer than {FITTED_ROW} streamed elements"
+
+
+ORIGINS = {"given": "as it is given", "pack": "as the fastest of those that redalg ships measurements of",
+           "cache": "as the fastest that was measured on this machine"}  # fmt: skip
+
+
+def reason_of_choice(space: Space, chosen: AnySchedule) -> str:
+    """The reason why a plan is taken though another is predicted to be faster: the end of a sentence about it."""
+    if not isinstance(chosen, Schedule):
+        return "as it is no kernel, and promises to be faster than the rules' by more than the model errs"
+    if chosen.origin in ORIGINS:
+        return ORIGINS[chosen.origin]
+    plan = numbers_of(space.rules_schedule)
+    ours = space.predict(space.rules_schedule).time_us
+    if chosen.origin == "model":
+        return f"as the model's best of the kinds that it was fitted to (the rules' plan: {ours:.2f} µs)"
+    new = next(new_traits(space, plan), None)
+    if new is not None:
+        return f"by the rules: the model was not fitted to {new}, and its order of such plans is a guess"
+    known = rank_known(space, plan)
+    best = f", of which the fastest promises {known[0][0].time_us:.2f} µs" if known else ""
+    return (f"by the rules: what was not measured must promise {DOUBT - 1:.0%} and {DOUBT_US:.0f} µs more, and be of "
+            f"the kinds that the model was fitted to{best}")  # fmt: skip
 
 
 def loses_to(space: Space, promise_us: float) -> bool:
