@@ -229,8 +229,8 @@ def is_read_by(
     if name in program.outputs:
         return False
     results = [result for reader in readers[name] for result in reader.results]
-    return all(one in those or (kinds[one] is Kind.VIEW and is_read_by(program, readers, one, those, kinds))
-               for one in results)  # fmt: skip
+    return all(each in those or (kinds[each] is Kind.VIEW and is_read_by(program, readers, each, those, kinds))
+               for each in results)  # fmt: skip
 
 
 def places_read(statement: TensorExpression) -> set[str]:
