@@ -2,7 +2,8 @@
 
     view            one element of one tensor, at other indices           nothing is computed
     expansion       cheap arithmetic of far fewer numbers than it makes    masks: computed anew where it is read, unless
-                                                                           they take many operations
+                                                                           they take many operations; and truth values
+                                                                           that are read for them alone
     elementwise     a term of elements, one for each place                one relies on one
     movement        places that a tensor holds                            one relies on one
     reduction       a term that reduces                                   one relies on many
@@ -16,7 +17,7 @@ other are a region: no path from one to another leaves it, so that a kernel may 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import combinations
@@ -182,8 +183,7 @@ def expansions_and_tables(
     for statement in program.expressions():
         name, kind = statement.name, kinds[statement.name]
         read = frozenset[str]().union(*(behind.get(source, {source}) for source in statement.reads))
-        few = EXPANDS * Add(*(bytes_of_type(types[source]) for source in read)) <= bytes_of_type(statement.type)
-        of_few = kind is Kind.ELEMENTWISE and few in (True, S.true) and is_cheap(statement.term)
+        of_few = kind is Kind.ELEMENTWISE and makes_many(types, read, name) and is_cheap(statement.term)
         moves = kind is Kind.MOVEMENT and not any(behind.get(source, {source}) for source in places_read(statement))
         count = operations_of(statement.term) + sum(work.get(one.name, 0) for one in elements_of(statement.term))
         if (of_few or moves) and count > MOST_OPERATIONS:
@@ -191,7 +191,46 @@ def expansions_and_tables(
         elif kind is Kind.VIEW or of_few or moves:
             behind[name], work[name] = read, count
             found |= set() if kind is Kind.VIEW else {name}
-    return found, tables
+    return found | truths_of_expansions(program, kinds, behind, found), tables
+
+
+def truths_of_expansions(
+    program: TensorProgram, kinds: Mapping[str, Kind], behind: Mapping[str, frozenset[str]], found: Collection[str]
+) -> set[str]:  # fmt: skip
+    """The truth values that expansions alone read, which are made of few numbers without them too.
+
+    Those of a mask of tokens are some: whoever reads the mask compares its integers.
+    """
+    types, readers, truths, anew = program.types, program.readers(), set[str](), dict(behind)
+    for statement in reversed([*program.expressions()]):
+        name = statement.name
+        if statement.type.dtype != "bool" or kinds[name] is not Kind.ELEMENTWISE or name in found:
+            continue
+        reads = frozenset[str]().union(*(behind.get(source, {source}) for source in statement.reads))
+        without = {each: anew[each] - {name} | reads for each in found if name in anew[each]}
+        few = all(kinds[each] is Kind.MOVEMENT or makes_many(types, read, each) for each, read in without.items())
+        if reads and without and few and is_read_by(program, readers, name, {*found, *truths}, kinds):
+            truths.add(name)
+            anew |= without
+    return truths
+
+
+def makes_many(types: Mapping[str, TensorType], read: Iterable[str], made: str) -> bool:
+    """Tell if a tensor has far more bytes than those of which it is made, whatever the sizes."""
+    few = EXPANDS * Add(*(bytes_of_type(types[source]) for source in read)) <= bytes_of_type(types[made])
+    return few in (True, S.true)
+
+
+def is_read_by(
+    program: TensorProgram, readers: Mapping[str, Sequence[Statement]], name: str, those: Collection[str],
+    kinds: Mapping[str, Kind],
+) -> bool:  # fmt: skip
+    """Tell if some statements alone read a tensor, as it is or through views."""
+    if name in program.outputs:
+        return False
+    results = [result for reader in readers[name] for result in reader.results]
+    return all(each in those or (kinds[each] is Kind.VIEW and is_read_by(program, readers, each, those, kinds))
+               for each in results)  # fmt: skip
 
 
 def places_read(statement: TensorExpression) -> set[str]:

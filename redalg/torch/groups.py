@@ -9,7 +9,7 @@ from __future__ import annotations
 import gc
 import operator
 import time
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -27,6 +27,7 @@ from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
 from redalg.graphs.padding import remove_padding
 from redalg.graphs.program import TensorProgram
+from redalg.graphs.tables import equal_tables
 from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.vertices import Pattern, Vertices, vertices_of
 from redalg.runtime.lowering import target_of
@@ -76,6 +77,9 @@ def put_groups(
     products, fixed = not compiled or not is_part(graph), fixed_inputs_of(graph) if fixed is None else fixed
     with explored, without_cycle_search():
         vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
+        if share_tables(graph, equal_tables(vertices.analysis)):
+            imported = import_graph(graph)
+            vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
     drawing = graph_drawing(graph, vertices)
     small, until = tuple[GroupReport, ...](), started + budget_s
     if compiled and (device.type == "cuda" if subprograms is None else subprograms):
@@ -248,6 +252,22 @@ def complete_values(graph: Graph) -> None:
         whole, place = node.args
         if "val" not in node.meta and isinstance(whole, Node) and "val" in whole.meta:
             node.meta["val"] = whole.meta["val"][place]
+
+
+def share_tables(graph: Graph, same: Mapping[str, str]) -> bool:
+    """Let whoever reads a table read another that is equal to it, in place; true if any did.
+
+    Tables that the graph changes in place stay.
+    """
+    nodes, overwritten = nodes_by_tensor(graph), {source for node in graph.nodes for source in targets_of(node)}
+    pairs = [
+        (nodes[name], nodes[other]) for name, other in same.items() if not overwritten & {nodes[name], nodes[other]}
+    ]
+    for node, other in pairs:
+        node.replace_all_uses_with(other)
+    if pairs:
+        graph.eliminate_dead_code()
+    return bool(pairs)
 
 
 def card_for(device: torch.device) -> DeviceSpec:

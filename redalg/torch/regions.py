@@ -67,10 +67,14 @@ class Region:
         """Tensors to call it with, and the cotangents of its outputs if it is trained.
 
         Numbers are normal; integers are 0, which is a place of any dimension, or count up if none may stand twice;
-        truths hold. If a result is not finite, no number is negative: a variance is none.
+        truths hold, and so do integers that are read as truths alone. If a result is not finite, no number is negative:
+        a variance is none.
         """
         seeded = {each: torch.Generator(each).manual_seed(0) for each in {fake.device for fake in self.inputs}}
         inputs = [draw_like(fake, seeded[fake.device]) for fake in self.inputs]
+        for each, node in zip(inputs, self.plain.graph.find_nodes(op="placeholder"), strict=True):
+            if not each.dtype.is_floating_point and are_truths(node):
+                each.fill_(1)
         for each, dim in zip(inputs, self.distinct, strict=False):
             if dim is not None and each.dim():
                 each.movedim(dim, -1).copy_(torch.arange(each.shape[dim], device=each.device))
@@ -188,6 +192,11 @@ def cut_out(
 def layout(tensor: torch.Tensor) -> str:
     """The shape, strides, dtype and device of a tensor."""
     return f"{tensor.dtype} {[*tensor.shape]} {[*tensor.stride()]} {tensor.device.type}"
+
+
+def are_truths(node: Node) -> bool:
+    """Tell if all that reads a tensor of integers makes truths of it, as of a mask of tokens."""
+    return bool(node.users) and all(is_tensor(user) and user.meta["val"].dtype is torch.bool for user in node.users)
 
 
 def draw_like(fake: torch.Tensor, generator: torch.Generator) -> torch.Tensor:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from functools import partial
+from collections.abc import Callable
 
 import pytest
 import torch
 
 from redalg.graphs.analysis import Analysis, Kind, analyze_program
+from redalg.graphs.tables import equal_tables
 from redalg.graphs.vertices import vertices_of
 from tests.torch.test_aten import Called, Decoder, Vision, drawn, exported
 
@@ -113,17 +114,43 @@ def test_masks_belong_to_their_readers() -> None:
     assert {kinds[name] for name in ("sin", "where")} == {Kind.ELEMENTWISE}
 
 
+@pytest.mark.parametrize(("keys", "read", "kind"), [(128, False, Kind.EXPANSION), (128, True, Kind.ELEMENTWISE),
+                                                    (8, False, Kind.ELEMENTWISE)])  # fmt: skip
+def test_truths_that_masks_alone_read_belong_to_their_readers(keys: int, read: bool, kind: Kind) -> None:
+    """They are stored if something else reads them, or if the mask has no more bytes than the integers."""
+
+    def masked(x: torch.Tensor, counts: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        truths, places = counts > 0, torch.arange(keys)
+        mask = truths[:, None, :] & (places <= places[:, None])
+        return torch.where(mask, x, -1.0), *((x.sum(1) * truths,) if read else ())
+
+    seen = analysis_of(Called(masked), drawn(2, keys, keys), torch.ones(2, keys, dtype=torch.int64))
+    [name] = [one.name for one in seen.program.expressions() if one.origin.startswith("gt")]
+    assert seen.kinds[name] is kind
+
+
+def filled(steps: int, start: float = 0.0) -> torch.Tensor:
+    """A mask that is filled piece by piece, so that each piece has all before it."""
+    mask = torch.full((8, 8), start)
+    for step in range(steps):
+        mask = torch.where(mask > step, mask + 1.0, mask.T * 2.0)
+    return mask
+
+
+@pytest.mark.parametrize(("function", "count"), [
+    (lambda x: (x + filled(6)).exp() + filled(6), 1),
+    (lambda x: (x + filled(6)).exp() + filled(6, 1.0), 0),
+    (lambda x: (x + filled(6), filled(6).T), 0),
+], ids=["equal", "unlike", "one is an output"])  # fmt: skip
+def test_equal_tables_are_one(function: Callable[[torch.Tensor], torch.Tensor], count: int) -> None:
+    seen = analysis_of(Called(function), drawn(2, 8, 8))
+    assert len(seen.tables) == 2
+    assert len(equal_tables(seen)) == count
+
+
 def test_a_mask_of_many_operations_is_a_table() -> None:
-    """It is filled piece by piece, so that each piece has all before it."""
-
-    def filled(x: torch.Tensor, steps: int) -> torch.Tensor:
-        mask = torch.zeros(8, 8)
-        for step in range(steps):
-            mask = torch.where(mask > step, mask + 1.0, mask.T * 2.0)
-        return x + mask
-
     for steps, is_table in ((2, False), (9, True)):
-        seen = analysis_of(Called(partial(filled, steps=steps)), drawn(2, 8, 8))
+        seen = analysis_of(Called(lambda x, steps=steps: x + filled(steps)), drawn(2, 8, 8))
         assert bool(seen.tables) is is_table
         assert all(seen.kinds[name] is Kind.ELEMENTWISE for name in seen.tables)
         assert {*vertices_of(seen).names}.isdisjoint(seen.tables)

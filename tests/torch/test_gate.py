@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch._inductor import config as inductor
 from torch.fx import Graph, GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from redalg.runtime.tune import compiling
 from redalg.runtime.tune.timing import Timing
@@ -53,6 +54,19 @@ def test_the_host_has_no_part_in_replayed_calls() -> None:
 
 def region_of_gain(gain_us: float) -> Region:
     return Region(GraphModule({}, Graph()), GraphModule({}, Graph()), (), (), gain_us)
+
+
+def test_integers_that_are_read_as_truths_hold_in_a_trial() -> None:
+    """A mask of zeros would mask all: a trial would compare rows in which nothing counts."""
+
+    def part(x: torch.Tensor, mask: torch.Tensor, places: torch.Tensor) -> list[torch.Tensor]:
+        return [torch.where(mask.bool() & (places > 0), x, -1.0), x[places]]
+
+    inputs = torch.ones(3), torch.zeros(3, dtype=torch.int64), torch.ones(3, dtype=torch.int64)
+    plain = make_fx(part, tracing_mode="fake")(*inputs)
+    _, mask, places = Region(plain, plain, inputs, (False,) * 3).draw()
+    assert mask.tolist() == [1, 1, 1]
+    assert places.tolist() == [0, 0, 0]
 
 
 def test_regions_that_gain_most_are_decided_first() -> None:
