@@ -269,7 +269,7 @@ class Derivation:
         for tensor, parts in by_tensor.items():
             [first, *others] = parts
             order = first.indices if is_plainly_indexed(first) and not others else tuple(
-                dimension(tensor, place) for place in range(len(first.indices)))  # fmt: skip
+                dimension(tensor, place, self.fused.cascade) for place in range(len(first.indices)))  # fmt: skip
             made = {one: self._at_axes(tensor, one, part) for one, part in parts.items()}
             expr = Add(*(self._at_place(one, part, tuple(order)) for one, part in made.items()))
             gradients[tensor] = self._append_gradient(tensor, expr, tuple(order))

@@ -304,7 +304,7 @@ def names_with_sizes(fused: Any) -> tuple[str, ...]:
 def sizes_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, int]:
     """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
     names = {element.name for element in cascade.elements()}
-    dimensions = {dimension(name, place).name: size for name in names
+    dimensions = {dimension(name, place, cascade).name: size for name in names
                   for place, size in enumerate(tensors[name].shape)}  # fmt: skip
     return dimensions | lengths_of(cascade, tensors)
 
@@ -321,9 +321,12 @@ def is_narrow(dtype: str) -> bool:
     return DTYPES[dtype].bytes < DTYPES["float32"].bytes
 
 
-def dimension(tensor: str, place: int) -> Axis:
-    """The axis of a gradient's dimension whose index is no axis."""
-    return Axis(f"{tensor}_{place}")
+def dimension(tensor: str, place: int, cascade: Cascade) -> Axis:
+    """The axis of a gradient's dimension whose index is no axis; no axis of the function has its name."""
+    name, taken = f"{tensor}_{place}", {axis.name for axis in cascade.axes()}
+    while name in taken:  # the axes of a stage are dimensions already
+        name += "_"
+    return Axis(name)
 
 
 def axes_text(axes: Iterable[Axis]) -> str:

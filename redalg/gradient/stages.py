@@ -23,7 +23,7 @@ from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
 from redalg.gradient.rows_apart import RowsApart
 from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
-from redalg.gradient.stage import Stage, axes_text
+from redalg.gradient.stage import Stage, axes_text, dimension
 from redalg.lower_tile.ir.names import Names
 
 PASSES = (1, 2, 3)
@@ -55,8 +55,10 @@ class Stages:
            dtypes: Mapping[str, str]) -> Stages:  # fmt: skip
         """None yet, of a function."""
         fuse = partial(fused.of_outputs, once=holds_product(written.values()))
-        axes = Names(tuple({axis.name for axis in of_kind(Axis, *written.values())}))
-        return cls(fuse, rows, names, axes, dtypes)
+        axes = {axis.name for axis in of_kind(Axis, *written.values())}
+        axes |= {dimension(one.name, place, fused.cascade).name
+                 for one in of_kind(Element, *written.values()) for place in range(len(one.indices))}  # fmt: skip
+        return cls(fuse, rows, names, Names(tuple(axes)), dtypes)
 
     def append(self, wanted: str, expr: Expr, order: tuple[Axis, ...], dtype: str | None = None) -> str:
         """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own.
