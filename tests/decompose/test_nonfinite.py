@@ -203,6 +203,7 @@ BY_OTHERS = {
     "data as a factor": ra.sum(ra.where(M, 1, 0) * log(z) * ra.max(w, n) * y, n),
     "a reduced value": ra.sum(ra.where(total > 0, y / total, 0), n),
     "a reduced root": ra.sum(ra.where(total >= 0, sqrt(total) * y, y), n),
+    "a square of what a value chooses": ra.sum(ra.where(total < 1, 0, log(z) * y) ** 2, n),
     "a maximum of it": ra.max(ra.where(z > 0, log(z) * y, -oo), n),
     "a product of it": ra.prod(ra.where(z > 0, log(z) * y, 1), n),
     "a parameter and a value": ra.sum(ra.where(z > 0, log(z) * y * ra.max(w, n), 0), n),
