@@ -56,8 +56,8 @@ class Stages:
         """None yet, of a function."""
         fuse = partial(fused.of_outputs, once=holds_product(written.values()))
         axes = {axis.name for axis in of_kind(Axis, *written.values())}
-        axes |= {dimension(one.name, place, fused.cascade).name
-                 for one in of_kind(Element, *written.values()) for place in range(len(one.indices))}  # fmt: skip
+        elements = of_kind(Element, *written.values())
+        axes |= {dimension(x.name, place, fused.cascade).name for x in elements for place in range(len(x.indices))}
         return cls(fuse, rows, names, Names(tuple(axes)), dtypes)
 
     def append(self, wanted: str, expr: Expr, order: tuple[Axis, ...], dtype: str | None = None) -> str:
