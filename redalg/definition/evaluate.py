@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
-from operator import gt
+from functools import lru_cache, reduce
+from operator import and_, gt, or_
 from typing import Any, final
 
 from sympy import Add, And, Expr, Max, Min, Mod, Mul, Not, Or, Pow, S, exp, expand_mul, floor, log
@@ -16,7 +16,7 @@ from sympy.functions.elementary.piecewise import Piecewise
 from redalg.definition.arrays import Library
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, Scalar, StraightThrough, Where
-from redalg.expression.contents import elements_of
+from redalg.expression.contents import elements_of, guards_and_guarded
 
 RELATIONS = {"<": "__lt__", "<=": "__le__", ">": "__gt__", ">=": "__ge__", "==": "__eq__", "!=": "__ne__"}
 INFINITY = float("inf")
@@ -256,10 +256,12 @@ class Evaluator:
         return getattr(left, RELATIONS[node.rel_op])(right)
 
     def all_of(self, node: And | Or) -> Any:
-        first, *rest = (self(one) for one in node.args)
-        for truth in rest:
-            first = first & truth if isinstance(node, And) else first | truth
-        return first
+        join = and_ if isinstance(node, And) else or_
+        guards, guarded = guards_and_guarded(node)
+        if not guards or not guarded:
+            return reduce(join, map(self, node.args))
+        known = reduce(join, map(self, guards))
+        return reduce(join, map(self.under(known if join is and_ else ~known), guarded), known)
 
 
 def sum_place(term: Expr) -> tuple[int, bool]:

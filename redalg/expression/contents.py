@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from functools import lru_cache, wraps
 from typing import Any, TypeVar
 
-from sympy import Add, Function, Mul, Pow, Rational, S, floor
+from sympy import Add, And, Function, Mul, Or, Pow, Rational, S, floor
 from sympy.core.basic import Basic
 from sympy.core.operations import LatticeOp
 
@@ -198,6 +198,20 @@ def axes_by_name(axes: Iterable[Axis]) -> tuple[Axis, ...]:
 def is_plainly_indexed(element: Element) -> bool:
     """Tell if an element's indices are axes, each once."""
     return all(isinstance(one, Axis) for one in element.indices) and len({*element.indices}) == len(element.indices)
+
+
+def guards_and_guarded(node: And | Or) -> tuple[tuple[Basic, ...], tuple[Basic, ...]]:
+    """The conditions of a conjunction or disjunction that read no tensor at a computed place, and those that do.
+
+    The second are read only where the first leave them open, as by the conditions of a mask within a mask:
+
+    >>> import redalg as ra
+    >>> n, x = ra.axes("n"), ra.Tensor("x")
+    >>> guards_and_guarded(ra.logical_and(x[n] > x[n - 1], n >= 1))
+    ((n >= 1,), (x[n] > x[n - 1],))
+    """
+    guarded = tuple(one for one in node.args if not all(element.is_plain for element in elements_of(one)))
+    return tuple(one for one in node.args if one not in guarded), guarded
 
 
 def quotient_of(index: Basic, axis: Axis) -> int:

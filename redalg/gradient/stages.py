@@ -23,7 +23,7 @@ from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
 from redalg.gradient.rows_apart import RowsApart
 from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
-from redalg.gradient.stage import Stage, axes_text
+from redalg.gradient.stage import Stage, axes_text, dimension, second_axis
 from redalg.lower_tile.ir.names import Names
 
 PASSES = (1, 2, 3)
@@ -55,8 +55,11 @@ class Stages:
            dtypes: Mapping[str, str]) -> Stages:  # fmt: skip
         """None yet, of a function."""
         fuse = partial(fused.of_outputs, once=holds_product(written.values()))
-        axes = Names(tuple({axis.name for axis in of_kind(Axis, *written.values())}))
-        return cls(fuse, rows, names, axes, dtypes)
+        axes = {axis.name for axis in of_kind(Axis, *written.values())}
+        elements = of_kind(Element, *written.values())
+        dimensions = {dimension(x.name, place) for x in elements for place in range(len(x.indices))}
+        axes |= {axis.name for axis in (*dimensions, *map(second_axis, dimensions))}
+        return cls(fuse, rows, names, Names(tuple(axes)), dtypes)
 
     def append(self, wanted: str, expr: Expr, order: tuple[Axis, ...], dtype: str | None = None) -> str:
         """Append a stage, in the fewest passes; its name. What no pass makes together are stages of their own.

@@ -203,6 +203,7 @@ BY_OTHERS = {
     "data as a factor": ra.sum(ra.where(M, 1, 0) * log(z) * ra.max(w, n) * y, n),
     "a reduced value": ra.sum(ra.where(total > 0, y / total, 0), n),
     "a reduced root": ra.sum(ra.where(total >= 0, sqrt(total) * y, y), n),
+    "a square of what a value chooses": ra.sum(ra.where(total < 1, 0, log(z) * y) ** 2, n),
     "a maximum of it": ra.max(ra.where(z > 0, log(z) * y, -oo), n),
     "a product of it": ra.prod(ra.where(z > 0, log(z) * y, 1), n),
     "a parameter and a value": ra.sum(ra.where(z > 0, log(z) * y * ra.max(w, n), 0), n),
@@ -231,3 +232,11 @@ def test_of_a_scalar_and_in_two_outputs() -> None:
 
 def test_kernels_hide_it_too() -> None:
     assert_as_defined(BY_OTHERS["an index beside"], DATA, kernel=True)
+
+
+def test_of_an_empty_row_and_of_a_score_of_infinity() -> None:
+    """As docs/theory/numerics.md has them."""
+    perplexity, nothing = ra.library.perplexity(), np.full((1, 3), -np.inf)
+    np.testing.assert_array_equal([perplexity(s=nothing, empty=one)[0] for one in ("nan", "zero")], [NAN, 0])
+    load = ra.library.expert_load()(s=np.array([[np.inf, 1.0, 2.0], [0.0, 0.0, 0.0]])).mean
+    np.testing.assert_allclose(load, [NAN, 1 / 6, 1 / 6])

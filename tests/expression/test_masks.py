@@ -9,7 +9,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from itertools import pairwise
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
@@ -133,3 +133,22 @@ def test_a_mask_hides_what_it_hides_and_nothing_else(case: Case, choice: st.Data
     for backend in ("numpy", "torch"):
         assert_defined(made(**tensors, backend=backend, sizes={"b": 3}), case, backend)
     assert_defined(in_pieces(made, tensors, choice.draw), case, "in pieces")
+
+
+BEFORE, DIFFERS = n >= 1, ra.Tensor("x")[b, n] * ra.Tensor("x")[b, n - 1] < 0
+GUARDED = {
+    "a mask within a mask": ra.where(BEFORE, ra.where(DIFFERS, 1, 0), 0),
+    "a conjunction": ra.where(ra.logical_and(DIFFERS, BEFORE), 1, 0),
+    "a disjunction": 1 - ra.where(ra.logical_or(ra.logical_not(DIFFERS), n < 1), 1, 0),
+}
+
+
+RUNS = [*product(GUARDED, ("numpy", "torch")), ("a conjunction", "tilelang")]
+
+
+@pytest.mark.parametrize(("name", "backend"), RUNS)
+def test_a_condition_is_read_where_the_others_leave_it_open(name: str, backend: str) -> None:
+    """x[b,n−1] has no element at n = 0, which `n ≥ 1` excludes in whatever spelling."""
+    changes, data = ra.fuse(ra.sum(GUARDED[name], n), axes="b"), np.array([[1.0, -1.0, -2.0, 3.0, 0.0, 1.0]])
+    for made in (changes(x=data, backend=backend), changes.reference(x=data)):
+        np.testing.assert_array_equal(made, [2.0])

@@ -16,6 +16,7 @@ import redalg as ra
 
 b, n, h, q, k, d, e = ra.axes("b n h q k d e")
 x, y = ra.tensors("x[b,n] y[b,n]")
+X, x_1 = ra.Tensor("x"), ra.axes("x_1")
 SCORES = ra.sum(ra.tensor("Q[b,h,q,d]") * ra.tensor("K[b,h,k,d]"), d) / 4
 VALUES = ra.tensor("V[b,h,k,e]")
 GAIN, BIAS = ra.tensors("g[n] c[n]")
@@ -33,6 +34,9 @@ FORMS = {
     "weighted mean of points": ra.fuse(ra.sum(NEAR * ra.tensor("Y[k,e]"), k) / ra.sum(NEAR, k), axes="q e"),
     "axes named as dimensions": ra.fuse(ra.sum(exp(ra.Tensor("z")[i, j]) * ra.Tensor("z")[i, m], i), axes="z_0 z_2"),
     "causal": ra.fuse(ra.sum(ra.softmax(ra.where(k <= q, SCORES, -oo), k) * VALUES, k), axes="b h q e"),
+    "neighbours": ra.fuse(ra.sum(ra.where(n >= 1, (X[b, n] * X[b, n - 1]) ** 2, 0), n), axes="b"),
+    "pairs": ra.fuse(ra.sum((X[b, n] - X[b, k]) ** 2 * X[b, k], n, k), axes="b"),
+    "an axis named as a dimension is": ra.fuse(ra.sum(ra.where(x_1 >= 1, X[b, x_1] * X[b, x_1 - 1], 0), x_1), axes="b"),
 }
 SHAPES = {"x": (2, 5), "y": (2, 5), "g": (5,), "c": (5,), "Q": (1, 2, 3, 4), "K": (1, 2, 4, 4), "V": (1, 2, 4, 3),
           "X": (2, 3), "Y": (4, 3), "z": (3, 4)}  # fmt: skip

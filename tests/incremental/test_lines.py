@@ -106,3 +106,12 @@ def test_masked_logits_and_empty_pieces_count_for_nothing() -> None:
     got.append(made.finish(made.merge(made.merge(first, third), made.merge(second, last))))
     for one in got:
         np.testing.assert_allclose(one, want, rtol=1e-12)
+
+
+def test_no_slope_holds_a_tensor_which_a_state_lacks() -> None:
+    """Σ_n a of a parameter a is a·|n|, so that a residual of w·Σ_n a has no slope that a merge could give."""
+    a, c, w, x = ra.tensors("a[b] c[n] w[b,n] x[b,n]")
+    made = ra.fuse(ra.sum((c + w * ra.sum(a * ra.sum(1, n), n) + x) ** 2, n), axes="b")
+    data = {name: np.random.default_rng(0).random((2, 3)) for name in "wx"} | {"c": np.arange(3.0), "a": np.ones(2)}
+    states = [made.leaf({"a": data["a"], **{name: data[name][..., k : k + 1] for name in "cwx"}}) for k in range(3)]
+    np.testing.assert_allclose(made.finish(made.merge(*states), data), made.reference(**data), rtol=1e-12)

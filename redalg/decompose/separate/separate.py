@@ -301,8 +301,8 @@ class Separator(Separating):
         base, exponent = node.base, node.exp
         if self.side(exponent):
             return self._moving_power(node, base, exponent)
-        if isinstance(base, Where) and base.args[2] is S.Zero and exponent.is_Integer and exponent > 0:
-            return self.separate(Where(base.args[0], base.args[1] ** exponent, S.Zero))
+        if isinstance(base, Where) and S.Zero in base.args[1:] and exponent.is_Integer and exponent > 0:
+            return self.separate(Where(base.args[0], *(one**exponent for one in base.args[1:])))
         if base.is_Pow and base.exp.is_Integer and base.exp.is_even and not exponent.is_Integer:
             return self.separate(Abs(base.base) ** (base.exp * exponent))
         if isinstance(base, Abs) and exponent.is_Integer and exponent.is_even:

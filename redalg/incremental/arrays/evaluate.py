@@ -14,9 +14,10 @@ from __future__ import annotations
 import operator
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, partial
+from functools import cached_property, partial, reduce
 from itertools import chain
 from math import prod
+from operator import and_, or_
 from typing import Any, final
 
 from sympy import Add, And, Expr, Integer, Mod, Mul, Not, Or, Pow, S, ceiling, exp, floor, log
@@ -26,7 +27,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
-from redalg.expression.contents import elements_of, is_indicator
+from redalg.expression.contents import elements_of, guards_and_guarded, is_indicator
 from redalg.expression.infinite import infinite_terms
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.view import View, checked_index
@@ -330,11 +331,13 @@ class Scope:
     def _boolean(self, node: Boolean) -> Any:
         if isinstance(node, Not):
             return ~self.evaluate(node.args[0])
-        parts = [self.evaluate(arg) for arg in node.args]
-        total = parts[0]
-        for part in parts[1:]:
-            total = total & part if isinstance(node, And) else total | part
-        return total
+        join = and_ if isinstance(node, And) else or_
+        guards, guarded = guards_and_guarded(node)
+        if not guards or not guarded:
+            return reduce(join, map(self.evaluate, node.args))
+        known = reduce(join, map(self.evaluate, guards))
+        inner = self.under(known if join is and_ else ~known)
+        return reduce(join, map(inner.evaluate, guarded), known)
 
     def _truth(self, node: Boolean) -> Any:
         zero = self.ops.arange(0, 1).reshape([1] * len(self.axes))

@@ -18,7 +18,7 @@ from collections.abc import Iterator, Set
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Dummy, Expr, S
+from sympy import Add, Dummy, Expr, S
 
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio, fraction
@@ -218,8 +218,24 @@ def divisor(v: Polynomial) -> Monomial:
 
 
 def of_state(expr: Expr, separator: Separator) -> bool:
-    """Tell if an expression holds only values of reductions, scalars and numbers."""
-    return not elements_of(expr) and values_of(expr) <= separator.values
+    """Tell if an expression holds only what a state gives: values of reductions, scalars and numbers.
+
+    A state holds no tensor, so that Σ a·x is none of its values where a is a parameter: `finish` multiplies Σ x by it.
+    """
+    values = values_of(expr)
+    terms = (separator.facts[one][1] for one in values if one in separator.facts)
+    return (
+        not elements_of(expr)
+        and values <= separator.values
+        and not any(_reads_parameters(one, separator) for one in terms)
+    )
+
+
+def _reads_parameters(term: Expr, separator: Separator) -> bool:
+    """Tell if the value of a reduction is made of tensors that do not vary along its axis, or of such values."""
+    if any(not separator.side(one) for one in elements_of(term)) or not values_of(term) <= separator.values:
+        return True
+    return not of_state(Add(*values_of(term)), separator)
 
 
 def is_count(expr: Expr, separator: Separator) -> bool:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from sympy import And, Not, S
+from sympy import And, Not, Or, S
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade
 from redalg.expression import Element, Where
+from redalg.expression.contents import guards_and_guarded
 from redalg.incremental.arrays.evaluate import Scope
 
 
@@ -35,6 +36,11 @@ def gathered_elements(node: Basic, condition: Boolean) -> Iterator[tuple[Element
         yield from gathered_elements(holds, condition)
         yield from gathered_elements(a, And(condition, holds))
         yield from gathered_elements(b, And(condition, Not(holds)))
+    elif isinstance(node, And | Or):
+        guards, guarded = guards_and_guarded(node)
+        known = And(*guards) if isinstance(node, And) else Not(Or(*guards))
+        for arg in (*guards, *guarded):
+            yield from gathered_elements(arg, And(condition, known) if arg in guarded else condition)
     else:
         for arg in node.args:
             yield from gathered_elements(arg, condition)
