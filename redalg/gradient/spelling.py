@@ -164,8 +164,10 @@ def with_rows_outside(node: Basic) -> Expr:
         return node
     if isinstance(node, Reduce):
         inner = with_rows_outside(node.expr)
-        own = Mul(*(one for one in Mul.make_args(inner) if free_axes(one) & {*node.bound}))
-        return node if node.kind != "sum" else (inner / own) * node.rebuilt(own, node.bound)
+        own, rows = list[Expr](), list[Expr]()
+        for one in Mul.make_args(inner):
+            (own if free_axes(one) & {*node.bound} else rows).append(one)
+        return node if node.kind != "sum" else Mul(*rows) * node.rebuilt(Mul(*own), node.bound)
     return expand_mul(with_args(node, [with_rows_outside(one) for one in node.args]), deep=False)
 
 

@@ -16,6 +16,7 @@ from redalg.gradient.spelling import (
     with_masked_weights,
     with_narrow_operands,
     with_own_axes,
+    with_rows_outside,
     with_shared_factors,
     with_shared_numbers,
 )
@@ -34,6 +35,12 @@ def test_sums_share_their_factors() -> None:
     assert with_shared_factors(x * g + y * w) == x * g + y * w
     assert with_shared_factors(2 * x - 2 * y) == 2 * x - 2 * y
     assert with_shared_factors(ra.sum(x * g + x * y, n)) == ra.sum(x * (g + y), n)
+
+
+def test_what_leaves_a_sum_has_none_of_its_axes() -> None:
+    """A quotient of two products of exponentials, which SymPy does not cancel, kept them."""
+    weights = exp(x - g) * exp(2 * g - 2 * x)
+    assert with_rows_outside(ra.sum(weights * w * y, n)) == w * ra.sum(weights * y, n)
 
 
 @pytest.mark.parametrize("number", [Rational(1, 8), Float(0.3), 1 / sqrt(d.extent)])
