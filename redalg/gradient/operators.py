@@ -19,12 +19,12 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
-from redalg.errors import ExpressionError, GradientError
+from redalg.errors import ExpressionError
 from redalg.expression.portable import as_literal, compact_json, of_literal, parse_json
 from redalg.gradient.again import outputs_of
 from redalg.gradient.backward import Backward
+from redalg.gradient.first_only import first_only
 from redalg.gradient.recorded import backward_of
-from redalg.gradient.reverse import PRODUCT
 from redalg.gradient.stage import lengths_of
 from redalg.gradient.within_operator import within_operator
 from redalg.runtime.bind.arrays import output_dtypes
@@ -161,12 +161,12 @@ def _hand_back(ctx: Any, grads: list[Tensor | None]) -> tuple[Any, ...]:
         call = replace(call, training=True)
         saved = [*given.values(), *torch.ops.redalg.run(call.text, [*given.values()], ctx.scalars, ctx.sizes)]
     backward = call.backward(given)
-    if backward.once and torch.is_grad_enabled():
-        raise GradientError(PRODUCT)
     by_name = {name: g for name, g in zip(backward.outputs, grads, strict=False) if g is not None}
     text = text_of_backward(call, tuple(by_name), ctx.wanted)
     found = torch.ops.redalg.gradients(text, [*saved, *by_name.values()], ctx.scalars, ctx.sizes)
     by_tensor = dict(zip(ctx.wanted, found, strict=True))
+    if backward.once and torch.is_grad_enabled():
+        by_tensor = first_only(by_tensor, [*saved, *by_name.values()])
     nothing: list[Any] = [
         None if numbers else [] for numbers in (ctx.scalars, ctx.sizes)
     ]  # PyTorch's structure of them

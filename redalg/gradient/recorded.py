@@ -22,8 +22,8 @@ from redalg.gradient.backward import Backward
 from redalg.gradient.batched import lacks_batch, of_batch
 from redalg.gradient.derive import derive_backward
 from redalg.gradient.derive_forward import derive_forward
+from redalg.gradient.first_only import first_only
 from redalg.gradient.forward import Forward
-from redalg.gradient.reverse import PRODUCT
 from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.inputs import refuse_derivatives, refuse_scalar_gradients
 from redalg.runtime.bind.private import is_in_forward_mode
@@ -140,7 +140,7 @@ def _as_tangent(tangent: Any, value: Any) -> Any:
 @cache
 def recorded_function() -> Any:
     """PyTorch's function of calls, made once: torch is imported where a call has its tensors."""
-    from torch import Tensor, is_grad_enabled
+    from torch import Tensor, is_grad_enabled, set_grad_enabled
     from torch.autograd import Function, forward_ad
 
     @final
@@ -174,10 +174,11 @@ def recorded_function() -> Any:
             wanted = tuple(name for name, needs in zip(run.names, needed, strict=True) if needs)
             if all(one is None for one in cotangents):
                 return (None, *(None for _ in run.names))
-            if run.backward is not None and run.backward.once and is_grad_enabled():
-                raise GradientError(PRODUCT)
-            with without_autocast():
+            alone = run.backward is not None and run.backward.once and is_grad_enabled()
+            with without_autocast(), set_grad_enabled(is_grad_enabled() and not alone):
                 found = run.gradients(tensors, made, cotangents, wanted)
+            if alone:
+                found = first_only(found, [*tensors, *(one for one in cotangents if one is not None)])
             return (None, *(found.get(name) if needs else None for name, needs in zip(run.names, needed, strict=True)))
 
         @staticmethod

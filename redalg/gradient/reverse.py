@@ -42,7 +42,7 @@ from redalg.monoids.table import KNOWN
 
 LINEAR = ("sum", "compensated_sum")
 PRODUCT = ("a product (`ra.prod`) has no second derivative in redalg: where two factors are 0 the stages say nothing "
-           "of it. Take the gradient without `create_graph=True`.")  # fmt: skip
+           "of it. Take the gradient once.")  # fmt: skip
 
 
 NO_RULE = (

@@ -155,8 +155,24 @@ def test_products_with_zeros_have_one_derivative() -> None:
     (found,) = torch.autograd.grad(form(x=data).sum(), data)
     (wanted,) = torch.autograd.grad(data.prod(1).sum(), data)
     torch.testing.assert_close(found, wanted)
+    (found,) = torch.autograd.grad(form(x=data).sum(), data, create_graph=True)
+    torch.testing.assert_close(found, wanted)
     with pytest.raises(ra.GradientError, match="has no second derivative"):
-        torch.autograd.grad(form(x=data).sum(), data, create_graph=True)
+        torch.autograd.grad(found.sum(), data)
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning")  # PyTorch's own, of what it imports for them
+def test_transforms_take_the_one_derivative_of_a_product() -> None:
+    """They ask for a graph of it, whether or not something differentiates that."""
+    data, form = torch.rand(3, 4, dtype=torch.float64), ra.fuse(ra.prod(x, n), axes="b")
+    found, wanted = (torch.func.jacrev(one)(data) for one in (lambda x: form(x=x), lambda x: x.prod(1)))
+    torch.testing.assert_close(found, wanted)
+    each = torch.func.vmap(torch.func.grad(lambda row: form(x=row[None]).sum()))
+    torch.testing.assert_close(each(data), torch.func.grad(lambda x: x.prod(1).sum())(data))
+    with pytest.raises(ra.GradientError, match="has no second derivative"):
+        torch.func.vmap(torch.func.hessian(lambda row: form(x=row[None]).sum()))(data)
+    with pytest.raises(ra.GradientError, match="has no second derivative"):
+        torch.func.jacrev(each)(data)
 
 
 def test_selected_elements_get_the_gradient() -> None:
