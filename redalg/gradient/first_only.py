@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from functools import cache
-from typing import Any
+from typing import Any, final
 
 from redalg.errors import GradientError
 from redalg.gradient.reverse import PRODUCT
@@ -29,6 +29,7 @@ def function_without_derivative() -> Any:
     from torch import Tensor
     from torch.autograd import Function
 
+    @final
     class FirstOnly(Function):
         """See the module."""
 

@@ -165,8 +165,8 @@ def with_rows_outside(node: Basic) -> Expr:
     if isinstance(node, Reduce):
         inner = with_rows_outside(node.expr)
         own, rows = list[Expr](), list[Expr]()
-        for one in Mul.make_args(inner):
-            (own if free_axes(one) & {*node.bound} else rows).append(one)
+        for factor in Mul.make_args(inner):
+            (own if free_axes(factor) & {*node.bound} else rows).append(factor)
         return node if node.kind != "sum" else Mul(*rows) * node.rebuilt(Mul(*own), node.bound)
     return expand_mul(with_args(node, [with_rows_outside(one) for one in node.args]), deep=False)
 

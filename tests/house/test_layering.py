@@ -46,6 +46,7 @@ MAY_IMPORT_BACKENDS = {  # module or package: why
     "redalg.runtime": "it runs forms on tensors",
     "redalg.distributed": "its collectives are PyTorch's",
     "redalg.definition.tensors": "it evaluates definitions on tensors",
+    "redalg.gradient.first_only": "it is PyTorch's function of gradients without a derivative",
     "redalg.gradient.recorded": "it is PyTorch's function of a call that records a gradient",
     "redalg.gradient.operators": "it registers the operators of graphs that PyTorch traces",
     "redalg.gradient.traced": "PyTorch traces it",

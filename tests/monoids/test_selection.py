@@ -313,7 +313,10 @@ def expression_error(build: Any) -> str:
         ),
         (
             lambda: ra.argmax(x, (n, t)),
-            "argmax: 2 axes are given (n, t). Its indices and its order are those of one axis: give one.",
+            (
+                "argmax: 2 axes are given (n, t). Its indices and its order are those of one axis: give one, and pass "
+                "data over several axes with these as one."
+            ),
         ),
         (
             lambda: ra.reduce("topk", x, axis=n),

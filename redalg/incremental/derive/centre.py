@@ -14,15 +14,17 @@ A slope may be any function of d, as that of a regression, N/D, or the ratio tha
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Iterator, Set
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Add, Dummy, Expr, S
+from sympy import Dummy, Expr, S
 
 from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Monomial, Polynomial, Ratio, fraction
 from redalg.decompose.separate.separate import Separator
+from redalg.decompose.separate.theorems import NotSeparable
 from redalg.decompose.separate.whole import rewrite_wholes
 from redalg.decompose.verdict.verdict import Separation
 from redalg.expression import Element, Value, Where
@@ -223,19 +225,21 @@ def of_state(expr: Expr, separator: Separator) -> bool:
     A state holds no tensor, so that Σ a·x is none of its values where a is a parameter: `finish` multiplies Σ x by it.
     """
     values = values_of(expr)
-    terms = (separator.facts[one][1] for one in values if one in separator.facts)
-    return (
-        not elements_of(expr)
-        and values <= separator.values
-        and not any(_reads_parameters(one, separator) for one in terms)
-    )
+    if elements_of(expr) or not values <= separator.values:
+        return False
+    return not any(_reads_tensors(one, separator) for one in values & separator.facts.keys())
 
 
-def _reads_parameters(term: Expr, separator: Separator) -> bool:
-    """Tell if the value of a reduction is made of tensors that do not vary along its axis, or of such values."""
-    if any(not separator.side(one) for one in elements_of(term)) or not values_of(term) <= separator.values:
+def _reads_tensors(value: Value, separator: Separator) -> bool:
+    """Tell if a reduction's value follows from its slots and tensors: of a sum, if a factor outside of it holds one."""
+    kind, term = separator.facts[value]
+    if not values_of(term) <= separator.values:
         return True
-    return not of_state(Add(*values_of(term)), separator)
+    outside: Iterable[Expr] = [one for one in elements_of(term) if not separator.side(one)]
+    if kind == "sum":
+        with suppress(NotSeparable):
+            outside = map(separator.atoms.expr, laurent.columns(separator.separate(term)))
+    return not all(of_state(one, separator) for one in outside)
 
 
 def is_count(expr: Expr, separator: Separator) -> bool:
