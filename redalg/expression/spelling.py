@@ -43,7 +43,7 @@ def _spelling(caller: str, name: str, known: Collection[str], called: str) -> st
             "`ra.sum(ra.where(condition, x, 0), n) / ra.sum(ra.where(condition, 1, 0), n)`."
         )
     if name == "weights":
-        return "A mean with weights is two sums: write `ra.sum(w * x, n) / ra.sum(w, n)`."
+        return WEIGHTED
     if name in KEPT:
         return "A reduction has no dimension of its axes, and stands beside terms that have: nothing need be kept."
     if not known:
@@ -70,6 +70,7 @@ SHAPES = ("T", "mT", "shape", "ndim", "size", "numel", "reshape", "view", "permu
           "swapaxes", "t", "expand_dims", "movedim", "contiguous", "repeat")  # fmt: skip
 TYPES = ("dtype", "astype", "to", "half", "float", "double", "bfloat16", "type")
 DATA = ("device", "numpy", "detach", "cuda", "cpu", "item", "tolist", "backward", "grad", "requires_grad")
+WEIGHTED = "A mean with weights is two sums: write `ra.sum(w * x, n) / ra.sum(w, n)`."
 WITHOUT_STATE = ("median", "nanmedian", "quantile", "nanquantile", "percentile", "nanpercentile", "sort", "argsort",
                  "argpartition", "unique", "mode", "kthvalue")  # fmt: skip
 COUNTS = ("count", "count_nonzero", "bincount", "histogram", "histc")
@@ -109,7 +110,7 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
         "A product of matrices is a sum over the axis that they share: write `ra.sum(A * B, k)` with "
         '`A, B = ra.tensors("A[m,k] B[k,n]")`.')),
     (("corr", "corrcoef"), "Pearson's correlation of two tensors is a pattern: `redalg.library.correlation()`."),
-    (("average",), "A mean with weights is two sums: write `ra.sum(w * x, n) / ra.sum(w, n)`."),
+    (("average",), WEIGHTED),
     (("ptp",), "Write `ra.max(x, n) - ra.min(x, n)`."),
     (("cov",), "Covariance is `ra.covariance(x, y, n)`, of `X[n,i]` and `X[n,j]` a matrix."),
     (COUNTS, (

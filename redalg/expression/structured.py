@@ -27,7 +27,7 @@ def argmax(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     argmax(x[b, n], n)
     """
     no_other("argmax", options)
-    return _only(reductions("argmax", (expr,), (axis, *more) if more else axis))
+    return _only(reductions("argmax", (expr,), axis, more=more))
 
 
 def argmin(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
@@ -38,7 +38,7 @@ def argmin(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     argmin(x[b, n], n)
     """
     no_other("argmin", options)
-    return _only(reductions("argmin", (expr,), (axis, *more) if more else axis))
+    return _only(reductions("argmin", (expr,), axis, more=more))
 
 
 def topk(expr: Any, axis: Any = None, place: Any = None, **options: Any) -> tuple[Reduce, Reduce]:
@@ -152,7 +152,7 @@ def compensated_sum(expr: Any, axis: Any = None, *more: Any, **options: Any) -> 
     compensated_sum(x[b, n], n)
     """
     no_other("compensated_sum", options)
-    return _only(reductions("compensated_sum", (expr,), (axis, *more) if more else axis))
+    return _only(reductions("compensated_sum", (expr,), axis, more=more))
 
 
 def reduce(name: str, *exprs: Any, axis: Any = None) -> Any:
@@ -176,10 +176,12 @@ def reduce(name: str, *exprs: Any, axis: Any = None) -> Any:
     return results[0] if len(results) == 1 else results
 
 
-def reductions(name: str, exprs: tuple[Any, ...], axis: Any, place: Axis | None = None) -> tuple[Reduce, ...]:
-    """Every result of one reduction, over one axis."""
+def reductions(
+    name: str, exprs: tuple[Any, ...], axis: Any, place: Axis | None = None, *, more: tuple[Any, ...] = ()
+) -> tuple[Reduce, ...]:  # fmt: skip
+    """Every result of one reduction, over one axis; `more` axes are refused by the reductions that take one."""
     kind = monoid(name)
-    bound = checked_axes(name, () if axis is None else (axis,))
+    bound = checked_axes(name, () if axis is None else (axis, *more))
     terms = [term_of(name, one) for one in exprs]
     _check(kind, terms, bound, place)
     operand = terms[0] if len(terms) == 1 else Tuple(*terms)

@@ -174,10 +174,10 @@ def recorded_function() -> Any:
             wanted = tuple(name for name, needs in zip(run.names, needed, strict=True) if needs)
             if all(one is None for one in cotangents):
                 return (None, *(None for _ in run.names))
-            alone = run.backward is not None and run.backward.once and is_grad_enabled()
-            with without_autocast(), set_grad_enabled(is_grad_enabled() and not alone):
+            is_last = run.backward is not None and run.backward.once and is_grad_enabled()
+            with without_autocast(), set_grad_enabled(is_grad_enabled() and not is_last):
                 found = run.gradients(tensors, made, cotangents, wanted)
-            if alone:
+            if is_last:
                 found = first_only(found, [*tensors, *(one for one in cotangents if one is not None)])
             return (None, *(found.get(name) if needs else None for name, needs in zip(run.names, needed, strict=True)))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any, Protocol, TypeVar, final
 
 from sympy import Expr
@@ -321,6 +321,7 @@ def is_narrow(dtype: str) -> bool:
     return DTYPES[dtype].bytes < DTYPES["float32"].bytes
 
 
+@lru_cache(1024)
 def dimension(tensor: str, place: int) -> Axis:
     """The axis of a gradient's dimension whose index is no axis."""
     return Axis(f"{tensor}_{place}")
@@ -331,6 +332,7 @@ def axes_text(axes: Iterable[Axis]) -> str:
     return " ".join(map(str, axes))
 
 
+@lru_cache(1024)
 def second_axis(axis: Axis) -> Axis:
     """A second axis over the places of one, which a derivative binds beside it."""
     return axis.renamed(f"{axis.name}{SECOND}")

@@ -135,6 +135,11 @@ def _with_places(limit: Expr, *, upwards: bool) -> Expr:
     return limit.xreplace(places)
 
 
+def is_place(expr: Expr, space: Space) -> bool:
+    """Tell if an expression is an integer that a kernel computes of places, and of no tensor."""
+    return bool(expr.atoms(Axis)) and not elements_of(expr) and is_integer_valued(expr, space)
+
+
 def is_integer_valued(expr: Expr, space: Space) -> bool:
     """True if an expression is an integer that a kernel computes as an integer."""
     if isinstance(expr, Element):

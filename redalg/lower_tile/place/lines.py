@@ -39,12 +39,13 @@ from redalg.lower_tile.place.expressions import (
     with_tests,
     without_factors,
 )
+from redalg.lower_tile.place.extent import is_place
 from redalg.lower_tile.place.joins import Joins
 from redalg.lower_tile.place.producers import Inner
 from redalg.lower_tile.place.selection import take_best, tile_elements
 from redalg.lower_tile.place.sets import join_best
 from redalg.lower_tile.place.space import E_, PLACE, I, J, Space, keep_nan
-from redalg.lower_tile.place.uses import is_place, needs_of, read_by_quotients, uses_of
+from redalg.lower_tile.place.uses import needs_of, read_by_quotients, uses_of
 
 
 @final
@@ -270,7 +271,7 @@ class Placer:
             return True
         if self.named_lines is not None:
             return let.value not in self.named_lines
-        if let.expr in self.program.inputs or is_place(let.expr):
+        if let.expr in self.program.inputs or is_place(let.expr, self.space):
             return True
         if self.uses[let.value] > 1:
             return False

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Mapping
 
-from sympy import Add, Expr, Mul
+from sympy import Mul
 
-from redalg.expression import Axis, Value
+from redalg.expression import Value
 from redalg.incremental.combine.let import Assign, Fold, Let, Program
 from redalg.lower_tile.place.expressions import divides, value_occurrences
 
@@ -37,10 +37,3 @@ def uses_of(program: Program) -> Counter[Value]:
         if any(uses[value] for value in let.values):
             uses.update(needs_of(let))
     return uses
-
-
-def is_place(expr: Expr) -> bool:
-    """Tell if an expression is an element's place along an axis, or whole multiples of places added up."""
-    if isinstance(expr, Add | Mul):
-        return not expr.is_number and all(one.is_Integer or is_place(one) for one in expr.args)
-    return isinstance(expr, Axis)

@@ -11,7 +11,7 @@ from typing import final
 
 from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.text.join_best import JOIN_C, JOIN_CUDA
-from redalg.lower_tile.workarounds.compilers import NO_MASKED_GATHERS
+from redalg.lower_tile.workarounds.compilers import NO_MASKED_READS
 from redalg.strategies.plan import Plan
 
 BEGIN, END = "# ---- binding: {target} " + "-" * 60, "# ---- end of binding " + "-" * 58
@@ -344,7 +344,7 @@ class Used:
     exact: bool = False
     arrive: bool = False
     joins: bool = False
-    gathers: bool = False
+    out_of_order: bool = False
 
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
@@ -376,7 +376,7 @@ def binding(plan: Plan, compute: str, used: Used) -> str:
 
 def base(plan: Plan, compute: str, used: Used) -> str:
     """The header without the functions for mantissa and exponent, and without `arrive`."""
-    words = {"flags": NO_MASKED_GATHERS * used.gathers, "compute": compute, "threads": plan.threads,
+    words = {"flags": NO_MASKED_READS * used.out_of_order, "compute": compute, "threads": plan.threads,
              "warps": plan.warps, "policy": POLICY[plan.warps]}  # fmt: skip
     if plan.device.target == "c":
         parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants,

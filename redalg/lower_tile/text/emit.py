@@ -84,7 +84,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
         joins="join_best(" in function,
-        gathers=reads_out_of_order(program),
+        out_of_order=reads_out_of_order(program),
     )
     own = [of_stage(one, program.compute, number, function) for number, one in enumerate(staged_plans(program), 1)]
     functions = check.startswith("def ")  # which need torch before `main` does

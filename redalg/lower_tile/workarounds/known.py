@@ -128,7 +128,7 @@ WORKAROUNDS = (
     ),
     Workaround(
         "reads wrongly by masked gathers of two places, and by masked loads that go backwards, with AVX-512",
-        ("lower_tile.workarounds.compilers:NO_MASKED_GATHERS",),
+        ("lower_tile.workarounds.compilers:NO_MASKED_READS",),
         GCC,
         "12",
     ),

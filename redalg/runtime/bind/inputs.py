@@ -359,12 +359,9 @@ def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> 
         if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):
             raise InputError(f"tensor `{name}` is {dtype}, which is no number. Pass booleans, integers or floats.")
         if not is_float(dtype) and name in as_value:
-            wide = dtype.endswith(("32", "64", "128"))  # float32 has 24 bits of an integer
-            call = (
-                f"{name}.{'double' if wide else 'float'}()"
-                if library == "torch"
-                else (f'{name}.astype("float{64 if wide else 32}")')
-            )
+            wide = dtype.endswith(("32", "64"))  # float32 has 24 bits of an integer
+            method, float_dtype = ("double", "float64") if wide else ("float", "float32")
+            call = f"{name}.{method}()" if library == "torch" else f'{name}.astype("{float_dtype}")'
             raise InputError(
                 f"tensor `{name}` is {dtype}, and stands in arithmetic, where one of {', '.join(floats())} is needed. "
                 f"Convert it, for instance `{call}`."

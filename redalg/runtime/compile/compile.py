@@ -76,8 +76,8 @@ def alone(source: Source, name: str) -> Iterator[None]:
         yield
         return
     kernel = f"`{source.program.name}` for {source.plan.device.target}"
-    with one_at_a_time(name, f"compiles {kernel}") as held:
-        if not held:  # both may: the first rename of a whole library counts
+    with one_at_a_time(name, f"compiles {kernel}") as has_lock:
+        if not has_lock:  # both may: the first rename of a whole library counts
             warnings.warn(
                 f"another process has been compiling {kernel} for {PATIENCE_S:.0f} s, and may be stopped; this one "
                 f"compiles the kernel itself. `fuser {folder() / 'locks' / name}.lock` tells the other's number.",

@@ -226,8 +226,8 @@ def remember(entry: Entry) -> Path:
 def add_entries(path: Path, entries: Iterable[Entry]) -> Path:
     """Add entries to a file, each in place of the one of its name. Other processes wait, or see the file as it was."""
     name = f"tuned-{sha256(str(path.resolve()).encode()).hexdigest()[:32]}"
-    with one_at_a_time(name, f"writes {path.name}") as held:
-        if not held:
+    with one_at_a_time(name, f"writes {path.name}") as has_lock:
+        if not has_lock:
             lock = folder() / "locks" / f"{name}.lock"
             raise BackendError(f"another process has held {path} for {PATIENCE_S:.0f} s, and may be stopped: nothing "
                                f"was added. End it; `fuser {lock}` tells its number.")  # fmt: skip
