@@ -130,6 +130,18 @@ def test_rows_begin_where_the_leaf_says() -> None:
     np.testing.assert_array_equal(causal.finish(causal.merge(empty, state)), causal.finish(state))
 
 
+@pytest.mark.parametrize("backend", ["library", "tilelang"])
+def test_a_piece_knows_the_total_of_its_axis(backend: str) -> None:
+    """The piece's own length is no divisor of the whole's sum, by whatever the state was made."""
+    a, means = np.random.default_rng(1).normal(size=(7, 4)), ra.fuse(ra.sum(ra.tensor("A[n,m]"), n, m) / n.extent)
+    first, last = (
+        means.leaf({"A": part}, {n: start}, {n: 7}, backend=backend) for start, part in ((0, a[:3]), (3, a[3:]))
+    )
+    for states in ((first, last), (last, first)):
+        np.testing.assert_allclose(means.finish(means.merge(*states)), a.sum() / 7, rtol=1e-13)
+    assert [one.sizes["n"] for one in (first, last)] == [7, 7]
+
+
 # ---- identity --------------------------------------------------------------------------------------------------------
 
 FORMS = """

@@ -55,6 +55,11 @@ class Piece:
     start: Mapping[Axis, int]
     extents: Mapping[str, int]
 
+    @property
+    def whole(self) -> Bound:
+        """The tensors bound, with the totals of axes of which the piece has a part: a state has those sizes."""
+        return replace(self.bound, sizes={**self.bound.sizes, **self.extents})
+
     def complete(self, state: State, form: FusedForm) -> State:
         """The state with the places that it holds."""
         reduced = form.cascade.reduced_axes
@@ -101,7 +106,7 @@ def leaf_by_arrays(form: FusedForm, piece: Piece) -> State:
     lengths = block_lengths(form, bound.sizes, BLOCK_ELEMENTS_OF_A_CORE if on_core else BLOCK_ELEMENTS)
     with ops.quiet():
         slots = stream(executor, scope, lengths)
-    return piece.complete(pack_state(form, slots, scope, replace(bound, sizes={**bound.sizes, **piece.extents})), form)
+    return piece.complete(pack_state(form, slots, scope, piece.whole), form)
 
 
 def check_piece_indices(

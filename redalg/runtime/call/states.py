@@ -128,7 +128,7 @@ def new_leaf(form: FusedForm, piece: Piece, backend: str | None, kind: Hashable)
         return leaf_by_arrays(form, piece)
     moved = is_moved(form, piece)
     slots = slots_by_kernel(form, piece, moved=moved)
-    state = new_state(form, slots, piece.bound)
+    state = new_state(form, slots, piece.whole)
     if kind is not None:
         known = _PREPARED(form)
         if len(known) >= KINDS:
