@@ -15,7 +15,7 @@ import redalg as ra
 from redalg import library
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.lowered import Lowered
-from redalg.strategies.rules.parts import power_of_two
+from redalg.strategies.rules.powers import power_of_two
 from tests.sweeps import draws
 
 Dtypes = str | Mapping[str, str]

@@ -125,12 +125,6 @@ def test_rules_lay_lanes_along_what_lies_side_by_side() -> None:
     assert all(level.axis == "n" for level in rows.levels if isinstance(level, Lanes))
 
 
-def test_few_columns_do_not_leave_lanes_idle() -> None:
-    """Of positions x[n, 3] a tile of 32 columns would use 3 lanes in 32."""
-    few = FORMS["variance"].lower("H200", {"n": 65536, "c": 3}, {"x": "float32"}).plan
-    assert not numbers_of(few).along_rows
-
-
 @pytest.mark.slow
 def test_every_schedule_of_columns_that_is_listed_has_lanes_along_them() -> None:
     form, sizes = FORMS["variance"], {"n": 4096, "c": 256}

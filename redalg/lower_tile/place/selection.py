@@ -23,7 +23,7 @@ from redalg.lower_tile.ir.scalars import Load, Ordered, OrderedValue, Ranked, Ra
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
 from redalg.lower_tile.place.space import PLACE, I, J, Space
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.parts import power_of_two
+from redalg.strategies.rules.powers import power_of_two
 
 NTH = index("nth")
 MOST_PLACES = 1024

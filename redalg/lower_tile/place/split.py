@@ -27,7 +27,8 @@ from redalg.lower_tile.place.single import single_segment
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.sums import Sums
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.parts import power_of_two, splittable
+from redalg.strategies.rules.parts import splittable
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.varying import tiles_of
 
 SPLIT = index("split")

@@ -35,7 +35,7 @@ from redalg.runtime.known import stored
 from redalg.runtime.known.naming import naming
 from redalg.strategies.device import CARDS, DeviceSpec
 from redalg.strategies.plan import Problem
-from redalg.strategies.rules.parts import power_of_two
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.schedule import ONLINE, TUNED, UNFUSED, AnySchedule, Schedule
 from redalg.strategies.search.space import Space
 

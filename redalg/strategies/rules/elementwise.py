@@ -15,7 +15,7 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop, Parts
 from redalg.strategies.plan import Problem, grid_levels
-from redalg.strategies.rules.parts import power_of_two
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.rows import lies_in_columns, row_schedule, vector
 from redalg.strategies.schedule import Schedule
 

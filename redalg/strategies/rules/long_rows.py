@@ -11,7 +11,8 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Loop, Parts
 from redalg.strategies.plan import Problem
-from redalg.strategies.rules.parts import blocks, power_of_two, streamed_elements
+from redalg.strategies.rules.parts import blocks, streamed_elements
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.rows import LONGEST_ROW, has_aligned_rows, lies_in_columns, row_schedule
 from redalg.strategies.schedule import Schedule
 

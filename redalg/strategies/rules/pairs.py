@@ -25,6 +25,7 @@ from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
 from redalg.strategies.rules.parts import blocks, fills_at_once, serial_segments
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.tiles import trims
 from redalg.strategies.schedule import Schedule
 
@@ -36,9 +37,15 @@ WIDE = ((256, 16), (128, 16), (128, 8), (128, 4), (128, 2))
 """(rows, columns) of a block whose threads keep rows of several columns (H100: sums, maxima, sums of exponentials)."""
 TALL_TILE, TALL_THREADS = (64, 64), 64
 """(rows, columns) of a block of a product over a long axis, and its threads (H100, 1e6 x 64: 0.93 of 128 threads)."""
+LEAST_SIDE, FEW_SUMS = 8, 256
+"""The shortest side of such a tile; and the sums of a tile that one warp makes, in longer tiles of the axis (H200,
+covariances of 1e6 x 3, 8 and 17: 0.32, 0.33 and 0.48 of the time of `torch.cov`)."""
 WIDE_TILES = (32, 16, 64)
 """Elements of its tiles; the rules take the first, the second where lanes read numbers that lie a tile apart (H100:
 sums of distances in 0.84 of the time), and the third for one sum that is rescaled, in one part (log products 0.992)."""
+TALL_STREAMED = {"float32": WIDE_TILES[0], "float64": WIDE_TILES[1]}
+"""Streamed elements of a tile of a product over a long axis, by the dtype of its sums (H200, covariances of 262144 x 64
+in float64: 0.63 of the time of `torch.cov`)."""
 SLOTS_OF_A_SUM = 2
 """Slots of a sum that an extremum rescales, and of that extremum."""
 STATES = 32
@@ -74,21 +81,20 @@ def pairwise_binding(form: FusedForm, problem: Problem, device: DeviceSpec, bind
 
 
 def is_tall(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
-    """Tell if a form is sums of float32 products over a long axis, of too few rows and columns to fill the GPU."""
+    """Tell if a form is sums of products on CUDA cores over a long axis, whose rows and columns do not fill the GPU."""
     row, column, streamed = binding.row, binding.column, binding.streamed
     if not binding.contracted or row is None or column is None or binding.packing is not None or not form.is_serial:
         return False
     others = form.cascade.producers or form.extrema or form.structures or any(one.carries for one in form.outputs)
-    if others or device.target == "c" or problem.compute != "float32" or problem.precision == "tf32":
+    if others or device.target == "c" or problem.compute not in TALL_STREAMED or problem.precision == "tf32":
         return False
     factors = [factor for one in form.accumulators if len(one.factors) > 1 for factor in one.factors]
     read = {problem.dtypes[element.name] for factor in factors for element in elements_of(factor)}
     axes = [free_axes(factor) for factor in factors]
     few = blocks(binding, problem, *TALL_TILE) * 2 <= device.multiprocessors
     return (
-        read == {"float32"}
+        read == {problem.compute}
         and few
-        and min(problem.sizes[row.name], problem.sizes[column.name]) * 2 > TALL_TILE[0]
         and problem.sizes[streamed.name] >= LONG
         and streamed.name not in problem.varying
         and all(fixable(pivot, form) for pivot in form.slot_pivots)
@@ -135,7 +141,7 @@ def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
     """The schedule of pairwise terms: as many rows a thread as leave every multiprocessor its blocks."""
     length = max(1, problem.sizes[binding.streamed.name])
     if binding.contracted:
-        return serial_schedule(device, binding, (*TALL_TILE, WIDE_TILES[0], TALL_THREADS), serial_stages(form, problem))
+        return serial_schedule(device, binding, tall_tile(problem, binding), serial_stages(form, problem))
     wide = WIDE_TILES[1] if lie_apart(form, binding) else WIDE_TILES[0]
     tile = wide if binding.column is not None else TILE if length >= LONG else SHORT_TILE
     full = FULL if binding.column is None else FULL // 2
@@ -154,6 +160,17 @@ def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
     if tile == WIDE_TILES[0] and rescales and serial_segments(device, binding, length, tile, grid) == 1:
         tile = WIDE_TILES[2]
     return serial_schedule(device, binding, (rows, columns, tile, THREADS), serial_stages(form, problem))
+
+
+def tall_tile(problem: Problem, binding: Binding) -> tuple[int, int, int, int]:
+    """(rows, columns, streamed elements, threads) of a block of a product over a long axis: no side is padded twice."""
+    extents = [problem.sizes[axis.name] for axis in (binding.row, binding.column) if axis is not None]
+    rows, columns = (min(most, max(LEAST_SIDE, power_of_two(length)))
+                     for most, length in zip(TALL_TILE, extents, strict=True))  # fmt: skip
+    if rows * columns <= FEW_SUMS:
+        return rows, columns, 2 * TALL_STREAMED[problem.compute], TALL_THREADS // 2
+    threads = THREADS if problem.compute == "float64" and (rows, columns) == TALL_TILE else TALL_THREADS
+    return rows, columns, TALL_STREAMED[problem.compute], threads
 
 
 def block_tiles(binding: Binding, problem: Problem) -> Iterator[tuple[int, int]]:
@@ -179,10 +196,12 @@ def serial_schedule(device: DeviceSpec, binding: Binding, numbers: tuple[int, in
     return Schedule.of_levels((*grid_levels(binding, rows, columns), *loops), binding, device)
 
 
-def serial_tiles(binding: Binding) -> Iterator[tuple[int, int, int, int]]:
+def serial_tiles(problem: Problem, binding: Binding) -> Iterator[tuple[int, int, int, int]]:
     """Yield (rows of a block, its columns, elements of a tile, threads) of the search."""
     if binding.contracted:
-        yield from ((*TALL_TILE, tile, threads) for tile, threads in product(WIDE_TILES, (TALL_THREADS, THREADS)))
+        rows, columns, *_ = tall_tile(problem, binding)
+        few = (TALL_THREADS // 2, TALL_THREADS) if rows * columns <= FEW_SUMS else (TALL_THREADS, THREADS)
+        yield from ((rows, columns, tile, count) for tile, count in product(WIDE_TILES, few))
         return
     if binding.column is not None:
         yield from ((rows, columns, tile, THREADS) for (rows, columns), tile in product(WIDE, WIDE_TILES))

@@ -20,14 +20,9 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
-from redalg.strategies.rules.parts import (
-    MOST_PARTS,
-    blocks,
-    is_short_row,
-    power_of_two,
-    power_within,
-    streamed_elements,
-)
+from redalg.strategies.rules.narrow import LANES_OF_FEW, few_columns, has_few_columns, narrow_rows, ranked_rows
+from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_blocks, is_short_row, streamed_elements
+from redalg.strategies.rules.powers import power_of_two, power_within
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule
 
@@ -43,10 +38,13 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return ranked_rule(form, problem, device, binding)
     if lies_in_columns(form, problem, binding):
         return columns_rule(form, problem, device, binding)
+    fixed_length = binding.streamed.name not in problem.varying
     if form.structures:
+        whole = ranked_rows(rows, length) if fixed_length and all(one.is_ranked for one in form.structures) else None
+        if whole is not None:
+            return row_schedule(device, binding, (whole.rows, whole.columns), whole.threads, "row")
         lanes = min(1024, power_of_two(max(length, 128)))
         return row_schedule(device, binding, (1, lanes), 128, "thread")
-    fixed_length = binding.streamed.name not in problem.varying
     if fixed_length and length <= whole_row(form, binding, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         return on_chip(form, binding, problem, device)
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
@@ -60,7 +58,8 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     threads = 128 if len(form.slots) <= FEW_SLOTS and not carries else 256
     if level == "thread" and fixed_length:
         threads = max(threads, lanes_of_row(form, problem, device, binding))
-    return row_schedule(device, binding, (1, threads * vector(problem)), threads, level)
+    loads = 2 if has_lone_blocks(blocks(binding, problem, 1, 1), device.multiprocessors) and fixed_length else 1
+    return row_schedule(device, binding, (1, threads * loads * vector(problem)), threads, level)
 
 
 LANES_OF_TILE, LANES_OF_FEW_ROWS, LONG_ROW_OF_STATES = 128, 256, 8192
@@ -99,7 +98,9 @@ def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
         whole = power_of_two(problem.sizes[binding.streamed.name])
         return row_schedule(device, binding, (1, whole), LANES_OF_TILE, "row")
     most = max(32, power_of_two(problem.sizes[binding.streamed.name]) // IN_REGISTERS)
-    lanes = min(most, 32 if several else LANES_OF_FEW_ROWS if few else LANES_OF_TILE)
+    lone = has_lone_blocks(blocks(binding, problem, 1, 1), device.multiprocessors)
+    many = 2 * LANES_OF_FEW_ROWS if lone else LANES_OF_FEW_ROWS if few else LANES_OF_TILE
+    lanes = min(most, 32 if several else many)
     return row_schedule(device, binding, (1, lanes * IN_REGISTERS), lanes)
 
 
@@ -120,7 +121,7 @@ def lanes_of_row(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     """The lanes that share a row: the more, the fewer rows there are to fill the chip with."""
     grid, wide = blocks(binding, problem, 1, 1), vector(problem)
     if 2 * grid <= device.multiprocessors:
-        return LANES_OF_PARTS
+        return 2 * LANES_OF_PARTS if has_lone_blocks(grid, device.multiprocessors) else LANES_OF_PARTS
     registers = 1024 if len(form.slots) * wide <= LANE_REGISTERS // 3 else 512
     loads = problem.sizes[binding.streamed.name] // (LOADS_OF_LANE * wide)
     return power_within(min(LANES_IN_FLIGHT * device.multiprocessors // grid, loads, registers))
@@ -154,7 +155,9 @@ def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool
     streamed = streamed_elements(form, binding)
     if binding.row is None or binding.packing is not None or form.places or not own or not streamed:
         return False
-    if problem.sizes[binding.row.name] < COLUMNS_OF_NARROW_TILE:
+    columns, length = problem.sizes[binding.row.name], problem.sizes[binding.streamed.name]
+    fixed = not {binding.row.name, binding.streamed.name} & problem.varying
+    if columns < COLUMNS_OF_NARROW_TILE and not (fixed and has_few_columns(columns, length)):
         return False
     largest = max(streamed, key=lambda one: (prod(problem.sizes[axis.name] for axis in free_axes(one)), str(one)))
     return bool(largest.indices[-1] == binding.row)
@@ -163,6 +166,9 @@ def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool
 def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
     grid, chips = blocks(binding, problem, COLUMNS_OF_TILE, 1), device.multiprocessors
+    if binding.row is not None and problem.sizes[binding.row.name] < COLUMNS_OF_NARROW_TILE:
+        tile = few_columns(problem.sizes[binding.row.name])
+        return row_schedule(device, binding, tile, LANES_OF_FEW, "thread", along=binding.row)
     wide = min(WIDE_TILE_OF_COLUMNS, power_within(problem.sizes[binding.row.name] if binding.row else 1))
     if blocks(binding, problem, wide, 1) * wide >= MANY_COLUMNS * chips and len(form.slots) <= 2 * FEW_SLOTS:
         threads = max(32, wide // 2)
@@ -177,8 +183,12 @@ def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     return row_schedule(device, binding, (columns, threads // columns * each), threads, "thread", along=binding.row)
 
 
-def column_tiles(threads: int) -> Iterator[tuple[int, int]]:
-    """Yield (columns, streamed elements) of tiles whose lanes lie along columns, for a number of threads."""
+def column_tiles(threads: int, row: int) -> Iterator[tuple[int, int]]:
+    """Yield (columns, streamed elements) of tiles whose lanes lie along the `row` columns, for a number of threads."""
+    if row < COLUMNS_OF_NARROW_TILE:
+        width = power_of_two(row)
+        yield from ((width, threads // width * each) for each in (1, 2, 4, 8))
+        return
     if threads < 128:
         yield from product((threads, 2 * threads), (1, 2, 4))
         return
@@ -262,6 +272,8 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
     centred = any(one.value not in form.scaling for one in form.slot_pivots)
     again = any(one.carries for one in form.outputs)
+    if (short := narrow_rows(rows, length, again=again)) is not None:
+        return row_schedule(device, binding, (short.rows, short.columns), short.threads, "row")
     narrow = vector(problem) > WIDE_LOAD
     few_lanes = centred and (length <= LONG_ROW_OF_STATES or not again or narrow)
     streamed = power_of_two(max(length, SHORTEST_ROW))

@@ -8,9 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from collections.abc import Set as AbstractSet
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from math import gcd, prod
-from typing import final
 
 from sympy import And, Mod, floor
 
@@ -25,8 +24,19 @@ from redalg.strategies.live import Live
 from redalg.strategies.plan import Problem, grid_levels, inner_levels
 from redalg.strategies.rules.elementwise import elementwise_rule
 from redalg.strategies.rules.long_rows import long_rows_rule
+from redalg.strategies.rules.loop_tiles import (
+    FEW_WAVES,
+    LARGE_TILE,
+    LONG_LOOP,
+    THREE_WARPGROUPS,
+    TileFacts,
+    ampere_tile,
+    hopper_tile,
+    scalar_tile,
+)
 from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
-from redalg.strategies.rules.parts import blocks, power_of_two, with_parts
+from redalg.strategies.rules.parts import blocks, with_parts
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import HOLDS, folds_pairs, operands_dtype, product_dtype, values_dtype
 from redalg.strategies.rules.rows import has_aligned_rows, rows_rule
 from redalg.strategies.rules.tiles import Product, Tile, product_tile, round_up, skips_ahead, trims
@@ -78,6 +88,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         and rows >= LARGE_TILE[0]
         and blocks(binding, problem, LARGE_TILE[0], columns) >= device.multiprocessors,
         wide=columns > WIDE,
+        few=has_few_blocks(binding, problem, device),
         banded=compares_data(form, binding),
         parted=reads_parts(form, binding),
     )
@@ -117,6 +128,13 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     unit = TensorCores(threads, operands) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit, inner=cut)
+
+
+def has_few_blocks(binding: Binding, problem: Problem, device: DeviceSpec) -> bool:
+    """Tell if the largest tiles of rows fill the GPU, but so few times that the longest loops of a wave decide."""
+    columns, chips = problem.sizes[binding.column.name] if binding.column else 1, device.multiprocessors
+    fine, coarse = (blocks(binding, problem, tile[0], columns) for tile in (LARGE_TILE, THREE_WARPGROUPS))
+    return fine >= chips and coarse < FEW_WAVES * chips
 
 
 WHOLE_SCORES_BESIDE: Tile = (128, 192, 4, 256, True)
@@ -255,107 +273,6 @@ def inner_rule(inner: list[int], columns: int, *, cores: bool) -> int:
     """The tile length of the producers' axes: 0 (whole) if short beside the columns, or if they fit; else cut."""
     longest = max(inner, default=0)
     return INNER if longest > max(columns, 512 if cores else 256) else 0
-
-
-@final
-@dataclass(frozen=True)
-class TileFacts:
-    """The facts that the rules for tiles look at.
-
-    Attributes:
-        rows: extent of the row axis.
-        width: the widest operand (inner and column extents), padded to 16.
-        trims: the loop's trip count varies, from block to block or from call to call.
-        biased: an input is read for every row and streamed element (a mask or a bias).
-        aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
-        long: tiles of 128 rows fill the GPU, and each streams `LONG_LOOP` elements or more, from the first on.
-        wide: the columns are more than a warp's rows have registers for.
-        banded: a mask compares data of rows with data of streamed elements, as documents do: few tiles are live.
-        parted: an input has one element for a part of the rows or of the streamed axis, which no tile may straddle.
-    """
-
-    rows: int
-    width: int
-    trims: bool
-    biased: bool
-    aligned: bool
-    long: bool = False
-    wide: bool = False
-    banded: bool = False
-    parted: bool = False
-
-
-LONG_LOOP = 1024
-LARGE_TILE: Tile = (128, 256, 1, 256, True)
-"""The tile of long loops over wide operands, every tile of which is live (H100, 4 x 16 x 4096² in float16 at d 128:
-0.90 of the time of others, 0.98 of `THREE_WARPGROUPS`)."""
-THREE = 384
-"""Threads of three warpgroups."""
-THREE_WARPGROUPS: Tile = (192, 128, 1, THREE, True)
-"""The tile of long loops else: a warpgroup multiplies while two exponentiate (H100, 4 x 16 x 4096² in float16 at d 64:
-0.90 of the time of `LARGE_TILE`, where causal 0.91; at d 96 0.89 in two stages, at d 128 where causal 0.93)."""
-PADDED_ROWS = 16
-"""Of so many rows one may be padding, in tiles of three warpgroups."""
-
-
-def fills_three(rows: int) -> bool:
-    """Tell if tiles of three warpgroups pad the rows by little."""
-    return PADDED_ROWS * (round_up(rows, THREE_WARPGROUPS[0]) - rows) <= rows
-
-
-def three_warpgroups(width: int) -> Tile:
-    """The tile of three warpgroups: wider operands, of which fewer blocks wait beside each other, in two stages."""
-    rows, streamed, stages, threads, special = THREE_WARPGROUPS
-    return rows, streamed, stages if width <= 64 else 2, threads, special
-
-
-BANDED_TILE: Tile = (64, 128, 1, 128, False)
-"""The tile of loops with few live tiles (H100: documents of 512 tokens at d 128 in 0.97 and 0.98 of the time of tiles
-of 128 x 128, where causal 0.86 and 0.90; at d 64 in 0.95 of 64 x 64)."""
-
-
-def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
-    """The tile on sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
-    if facts.wide:
-        return 64, 64, 2 if facts.aligned else 1, 256, facts.aligned
-    if facts.biased or (facts.rows < 64 and facts.width < 96):
-        return 64, 64, 1 if facts.trims else 2, 128, False
-    if facts.rows >= 64 and facts.banded and facts.width <= 128:
-        return BANDED_TILE
-    if facts.rows < 64:
-        return 64, 128 if facts.width <= 128 else 64, 2 if facts.aligned else 1, 128, facts.aligned
-    if facts.long and facts.aligned and (facts.width <= 64 or 96 <= facts.width <= 128):
-        narrow = facts.width <= 96 or facts.trims
-        return three_warpgroups(facts.width) if narrow and not facts.parted and fills_three(facts.rows) else LARGE_TILE
-    if facts.width <= 64:
-        return 64, 64, 1 if facts.trims else 2, 128, False
-    if facts.width < 96:
-        return 128, 64, 1, 256, False
-    if facts.width <= 128:
-        return (128, 128, 2, 256, True) if facts.aligned else (128, 64, 1, 256, False)
-    return 128, 64, 1, 256, facts.aligned
-
-
-def ampere_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
-    """The tile on sm_80, sm_86: a varying trip count allows one stage only (TileLang's pipeline pass fails at two)."""
-    if facts.wide:
-        return 64, 64, 1, 256, False
-    if facts.trims or facts.biased:
-        return (64, 64, 1, 128, False) if facts.width <= 128 else (64, 32, 1, 128, False)
-    if facts.width <= 64:
-        return 64, 64, 2, 128, False
-    return (64, 32, 2, 128, False) if facts.width <= 128 else (64, 32, 1, 128, False)
-
-
-def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
-    """The tile of true float32 on CUDA cores, and of the C target's stack arrays."""
-    if device.target == "c":
-        return min(32, facts.rows), 32, 0, 1, False
-    if facts.rows < 16:
-        return 16, 64 if facts.width <= 128 else 32, 1, 128, False
-    if facts.width <= 64:
-        return 64, 64, 1, 128, False
-    return (128, 64, 1, 256, False) if device.wgmma and facts.width <= 128 else (64, 32, 1, 128, False)
 
 
 def has_bias(form: FusedForm, binding: Binding) -> bool:

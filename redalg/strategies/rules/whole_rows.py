@@ -15,7 +15,7 @@ from redalg.strategies.binding import Binding, bind_axes
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.parts import power_of_two, power_within
+from redalg.strategies.rules.powers import power_of_two, power_within
 from redalg.strategies.rules.rows import WIDE_LOAD, lies_in_columns, vector
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule

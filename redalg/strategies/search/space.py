@@ -42,18 +42,21 @@ from redalg.strategies.model.traffic import Outline, Traffic
 from redalg.strategies.plan import Plan, Problem, grid_levels, inner_levels, lane_levels
 from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.rules.elementwise import elementwise_schedules
+from redalg.strategies.rules.loop_tiles import THREE, THREE_WARPGROUPS, fills_three
+from redalg.strategies.rules.narrow import LEAST_COLUMNS, MOST_ROWS, NARROW, PARTS_OF_FEW, WIDE_COLUMNS
 from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
-from redalg.strategies.rules.parts import blocks, may_split, power_of_two, rows_at_once
+from redalg.strategies.rules.parts import blocks, may_split, most_parts, rows_at_once
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import folds_pairs
 from redalg.strategies.rules.rows import SHORTEST_ROW, column_tiles, has_aligned_rows, lies_in_columns, vector
-from redalg.strategies.rules.rules import THREE, THREE_WARPGROUPS, fills_three, tensor_cores
+from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.registers import fits_registers, suits_warps
 from redalg.strategies.search.tiling import PADDING, padding, tile_lengths
 
-MOST_SEGMENTS, MOST_BLOCKS, LEAST_SCORES = 64, 16, 128
-"""Parts of the streamed axis; blocks for every multiprocessor beyond which parts gain nothing; streamed elements of a
+MOST_BLOCKS, LEAST_SCORES = 16, 128
+"""Blocks for every multiprocessor beyond which parts gain nothing; streamed elements of a
 part that is one tile, at least."""
 SLACK = 1.2
 """The factor by which the estimate of shared memory may exceed the limit (rule 4)."""
@@ -174,9 +177,9 @@ class Space:
             length = max(1, self.extent(self.binding.streamed))
             if self.pairwise is not None:
                 numbers = plan.block_row, plan.block_column, plan.block_streamed, plan.threads
-                return plan.is_serial and numbers in serial_tiles(self.pairwise)
+                return plan.is_serial and numbers in serial_tiles(self.sized_problem, self.pairwise)
             if self.in_columns:
-                return plan.along_rows and tile[1:] in column_tiles(plan.threads)
+                return plan.along_rows and tile[1:] in column_tiles(plan.threads, self.extent(self.binding.row))
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = tile_lengths_of(plan)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
@@ -296,13 +299,13 @@ class Space:
         wide, streamed = vector(self.problem), self.binding.streamed.name
         if self.pairwise is not None:
             stages = serial_stages(self.form, self.problem)
-            for numbers in serial_tiles(self.pairwise):
+            for numbers in serial_tiles(self.sized_problem, self.pairwise):
                 levels = serial_schedule(self.device, self.pairwise, numbers, stages).levels
                 yield levels[:-2], levels[-2:]
             return
         if self.in_columns:
             for threads in THREADS:
-                for columns, along in column_tiles(threads):
+                for columns, along in column_tiles(threads, self.extent(self.binding.row)):
                     lanes, loop = Lanes(str(self.binding.row), threads), Loop(streamed, along)
                     yield grid_levels(self.binding, columns, 1), (lanes, loop)
             return
@@ -314,8 +317,9 @@ class Space:
     def levels(self, threads: int, length: int, wide: int) -> Iterator[tuple[str, int, int]]:
         """Yield (level, rows, streamed elements) for a number of threads."""
         widths = [1 << power for power in range(7, 15)]
-        if not self.form.structures:
-            whole = {power_of_two(max(length, SHORTEST_ROW)), round_up(length, threads * wide)}
+        if all(one.is_ranked for one in self.form.structures) and not self.form.places:
+            shortest = min(SHORTEST_ROW, power_of_two(max(length, LEAST_COLUMNS)))
+            whole = {power_of_two(max(length, shortest)), round_up(length, threads * wide)}
             yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
                         if along // threads * row <= 96 and along <= 16384)  # fmt: skip
         if not self.form.places and (self.form.structures or self.form.is_lanewise):  # of lanes one slope serves all
@@ -328,8 +332,8 @@ class Space:
     def beside(self, along: int) -> Iterator[int]:
         """The rows of a tile: several if they are short (each is reduced alone; many compile for minutes)."""
         most = power_of_two(self.extent(self.binding.row)) if along >= self.extent(self.binding.streamed) else 1
-        most = min(most, 8 if along > 64 else 32)
-        return (row for row in (1, 2, 4, 8, 16, 32) if row <= most and (row == 1 or row * along <= 4096))
+        most = min(most, 8 if along > NARROW else 32 if along > WIDE_COLUMNS // 2 else 2 * MOST_ROWS)
+        return (1 << power for power in range(9) if 1 << power <= most and (power == 0 or along << power <= 4096))
 
     # ---- parts -------------------------------------------------------------------------------------------------------
 
@@ -341,7 +345,8 @@ class Space:
         tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
         if plan.loads_within:
             return (tiles,) if plan.block_streamed >= LEAST_SCORES else ()
-        most = min(MOST_SEGMENTS, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
+        segments = PARTS_OF_FEW if plan.along_rows else most_parts(grid, plan.device.multiprocessors)
+        most = min(segments, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
         return [1 << power for power in range(most.bit_length())]
 
     def splits(self, plan: Plan) -> Iterable[int]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from redalg.strategies.rules.parts import power_of_two
+from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.tiles import round_up
 
 PADDING = 0.05

@@ -1,0 +1,185 @@
+"""Shapes that no other family holds, beside PyTorch: short rows, few columns, one long row, small grids.
+
+A row is named after its operation and its shape. The rules for schedules were fitted to the other families; these rows
+show what the rules give beside them.
+"""
+
+from functools import partial
+from typing import Any
+
+import torch
+from sympy import Abs, Expr, oo, sqrt
+from torch.nn.functional import scaled_dot_product_attention
+
+import redalg as ra
+from benchmarks.families.workloads import Workload, Workloads, wide
+
+b, c, d, e, h, i, j, k, n, q = ra.axes("b c d e h i j k n q")
+x = ra.tensor("x[b,n]")
+ROW, COLUMNS, HEADS = {"x": "b n"}, {"x": "n c"}, {"x": "b h q d", "y": "b h k d", "w": "b h k e"}
+
+
+def moment(order: int) -> Expr:
+    """A central moment of every row."""
+    return ra.mean((x - ra.mean(x, n)) ** order, n)
+
+
+def statistics() -> ra.Fused:
+    """Six statistics of every row: three moments, both extrema, and the logarithm of the sum of exponentials."""
+    values = (ra.mean(x, n), moment(2), moment(4), ra.max(x, n), ra.min(x, n), ra.logsumexp(x, n))
+    return ra.fuse({f"s{place}": (value, "b") for place, value in enumerate(values)})
+
+
+def statistics_in_torch(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    """See `statistics`."""
+    mean = x.mean(1)
+    away = x - mean[:, None]
+    moments = ((away**order).mean(1) for order in (2, 4))
+    return (mean, *moments, x.amax(1), x.amin(1), torch.logsumexp(x, 1))
+
+
+def moments_of_columns() -> ra.Fused:
+    """Mean and variance of every column."""
+    columns = ra.tensor("x[n,c]")
+    return ra.fuse({"mean": (ra.mean(columns, n), "c"), "var": (ra.var(columns, n), "c")})
+
+
+def moments_of_columns_in_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See `moments_of_columns`."""
+    variance, mean = torch.var_mean(x, 0, correction=0)
+    return mean, variance
+
+
+def softmax() -> ra.Fused:
+    """The weights of every row."""
+    return ra.fuse(ra.softmax(x, n), axes="b n")
+
+
+def layer_norm() -> ra.Fused:
+    """Every row about its mean, over its standard deviation."""
+    return ra.fuse(ra.layer_norm(x, n), axes="b n")
+
+
+def variance() -> ra.Fused:
+    """The variance of every row."""
+    return ra.fuse(moment(2), axes="b")
+
+
+def kurtosis() -> ra.Fused:
+    """The kurtosis of every row."""
+    return ra.fuse(moment(4) / moment(2) ** 2, axes="b")
+
+
+def kurtosis_in_torch(x: torch.Tensor) -> torch.Tensor:
+    """See `kurtosis`."""
+    away = x - x.mean(1, keepdim=True)
+    return (away**4).mean(1) / (away**2).mean(1) ** 2
+
+
+def best() -> ra.Fused:
+    """The largest number of every row, and its place."""
+    return ra.fuse({"place": (ra.argmax(x, n), "b"), "value": (ra.max(x, n), "b")})
+
+
+def best_in_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See `best`."""
+    value, place = x.max(1)
+    return place, value
+
+
+def covariance() -> ra.Fused:
+    """The covariances of the columns."""
+    data = ra.Tensor("x")
+    return ra.fuse(ra.covariance(data[n, i], data[n, j], n), axes="i j")
+
+
+def covariance_in_torch(x: torch.Tensor) -> torch.Tensor:
+    """See `covariance`."""
+    return torch.cov(x.T, correction=0)
+
+
+def attention(*, causal: bool) -> ra.Fused:
+    """Values weighed by scores, of the keys up to a query's place where `causal`."""
+    x, y, w = ra.tensors("x[b,h,q,d] y[b,h,k,d] w[b,h,k,e]")
+    scores = ra.sum(x * y, d) / sqrt(d.extent)
+    scores = ra.where(k <= q, scores, -oo) if causal else scores
+    return ra.fuse(ra.sum(ra.softmax(scores, k) * w, k), axes="b h q e")
+
+
+def attention_in_torch(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor, *, causal: bool) -> torch.Tensor:
+    """See `attention`."""
+    return scaled_dot_product_attention(x, y, w, is_causal=causal)
+
+
+def distances() -> ra.Fused:
+    """The sums of absolute differences of all pairs of points."""
+    x, y = ra.tensors("x[i,d] y[j,d]")
+    return ra.fuse(ra.sum(Abs(x - y), d), axes="i j")
+
+
+def rows_of(form: Any, written: Any, shape: tuple[int, int], axes: str = "b n", dtype: str = "float32") -> Workload:
+    """A workload of one matrix that is reduced row by row."""
+    sizes, small = dict(zip("bn", shape, strict=True)), {"b": min(37, shape[0]), "n": min(200, shape[1])}
+    return Workload(form, axes, written, ROW, sizes, small, dtype)
+
+
+def columns_of(form: Any, written: Any, shape: tuple[int, int], axes: str, dtype: str = "float32") -> Workload:
+    """A workload of one matrix that is reduced column by column; axes i and j are as long as c."""
+    names = {"n": shape[0]} | dict.fromkeys(("i", "j") if "i" in axes else ("c",), shape[1])
+    small = names | {"n": 300}
+    return Workload(form, axes, written, {"x": "n i"} if "i" in axes else COLUMNS, names, small, dtype)
+
+
+def heads_of(heads: int, length: int, width: int, dtype: str, *, causal: bool) -> Workload:
+    """A workload of one sequence, of `width` numbers a head."""
+    sizes = {"b": 1, "h": heads, "q": length, "k": length, "d": width, "e": width}
+    small = sizes | {"h": 2, "q": 96, "k": 96}
+    form, written = partial(attention, causal=causal), partial(attention_in_torch, causal=causal)
+    return Workload(form, "b h q e", written, HEADS, sizes, small, dtype, products="b h q k d")
+
+
+def softmax_in_torch(x: torch.Tensor) -> torch.Tensor:
+    """See `softmax`."""
+    return torch.softmax(wide(x), 1).to(x.dtype)
+
+
+def layer_norm_in_torch(x: torch.Tensor) -> torch.Tensor:
+    """See `layer_norm`."""
+    return torch.nn.functional.layer_norm(x, x.shape[1:])
+
+
+def variance_in_torch(x: torch.Tensor) -> torch.Tensor:
+    """See `variance`."""
+    return torch.var(x, 1, correction=0)
+
+
+SIX = "b, b, b, b, b, b"
+SHAPES: dict[str, Workload] = {
+    "variance 262144x3": rows_of(variance, variance_in_torch, (262144, 3), "b"),
+    "variance 1000000x17": rows_of(variance, variance_in_torch, (1_000_000, 17), "b"),
+    "softmax 262144x3 bfloat16": rows_of(softmax, softmax_in_torch, (262144, 3), dtype="bfloat16"),
+    "softmax 262144x17": rows_of(softmax, softmax_in_torch, (262144, 17)),
+    "softmax 131072x64 bfloat16": rows_of(softmax, softmax_in_torch, (131072, 64), dtype="bfloat16"),
+    "layer norm 500000x17": rows_of(layer_norm, layer_norm_in_torch, (500_000, 17)),
+    "kurtosis 262144x33": rows_of(kurtosis, kurtosis_in_torch, (262144, 33), "b"),
+    "statistics 65536x100": rows_of(statistics, statistics_in_torch, (65536, 100), SIX),
+    "argmax 65536x100": rows_of(best, best_in_torch, (65536, 100), "b, b"),
+    "argmax 4096x50257": rows_of(best, best_in_torch, (4096, 50257), "b, b"),
+    "softmax 1x16777216": rows_of(softmax, softmax_in_torch, (1, 1 << 24)),
+    "statistics 1x16777216": rows_of(statistics, statistics_in_torch, (1, 1 << 24), SIX),
+    "variance columns 4000000x3": columns_of(
+        moments_of_columns, moments_of_columns_in_torch, (4_000_000, 3), "c, c"),
+    "variance columns 1000000x17 float16": columns_of(
+        moments_of_columns, moments_of_columns_in_torch, (1_000_000, 17), "c, c", "float16"),
+    "covariance 1000000x3": columns_of(covariance, covariance_in_torch, (1_000_000, 3), "i j"),
+    "covariance 1000000x17": columns_of(covariance, covariance_in_torch, (1_000_000, 17), "i j"),
+    "covariance 262144x64 float64": columns_of(
+        covariance, covariance_in_torch, (262144, 64), "i j", "float64"),
+    "attention 1x8x1024x64 float32": heads_of(8, 1024, 64, "float32", causal=False),
+    "causal attention 1x8x4096x64 float16": heads_of(8, 4096, 64, "float16", causal=True),
+    "causal attention 1x16x4096x128 float16": heads_of(16, 4096, 128, "float16", causal=True),
+    "distances 4096x4096x100": Workload(
+        distances, "i j", lambda x, y: torch.cdist(x, y, p=1), {"x": "i d", "y": "j d"},
+        {"i": 4096, "j": 4096, "d": 100}, {"i": 40, "j": 70, "d": 20}),
+}  # fmt: skip
+BESIDE = Workloads("beside", "shapes that no other family holds, beside eager PyTorch and torch.compile", SHAPES)

@@ -1,0 +1,80 @@
+"""The rules for narrow matrices: tiles of short rows and of few columns, without the padding of wide ones.
+
+A short row lies in one thread, or in a few: what it holds is reduced without a word to others. A tile of few columns
+has as many as there are, so that its lanes read memory in one run.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from redalg.strategies.rules.powers import power_of_two
+
+NARROW = 64
+"""Elements of a row, or columns, up to which tiles are as narrow as they are."""
+LEAST_COLUMNS, WIDE_COLUMNS = 4, 32
+"""Columns of the narrowest tile; and of tiles of which a few threads share a row, if lengths are powers of two."""
+MOST_ROWS, TILE = 128, 1024
+"""Rows of a tile, and its elements."""
+OF_A_RANK = 16
+"""Elements of a ranked tile that a thread holds."""
+LONGEST_RANKED = 4096
+"""The longest row that is ranked whole (H200, places and maxima of 16384 x 4000: 0.30 of the time of lanes that keep
+a best each, of 16384 x 1000 0.11, of 65536 x 17 0.09)."""
+
+
+class NarrowTile(NamedTuple):
+    """A tile of whole rows: rows, columns, and the threads that share it."""
+
+    rows: int
+    columns: int
+    threads: int
+
+
+def narrow_rows(rows: int, length: int, *, again: bool) -> NarrowTile | None:
+    """The tile of short rows, which outputs need `again` or not; None where tiles of other rows serve.
+
+    Sums of 17 or 33 elements are made by threads that hold a row or half of one each, by one warp, which waits for no
+    other (H200, 262144 rows in float32: variances of 3, 17, 33 elements in 0.14, 0.28, 0.22 of the time of 128
+    threads for 1024 elements, of 17 in float64 0.28, logsumexps of 5 in 0.42). Rows that are written again need
+    neighbouring lanes at neighbouring places, but for the shortest (softmaxes of 3, 5, 9 elements in 0.21, 0.26, 0.41
+    of the time of 32 columns, layer norms 0.12, 0.14, 0.28).
+    """
+    columns = power_of_two(max(length, LEAST_COLUMNS))
+    if columns > NARROW or (columns >= WIDE_COLUMNS and (again or columns == length)):
+        return None
+    if again:
+        most, threads = (TILE // columns, 128) if columns < WIDE_COLUMNS // 2 else (TILE // WIDE_COLUMNS, 64)
+    else:
+        threads = 64 if columns < WIDE_COLUMNS else 32
+        most = min(MOST_ROWS, 32 * threads // columns)
+    return NarrowTile(min(most, power_of_two(rows)), columns, threads)
+
+
+def ranked_rows(rows: int, length: int) -> NarrowTile | None:
+    """The tile of rows of which the place of the best is wanted; None of longer rows."""
+    columns = power_of_two(max(length, LEAST_COLUMNS))
+    if columns > LONGEST_RANKED:
+        return None
+    row = min(power_of_two(rows), MOST_ROWS, max(1, TILE // columns))
+    return NarrowTile(row, columns, max(32, row * columns // OF_A_RANK))
+
+
+FEW_COLUMNS, LONG_COLUMN = 32, 4096
+"""Columns below which a tile has no more than there are, and the elements of a column that are worth its lanes."""
+LANES_OF_FEW, EACH_OF_FEW = 512, 4
+"""Threads of a tile of few columns, and the rows of each."""
+BLOCKS_OF_FEW, PARTS_OF_FEW = 2, 256
+"""Blocks of few columns on each multiprocessor, and parts at most (H200, means and variances of 4e6 x 3 in float32
+in 0.63 of the time of a block a column, of 1e6 x 17 in float16 0.69, in float32 0.54, sums 0.48, of 1e6 x 8 0.73)."""
+
+
+def few_columns(columns: int) -> tuple[int, int]:
+    """(columns, streamed elements) of the tile of few columns."""
+    width = power_of_two(columns)
+    return width, LANES_OF_FEW // width * EACH_OF_FEW
+
+
+def has_few_columns(columns: int, length: int) -> bool:
+    """Tell if columns are few, and long enough for lanes that each take every so many-th of their elements."""
+    return 1 < columns < FEW_COLUMNS and length >= LONG_COLUMN
