@@ -204,11 +204,12 @@ def programs(
 ) -> Iterator[tuple[Schedule, Plan, TileProgram]]:
     """The program of every schedule; a schedule without one is passed over, unless the rules or the caller wrote it."""
     symbolic, result_dtypes = with_symbols(problem, stages.loop), results(stages, problem)
+    planned = tuple((symbolic.sizes[name], problem.sizes[name]) for name in sorted(problem.varying))
     for schedule in plans:
         try:
             plan = numbers_of(schedule)
             dtypes = {name: kernel_dtype(dtype, plan.device.target) for name, dtype in result_dtypes.items()}
-            program = build(stages, plan, symbolic, dtypes)
+            program = build(stages, plan, symbolic, dtypes, planned)
             if schedule.origin in REPLACEABLE:
                 check_operands(program, plan, problem.precision)
         except RedalgError:

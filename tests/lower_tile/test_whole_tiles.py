@@ -139,3 +139,14 @@ def test_blocks_with_many_tiles_start_first(mask: Boolean, heads: int, grid: str
     text = source(scores(mask), h=heads)
     assert text.split(" as ")[1].split(":")[0] == grid
     assert ("q_block = " in text) == ("turn" in grid)
+
+
+@pytest.mark.parametrize(("batches", "grid"), [(2, "(h, b, q_block_turn)"), (512, "(h, q_block_turn, b)")])
+def test_blocks_of_any_number_of_batches_start_as_those_of_the_planned_one(batches: int, grid: str) -> None:
+    """The batches of the call that a kernel is planned for decide what its blocks read together."""
+    sizes = {"b": batches, "h": 16, "q": 4096, "k": 4096, "d": 64, "e": 64}
+    text = str(scores(k <= q).source("H200", sizes=sizes, dtypes="float16", varying=("b",)))
+    extents, variables = text[text.index("T.Kernel(") :].split(":", maxsplit=1)[0].split(" as ")
+    assert variables == grid
+    assert extents.startswith("T.Kernel(16, ")
+    assert "b_size" in extents

@@ -354,7 +354,10 @@ class Kernel:
 @final
 @dataclass(frozen=True, repr=False)
 class TileProgram(Displayed):
-    """A program: parameters, kernels, compute dtype and run-time sizes; `together` if it is one launch."""
+    """A program: parameters, kernels, compute dtype and run-time sizes; `together` if it is one launch.
+
+    `planned`: the run-time sizes of the call that it was planned for.
+    """
 
     name: str
     parameters: tuple[Parameter, ...]
@@ -362,6 +365,7 @@ class TileProgram(Displayed):
     compute: str
     sizes: tuple[Symbol, ...] = ()
     together: Together | None = None
+    planned: tuple[tuple[Symbol, int], ...] = ()
 
     def __str__(self) -> str:
         head = f"program {self.name} in {self.compute}" + (f", {self.together}" if self.together else "")

@@ -11,6 +11,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from sympy import Symbol
+
 from redalg.errors import PlanError
 from redalg.incremental.arrange.order import REWRITES_IN_KERNELS, rewrite_stages
 from redalg.incremental.fix_pivots import fix_among_nine
@@ -36,9 +38,18 @@ from redalg.strategies.rules.whole_rows import forms_within
 from redalg.strategies.schedule import numbers_of, schedule_of
 
 
-def build(stages: Stages, plan: Plan, problem: Problem, dtypes: Mapping[str, str]) -> TileProgram:
-    """The program of every stage after all passes, verified and linted; `dtypes` gives each output's dtype."""
-    program = run_passes(assemble(stages, plan, problem, dtypes), plan)
+def build(
+    stages: Stages,
+    plan: Plan,
+    problem: Problem,
+    dtypes: Mapping[str, str],
+    planned: tuple[tuple[Symbol, int], ...] = (),
+) -> TileProgram:
+    """The program of every stage after all passes, verified and linted.
+
+    `dtypes` gives each output's dtype, `planned` the run-time sizes of the call that it is planned for.
+    """
+    program = run_passes(replace(assemble(stages, plan, problem, dtypes), planned=planned), plan)
     verify(program)
     lint(program, plan)
     return program

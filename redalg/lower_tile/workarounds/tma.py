@@ -24,7 +24,7 @@ from typing import Any
 from sympy import Expr, Integer, Max, Min, Symbol, floor, fraction
 
 from redalg.expression.dtypes import DTYPES
-from redalg.lower_tile.ir.program import Bind, Copy, Kernel, Loop, Region, Statement, index, innermost
+from redalg.lower_tile.ir.program import Bind, Copy, Kernel, Loop, Region, Statement, innermost
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
@@ -52,8 +52,7 @@ def arriving_late(kernel: Kernel, plan: Plan) -> tuple[Copy, ...]:
 
 def always_steps(kernel: Kernel) -> bool:
     """Tell if every pipelined loop is known to take a step in every block."""
-    mirrored = {extent - 1 - variable: index(str(variable)) for variable, extent in kernel.grid}  # a place from the end
-    bound = {Load(one.name): mirrored.get(one.value, one.value) for one in kernel.body if isinstance(one, Bind)}
+    bound = {Load(one.name): one.value for one in kernel.body if isinstance(one, Bind)}
     loops = (one for one in kernel.body if isinstance(one, Loop) and one.pipelined)
     return all(is_positive(inline_numbers(loop.stop - loop.start, bound), dict(kernel.grid)) for loop in loops)
 

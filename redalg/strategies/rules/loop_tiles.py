@@ -53,10 +53,10 @@ THREE = 384
 THREE_WARPGROUPS: Tile = (192, 128, 1, THREE, True)
 """The tile of long loops else: a warpgroup multiplies while two exponentiate (H100, 4 x 16 x 4096² in float16 at d 64:
 0.90 of the time of `LARGE_TILE`, where causal 0.91; at d 96 0.89 in two stages, at d 128 where causal 0.93)."""
-FEW_WAVES = 4
-"""Waves of blocks below which the longest of loops that vary decide, so that they are cut finer (H200, causal, of
-1 x 8 x 4096, 1 x 16 x 4096 and 2 x 8 x 2048 in float16 at d 64: 0.84, 0.78, 0.67 of the time of `THREE_WARPGROUPS`, at
-d 128 0.83, 0.80, 0.67; of 4 x 16 x 4096 1.0)."""
+FEW_WAVES = 2
+"""Waves of blocks below which the longest block of a wave decides, so that rows are cut finer (H200, float16: causal,
+of 1 x 8 x 4096 at d 64 0.84 of the time of `THREE_WARPGROUPS`, of all keys 0.81, of 1 x 16 x 2048 0.85; causal, of
+1 x 16 x 4096 1.02)."""
 PADDED_ROWS = 16
 """Of so many rows one may be padding, in tiles of three warpgroups."""
 
@@ -73,7 +73,7 @@ def three_warpgroups(width: int) -> Tile:
 
 
 FINE_TILE: Tile = (128, 128, 2, 256, True)
-"""The tile of loops that are not long, or that are few and vary."""
+"""The tile of loops that are not long, or of few blocks."""
 BANDED_TILE: Tile = (64, 128, 1, 128, False)
 """The tile of loops with few live tiles (H100: documents of 512 tokens at d 128 in 0.97 and 0.98 of the time of tiles
 of 128 x 128, where causal 0.86 and 0.90; at d 64 in 0.95 of 64 x 64)."""
@@ -91,7 +91,7 @@ def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
         return 64, 128 if facts.width <= 128 else 64, 2 if facts.aligned else 1, 128, facts.aligned
     if facts.long and facts.aligned and (facts.width <= 64 or 96 <= facts.width <= 128):
         narrow = facts.width <= 96 or facts.trims
-        if facts.trims and facts.few and not facts.parted:
+        if narrow and facts.few and not facts.parted:
             return FINE_TILE
         return three_warpgroups(facts.width) if narrow and not facts.parted and fills_three(facts.rows) else LARGE_TILE
     if facts.width <= 64:
@@ -114,6 +114,11 @@ def ampere_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
     return (64, 32, 2, 128, False) if facts.width <= 128 else (64, 32, 1, 128, False)
 
 
+SCALAR_STREAMED = 128
+"""Streamed elements of a tile on CUDA cores (H200, float32 at d 64: 1 x 8 x 1024 in 0.73 of the time of 64,
+4 x 8 x 2048 0.85; causal, 1 x 8 x 2048 0.60)."""
+
+
 def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
     """The tile of true float32 on CUDA cores, and of the C target's stack arrays."""
     if device.target == "c":
@@ -121,5 +126,5 @@ def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
     if facts.rows < 16:
         return 16, 64 if facts.width <= 128 else 32, 1, 128, False
     if facts.width <= 64:
-        return 64, 128 if device.wgmma and facts.rows >= 64 and not facts.trims else 64, 1, 128, False
+        return 64, SCALAR_STREAMED if device.wgmma and facts.rows >= 64 else 64, 1, 128, False
     return (128, 64, 1, 256, False) if device.wgmma and facts.width <= 128 else (64, 32, 1, 128, False)

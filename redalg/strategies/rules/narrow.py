@@ -60,21 +60,34 @@ def ranked_rows(rows: int, length: int) -> NarrowTile | None:
     return NarrowTile(row, columns, max(32, row * columns // OF_A_RANK))
 
 
-FEW_COLUMNS, LONG_COLUMN = 32, 4096
-"""Columns below which a tile has no more than there are, and the elements of a column that are worth its lanes."""
+SIDE_BY_SIDE, LONG_COLUMN = 32, 4096
+"""Columns of a tile, at most, and the elements of a column that are worth its lanes."""
 LANES_OF_FEW, EACH_OF_FEW = 512, 4
 """Threads of a tile of few columns, and the rows of each."""
 BLOCKS_OF_FEW, PARTS_OF_FEW = 2, 256
 """Blocks of few columns on each multiprocessor, and parts at most (H200, means and variances of 4e6 x 3 in float32
-in 0.63 of the time of a block a column, of 1e6 x 17 in float16 0.69, in float32 0.54, sums 0.48, of 1e6 x 8 0.73)."""
+in 0.63 of the time of a block a column, of 1e6 x 17 in float16 0.69, in float32 0.54, sums 0.48, of 1e6 x 8 0.73; of
+1e6 x 64 0.81 of the time of blocks of 1024 threads alone)."""
 
 
 def few_columns(columns: int) -> tuple[int, int]:
     """(columns, streamed elements) of the tile of few columns."""
-    width = power_of_two(columns)
+    width = min(SIDE_BY_SIDE, power_of_two(columns))
     return width, LANES_OF_FEW // width * EACH_OF_FEW
 
 
-def has_few_columns(columns: int, length: int) -> bool:
-    """Tell if columns are few, and long enough for lanes that each take every so many-th of their elements."""
-    return 1 < columns < FEW_COLUMNS and length >= LONG_COLUMN
+def has_few_columns(columns: int) -> bool:
+    """Tell if one tile has all columns, or two have."""
+    return 1 < columns <= SIDE_BY_SIDE or columns == 2 * SIDE_BY_SIDE
+
+
+RANKED_TILE, MOST_RANKED = (2048, 128), 4
+"""(elements, threads) of a tile of a longer row of which the place of the best is wanted; up to so many times as many
+where rows are few (H200: 16384 x 8000 in 0.44 of the time of lanes that keep a best each, 4096 x 50257 0.83, 512 x
+200704 0.81, 1 x 16777216 0.54)."""
+
+
+def ranked_tile(grid: int, chips: int) -> tuple[int, int]:
+    """(elements, threads) of the tile of long rows, by the number of rows."""
+    times = 1 if grid > MOST_RANKED * chips else 2 if grid > MOST_RANKED else MOST_RANKED
+    return RANKED_TILE[0] * times, RANKED_TILE[1] * times

@@ -37,9 +37,9 @@ WIDE = ((256, 16), (128, 16), (128, 8), (128, 4), (128, 2))
 """(rows, columns) of a block whose threads keep rows of several columns (H100: sums, maxima, sums of exponentials)."""
 TALL_TILE, TALL_THREADS = (64, 64), 64
 """(rows, columns) of a block of a product over a long axis, and its threads (H100, 1e6 x 64: 0.93 of 128 threads)."""
-LEAST_SIDE, FEW_SUMS = 8, 256
-"""The shortest side of such a tile; and the sums of a tile that one warp makes, in longer tiles of the axis (H200,
-covariances of 1e6 x 3, 8 and 17: 0.32, 0.33 and 0.48 of the time of `torch.cov`)."""
+LEAST_SIDE, FEW_SUMS, FEWEST_SUMS = 4, 256, 64
+"""The shortest side of such a tile; the sums of a tile that one warp makes, in longer tiles of the axis; and those up
+to which they are longer still (H200, covariances of 1e6 x 3, 8 and 17: 0.27, 0.33, 0.43 of the time of `torch.cov`)."""
 WIDE_TILES = (32, 16, 64)
 """Elements of its tiles; the rules take the first, the second where lanes read numbers that lie a tile apart (H100:
 sums of distances in 0.84 of the time), and the third for one sum that is rescaled, in one part (log products 0.992)."""
@@ -168,7 +168,8 @@ def tall_tile(problem: Problem, binding: Binding) -> tuple[int, int, int, int]:
     rows, columns = (min(most, max(LEAST_SIDE, power_of_two(length)))
                      for most, length in zip(TALL_TILE, extents, strict=True))  # fmt: skip
     if rows * columns <= FEW_SUMS:
-        return rows, columns, 2 * TALL_STREAMED[problem.compute], TALL_THREADS // 2
+        times = 4 if rows * columns <= FEWEST_SUMS else 2
+        return rows, columns, times * TALL_STREAMED[problem.compute], TALL_THREADS // 2
     threads = THREADS if problem.compute == "float64" and (rows, columns) == TALL_TILE else TALL_THREADS
     return rows, columns, TALL_STREAMED[problem.compute], threads
 

@@ -12,7 +12,7 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import MERGED_ROWS, Loop, Parts
 from redalg.strategies.plan import Plan, Problem
-from redalg.strategies.rules.narrow import BLOCKS_OF_FEW, FEW_COLUMNS, PARTS_OF_FEW
+from redalg.strategies.rules.narrow import BLOCKS_OF_FEW, PARTS_OF_FEW, has_few_columns
 from redalg.strategies.rules.powers import power_of_two, power_within
 from redalg.strategies.schedule import Schedule, numbers_of
 
@@ -24,7 +24,7 @@ def with_parts(schedule: Schedule, form: FusedForm, problem: Problem) -> Schedul
         return schedule.having(*(Parts(axis.name, count) for axis in plan.binding.inner))
     if plan.keeps_states and not plan.along_rows and is_short_row(form, problem, plan.device, plan.binding):
         return schedule
-    weighs = any(one.weight for one in form.accumulators)
+    weighs = any(one.weight for one in form.accumulators) or any(one.is_ranked for one in form.structures)
     if (count := segments(plan, problem, selects=bool(form.places), weighs=weighs)) == 1:
         return schedule
     axis = plan.binding.streamed.name
@@ -96,27 +96,36 @@ def lane_segments(plan: Plan, problem: Problem, grid: int, *, weighs: bool) -> i
         parts = serial_segments(plan.device, plan.binding, length, plan.block_streamed, grid)
         wide = plan.binding.contracted and problem.compute == "float64"  # a merge reads as many bytes
         return min(parts, MOST_PARTS_OF_PRODUCTS // 2) if wide else parts
-    if plan.along_rows and plan.binding.row is not None and problem.sizes[plan.binding.row.name] < FEW_COLUMNS:
+    if plan.along_rows and plan.binding.row is not None and has_few_columns(problem.sizes[plan.binding.row.name]):
         tiles = length // (TILES_OF_COLUMNS * plan.block_streamed)
-        return power_within(min(power_of_two(BLOCKS_OF_FEW * chips // grid), tiles, PARTS_OF_FEW))
+        return power_within(min(BLOCKS_OF_FEW * chips // grid, tiles, PARTS_OF_FEW))
     if plan.along_rows:  # every tile is short, and a part needs few of them
         most = min(length // (TILES_OF_COLUMNS * plan.block_streamed), MOST_PARTS)
         return power_within(min(busy_parts(grid, (1 + weighs) * chips), most))
     if 2 * grid > chips:
         return 1
     most = min(RESIDENT_LANES * chips // (grid * plan.threads), length // LEAST_SEGMENT)
-    return power_within(min(most, most_parts(grid, chips)))
+    return power_within(min(most, most_parts(plan.binding, problem, plan.device)))
 
 
-def most_parts(grid: int, chips: int) -> int:
-    """The parts of an axis, at most: of one row a block for each multiprocessor (H200, 1 x 16777216 in float32: 128
-    parts of a variance take 0.62 of the time of 64, of a logsumexp 0.66, of a softmax 0.70, of six statistics 0.40)."""
-    return max(MOST_PARTS, power_within(chips // grid))
+LONE_ROW = 1 << 21
+"""Elements of one or two rows from which each multiprocessor takes two parts of them."""
 
 
-def has_lone_blocks(grid: int, chips: int) -> bool:
-    """Tell if rows are so few that no multiprocessor has two parts of them: a block then has twice as many lanes."""
-    return grid * MOST_PARTS <= chips
+def most_parts(binding: Binding, problem: Problem, device: DeviceSpec) -> int:
+    """The parts of an axis, at most: of one or two long rows, as many as give each multiprocessor one or two.
+
+    H200, 1 x 16777216 in float32: 128 parts of a variance take 0.62 of the time of 64 (256 0.72), of a softmax 0.70,
+    256 of a logsumexp 0.55. 2 x 8388608: 128 parts of a variance 0.81 of the time of 64, of a logsumexp 0.74.
+    """
+    lone = has_lone_rows(binding, problem, device)
+    return power_within(2 * device.multiprocessors // blocks(binding, problem, 1, 1)) if lone else MOST_PARTS
+
+
+def has_lone_rows(binding: Binding, problem: Problem, device: DeviceSpec) -> bool:
+    """Tell if rows are so long and few that every part of them has a multiprocessor: a lane has several loads then."""
+    few = blocks(binding, problem, 1, 1) * MOST_PARTS <= device.multiprocessors
+    return few and problem.sizes[binding.streamed.name] >= LONE_ROW
 
 
 def busy_parts(grid: int, chips: int) -> int:
@@ -164,7 +173,7 @@ def segments(plan: Plan, problem: Problem, *, selects: bool = False, weighs: boo
     tiles = tiles_along // (1 if plan.block_inner else 4 if tiles_along < 16 and not waits else 2)
     if plan.binding.streamed.name in problem.varying and tiles > 1:  # one number for all lengths
         tiles = plan.device.multiprocessors
-    most = MOST_PARTS_OF_SETS if selects else most_parts(grid, plan.device.multiprocessors)
+    most = MOST_PARTS_OF_SETS if selects else most_parts(plan.binding, problem, plan.device)
     return power_within(min(chips // grid, tiles, most))
 
 

@@ -20,8 +20,17 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
-from redalg.strategies.rules.narrow import LANES_OF_FEW, few_columns, has_few_columns, narrow_rows, ranked_rows
-from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_blocks, is_short_row, streamed_elements
+from redalg.strategies.rules.narrow import (
+    BLOCKS_OF_FEW,
+    LANES_OF_FEW,
+    LONG_COLUMN,
+    few_columns,
+    has_few_columns,
+    narrow_rows,
+    ranked_rows,
+    ranked_tile,
+)
+from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_rows, is_short_row, streamed_elements
 from redalg.strategies.rules.powers import power_of_two, power_within
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule
@@ -40,9 +49,13 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return columns_rule(form, problem, device, binding)
     fixed_length = binding.streamed.name not in problem.varying
     if form.structures:
-        whole = ranked_rows(rows, length) if fixed_length and all(one.is_ranked for one in form.structures) else None
+        ranked = fixed_length and all(one.is_ranked for one in form.structures)
+        whole = ranked_rows(rows, length) if ranked else None
         if whole is not None:
             return row_schedule(device, binding, (whole.rows, whole.columns), whole.threads, "row")
+        if ranked:
+            tile, threads = ranked_tile(blocks(binding, problem, 1, 1), device.multiprocessors)
+            return row_schedule(device, binding, (1, tile), threads)
         lanes = min(1024, power_of_two(max(length, 128)))
         return row_schedule(device, binding, (1, lanes), 128, "thread")
     if fixed_length and length <= whole_row(form, binding, blocks(binding, problem, 1, 1) <= device.multiprocessors):
@@ -58,7 +71,8 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     threads = 128 if len(form.slots) <= FEW_SLOTS and not carries else 256
     if level == "thread" and fixed_length:
         threads = max(threads, lanes_of_row(form, problem, device, binding))
-    loads = 2 if has_lone_blocks(blocks(binding, problem, 1, 1), device.multiprocessors) and fixed_length else 1
+    lone = fixed_length and has_lone_rows(binding, problem, device)
+    loads = LOADS_AT_ONCE * LANES_OF_PARTS // threads if lone else 1
     return row_schedule(device, binding, (1, threads * loads * vector(problem)), threads, level)
 
 
@@ -71,10 +85,13 @@ def shares_tiles(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
 
     A tile has one maximum, and is rescaled for once; lanes with states of their own would rescale for every element
     (H100: logsumexps of 511 x 50257 take 0.81 of their time, of 16 x 1e6 0.88, a mean and a variance under weights of
-    4096 x 16384 0.6, of 64 x 262144 0.7). Where rows of one or two inputs fill the chip, several states are kept once
-    (kurtoses of 511 x 50257 in float16: 0.79, correlations of 8192 rows: 0.96).
+    4096 x 16384 0.6, of 64 x 262144 0.7), but for a few rows in many parts (H200: lanes take 0.74 of the time of tiles
+    for 2 x 8388608). Where rows of one or two inputs fill the chip, several states are kept once (kurtoses of
+    511 x 50257 in float16: 0.79, correlations of 8192 rows: 0.96).
     """
     grid, carries = blocks(binding, problem, 1, 1), any(one.carries for one in form.outputs)
+    if has_lone_rows(binding, problem, device) and not carries:
+        return False
     if any(one.weight for one in form.accumulators):
         return 2 * grid <= device.multiprocessors or not carries
     reads = streamed_elements(form, binding)
@@ -98,7 +115,7 @@ def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
         whole = power_of_two(problem.sizes[binding.streamed.name])
         return row_schedule(device, binding, (1, whole), LANES_OF_TILE, "row")
     most = max(32, power_of_two(problem.sizes[binding.streamed.name]) // IN_REGISTERS)
-    lone = has_lone_blocks(blocks(binding, problem, 1, 1), device.multiprocessors)
+    lone = has_lone_rows(binding, problem, device)
     many = 2 * LANES_OF_FEW_ROWS if lone else LANES_OF_FEW_ROWS if few else LANES_OF_TILE
     lanes = min(most, 32 if several else many)
     return row_schedule(device, binding, (1, lanes * IN_REGISTERS), lanes)
@@ -120,8 +137,11 @@ of a part of a row (H100: variances of 256 x 200704 in float16 take 0.64 of the 
 def lanes_of_row(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> int:
     """The lanes that share a row: the more, the fewer rows there are to fill the chip with."""
     grid, wide = blocks(binding, problem, 1, 1), vector(problem)
+    rescales_few = len(form.slots) <= FEW_SLOTS and any(one.weight for one in form.accumulators)
+    if grid == 1 and has_lone_rows(binding, problem, device) and not rescales_few:
+        return 2 * LANES_OF_PARTS
     if 2 * grid <= device.multiprocessors:
-        return 2 * LANES_OF_PARTS if has_lone_blocks(grid, device.multiprocessors) else LANES_OF_PARTS
+        return LANES_OF_PARTS
     registers = 1024 if len(form.slots) * wide <= LANE_REGISTERS // 3 else 512
     loads = problem.sizes[binding.streamed.name] // (LOADS_OF_LANE * wide)
     return power_within(min(LANES_IN_FLIGHT * device.multiprocessors // grid, loads, registers))
@@ -139,7 +159,8 @@ def short_row(device: DeviceSpec, binding: Binding, length: int, wide: int) -> S
 
 
 COLUMNS_OF_TILE, COLUMNS_OF_NARROW_TILE = 64, 32
-"""Neighbouring columns that a block reads together: fewer if that fills the GPU at once, or parts do not (H200)."""
+"""Neighbouring columns that a block reads together: fewer if that fills the GPU at once, or parts do not (H200). Those
+that numbers of rows weigh have fewer threads (256 x 4096 x 512 in float32 in 0.93 of the time of 256)."""
 WIDE_TILE_OF_COLUMNS, MANY_COLUMNS = 128, 2048
 """The columns that a block of few threads reads together if there are so many for each multiprocessor (H100: sums in
 bfloat16 over 4 to 64 heads of 4 x 2048 x 128 in 0.21 to 0.88 of the time of narrow tiles, logarithms of sums of
@@ -155,25 +176,32 @@ def lies_in_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool
     streamed = streamed_elements(form, binding)
     if binding.row is None or binding.packing is not None or form.places or not own or not streamed:
         return False
-    columns, length = problem.sizes[binding.row.name], problem.sizes[binding.streamed.name]
-    fixed = not {binding.row.name, binding.streamed.name} & problem.varying
-    if columns < COLUMNS_OF_NARROW_TILE and not (fixed and has_few_columns(columns, length)):
+    if problem.sizes[binding.row.name] < COLUMNS_OF_NARROW_TILE and not are_few_columns(problem, binding):
         return False
     largest = max(streamed, key=lambda one: (prod(problem.sizes[axis.name] for axis in free_axes(one)), str(one)))
     return bool(largest.indices[-1] == binding.row)
 
 
+def are_few_columns(problem: Problem, binding: Binding) -> bool:
+    """Tell if columns are few, of one number in all calls, and so long that lanes each take many of their elements."""
+    row, streamed = str(binding.row), binding.streamed.name
+    known = not {row, streamed} & problem.varying
+    return known and has_few_columns(problem.sizes[row]) and problem.sizes[streamed] >= LONG_COLUMN
+
+
 def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
     grid, chips = blocks(binding, problem, COLUMNS_OF_TILE, 1), device.multiprocessors
-    if binding.row is not None and problem.sizes[binding.row.name] < COLUMNS_OF_NARROW_TILE:
-        tile = few_columns(problem.sizes[binding.row.name])
+    if are_few_columns(problem, binding) and grid * MOST_PARTS < chips * BLOCKS_OF_FEW:
+        tile = few_columns(problem.sizes[str(binding.row)])
         return row_schedule(device, binding, tile, LANES_OF_FEW, "thread", along=binding.row)
     wide = min(WIDE_TILE_OF_COLUMNS, power_within(problem.sizes[binding.row.name] if binding.row else 1))
     if blocks(binding, problem, wide, 1) * wide >= MANY_COLUMNS * chips and len(form.slots) <= 2 * FEW_SLOTS:
         threads = max(32, wide // 2)
         return row_schedule(device, binding, (wide, 4 * threads // wide), threads, "thread", along=binding.row)
-    if grid >= chips:
+    if grid >= chips and any(binding.row not in free_axes(one) for one in streamed_elements(form, binding)):
+        columns, threads, each = COLUMNS_OF_NARROW_TILE, 128, 1
+    elif grid >= chips:
         columns, threads, each = COLUMNS_OF_NARROW_TILE, 256, 2
     elif grid * MOST_PARTS >= chips:
         columns, threads, each = COLUMNS_OF_TILE, 512, 4

@@ -15,11 +15,10 @@ from redalg.strategies.model.cost import Prediction, predict_traffic
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
 from redalg.strategies.rules.loop_tiles import THREE
-from redalg.strategies.rules.parts import blocks, is_short_row
+from redalg.strategies.rules.parts import blocks, has_lone_rows, is_short_row
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import folds_pairs
 from redalg.strategies.rules.rules import has_few_blocks
-from redalg.strategies.rules.tiles import trims
 from redalg.strategies.schedule import AnySchedule, Schedule, numbers_of
 from redalg.strategies.search.space import STAGES, Space, tile_lengths_of
 
@@ -124,9 +123,8 @@ def new_traits(space: Space, plan: Plan) -> Iterator[str]:
         yield "short rows that a block reads alone"
     if plan.threads == THREE:
         yield "products by three warpgroups"
-    few = plan.warp_specialized and has_few_blocks(space.binding, space.sized_problem, space.device)
-    if few and trims(space.form, space.problem):
-        yield "few blocks of loops whose lengths vary"
+    if plan.warp_specialized and has_few_blocks(space.binding, space.sized_problem, space.device):
+        yield "few blocks with loading warps"
     if not in_order(space.form):
         yield "reads at computed places of the streamed axis"
     if plan.along_rows:
@@ -155,13 +153,16 @@ def new_traits_of_rows(space: Space, plan: Plan) -> Iterator[str]:
     """Yield the traits of a space without matrix products that the model was not fitted to."""
     if space.form.places:
         yield "lists of the best elements"
-    if space.form.structures and plan.level == "row":
-        yield "places of the best elements of whole rows"
+    if space.form.structures and plan.level != "thread":
+        yield "places of the best elements that tiles rank"
     if space.outline.carried:
         yield "outputs that keep the streamed axis"
     if space.binding.plain:
         yield "products that lanes fold"
-    few = 2 * blocks(space.binding, space.sized_problem, 1, 1) <= space.device.multiprocessors
+    grid = blocks(space.binding, space.sized_problem, 1, 1)
+    if plan.level == "thread" and has_lone_rows(space.binding, space.sized_problem, space.device):
+        yield "a few rows in many parts"
+    few = 2 * grid <= space.device.multiprocessors
     if not few and plan.block_row <= 1 and len(space.outline.work.reads) <= FEW_READS:
         yield "long rows that fill the chip, on which the rules were measured to be better"
     if plan.block_streamed < FITTED_ROW:

@@ -325,7 +325,7 @@ class Space:
         if not self.form.places and (self.form.structures or self.form.is_lanewise):  # of lanes one slope serves all
             lanes = (threads * wide * times for times in (1, 2, 4))
             yield from (("thread", 1, along) for along in lanes if along <= power_of_two(length) and threads >= 64)
-        if not self.form.structures or self.form.places:
+        if self.form.places or all(one.is_ranked for one in self.form.structures):
             yield from (("block", row, along) for along in widths for row in self.beside(along)
                         if along <= power_of_two(length) and 4 <= along * row // threads <= 64)  # fmt: skip
 
@@ -345,8 +345,8 @@ class Space:
         tiles = -(-max(1, self.extent(plan.binding.streamed)) // plan.block_streamed)
         if plan.loads_within:
             return (tiles,) if plan.block_streamed >= LEAST_SCORES else ()
-        segments = PARTS_OF_FEW if plan.along_rows else most_parts(grid, plan.device.multiprocessors)
-        most = min(segments, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
+        most = PARTS_OF_FEW if plan.along_rows else most_parts(plan.binding, self.sized_problem, plan.device)
+        most = min(most, tiles, max(1, MOST_BLOCKS * plan.device.multiprocessors // grid))
         return [1 << power for power in range(most.bit_length())]
 
     def splits(self, plan: Plan) -> Iterable[int]:
