@@ -5,6 +5,7 @@
     Σ where(c, f, 0)·g → as it stands, c free of x                     its factor where(c, f, 0) of Σ g hides f alone
     Σ where(c, h, 0)·g → h·Σ [c]·g + Σ where(c, 0, 0·g)                c of x, h of d: NaN·0 is NaN, no mask hides g
     Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
+    F(where(c, f, g))  → where(c, F(f), F(g))                          c of d, f or g of x; F a power, a product, …
     where(a ∧ b, f, g) → where(a, where(b, f, g), g)                   a of d, b of x
     where(a ∨ b, f, g) → where(a, f, where(b, f, g))
 
@@ -19,12 +20,13 @@ from collections.abc import Iterator
 
 from sympy import Add, And, Expr, Mul, Or, S, exp
 
+from redalg.decompose.separate.finite import OPENED_LIMIT, assume_condition, conditions_of_d
 from redalg.decompose.separate.laurent import Polynomial
 from redalg.decompose.separate.plain import nothing_times
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
 from redalg.expression import Element, Scalar, Value, Where
-from redalg.expression.contents import is_indicator, nodes_of
+from redalg.expression.contents import is_indicator, nodes_of, of_kind, operations_of, sympy_text
 
 MIXED = X | D
 
@@ -44,7 +46,8 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
     late = [one for one in factors if one not in masks and _is_late(one, separator)]
     some = Mul(*masks) if late else S.One
     if len(late) != 1 or not _hides(late[0], separator):
-        yield some, addend
+        opened = _open_choice(late, addend, separator)
+        yield from [(some, addend)] if opened is None else _of_addend(opened, separator)
         return
     condition, *branches = late[0].args
     beside = Mul(*(one for one in factors if one is not late[0]))
@@ -55,6 +58,16 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
             yield _together(some, inner, own), beside * _at(place, condition, part)
     if hides_all and S.Zero in branches:
         yield some, _at(branches.index(S.Zero), condition, _zero_beside(beside, separator))
+
+
+def _open_choice(late: list[Expr], addend: Expr, separator: Separator) -> Expr | None:
+    """The addend with a choice by d outside of what its branches stand in; None if none reads elements."""
+    masks = {mask for one in late for mask in of_kind(Where, one) if separator.side(mask) == MIXED}
+    found = {one for mask in masks for one in conditions_of_d(mask, separator)}
+    if not found or operations_of(addend) > OPENED_LIMIT:
+        return None
+    condition = min(found, key=sympy_text)
+    return Where(condition, *(assume_condition(addend, condition, separator, truth=truth) for truth in (True, False)))
 
 
 def _zero_beside(beside: Expr, separator: Separator) -> Expr:
