@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Expr, Rational, cos, cosh, exp, oo, sinh, sqrt, tanh
+from sympy import Abs, Expr, Rational, cos, cosh, exp, oo, sin, sinh, sqrt, tanh
 
 import redalg as ra
 from redalg.errors import InputError
@@ -302,3 +302,21 @@ def test_a_mask_about_its_mean_counts_no_elements() -> None:
     for length in (1, 3):
         data = {"x": DATA.double()[:, :length]}
         torch.testing.assert_close(form(**data), form.reference(**data), rtol=1e-12, atol=0)
+
+
+FAR, TOP = ra.tensor("y[b,n]"), ra.max(x, n)
+RATE, LIMIT = ra.scalars("rate", positive=True), ra.tensor("t[b]")
+
+
+@pytest.mark.parametrize("expr", [
+    ra.sum(exp((x - FAR) ** 2 + ra.mean(W, n)), n), ra.sum(exp(RATE * (tanh((x - FAR) ** 2) + TOTAL)), n),
+    ra.sum(exp(RATE * (W - (TOP - LIMIT) ** 2)), n), ra.sum(2 ** ((TOP - LIMIT) ** 2 - W), n),
+    ra.sum(sin((x - FAR) ** 2 + TOTAL), n),
+], ids=str)  # fmt: skip
+def test_an_argument_keeps_differences_as_they_were_written(expr: Expr) -> None:
+    """Of numbers near 1e8, x² − 2·x·y + y² has no digit of (x − y)²."""
+    near = DATA.numpy().astype(float)
+    data = {"x": near + 1e8, "y": near[:, ::-1] + 1e8, "w": near / 4, "t": near.max(1) + 1e8 - 0.5, "rate": 0.75}
+    form = ra.fuse(expr, axes="b")
+    given = {name: data[name] for name in (*form.cascade.inputs(), *(["rate"] if expr.has(RATE) else []))}
+    np.testing.assert_allclose(form(**given), form.reference(**given), rtol=1e-13)
