@@ -320,3 +320,12 @@ def test_an_argument_keeps_differences_as_they_were_written(expr: Expr) -> None:
     form = ra.fuse(expr, axes="b")
     given = {name: data[name] for name in (*form.cascade.inputs(), *(["rate"] if expr.has(RATE) else []))}
     np.testing.assert_allclose(form(**given), form.reference(**given), rtol=1e-13)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_an_offset_of_scaled_generators_is_in_the_units_of_the_data(backend: str) -> None:
+    """A factor Σ w + v at the pivot c of w/m is m·c + v."""
+    count = ra.sum(1, n)
+    form = ra.fuse(ra.sum((W + count - 1) * ra.where(x > 0, count, FAR), n) / ra.sum(Abs(x), n), axes="b")
+    data = {"x": DATA, "w": 40 * DATA.cos(), "y": DATA.sin() / 8}
+    np.testing.assert_allclose(torch.as_tensor(form(**data, backend=backend)), form.reference(**data), rtol=1e-5)

@@ -148,7 +148,9 @@ class Resolver:
             self._assign_plain(offset.value, self.placement.decomposition.separator.atoms.polynomial_expr(total))
 
     def _at_pivot(self, x: Monomial, pivots: Mapping[int, Pivot]) -> Polynomial:
-        return laurent.multiply_all(self._symbol_polynomial(pivots[atom].value) for atom, _ in x)
+        """The generator at its pivot: m·c if it is divided by m before c is taken off."""
+        values = (self._symbol_polynomial(pivots[atom].value) for atom, _ in x)
+        return laurent.multiply(laurent.multiply_all(values), self.grades.scales({atom: 1 for atom, _ in x}))
 
     def _displacement(self, separation: Separation, centred: Centred, atom: int, turns: dict[int, Expr]) -> Expr:
         """δ = v(d) − c under a name of its own, never expanded where it is used."""
