@@ -247,13 +247,15 @@ BRANCHES = {
     "count": ra.sum(1, n), "constant": ra.max(2, n), "sum": ra.sum(x, n), "beside x": x * ra.sum(x, n),
     "plus x": x + ra.max(x, n),
 }  # fmt: skip
+BESIDE = {name: W * ra.where(x > 0, branch, 0) for name, branch in BRANCHES.items()}
+BESIDE["beside a deviation"] = (W - ra.max(x, n)) ** 2 * ra.where(x > 0, ra.sum(x, n), 0)
 
 
-@pytest.mark.parametrize("branch", BRANCHES.values(), ids=BRANCHES)
+@pytest.mark.parametrize("term", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
-def test_a_mask_of_no_weight_hides_nothing_beside_it(backend: str, branch: Expr) -> None:
+def test_a_mask_of_no_weight_hides_nothing_beside_it(backend: str, term: Expr) -> None:
     """where(c, 2, 0)·w is NaN where w is; so is where(c, Σ x, 0)·w, of which Σ x stands outside the sum."""
-    form = ra.fuse(ra.sum(W * ra.where(x > 0, branch, 0), n), axes="b")
+    form = ra.fuse(ra.sum(term, n), axes="b")
     data = {"x": torch.tensor([[1.0, -1, 3], [1, -1, 3]]), "w": torch.tensor([[1, torch.nan, 2], [1, 1, 2]])}
     found, wanted = torch.as_tensor(form(**data, backend=backend)), torch.as_tensor(form.reference(**data)).float()
     assert wanted[0].isnan()
