@@ -109,9 +109,9 @@ def expand_products(expr: Expr, is_whole: Callable[[Expr], bool] = lambda _: Fal
         if not isinstance(node, Add) and holds_sum(node) and is_whole(node):
             number, rest = node.as_coeff_Mul()
             return number * name_of(rest)
-        outside = isinstance(node, Add)
-        return with_args(node, [name_of(one) if one.is_Add and not outside and is_whole(one) else visit(one)
-                                for one in node.args])  # fmt: skip
+        factors = not isinstance(node, Add)
+        return with_args(node, [name_of(arg) if factors and arg.is_Add and is_whole(arg) else visit(arg)
+                                for arg in node.args])  # fmt: skip
 
     opened = visit(expr).expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
     result: Expr = opened.xreplace({name: node for node, name in names.items()})
@@ -127,6 +127,9 @@ def expand_to_cancel(expr: Expr) -> Expr:
     d*x + (x - y)**2
     """
     opened = {term: Add.make_args(expand_products(term)) for term in Add.make_args(expr)}
-    met = Counter(one.as_coeff_Mul()[1] for parts in opened.values() for one in parts)
-    return Add(*(part for term, parts in opened.items()
-                 for part in (parts if any(met[one.as_coeff_Mul()[1]] > 1 for one in parts) else (term,))))  # fmt: skip
+    met = Counter(part.as_coeff_Mul()[1] for parts in opened.values() for part in parts)
+    result = list[Expr]()
+    for term, parts in opened.items():
+        shares = any(met[part.as_coeff_Mul()[1]] > 1 for part in parts)
+        result += parts if shares else (term,)
+    return Add(*result)

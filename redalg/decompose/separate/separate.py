@@ -238,16 +238,14 @@ class Separator(Separating):
     def _addends(self, argument: Expr) -> tuple[Expr, ...]:
         """A sum that mixes x and d as terms of one side, which stay as written: (x − y)² is exact near y.
 
-        If a mixed term is left, all mixed terms are written out, so that parts of them may cancel.
+        If a mixed term is left, the mixed ones are written out, so that parts of them may cancel.
         """
         whole = [term for term in Add.make_args(argument) if self.side(term) != X | D]
         mixed = Add(*(term for term in Add.make_args(argument) if self.side(term) == X | D))
-        if mixed is S.Zero:
-            return tuple(whole)
         parts = Add.make_args(expand_products(mixed, lambda node: self.side(node) != X | D))
-        if any(self.side(one) == X | D for one in parts):
+        if any(self.side(term) == X | D for term in parts):
             parts = Add.make_args(expand_products(mixed))
-        return *whole, *parts
+        return (*whole, *parts) if mixed is not S.Zero else tuple(whole)
 
     def _d_exponential(self, term: Expr) -> Polynomial:
         coefficient, rest = term.as_coeff_Mul()
