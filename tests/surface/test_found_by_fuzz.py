@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Expr, Rational, cos, cosh, exp, oo, sin, sinh, sqrt, tanh
+from sympy import Abs, Expr, Max, Rational, cos, cosh, exp, oo, sin, sinh, sqrt, tanh
 
 import redalg as ra
 from redalg.errors import InputError
@@ -331,3 +331,15 @@ def test_an_offset_of_scaled_generators_is_in_the_units_of_the_data(backend: str
     form = ra.fuse(ra.sum((W + count - 1) * ra.where(x > 0, count, FAR), n) / ra.sum(Abs(x), n), axes="b")
     data = {"x": DATA, "w": 40 * DATA.cos(), "y": DATA.sin() / 8}
     np.testing.assert_allclose(torch.as_tensor(form(**data, backend=backend)), form.reference(**data), rtol=1e-5)
+
+
+@pytest.mark.parametrize("beside", [Max(LIMIT, ra.min(-W, n)), LIMIT * ra.min(W, n)], ids=str)
+def test_a_centre_that_reads_a_tensor_is_no_natural_one(beside: Expr) -> None:
+    """A state holds no tensors: `merge` ended in a KeyError."""
+    mean = ra.sum((x + beside) * W, n) / TOTAL
+    form = ra.fuse(ra.sum((x - mean) * FAR, n), axes="b")
+    data = {"x": DATA.double(), "y": DATA.double().sin(), "w": DATA.double().exp(), "t": DATA[:, 0].double()}
+    first, second = ({name: one[:, part] for name, one in data.items() if one.ndim == 2} | {"t": data["t"]}
+                     for part in (slice(4), slice(4, None)))  # fmt: skip
+    state = form.merge(form.leaf(first), form.leaf(second, start={"n": 4}))
+    torch.testing.assert_close(form.finish(state, {"t": data["t"]}), form.reference(**data))
