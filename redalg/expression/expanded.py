@@ -5,11 +5,13 @@ SymPy's `expand` goes through the whole tree several times, once for each of its
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Callable
 from functools import lru_cache
 from math import comb, prod
 from typing import Any
 
-from sympy import Add, Expr, Mul, Pow, exp, log
+from sympy import Add, Expr, Mul, Pow, Symbol, exp, log
 from sympy.core.basic import Basic
 
 from redalg.expression.contents import REMEMBERED, of_kind
@@ -85,8 +87,49 @@ def evaluate_nodes(node: Expr) -> Expr:
     return node.func(*map(evaluate_nodes, node.args))
 
 
-def expand_products(expr: Expr) -> Expr:
-    """Products and natural powers of sums written out, nothing else."""
+def expand_products(expr: Expr, is_whole: Callable[[Expr], bool] = lambda _: False) -> Expr:
+    """Products and natural powers of sums written out, except in arguments of functions; what is whole stays whole.
+
+    >>> from sympy import symbols, tanh
+    >>> x, y, d = symbols("x y d")
+    >>> expand_products((x + y) ** 2 * (tanh((x - y) ** 2) + d), lambda node: not node.has(d))
+    d*(x + y)**2 + (x + y)**2*tanh((x - y)**2)
+    """
     if not any(holds_sum(node) for node in of_kind(Mul | Pow, expr)):
         return expr
-    return expr.expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
+    names: dict[Expr, Symbol] = {}
+
+    def name_of(node: Any) -> Any:
+        plain = not node.args or isinstance(node, Element | Value)
+        return node if plain else names.setdefault(node, Symbol(f"whole_{len(names)}", extended_real=True))
+
+    def visit(node: Any) -> Any:
+        if not isinstance(node, Add | Mul | Pow):
+            return name_of(node)
+        if not isinstance(node, Add) and holds_sum(node) and is_whole(node):
+            number, rest = node.as_coeff_Mul()
+            return number * name_of(rest)
+        factors = not isinstance(node, Add)
+        return with_args(node, [name_of(arg) if factors and arg.is_Add and is_whole(arg) else visit(arg)
+                                for arg in node.args])  # fmt: skip
+
+    opened = visit(expr).expand(power_base=False, power_exp=False, log=False, mul=True, multinomial=True, basic=False)
+    result: Expr = opened.xreplace({name: node for node, name in names.items()})
+    return result
+
+
+def expand_to_cancel(expr: Expr) -> Expr:
+    """A sum whose terms are written out if they then share a product with others; the other terms stay as written.
+
+    >>> from sympy import symbols
+    >>> x, y, d = symbols("x y d")
+    >>> expand_to_cancel((x - y) ** 2 + d * (x + 1) - d)
+    d*x + (x - y)**2
+    """
+    opened = {term: Add.make_args(expand_products(term)) for term in Add.make_args(expr)}
+    met = Counter(part.as_coeff_Mul()[1] for parts in opened.values() for part in parts)
+    result = list[Expr]()
+    for term, parts in opened.items():
+        shares = any(met[part.as_coeff_Mul()[1]] > 1 for part in parts)
+        result += parts if shares else (term,)
+    return Add(*result)

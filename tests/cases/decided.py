@@ -161,9 +161,22 @@ CANCELLED_EXPONENTS = (
 )  # fmt: skip
 BY_BRANCH = (ra.sum(ra.where(y > 0, x - MEAN, w), n), ra.sum(w * ra.where(y > 0, w / LARGEST, x - MEAN), n),
              ra.sum(ra.where(y > 0, LARGEST, w / MEAN), n))  # fmt: skip
+NUMBER = ra.sum(ra.where(y > 0, 1, 0), n)
+FROM_SOME = ra.where(y > 0, x - ra.sum(ra.where(y > 0, x, 0), n) / NUMBER, 0)
+OF_W = ra.where(MEAN > 0, w, y)
+CHOSEN = (
+    ra.sum((OF_W - ra.mean(w, n)) ** 2, n), ra.sum(OF_W**3, n), ra.sum(Abs(ra.where(MEAN > 0, 0, y)), n),
+    ra.sum(ra.where(MEAN > 0, 0, y) * ra.where(MEAN > 0, x, w), n),
+    ra.sum((ra.where(MEAN > 0, ra.where(LARGEST > 1, w, x), y) - LARGEST) ** 2, n),
+)  # fmt: skip
+FACTORS = (
+    ra.sum(FROM_SOME**2, n), ra.sum(Abs(ra.where(y > 0, w / NUMBER, 0)), n),
+    ra.sum(FROM_SOME * (w - ra.mean(w, n)), n),
+)  # fmt: skip
 MASKED = {
     "Σ where(c, f, 0)": HIDDEN, "Σ where(c, f, g)": BY_BRANCH, "Σ [c]·f": BY_FACTOR, "where(a ∧ b, f, g)": BY_BOTH,
-    "where(a ∨ b, f, g)": BY_EITHER, "exp(u)·[c]": MASKED_EXPONENTS, "exp(λ)/exp(λ)": CANCELLED_EXPONENTS,
+    "where(a ∨ b, f, g)": BY_EITHER, "F(where(c, f, g))": CHOSEN, "where(c, f, g)^n·h": FACTORS,
+    "exp(u)·[c]": MASKED_EXPONENTS, "exp(λ)/exp(λ)": CANCELLED_EXPONENTS,
 }  # fmt: skip
 """The rewrites that masks ask for, as stated, and what shows each."""
 BY_FACTS = (

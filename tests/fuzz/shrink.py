@@ -76,32 +76,33 @@ def safely(shows: Callable[[Outputs], bool], outputs: Outputs) -> bool:
         return False
 
 
-def found_again(outputs: Outputs, data: Data, way: str, kind: str) -> Finding | None:
-    """The finding of a kind that outputs show on data, run in one way."""
+def found_again(outputs: Outputs, data: Data, way: str, kind: str, error: str = "") -> Finding | None:
+    """The finding of a kind that outputs show on data, run in one way; an error is of a class."""
     decision = decide(Case("shrunk", 0, outputs))
     if decision.kind != "Exact":
         return None
     found = judged(outputs, decision.verdict.fused, data, Executions(), [way])
-    return next((one for one in found if one.kind == kind), None)
+    return next((one for one in found if one.kind == kind and one.said.startswith(error)), None)
 
 
 def least(finding: Finding) -> Finding:
     """A finding of the same kind in fewer places, of moderate data if those show it, and of the least expression."""
+    error = finding.said.split(":", maxsplit=1)[0] if finding.kind == "raw error" else ""
     for way in ("numpy", "in twos", "merged"):
-        again = found_again(finding.outputs, finding.data, way, finding.kind)
+        again = found_again(finding.outputs, finding.data, way, finding.kind, error)
         if again is not None:
             finding = again
             break
     for change in ({"kind": "plain"}, *({"length": length} for length in (1, 2, 3, 5))):
         data = replace(finding.data, **change)
         if data.length <= finding.data.length:
-            finding = found_again(finding.outputs, data, finding.way, finding.kind) or finding
+            finding = found_again(finding.outputs, data, finding.way, finding.kind, error) or finding
 
     def shows(outputs: Outputs) -> bool:
-        return found_again(outputs, finding.data, finding.way, finding.kind) is not None
+        return found_again(outputs, finding.data, finding.way, finding.kind, error) is not None
 
     outputs = shrunk(finding.outputs, shows)
-    return found_again(outputs, finding.data, finding.way, finding.kind) or finding
+    return found_again(outputs, finding.data, finding.way, finding.kind, error) or finding
 
 
 def line_of(finding: Finding) -> str:

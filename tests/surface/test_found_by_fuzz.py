@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Expr, Rational, cos, cosh, exp, oo, sinh, sqrt, tanh
+from sympy import Abs, Expr, Max, Rational, cos, cosh, exp, oo, sin, sinh, sqrt, tanh
 
 import redalg as ra
 from redalg.errors import InputError
@@ -247,13 +247,15 @@ BRANCHES = {
     "count": ra.sum(1, n), "constant": ra.max(2, n), "sum": ra.sum(x, n), "beside x": x * ra.sum(x, n),
     "plus x": x + ra.max(x, n),
 }  # fmt: skip
+BESIDE = {name: W * ra.where(x > 0, branch, 0) for name, branch in BRANCHES.items()}
+BESIDE["beside a deviation"] = (W - ra.max(x, n)) ** 2 * ra.where(x > 0, ra.sum(x, n), 0)
 
 
-@pytest.mark.parametrize("branch", BRANCHES.values(), ids=BRANCHES)
+@pytest.mark.parametrize("term", BESIDE.values(), ids=BESIDE)
 @pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
-def test_a_mask_of_no_weight_hides_nothing_beside_it(backend: str, branch: Expr) -> None:
+def test_a_mask_of_no_weight_hides_nothing_beside_it(backend: str, term: Expr) -> None:
     """where(c, 2, 0)·w is NaN where w is; so is where(c, Σ x, 0)·w, of which Σ x stands outside the sum."""
-    form = ra.fuse(ra.sum(W * ra.where(x > 0, branch, 0), n), axes="b")
+    form = ra.fuse(ra.sum(term, n), axes="b")
     data = {"x": torch.tensor([[1.0, -1, 3], [1, -1, 3]]), "w": torch.tensor([[1, torch.nan, 2], [1, 1, 2]])}
     found, wanted = torch.as_tensor(form(**data, backend=backend)), torch.as_tensor(form.reference(**data)).float()
     assert wanted[0].isnan()
@@ -302,3 +304,42 @@ def test_a_mask_about_its_mean_counts_no_elements() -> None:
     for length in (1, 3):
         data = {"x": DATA.double()[:, :length]}
         torch.testing.assert_close(form(**data), form.reference(**data), rtol=1e-12, atol=0)
+
+
+FAR, TOP = ra.tensor("y[b,n]"), ra.max(x, n)
+RATE, LIMIT = ra.scalars("rate", positive=True), ra.tensor("t[b]")
+
+
+@pytest.mark.parametrize("expr", [
+    ra.sum(exp((x - FAR) ** 2 + ra.mean(W, n)), n), ra.sum(exp(RATE * (tanh((x - FAR) ** 2) + TOTAL)), n),
+    ra.sum(exp(RATE * (W - (TOP - LIMIT) ** 2)), n), ra.sum(2 ** ((TOP - LIMIT) ** 2 - W), n),
+    ra.sum(sin((x - FAR) ** 2 + TOTAL), n),
+], ids=str)  # fmt: skip
+def test_an_argument_keeps_differences_as_they_were_written(expr: Expr) -> None:
+    """Of numbers near 1e8, x² − 2·x·y + y² has no digit of (x − y)²."""
+    near = DATA.numpy().astype(float)
+    data = {"x": near + 1e8, "y": near[:, ::-1] + 1e8, "w": near / 4, "t": near.max(1) + 1e8 - 0.5, "rate": 0.75}
+    form = ra.fuse(expr, axes="b")
+    given = {name: data[name] for name in (*form.cascade.inputs(), *(["rate"] if expr.has(RATE) else []))}
+    np.testing.assert_allclose(form(**given), form.reference(**given), rtol=1e-13)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_an_offset_of_scaled_generators_is_in_the_units_of_the_data(backend: str) -> None:
+    """A factor Σ w + v at the pivot c of w/m is m·c + v."""
+    count = ra.sum(1, n)
+    form = ra.fuse(ra.sum((W + count - 1) * ra.where(x > 0, count, FAR), n) / ra.sum(Abs(x), n), axes="b")
+    data = {"x": DATA, "w": 40 * DATA.cos(), "y": DATA.sin() / 8}
+    np.testing.assert_allclose(torch.as_tensor(form(**data, backend=backend)), form.reference(**data), rtol=1e-5)
+
+
+@pytest.mark.parametrize("beside", [Max(LIMIT, ra.min(-W, n)), LIMIT * ra.min(W, n)], ids=str)
+def test_a_centre_that_reads_a_tensor_is_no_natural_one(beside: Expr) -> None:
+    """A state holds no tensors: `merge` ended in a KeyError."""
+    mean = ra.sum((x + beside) * W, n) / TOTAL
+    form = ra.fuse(ra.sum((x - mean) * FAR, n), axes="b")
+    data = {"x": DATA.double(), "y": DATA.double().sin(), "w": DATA.double().exp(), "t": DATA[:, 0].double()}
+    first, second = ({name: one[:, part] for name, one in data.items() if one.ndim == 2} | {"t": data["t"]}
+                     for part in (slice(4), slice(4, None)))  # fmt: skip
+    state = form.merge(form.leaf(first), form.leaf(second, start={"n": 4}))
+    torch.testing.assert_close(form.finish(state, {"t": data["t"]}), form.reference(**data))

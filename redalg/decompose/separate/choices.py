@@ -8,20 +8,18 @@ the branch is chosen when d is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 
-from sympy import And, Expr, Or, S, Tuple
+from sympy import Expr, S, Tuple
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.cascade import Cascade, Reduction
-from redalg.decompose.separate.finite import OPENED_LIMIT, assume_condition
+from redalg.decompose.separate.finite import OPENED_LIMIT, assume_condition, conditions_of_d, parts_of_d
 from redalg.decompose.separate.products import with_reductions
 from redalg.decompose.separate.separate import Separator
-from redalg.decompose.separate.theorems import D
-from redalg.expression import UNDEFINED, Where
-from redalg.expression.contents import of_kind, operations_of, sympy_text
+from redalg.expression import Where
+from redalg.expression.contents import operations_of, sympy_text
 
 
 def of_either_branch(cascade: Cascade, reduction: Reduction, node: Basic, separator: Separator) -> Cascade | None:
@@ -30,8 +28,8 @@ def of_either_branch(cascade: Cascade, reduction: Reduction, node: Basic, separa
     None where the node that does not separate holds no choice by d: it then stands in a branch as it stood before.
     """
     operands = reduction.term.args if isinstance(reduction.term, Tuple) else (reduction.term,)
-    conditions = sorted({one for part in operands for one in _conditions(part, separator)}, key=sympy_text)
-    by_d = [*_conditions(node, separator), *(_parts_by_d(node, separator) if isinstance(node, Boolean) else ())]
+    conditions = sorted({one for part in operands for one in conditions_of_d(part, separator)}, key=sympy_text)
+    by_d = [*conditions_of_d(node, separator), *(parts_of_d(node, separator) if isinstance(node, Boolean) else ())]
     if not conditions or not by_d or operations_of(reduction.term) > OPENED_LIMIT:
         return None
     condition, branches, values = conditions[0], list[Reduction](), list[Expr]()
@@ -44,16 +42,3 @@ def of_either_branch(cascade: Cascade, reduction: Reduction, node: Basic, separa
         branches.append(replace(reduction, name=f"{reduction.name}_{name}", term=term))
         values.append(branches[-1].value)
     return with_reductions(cascade, reduction, branches, Where(condition, *values))
-
-
-def _conditions(term: Basic, separator: Separator) -> Iterator[Boolean]:
-    """The conditions of d alone in a term's masks, and those of which some consist beside others."""
-    for mask in of_kind(Where, term):
-        if UNDEFINED not in mask.args:
-            yield from _parts_by_d(mask.condition, separator)
-
-
-def _parts_by_d(condition: Boolean, separator: Separator) -> Iterator[Boolean]:
-    """A condition, and those of which it consists, if they are of d alone."""
-    parts = (condition, *condition.args) if isinstance(condition, And | Or) else (condition,)
-    return (one for one in parts if separator.side(one) == D)

@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
-from sympy import Add, Eq, Expr, Integer, Max, Min, Mod, Ne, Pow, S, Tuple, exp, false, sign, true
+from sympy import Add, And, Eq, Expr, Integer, Max, Min, Mod, Ne, Or, Pow, S, Tuple, exp, false, sign, true
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -190,6 +190,19 @@ def assume_condition(term: Expr, condition: Boolean, separator: Separating, *, t
         choice = Where(mask.condition.xreplace({condition: true if truth else false}), *mask.args[1:])
         term = at(term, mask, choice, lambda u: bool(separator.side(u) & X))
     return term
+
+
+def conditions_of_d(term: Basic, separator: Separating) -> Iterator[Boolean]:
+    """The conditions of d alone in a term's masks, and those of which some consist beside others."""
+    for mask in of_kind(Where, term):
+        if UNDEFINED not in mask.args:
+            yield from parts_of_d(mask.condition, separator)
+
+
+def parts_of_d(condition: Boolean, separator: Separating) -> Iterator[Boolean]:
+    """A condition, and those of which it consists, if they are of d alone."""
+    parts = (condition, *condition.args) if isinstance(condition, And | Or) else (condition,)
+    return (one for one in parts if separator.side(one) == D)
 
 
 def zero_times(factor: Expr) -> Expr:

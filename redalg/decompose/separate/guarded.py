@@ -5,6 +5,8 @@
     Σ where(c, f, 0)·g → as it stands, c free of x                     its factor where(c, f, 0) of Σ g hides f alone
     Σ where(c, h, 0)·g → h·Σ [c]·g + Σ where(c, 0, 0·g)                c of x, h of d: NaN·0 is NaN, no mask hides g
     Σ [c]·f            → where(some c, Σ [c]·f, 0)                     [c] = where(c, 1, 0)
+    F(where(c, f, g))  → where(c, F(f), F(g))                          c of d; F a power, a product, a sum, …
+    where(c, f, g)^n·h → where(c, f^n·h, 0) + where(c, 0, g^n·h)       c of x, f or h of d; |where(…)| alike
     where(a ∧ b, f, g) → where(a, where(b, f, g), g)                   a of d, b of x
     where(a ∨ b, f, g) → where(a, f, where(b, f, g))
 
@@ -15,16 +17,17 @@ What stands beside a mask and holds h is read everywhere.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
-from sympy import Add, And, Expr, Mul, Or, S, exp
+from sympy import Abs, Add, And, Expr, Mul, Or, Pow, S, exp
 
+from redalg.decompose.separate.finite import OPENED_LIMIT, assume_condition, conditions_of_d
 from redalg.decompose.separate.laurent import Polynomial
 from redalg.decompose.separate.plain import nothing_times
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
-from redalg.expression import Element, Scalar, Value, Where
-from redalg.expression.contents import is_indicator, nodes_of
+from redalg.expression import UNDEFINED, Element, Scalar, Value, Where
+from redalg.expression.contents import is_indicator, nodes_of, of_kind, operations_of, sympy_text
 
 MIXED = X | D
 
@@ -44,7 +47,7 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
     late = [one for one in factors if one not in masks and _is_late(one, separator)]
     some = Mul(*masks) if late else S.One
     if len(late) != 1 or not _hides(late[0], separator):
-        yield some, addend
+        yield from _of_product(factors, late, some, separator)
         return
     condition, *branches = late[0].args
     beside = Mul(*(one for one in factors if one is not late[0]))
@@ -57,12 +60,61 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
         yield some, _at(branches.index(S.Zero), condition, _zero_beside(beside, separator))
 
 
+def _of_product(
+    factors: Sequence[Expr], late: list[Expr], some: Expr, separator: Separator
+) -> Iterator[tuple[Expr, Expr]]:
+    """The parts of a product in which masks stand beside other late factors, or within one."""
+    whole = Mul(*factors)
+    masks = {mask for one in late for mask in of_kind(Where, one) if separator.side(mask) == MIXED}
+    by_d = {one for mask in masks for one in conditions_of_d(mask, separator)}
+    by_x = {mask.condition for one in late for mask in _masks_of_factors(one) if separator.side(mask.condition) == X}
+    if not by_d | by_x or operations_of(whole) > OPENED_LIMIT:
+        yield some, whole
+        return
+    condition = min(by_d or by_x, key=sympy_text)
+    if by_d:
+        cases = (assume_condition(whole, condition, separator, truth=truth) for truth in (True, False))
+        yield from _of_addend(Where(condition, *cases), separator)
+        return
+    either = [[assume_condition(one, condition, separator, truth=truth) for one in factors] for truth in (True, False)]
+    if any(UNDEFINED in mask.args and separator.side(mask) == MIXED for mask in of_kind(Where, *either[0], *either[1])):
+        yield some, whole
+        return
+    for place, parts in enumerate(either):
+        if S.Zero in parts:
+            zero = _zero_beside(Mul(*(one for one in parts if one is not S.Zero)), separator)
+            yield _at(place, condition, S.One), _at(place, condition, zero)
+            continue
+        for inner, part in _of_addend(Mul(*parts), separator):
+            yield _together(_at(place, condition, S.One), inner), _at(place, condition, part)
+
+
+def _masks_of_factors(node: Expr) -> Iterator[Where]:
+    """The masks that a product multiplies, to any power: not those in its sums, which are kept whole (`offsets`)."""
+    if isinstance(node, Where) and UNDEFINED not in node.args:
+        yield node
+    elif isinstance(node, Mul | Pow | Abs):
+        for part in node.args:
+            yield from _masks_of_factors(part)
+
+
 def _zero_beside(beside: Expr, separator: Separator) -> Expr:
-    """0·g where a mask of no weight stands beside g: NaN where a factor of x is not finite, unless another hides it."""
-    of_x = [one for one in Mul.make_args(beside) if separator.side(one) == X]
-    if beside is S.One or any(is_indicator(one) or isinstance(one, exp) for one in of_x):
+    """0·g where a mask of no weight stands beside g: NaN where a part of g is not finite, unless another hides it."""
+    parts = [*_parts_of_factors(beside, separator)]
+    of_x = [one for one in parts if separator.side(one) & X]
+    of_d = [one for one in parts if separator.side(one) == D and not _is_finite(one, separator)]
+    if any(is_indicator(one) or isinstance(one, exp) or separator.side(one) == MIXED for one in of_x):
         return S.Zero
-    return nothing_times(Mul(*of_x))
+    return Add(*(nothing_times(Mul(*one)) for one in (of_x, of_d)))
+
+
+def _parts_of_factors(node: Expr, separator: Separator) -> Iterator[Expr]:
+    """The parts of one side in products, and in what mixes x with d; that as it stands where it is a function."""
+    if node.is_Mul or (separator.side(node) == MIXED and isinstance(node, Add | Pow | Abs)):
+        for part in node.args:
+            yield from _parts_of_factors(part, separator)
+    else:
+        yield node
 
 
 def _together(*indicators: Expr) -> Expr:

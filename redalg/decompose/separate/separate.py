@@ -231,15 +231,21 @@ class Separator(Separating):
                 x_terms.append(term)
             else:
                 out = laurent.multiply(out, self._d_exponential(term))
-        if x_terms:
-            out = laurent.multiply(out, self._exponential_atom(Add(*x_terms), on_x=True))
+        if (u := Add(*x_terms)) is not S.Zero:
+            out = laurent.multiply(out, self._exponential_atom(u, on_x=True))
         return out
 
     def _addends(self, argument: Expr) -> tuple[Expr, ...]:
-        """An exponent as a sum; a term of x stays whole if a part of it is not of x: (k − q)·a is exact near q."""
-        opened = {one: Add.make_args(expand_products(one)) for one in Add.make_args(argument) if self.side(one) == X}
-        whole = [term for term, parts in opened.items() if any(self.side(part) != X for part in parts)]
-        return *whole, *Add.make_args(expand_products(argument - Add(*whole)))
+        """A sum that mixes x and d as terms of one side, which stay as written: (x − y)² is exact near y.
+
+        If a mixed term is left, the mixed ones are written out, so that parts of them may cancel.
+        """
+        whole = [term for term in Add.make_args(argument) if self.side(term) != X | D]
+        mixed = Add(*(term for term in Add.make_args(argument) if self.side(term) == X | D))
+        parts = Add.make_args(expand_products(mixed, lambda node: self.side(node) != X | D))
+        if any(self.side(term) == X | D for term in parts):
+            parts = Add.make_args(expand_products(mixed))
+        return (*whole, *parts) if mixed is not S.Zero else tuple(whole)
 
     def _d_exponential(self, term: Expr) -> Polynomial:
         coefficient, rest = term.as_coeff_Mul()
@@ -320,7 +326,7 @@ class Separator(Separating):
 
     def _moving_power(self, node: Expr, base: Expr, exponent: Expr) -> Polynomial:
         if self.side(base) or is_nonnegative(base, self.facts):
-            return self.exponential(expand_products(exponent * log(base)))
+            return self.exponential(exponent * log(base))
         reason = Text("is real only where `", base, "` is not negative, which is not known")
         raise NotSeparable(node, reason, certain=False, hint=declaration_advice(base))
 
@@ -374,7 +380,7 @@ class Separator(Separating):
 
     def _addition(self, node: Expr) -> Polynomial:
         """sin, cos, sinh, cosh of what mixes x and d as a sum."""
-        terms = Add.make_args(expand_products(node.args[0]))
+        terms = self._addends(node.args[0])
         mixed = next((term for term in terms if self.side(term) == X | D), None)
         if mixed is not None:
             raise NotSeparable(node, coupling_reason(mixed, type(node).__name__), certain=True)

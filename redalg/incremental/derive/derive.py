@@ -14,7 +14,7 @@ from redalg.decompose.separate.signs import is_nonnegative
 from redalg.decompose.separate.whole import Whole
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Let, Reduce, Value
-from redalg.expression.contents import bound_axes, free_axes, of_kind, values_of
+from redalg.expression.contents import bound_axes, elements_of, free_axes, of_kind, values_of
 from redalg.expression.rebuild import replace_nodes
 from redalg.incremental.derive.auxiliary import Candidates, natural_move
 from redalg.incremental.derive.basis import Function, Pool, Shift, is_alike, slope_order
@@ -324,7 +324,8 @@ def unique_pivots(placement: Placement, pool: Pool, resolver: Resolver) -> tuple
 def about_centre(pivot: Pivot, number: int, placement: Placement, pool: Pool, resolver: Resolver) -> Pivot:
     """A tile-local pivot with its displacement to the natural centre; about a mean if the slots do not give it."""
     source = resolver.move(pivot)
-    if values_of(source) <= {*resolver.accumulators, *(one.value for one in placement.extrema)}:
+    slots = {*resolver.accumulators, *(one.value for one in placement.extrema)}
+    if values_of(source) <= slots and not elements_of(source):
         return replace(pivot, source=source)
     return about_mean(replace(pivot, policy=PivotPolicy.BLOCK_MEAN, source=S.Zero), number, pool, resolver)
 

@@ -19,14 +19,14 @@ from redalg.decompose.separate.signs import Facts
 from redalg.decompose.separate.theorems import X
 from redalg.expression import UNDEFINED, Where
 from redalg.expression.contents import elements_of, sympy_text, values_of
-from redalg.expression.expanded import expand_products
+from redalg.expression.expanded import expand_to_cancel
 from redalg.incremental.derive.placement import Placement
 
 
 def where_finite(scales: Iterable[Expr], left: Expr, placement: Placement) -> Expr:
     """1, or NaN where what cancels is not finite; `left` is the sum of the exponents."""
-    cancelled = {term.as_coeff_Mul()[1] for scale in scales for term in Add.make_args(expand_products(scale))}
-    cancelled -= {term.as_coeff_Mul()[1] for term in Add.make_args(expand_products(left))}
+    cancelled = {term.as_coeff_Mul()[1] for scale in scales for term in Add.make_args(expand_to_cancel(scale))}
+    cancelled -= {term.as_coeff_Mul()[1] for term in Add.make_args(expand_to_cancel(left))}
     doubtful = sorted((term for term in cancelled if _is_doubtful(term, placement)), key=sympy_text)
     return Where(And(*map(is_finite, doubtful)), S.One, UNDEFINED) if doubtful else S.One
 

@@ -23,7 +23,7 @@ from redalg.decompose.separate.theorems import X
 from redalg.decompose.verdict.verdict import Separation
 from redalg.expression import Extent, Label, Scalar, Value, Where
 from redalg.expression.contents import values_of
-from redalg.expression.expanded import expand_products
+from redalg.expression.expanded import expand_to_cancel
 from redalg.incremental.derive.basis import FIRST_SLOPE, Pool
 from redalg.incremental.derive.cancel import Canceller
 from redalg.incremental.derive.centre import Centred
@@ -148,7 +148,9 @@ class Resolver:
             self._assign_plain(offset.value, self.placement.decomposition.separator.atoms.polynomial_expr(total))
 
     def _at_pivot(self, x: Monomial, pivots: Mapping[int, Pivot]) -> Polynomial:
-        return laurent.multiply_all(self._symbol_polynomial(pivots[atom].value) for atom, _ in x)
+        """The generator at its pivot: m·c if it is divided by m before c is taken off."""
+        values = (self._symbol_polynomial(pivots[atom].value) for atom, _ in x)
+        return laurent.multiply(laurent.multiply_all(values), self.grades.scales({atom: 1 for atom, _ in x}))
 
     def _displacement(self, separation: Separation, centred: Centred, atom: int, turns: dict[int, Expr]) -> Expr:
         """δ = v(d) − c under a name of its own, never expanded where it is used."""
@@ -376,7 +378,7 @@ class Resolver:
     def _with_exponent(self, exponent: Expr, v: Expr) -> Expr:
         """exp(λ)·v under a name, so that other values may cancel its λ."""
         self._assign_offsets(v)
-        pair = gather_exponent(expand_products(exponent)), self._named_value("difference", v)
+        pair = gather_exponent(expand_to_cancel(exponent)), self._named_value("difference", v)
         if same := next((value for value, other in self.scaled.exponents.items() if other == pair), None):
             return same
         value = self.placement.symbol(f"{pair[1].name}_times_{len(self.scaled.exponents)}", value_axes(v, exponent))
@@ -403,7 +405,7 @@ class Resolver:
                 )
                 exponents.append(scale)
                 factor *= safe
-            exponent = gather_exponent(expand_products(Add(*exponents)))
+            exponent = gather_exponent(expand_to_cancel(Add(*exponents)))
             out.append((exponent, factor * where_finite(exponents, exponent, self.placement)))
         return out
 

@@ -15,7 +15,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.decompose.separate.theorems import X
 from redalg.expression import Value, Where
 from redalg.expression.contents import values_of
-from redalg.expression.expanded import expand_products
+from redalg.expression.expanded import expand_to_cancel
 from redalg.incremental.derive.doubtful import where_finite
 from redalg.incremental.derive.exponents import as_shares, gather_exponent, largest_of, power_of_scales, with_exponents
 from redalg.incremental.derive.placement import Placement
@@ -111,7 +111,7 @@ class ScaledValues:
     def _exponent(self, *scales: Expr) -> Expr:
         """The sum of exponents: terms of d alone are expanded to cancel, terms with x stay as they were written."""
         terms = [term for scale in scales for term in Add.make_args(scale)]
-        of_d = expand_products(Add(*(term for term in terms if not self._carries(term))))
+        of_d = expand_to_cancel(Add(*(term for term in terms if not self._carries(term))))
         return Add(*(term for term in terms if self._carries(term)), gather_exponent(of_d))
 
     def _carries(self, expr: Expr) -> bool:
