@@ -4,10 +4,6 @@
 
 Exact, as every finite c is (THEORY, section 1). All blocks and segments share it, so nothing moves when they merge. If
 u₀ lies far from the rest, digits are lost as by any pivot that lags.
-
-    Σ f(x; β)·g,  β a slope that no sum finds   →   Σ f(x; 0)·g          δ = 0
-
-Exact, digit for digit: such a slope is 0 in every state.
 """
 
 from __future__ import annotations
@@ -25,12 +21,7 @@ from redalg.incremental.mapped import mapped_output
 
 
 def fix_pivots(form: FusedForm, column: Axis | None) -> FusedForm:
-    """Fix every shift pivot along `column`, or within a second factor: its slot and its moves are gone.
-
-    Every slope that stays 0 is fixed too.
-    """
-    level = [one for one in form.slot_pivots if one.policy is PivotPolicy.SLOPE and not one.is_found]
-    form = hold_pivots(form, {one.value: S.Zero for one in level})
+    """Fix every shift pivot along `column`, or within a second factor: its slot and its moves are gone."""
     right = {value for one in form.accumulators for factor in one.factors[1:] for value in values_of(factor)}
     along = [one for one in form.pivots if column in one.value.indices or one.value in right]
     pivots = [one for one in along if column is not None and fixable(one, form)]

@@ -364,7 +364,6 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     "exp(q·(u − m))": rewrites_of_forms.weights_in_outputs,
     "Σ f(n,k)·g(m,k)": rewrites_of_forms.turned_products,
     "Σ f(x; c)·g,  c moving": rewrites_of_forms.fixed_pivots,
-    "Σ f(x; β)·g,  β a slope that no sum finds": rewrites_of_forms.slopes_that_stay_level,
     "r(i)·f(i, j)": rewrites_of_forms.row_factors_leave_the_loop,
     "fold     (e₀, e₁, …)": rewrites_of_forms.folds,
     "Σ (u/max|u|)^p": rewrites_of_forms.scale_that_a_term_takes,
