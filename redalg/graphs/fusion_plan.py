@@ -3,8 +3,8 @@
     beam        from the first vertex to the last, the few best sets of disjoint candidates (FusionStitching, 5.3)
     exchange    a candidate takes the place of those in the set that it overlaps, if it gains more than they together
     completion  a pattern takes in further producers while its gain grows
-    judgement   the patterns are shown to the engine. If it refuses one, or takes it slowly, the program is explored
-                again with doubts about its vertices
+    judgement   the patterns are shown to the engine. If it refuses one, or takes it as no group, the program is
+                explored again with doubts about its vertices
     order       two convex patterns may still wait for each other: a of P feeds b of Q, and d of Q feeds c of P. The one
                 with the smaller gain is left out
 
@@ -139,9 +139,9 @@ def exchange_with(
 
 
 def is_useful(candidates: Candidates, pattern: Pattern) -> bool:
-    """Tell if a candidate saves time, reduces, and is not known to be slow."""
+    """Tell if a candidate saves time, reduces, and is not known to be no group."""
     saves = candidates.gains[pattern] > 0 and is_reduction(candidates.vertices, pattern)
-    return saves and not candidates.is_slow(pattern)
+    return saves and not candidates.is_no_group(pattern)
 
 
 def complete_patterns(

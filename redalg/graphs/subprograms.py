@@ -287,8 +287,7 @@ class Partition:
         count = self.count_operations(part)
         if count is None:
             return None
-        verdict = self.verdicts.of(part)
-        return count if verdict.is_group and not verdict.computes_with_integers else None
+        return count if self.verdicts.of(part).is_group else None
 
     def count_operations(self, part: Pattern) -> float | None:
         """The operations of a part's kernel, if the engine takes it; None if its outputs make no kernel of a launch."""

@@ -107,7 +107,8 @@ def test_dtypes_are_part_of_a_structure(order: str) -> None:
     verdicts = Verdicts(vertices_of(analyze_program(TensorProgram(types, tuple(made), ("of_x", "of_n")))))
     words = {name: verdicts.of(Pattern({f"of_{name}"})) for name in order}
     assert all(each.is_one_pass for each in words.values())
-    assert {name: each.computes_with_integers for name, each in words.items()} == {"x": False, "n": True}
+    assert {name: each.is_group for name, each in words.items()} == {"x": True, "n": False}
+    assert "integers" in words["n"].reason
 
 
 @given(st.lists(STEPS, min_size=1, max_size=9), st.permutations(range(12)))
