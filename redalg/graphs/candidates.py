@@ -74,9 +74,11 @@ class Candidates:
         return not self.doubted.isdisjoint(pattern) and not self.verdicts.of(pattern).is_group
 
 
-def explore(gain: Gain) -> Candidates:
-    """The candidates of every vertex."""
-    return explore_again(Candidates(gain, Verdicts(gain.vertices), {}, {}))
+def explore(gain: Gain, known: Verdicts | None = None) -> Candidates:
+    """The candidates of every vertex; `known` has verdicts on another program, which hold for patterns that are alike."""
+    verdicts = Verdicts(gain.vertices)
+    verdicts = verdicts if known is None else replace(verdicts, found=known.found, laid=known.laid)
+    return explore_again(Candidates(gain, verdicts, {}, {}))
 
 
 def explore_again(candidates: Candidates, refused: Collection[Pattern] = ()) -> Candidates:

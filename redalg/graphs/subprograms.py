@@ -6,11 +6,15 @@
 
 A vertex is small if a launch takes longer than its work. A product of matrices is, if it reads its weights for few
 rows: libraries have no advantage there. What is larger stays outside: a device that waits for itself idles.
+
+A subprogram is taken for the launches that it saves beside the groups that the program has without it: parts that a
+group holds together are one launch there, and wait for nothing. What leaves a subprogram is written as it is stored,
+as of a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, prod
 from types import MappingProxyType
@@ -30,7 +34,7 @@ from redalg.graphs.levels import Levels
 from redalg.graphs.program import TensorProgram, TensorType
 from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.verdicts import Structure, Verdicts
-from redalg.graphs.vertices import Pattern, Vertices, vertices_of
+from redalg.graphs.vertices import Pattern, Vertices, copies_of, vertices_of
 from redalg.strategies.device import DeviceSpec
 
 SMALL_US = 4.0
@@ -86,11 +90,14 @@ class Subprogram:
 
 def subprograms_of(
     program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL,
-    hints: Mapping[Symbol, int] = MappingProxyType({}),
+    hints: Mapping[Symbol, int] = MappingProxyType({}), groups: Callable[[], Collection[Pattern]] = tuple,
 ) -> tuple[Verdicts, list[Subprogram]]:  # fmt: skip
     """The verdicts on a program's patterns, and the subprograms that a launch on a device makes faster, by counting.
 
-    `hints` has the lengths for which is counted, of sizes that vary.
+    Args:
+        program, device, transformations: of which is asked.
+        hints: the lengths for which is counted, of sizes that vary.
+        groups: finds the groups that the program has without subprograms; it is asked if there may be any.
     """
     analysis = analyze_program(program)
     if transformations.vertical_fusion:
@@ -100,12 +107,54 @@ def subprograms_of(
     partition = Partition(gain, Verdicts(vertices))
     if not (transformations.horizontal_fusion or transformations.grid_sync):
         return partition.verdicts, []
-    found = (launch for pattern in small_patterns(partition) for launch in launches_of(partition, pattern))
-    return partition.verdicts, [launch for launch in found if launch.gain_us > 0]
+    found = [launch for pattern in small_patterns(partition) for launch in launches_of(partition, pattern)]
+    if found:
+        without = groups()
+        beside = (replace(one, gain_us=one.gain_us - LAUNCH_US * launches_less(vertices, one, without)) for one in found)
+        found = [launch for launch in beside if launch.gain_us > 0]
+    return stored_as_read(partition.verdicts, found)
+
+
+def stored_as_read(verdicts: Verdicts, found: Sequence[Subprogram]) -> tuple[Verdicts, list[Subprogram]]:
+    """Subprograms that write turned copies of what leaves them, where these alone are read, and the verdicts on them."""
+    vertices = verdicts.vertices
+    copies = copies_of(vertices.analysis, vertices.readers, [name for launch in found for name in launch.members])
+    vertices = replace(vertices, copies=copies)
+    parts = (tuple(group_of(vertices, Pattern(part.members), 0.0) for part in launch.parts) for launch in found)
+    launches = [replace(launch, parts=each) for launch, each in zip(found, parts, strict=True)]
+    return replace(verdicts, vertices=vertices, structures={}), launches
+
+
+def launches_less(vertices: Vertices, launch: Subprogram, groups: Collection[Pattern]) -> int:
+    """The launches that a subprogram saves less than its parts say: as it has groups without it, and kernels of others.
+
+    There each group is a launch, each product in none, and what a compiler fuses between these. A group that holds more
+    than the subprogram does is a launch beside it.
+    """
+    members, kinds = {*launch.members}, vertices.analysis.kinds
+    touched = [group for group in groups if not group.isdisjoint(members)]
+    rest = members.difference(*touched)
+    between = {name for name in rest if kinds[name].is_memory_intensive}
+    without = len(touched) + len(rest) - len(between) + connected(vertices, between)
+    cut = sum(not group <= members for group in touched)
+    return max(0, len(launch.parts) - without) + cut
+
+
+def connected(vertices: Vertices, names: Collection[str]) -> int:
+    """The number of sets of vertices that read each other."""
+    left, count = {*names}, 0
+    while left:
+        waiting, count = [left.pop()], count + 1
+        while waiting:
+            name = waiting.pop()
+            near = left.intersection((*vertices.sources[name], *vertices.readers[name]))
+            left -= near
+            waiting += near
+    return count
 
 
 def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
-    """Yield the launches of a pattern that hold several parts: one, or without grid synchronisation its levels."""
+    """Yield the launches of a pattern that save time by counting: one, or without grid synchronisation its levels."""
     vertices, allowed = partition.gain.vertices, partition.gain.vertices.transformations
     groups = tuple(group_of(vertices, part, 0.0) for part in partition.parts(pattern))
     whole = Subprogram(groups, 0.0, in_turn=not allowed.horizontal_fusion)
@@ -118,7 +167,7 @@ def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
         launch = replace(whole, parts=parts)
         members = Pattern(launch.members)
         saved = LAUNCH_US * (len(parts) - 1) - SYNC_US * max(launch.levels()) - LOSS * work_us(partition.gain, members)
-        if 1 < len(parts) <= MOST_PARTS:
+        if 1 < len(parts) <= MOST_PARTS and saved > 0:
             yield replace(launch, gain_us=saved)
 
 

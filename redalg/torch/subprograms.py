@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import prod
@@ -88,10 +88,10 @@ class VaryingSizes:
 
 def subprogram_calls(
     program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL,
-    hints: Hints = MappingProxyType({}),
+    hints: Hints = MappingProxyType({}), groups: Callable[[], Collection[Pattern]] = tuple,
 ) -> tuple[Vertices, list[SubprogramCall]]:  # fmt: skip
-    """The vertices of a program, and the calls of its subprograms; `hints` has the lengths that varying sizes have."""
-    verdicts, found = subprograms_of(program, device, transformations, hints)
+    """The vertices of a program, and the calls of its subprograms; arguments as of `subprograms_of`."""
+    verdicts, found = subprograms_of(program, device, transformations, hints, groups)
     calls = (subprogram_call(verdicts, each) for each in found)
     known = [call for call in calls if call is not None]
     return verdicts.vertices, [call for call in known if all(is_writable(size, hints) for size in call.sizes)]
@@ -103,7 +103,8 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
     Tensors are named by their order: subprograms that are alike have one text. If sizes vary, parts have a text each.
     """
     vertices, types = verdicts.vertices, verdicts.vertices.analysis.types
-    whole = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us)
+    whole, written = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us), writes_of(subprogram)
+    whole = replace(whole, writes=tuple(name if name in written else vertices.copies[name] for name in whole.writes))
     is_long = len(subprogram.parts) > MOST_TEXTS
     apart, alike, sizes = is_long and not subprogram.in_turn, dict[Structure, FunctionStep](), VaryingSizes()
     steps = tuple(step_of_part(verdicts, part, alike, sizes, apart=apart) for part in subprogram.parts)
@@ -124,6 +125,11 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
     given, of_call = tuple(names[name] for name in reads), tuple(sizes.names.values())
     text = Steps(given, tuple(by_order), outputs, subprogram.in_turn, of_call).text
     return SubprogramCall(whole, text, reads, whole.writes, tuple(sizes.names))
+
+
+def writes_of(subprogram: Subprogram) -> set[str]:
+    """The tensors that the parts of a subprogram write."""
+    return {name for part in subprogram.parts for name in part.writes}
 
 
 def step_of_part(
