@@ -173,7 +173,8 @@ def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
 
 def choices_with_readers(analysis: Analysis) -> Analysis:
     """An analysis in which whoever reads a choice of elements, by their places, makes it anew."""
-    choices = {one.name for one in analysis.program.expressions() if is_choice(one.term)} - {*analysis.program.outputs}
+    choices = {one.name for one in analysis.program.expressions()
+               if is_choice(one.term) and analysis.kinds[one.name] is not Kind.VIEW} - {*analysis.program.outputs}  # fmt: skip
     return replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(choices, Kind.EXPANSION)})
 
 
