@@ -34,7 +34,7 @@ from redalg.graphs.levels import Levels
 from redalg.graphs.program import TensorProgram, TensorType
 from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.verdicts import Structure, Verdicts
-from redalg.graphs.vertices import Pattern, Vertices, copies_of, vertices_of
+from redalg.graphs.vertices import Pattern, Vertices, connected_sets, copies_of, vertices_of
 from redalg.strategies.device import DeviceSpec
 
 SMALL_US = 4.0
@@ -135,22 +135,9 @@ def launches_less(vertices: Vertices, launch: Subprogram, groups: Collection[Pat
     touched = [group for group in groups if not group.isdisjoint(members)]
     rest = members.difference(*touched)
     between = {name for name in rest if kinds[name].is_memory_intensive}
-    without = len(touched) + len(rest) - len(between) + connected(vertices, between)
+    without = len(touched) + len(rest) - len(between) + sum(1 for _ in connected_sets(vertices, between))
     cut = sum(not group <= members for group in touched)
     return max(0, len(launch.parts) - without) + cut
-
-
-def connected(vertices: Vertices, names: Collection[str]) -> int:
-    """The number of sets of vertices that read each other."""
-    left, count = {*names}, 0
-    while left:
-        waiting, count = [left.pop()], count + 1
-        while waiting:
-            name = waiting.pop()
-            near = left.intersection((*vertices.sources[name], *vertices.readers[name]))
-            left -= near
-            waiting += near
-    return count
 
 
 def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
