@@ -75,7 +75,7 @@ class Candidates:
 
 
 def explore(gain: Gain, known: Verdicts | None = None) -> Candidates:
-    """The candidates of every vertex; `known` has verdicts on another program, which hold for patterns that are alike."""
+    """The candidates of every vertex; `known` has verdicts of another program, on patterns that may be alike."""
     verdicts = Verdicts(gain.vertices)
     verdicts = verdicts if known is None else replace(verdicts, found=known.found, laid=known.laid)
     return explore_again(Candidates(gain, verdicts, {}, {}))

@@ -110,13 +110,14 @@ def subprograms_of(
     found = [launch for pattern in small_patterns(partition) for launch in launches_of(partition, pattern)]
     if found:
         without = groups()
-        beside = (replace(one, gain_us=one.gain_us - LAUNCH_US * launches_less(vertices, one, without)) for one in found)
-        found = [launch for launch in beside if launch.gain_us > 0]
-    return stored_as_read(partition.verdicts, found)
+        found = [replace(launch, gain_us=launch.gain_us - LAUNCH_US * launches_less(vertices, launch, without))
+                 for launch in found]  # fmt: skip
+        found = [launch for launch in found if launch.gain_us > 0]
+    return write_as_read(partition.verdicts, found)
 
 
-def stored_as_read(verdicts: Verdicts, found: Sequence[Subprogram]) -> tuple[Verdicts, list[Subprogram]]:
-    """Subprograms that write turned copies of what leaves them, where these alone are read, and the verdicts on them."""
+def write_as_read(verdicts: Verdicts, found: Sequence[Subprogram]) -> tuple[Verdicts, list[Subprogram]]:
+    """Subprograms that write the turned copies of what leaves them that alone are read, and the verdicts on them."""
     vertices = verdicts.vertices
     copies = copies_of(vertices.analysis, vertices.readers, [name for launch in found for name in launch.members])
     vertices = replace(vertices, copies=copies)
@@ -160,8 +161,9 @@ def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
 
 def choices_with_readers(analysis: Analysis) -> Analysis:
     """An analysis in which whoever reads a choice of elements, by their places, makes it anew."""
-    choices = {one.name for one in analysis.program.expressions()
-               if is_choice(one.term) and analysis.kinds[one.name] is not Kind.VIEW} - {*analysis.program.outputs}  # fmt: skip
+    choices = {each.name for each in analysis.program.expressions()
+               if is_choice(each.term) and analysis.kinds[each.name] is not Kind.VIEW}  # fmt: skip
+    choices -= {*analysis.program.outputs}
     return replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(choices, Kind.EXPANSION)})
 
 

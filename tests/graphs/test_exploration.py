@@ -21,7 +21,6 @@ import redalg as ra
 from redalg.errors import GraphError
 from redalg.expression import Axis
 from redalg.expression.tensor import Tensor
-from redalg.graphs.alone import reasons_alone
 from redalg.graphs.analysis import Kind, analyze_program
 from redalg.graphs.candidates import MOST_MEMBERS, Candidates, explore, is_legal, with_doubts, with_single_uses
 from redalg.graphs.compose import compose_outputs
@@ -421,22 +420,6 @@ def test_a_refusal_has_the_engines_reason() -> None:
     assert not verdict.is_one_pass
     assert "t0" in verdict.reason
     assert found_in(program)[1].groups == ()
-
-
-@pytest.mark.parametrize("is_kept", [False, True], ids=["count", "count and labels"])
-def test_a_pattern_leaves_no_launch_of_a_compilers_kernel(is_kept: bool) -> None:
-    """A compiler has one kernel for the count and for integers that no group computes."""
-
-    def counted(labels: torch.Tensor) -> tuple[torch.Tensor, ...]:
-        valid = labels != -100
-        return valid.sum().float(), valid, *((torch.where(valid, labels, 0),) if is_kept else ())
-
-    imported, _ = exported(Called(counted), (torch.arange(128),))
-    candidates, plan = found_in(imported.program.live())
-    assert len(plan.groups) == 1 - is_kept
-    members = {name for group in plan.groups for name in group.members}
-    reasons = reasons_alone(candidates, plan, members).values()
-    assert [reason.startswith("one kernel of a compiler") for reason in reasons] == [True] * is_kept
 
 
 def test_what_nothing_reads_goes() -> None:

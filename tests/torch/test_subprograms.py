@@ -237,26 +237,6 @@ def test_parts_rely_on_earlier_levels_alone() -> None:
     assert "level 0" in str(subprogram)
 
 
-def test_what_leaves_a_subprogram_is_written_as_it_is_stored() -> None:
-    """Nothing reads the channels before they are last."""
-    torch.manual_seed(0)
-    model, given_ = nn.Sequential(Scaled(), Called(lambda x: x.permute(0, 2, 3, 1).contiguous())), drawn(1, 12, 6, 5)
-    [call], arrays = calls_in(model, given_)
-    [found] = run_in_turn(read_steps(call.text), [arrays[name] for name in call.reads])
-    assert found.stride() == model(given_).stride()
-    torch.testing.assert_close(found, model(given_), rtol=1e-5, atol=1e-6)
-
-
-def test_a_subprogram_saves_launches_beside_groups() -> None:
-    """Where a group holds all that it does, there is one launch without it."""
-    imported, _ = exported(Mixture().eval(), (drawn(1, 20),))
-    program = imported.program.live()
-    [whole] = subprograms_of(program, CARD)[1]
-    assert not subprograms_of(program, CARD, groups=lambda: [Pattern(whole.members)])[1]
-    [cheaper] = subprograms_of(program, CARD, groups=lambda: [Pattern(whole.parts[-1].members)])[1]
-    assert 0 < cheaper.gain_us <= whole.gain_us
-
-
 def test_large_statements_stay_outside() -> None:
     """Products of many rows are a library's."""
     imported, _ = exported(
