@@ -336,7 +336,9 @@ class Partition:
         return self.counts[structure]
 
     def count_anew(self, part: Pattern) -> float | None:
-        """As `count_operations`, counted now."""
+        """As `count_operations`, counted now. Outputs of other numbers of elements have other axes."""
+        if len({*map(self.gain.elements, self.gain.vertices.outputs_of(part))}) > 1:
+            return None
         try:
             numbered = self.verdicts.lay(part)
         except RedalgError:

@@ -97,6 +97,8 @@ def test_what_is_found_for_a_structure_is_found_for_each_of_its_patterns(
         assert found == lay_anew(candidates.verdicts, pattern)
         assert word(candidates.verdicts.of(pattern)) == word(anew.of(pattern))
         assert partition.operations(pattern) == Partition(gain, anew).operations_anew(pattern)
+        if isinstance(found, Numbered) and len({output.axes for output in found.laid.outputs}) == 1:
+            assert len({*map(gain.elements, gain.vertices.outputs_of(pattern))}) == 1  # what `count_anew` relies on
 
 
 @pytest.mark.parametrize("order", ["xn", "nx"])
