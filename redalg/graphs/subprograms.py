@@ -117,10 +117,13 @@ def subprograms_of(
 
 
 def write_as_read(verdicts: Verdicts, found: Sequence[Subprogram]) -> tuple[Verdicts, list[Subprogram]]:
-    """Subprograms that write the turned copies of what leaves them that alone are read, and the verdicts on them."""
-    vertices = verdicts.vertices
-    copies = copies_of(vertices.analysis, vertices.readers, [name for launch in found for name in launch.members])
-    vertices = replace(vertices, copies=copies)
+    """Subprograms of one result that write the turned copy of it that alone is read, and the verdicts on them."""
+    vertices, every = verdicts.vertices, [name for launch in found for name in launch.members]
+    plain = replace(vertices, copies={})
+    alone = {tuple(plain.outputs_of(Pattern(part.members))) for launch in found for part in launch.parts}
+    alone &= {tuple(plain.outputs_of(Pattern(launch.members))) for launch in found}
+    copies = copies_of(vertices.analysis, vertices.readers, every)
+    vertices = replace(vertices, copies={name: copy for name, copy in copies.items() if (name,) in alone})
     parts = (tuple(group_of(vertices, Pattern(part.members), 0.0) for part in launch.parts) for launch in found)
     launches = [replace(launch, parts=each) for launch, each in zip(found, parts, strict=True)]
     return replace(verdicts, vertices=vertices, structures={}), launches

@@ -103,8 +103,7 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
     Tensors are named by their order: subprograms that are alike have one text. If sizes vary, parts have a text each.
     """
     vertices, types = verdicts.vertices, verdicts.vertices.analysis.types
-    whole, written = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us), writes_of(subprogram)
-    whole = replace(whole, writes=tuple(name if name in written else vertices.copies[name] for name in whole.writes))
+    whole = group_of(vertices, Pattern(subprogram.members), subprogram.gain_us)
     is_long = len(subprogram.parts) > MOST_TEXTS
     apart, alike, sizes = is_long and not subprogram.in_turn, dict[Structure, FunctionStep](), VaryingSizes()
     steps = tuple(step_of_part(verdicts, part, alike, sizes, apart=apart) for part in subprogram.parts)
@@ -125,11 +124,6 @@ def subprogram_call(verdicts: Verdicts, subprogram: Subprogram) -> SubprogramCal
     given, of_call = tuple(names[name] for name in reads), tuple(sizes.names.values())
     text = Steps(given, tuple(by_order), outputs, subprogram.in_turn, of_call).text
     return SubprogramCall(whole, text, reads, whole.writes, tuple(sizes.names))
-
-
-def writes_of(subprogram: Subprogram) -> set[str]:
-    """The tensors that the parts of a subprogram write."""
-    return {name for part in subprogram.parts for name in part.writes}
 
 
 def step_of_part(

@@ -13,7 +13,6 @@ from redalg.graphs.vertices import Pattern
 from tests.graphs.test_exploration import found_in, program_of
 from tests.torch.test_aten import Called, exported
 
-
 pytestmark = pytest.mark.filterwarnings("ignore")
 
 
