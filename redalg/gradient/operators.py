@@ -19,6 +19,8 @@ from typing import Any, final
 import torch
 from torch import Tensor
 
+from redalg.decompose.cascade import Cascade
+from redalg.decompose.verdict.passes import prune_cascade
 from redalg.errors import ExpressionError
 from redalg.expression.portable import as_literal, compact_json, of_literal, parse_json
 from redalg.gradient.again import outputs_of
@@ -144,8 +146,17 @@ def _fake_gradients(call: str, tensors: list[Tensor], *_: Any) -> list[Tensor]:
 def _keep(ctx: Any, inputs: tuple[Any, ...], output: list[Tensor]) -> None:
     call, tensors, ctx.scalars, ctx.sizes = inputs
     ctx.call = read_call(call)
-    ctx.wanted = tuple(name for name, one in zip(ctx.call.names, tensors, strict=True) if one.requires_grad)
+    given = dict(zip(ctx.call.names, tensors, strict=True))
+    ctx.wanted = tuple(name for name, one in given.items() if one.requires_grad)
+    sources = tensors_in_outputs(ctx.call.forward(given).cascade)
+    ctx.mark_non_differentiable(*(one for one, own in zip(output, sources, strict=True) if own.isdisjoint(ctx.wanted)))
     ctx.save_for_backward(*tensors, *output)
+
+
+@lru_cache(4 * MOST_TEXTS)
+def tensors_in_outputs(cascade: Cascade) -> list[frozenset[str]]:
+    """The tensors in the arithmetic of each output of a cascade: by no other it has a gradient."""
+    return [prune_cascade(replace(cascade, outputs=(one,))).value_tensors() for one in cascade.outputs]
 
 
 @lru_cache(4 * MOST_TEXTS)

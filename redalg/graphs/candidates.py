@@ -69,18 +69,20 @@ class Candidates:
         """Tell if a pattern reduces nothing, or is one pass; of one without doubted vertices it is taken on trust."""
         return self.doubted.isdisjoint(pattern) or is_legal(self.verdicts, pattern)
 
-    def is_slow(self, pattern: Pattern) -> bool:
-        """Tell if the kernel of a pattern would be slow; of one without doubted vertices it is not known."""
-        return not self.doubted.isdisjoint(pattern) and self.verdicts.of(pattern).is_slow
+    def is_no_group(self, pattern: Pattern) -> bool:
+        """Tell if a pattern is known to be no group; of one without doubted vertices it is not known."""
+        return not self.doubted.isdisjoint(pattern) and not self.verdicts.of(pattern).is_group
 
 
-def explore(gain: Gain) -> Candidates:
-    """The candidates of every vertex."""
-    return explore_again(Candidates(gain, Verdicts(gain.vertices), {}, {}))
+def explore(gain: Gain, known: Verdicts | None = None) -> Candidates:
+    """The candidates of every vertex; `known` has verdicts of another program, on patterns that may be alike."""
+    verdicts = Verdicts(gain.vertices)
+    verdicts = verdicts if known is None else replace(verdicts, found=known.found, laid=known.laid)
+    return explore_again(Candidates(gain, verdicts, {}, {}))
 
 
 def explore_again(candidates: Candidates, refused: Collection[Pattern] = ()) -> Candidates:
-    """The candidates of every vertex, after the engine refused some of those before, or took them slowly.
+    """The candidates of every vertex, after the engine refused some of those before, or took them as no group.
 
     What was computed of patterns before holds.
     """
@@ -203,7 +205,7 @@ def is_legal(verdicts: Verdicts, pattern: Pattern) -> bool:
 
 
 def is_group(verdicts: Verdicts, pattern: Pattern) -> bool:
-    """Tell if a pattern reduces nothing, or is one pass that is not slow."""
+    """Tell if a pattern reduces nothing, or is one that the engine takes as a group."""
     return not is_reduction(verdicts.vertices, pattern) or verdicts.of(pattern).is_group
 
 

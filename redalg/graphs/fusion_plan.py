@@ -3,12 +3,13 @@
     beam        from the first vertex to the last, the few best sets of disjoint candidates (FusionStitching, 5.3)
     exchange    a candidate takes the place of those in the set that it overlaps, if it gains more than they together
     completion  a pattern takes in further producers while its gain grows
-    judgement   the patterns are shown to the engine. If it refuses one, or takes it slowly, the program is explored
-                again with doubts about its vertices
+    judgement   the patterns are shown to the engine. If it refuses one, or takes it as no group, the program is
+                explored again with doubts about its vertices
     order       two convex patterns may still wait for each other: a of P feeds b of Q, and d of Q feeds c of P. The one
                 with the smaller gain is left out
 
-Patterns that reduce nothing are left to the framework's compiler, which fuses them as well.
+Patterns that reduce nothing are left to the framework's compiler, which fuses them as well. So is a pattern with one
+reduction, if the compiler has one kernel for it and for what is computed beside it, which the pattern would leave.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from graphlib import CycleError, TopologicalSorter
 from math import fsum
 from typing import final
 
+from redalg.graphs.analysis import Kind
 from redalg.graphs.candidates import Candidates, explore_again, is_group, is_reduction, may_fuse, with_single_uses
-from redalg.graphs.vertices import Pattern, Vertices
+from redalg.graphs.gain import Gain
+from redalg.graphs.vertices import Pattern, Vertices, connected_sets
 
 BEAM = 3
 """Sets of patterns that are kept beside each other."""
@@ -77,7 +80,29 @@ def plan_fusion(candidates: Candidates) -> FusionPlan:
         gains |= candidates.gains
         patterns = complete_patterns(candidates, beam_search(candidates), gains)
     patterns = without_cycles(vertices, patterns, gains)
+    used = Pattern().union(*patterns)
+    patterns = [pattern for pattern in patterns if not splits_kernel(candidates.gain, pattern, used)]
     return FusionPlan(tuple(group_of(vertices, pattern, gains[pattern]) for pattern in patterns))
+
+
+def splits_kernel(gain: Gain, pattern: Pattern, used: Pattern) -> bool:
+    """Tell if a compiler has one kernel for a pattern and for what stands in none beside it.
+
+    A kernel of one reduction takes in what is computed element by element of what it reads; `used` has the vertices of
+    all patterns.
+    """
+    vertices, analysis = gain.vertices, gain.vertices.analysis
+    reductions = [*filter(vertices.reduces, pattern)]
+    if len(reductions) != 1 or analysis.kinds[reductions[0]] is Kind.CONTRACTION:
+        return False
+    [reduction] = reductions
+    depth, read = analysis.depths[reduction], pattern.union(vertices.inputs_of(pattern))
+    counts = {gain.elements(reduction), gain.elements(reduction) * gain.row_length(reduction)}
+    left = [name for name in vertices.names if name not in used and analysis.depths[name] == depth
+            and analysis.kinds[name].is_memory_intensive]  # fmt: skip
+    alone = (names for names in connected_sets(vertices, left) if not any(map(vertices.reduces, names)))
+    return any(gain.elements(name) in counts and not read.isdisjoint(vertices.sources[name])
+               for names in alone for name in names)  # fmt: skip
 
 
 def group_of(vertices: Vertices, pattern: Pattern, gain: float) -> Group:
@@ -139,9 +164,9 @@ def exchange_with(
 
 
 def is_useful(candidates: Candidates, pattern: Pattern) -> bool:
-    """Tell if a candidate saves time, reduces, and is not known to be slow."""
+    """Tell if a candidate saves time, reduces, and is not known to be no group."""
     saves = candidates.gains[pattern] > 0 and is_reduction(candidates.vertices, pattern)
-    return saves and not candidates.is_slow(pattern)
+    return saves and not candidates.is_no_group(pattern)
 
 
 def complete_patterns(

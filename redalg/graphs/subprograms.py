@@ -6,11 +6,15 @@
 
 A vertex is small if a launch takes longer than its work. A product of matrices is, if it reads its weights for few
 rows: libraries have no advantage there. What is larger stays outside: a device that waits for itself idles.
+
+A subprogram is taken for the launches that it saves beside the groups that the program has without it: parts that a
+group holds together are one launch there, and wait for nothing. What leaves a subprogram is written as it is stored,
+as of a group.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from math import fsum, prod
 from types import MappingProxyType
@@ -30,7 +34,7 @@ from redalg.graphs.levels import Levels
 from redalg.graphs.program import TensorProgram, TensorType
 from redalg.graphs.transformations import ALL, Transformations
 from redalg.graphs.verdicts import Structure, Verdicts
-from redalg.graphs.vertices import Pattern, Vertices, vertices_of
+from redalg.graphs.vertices import Pattern, Vertices, connected_sets, copies_of, vertices_of
 from redalg.strategies.device import DeviceSpec
 
 SMALL_US = 4.0
@@ -86,11 +90,14 @@ class Subprogram:
 
 def subprograms_of(
     program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL,
-    hints: Mapping[Symbol, int] = MappingProxyType({}),
+    hints: Mapping[Symbol, int] = MappingProxyType({}), groups: Callable[[], Collection[Pattern]] = tuple,
 ) -> tuple[Verdicts, list[Subprogram]]:  # fmt: skip
     """The verdicts on a program's patterns, and the subprograms that a launch on a device makes faster, by counting.
 
-    `hints` has the lengths for which is counted, of sizes that vary.
+    Args:
+        program, device, transformations: of which is asked.
+        hints: the lengths for which is counted, of sizes that vary.
+        groups: finds the groups that the program has without subprograms; it is asked if there may be any.
     """
     analysis = analyze_program(program)
     if transformations.vertical_fusion:
@@ -100,12 +107,45 @@ def subprograms_of(
     partition = Partition(gain, Verdicts(vertices))
     if not (transformations.horizontal_fusion or transformations.grid_sync):
         return partition.verdicts, []
-    found = (launch for pattern in small_patterns(partition) for launch in launches_of(partition, pattern))
-    return partition.verdicts, [launch for launch in found if launch.gain_us > 0]
+    found = [launch for pattern in small_patterns(partition) for launch in launches_of(partition, pattern)]
+    if found:
+        without = groups()
+        found = [replace(launch, gain_us=launch.gain_us - LAUNCH_US * launches_less(vertices, launch, without))
+                 for launch in found]  # fmt: skip
+        found = [launch for launch in found if launch.gain_us > 0]
+    return write_as_read(partition.verdicts, found)
+
+
+def write_as_read(verdicts: Verdicts, found: Sequence[Subprogram]) -> tuple[Verdicts, list[Subprogram]]:
+    """Subprograms of one result that write the turned copy of it that alone is read, and the verdicts on them."""
+    vertices, every = verdicts.vertices, [name for launch in found for name in launch.members]
+    plain = replace(vertices, copies={})
+    alone = {tuple(plain.outputs_of(Pattern(part.members))) for launch in found for part in launch.parts}
+    alone &= {tuple(plain.outputs_of(Pattern(launch.members))) for launch in found}
+    copies = copies_of(vertices.analysis, vertices.readers, every)
+    vertices = replace(vertices, copies={name: copy for name, copy in copies.items() if (name,) in alone})
+    parts = (tuple(group_of(vertices, Pattern(part.members), 0.0) for part in launch.parts) for launch in found)
+    launches = [replace(launch, parts=each) for launch, each in zip(found, parts, strict=True)]
+    return replace(verdicts, vertices=vertices, structures={}), launches
+
+
+def launches_less(vertices: Vertices, launch: Subprogram, groups: Collection[Pattern]) -> int:
+    """The launches that a subprogram saves less than its parts say: as it has groups without it, and kernels of others.
+
+    There each group is a launch, each product in none, and what a compiler fuses between these. A group that holds more
+    than the subprogram does is a launch beside it.
+    """
+    members, kinds = {*launch.members}, vertices.analysis.kinds
+    touched = [group for group in groups if not group.isdisjoint(members)]
+    rest = members.difference(*touched)
+    between = {name for name in rest if kinds[name].is_memory_intensive}
+    without = len(touched) + len(rest) - len(between) + sum(1 for _ in connected_sets(vertices, between))
+    cut = sum(not group <= members for group in touched)
+    return max(0, len(launch.parts) - without) + cut
 
 
 def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
-    """Yield the launches of a pattern that hold several parts: one, or without grid synchronisation its levels."""
+    """Yield the launches of a pattern that save time by counting: one, or without grid synchronisation its levels."""
     vertices, allowed = partition.gain.vertices, partition.gain.vertices.transformations
     groups = tuple(group_of(vertices, part, 0.0) for part in partition.parts(pattern))
     whole = Subprogram(groups, 0.0, in_turn=not allowed.horizontal_fusion)
@@ -118,13 +158,15 @@ def launches_of(partition: Partition, pattern: Pattern) -> Iterator[Subprogram]:
         launch = replace(whole, parts=parts)
         members = Pattern(launch.members)
         saved = LAUNCH_US * (len(parts) - 1) - SYNC_US * max(launch.levels()) - LOSS * work_us(partition.gain, members)
-        if 1 < len(parts) <= MOST_PARTS:
+        if 1 < len(parts) <= MOST_PARTS and saved > 0:
             yield replace(launch, gain_us=saved)
 
 
 def choices_with_readers(analysis: Analysis) -> Analysis:
     """An analysis in which whoever reads a choice of elements, by their places, makes it anew."""
-    choices = {one.name for one in analysis.program.expressions() if is_choice(one.term)} - {*analysis.program.outputs}
+    choices = {each.name for each in analysis.program.expressions()
+               if is_choice(each.term) and analysis.kinds[each.name] is not Kind.VIEW}  # fmt: skip
+    choices -= {*analysis.program.outputs}
     return replace(analysis, kinds={**analysis.kinds, **dict.fromkeys(choices, Kind.EXPANSION)})
 
 
@@ -287,8 +329,7 @@ class Partition:
         count = self.count_operations(part)
         if count is None:
             return None
-        verdict = self.verdicts.of(part)
-        return count if verdict.is_group and not verdict.computes_with_integers else None
+        return count if self.verdicts.of(part).is_group else None
 
     def count_operations(self, part: Pattern) -> float | None:
         """The operations of a part's kernel, if the engine takes it; None if its outputs make no kernel of a launch."""
@@ -298,7 +339,9 @@ class Partition:
         return self.counts[structure]
 
     def count_anew(self, part: Pattern) -> float | None:
-        """As `count_operations`, counted now."""
+        """As `count_operations`, counted now. Outputs of other numbers of elements have other axes."""
+        if len({*map(self.gain.elements, self.gain.vertices.outputs_of(part))}) > 1:
+            return None
         try:
             numbered = self.verdicts.lay(part)
         except RedalgError:

@@ -3,7 +3,8 @@
 A product of matrices in 16 bits stays one: its factors are elements, or weights that depend on what was reduced. A
 factor that is computed from elements (a turned query), or read only where a condition holds (keys beside something
 else), is none that tensor cores multiply: such a pattern is slow, and is no group, though one that holds more may be.
-So is a pattern whose state has many numbers a row.
+So is a pattern whose state has many numbers a row. A pattern that computes with integers of a tensor is no group
+either: no kernel takes them but as indices, or compared.
 
 A verdict depends on a pattern's structure alone: layers of a model that are alike are judged once. The structure is the
 text of the members' terms, with numbers in the place of names, their types, and which of them leave the pattern. An
@@ -40,6 +41,7 @@ Structure = tuple[tuple[str, bool, tuple[str, ...]], ...]
 Outputs = dict[str, tuple[Basic, str]]
 """Name -> the expression of an output, and its axes."""
 COMPUTED = "a factor of its product of matrices is computed from elements, or guarded: no tensor core multiplies"
+INTEGERS = "it computes with integers of a tensor, which kernels take as indices alone, or compared"
 MOST_NUMBERS = 8
 """Numbers of a row's state, at most: a norm of a norm has 17, and a kernel that compiles for minutes."""
 
@@ -47,9 +49,7 @@ MOST_NUMBERS = 8
 @final
 @dataclass(frozen=True)
 class Verdict:
-    """The engine's word on a pattern: taken in one pass, and not slowly, or the reason why not.
-
-    No kernel takes integers of a tensor in arithmetic: they are indices, or compared.
+    """The engine's word on a pattern: taken in one pass, and as a group, or the reason why not.
 
     Attributes:
         said: the reason in words; that of the engine's `refusal` is put into words when it is asked for.
@@ -65,13 +65,13 @@ class Verdict:
 
     @property
     def reason(self) -> str:
-        """The reason why it is not taken in one pass, or is slow."""
+        """The reason why it is not taken in one pass, or is no group."""
         return self.said if self.refusal is None else str(self.refusal)
 
     @property
     def is_group(self) -> bool:
-        """Tell if it is taken in one pass that is not slow."""
-        return self.is_one_pass and not self.is_slow
+        """Tell if it is taken in one pass that is not slow, and has a kernel for its tensors."""
+        return self.is_one_pass and not self.is_slow and not self.computes_with_integers
 
 
 @final
@@ -123,9 +123,10 @@ class Verdicts:
             return Verdict(is_one_pass=False, said=str(refused))
         if verdict is None or isinstance(verdict, Exact):
             fused = None if verdict is None else verdict.fused
-            reason = self.reason_to_be_slow(pattern, outputs, fused)
+            slow = self.reason_to_be_slow(pattern, outputs, fused)
             integers = fused is not None and computes_with_integers(numbered, fused)
-            return Verdict(is_one_pass=True, said=reason, is_slow=bool(reason), computes_with_integers=integers,
+            reason = slow or (INTEGERS if integers else "")
+            return Verdict(is_one_pass=True, said=reason, is_slow=bool(slow), computes_with_integers=integers,
                            fused=fused)  # fmt: skip
         return Verdict(is_one_pass=False, refusal=verdict)
 

@@ -15,7 +15,7 @@ anything before the copy, the copy takes its place.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, reduce
 from operator import or_
@@ -117,6 +117,20 @@ class Vertices:
         """Tell if a vertex is a number times an element."""
         term = self.known[name].term
         return isinstance(term.as_coeff_Mul()[1] if isinstance(term, Expr) else term, Element)
+
+
+def connected_sets(vertices: Vertices, names: Collection[str]) -> Iterator[Pattern]:
+    """Yield the sets of some vertices that are connected by what they read of each other."""
+    left = {*names}
+    while left:
+        found, waiting = set[str](), [left.pop()]
+        while waiting:
+            name = waiting.pop()
+            near = left.intersection((*vertices.sources[name], *vertices.readers[name]))
+            found.add(name)
+            left -= near
+            waiting += near
+        yield Pattern(found)
 
 
 def vertices_of(

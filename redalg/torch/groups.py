@@ -22,8 +22,8 @@ from torch.fx import Graph, Node
 
 from redalg.graphs.alone import reasons_alone
 from redalg.graphs.analysis import analyze_program
-from redalg.graphs.candidates import explore
-from redalg.graphs.fusion_plan import plan_fusion
+from redalg.graphs.candidates import Candidates, explore
+from redalg.graphs.fusion_plan import FusionPlan, plan_fusion
 from redalg.graphs.gain import Gain
 from redalg.graphs.padding import remove_padding
 from redalg.graphs.program import TensorProgram
@@ -81,39 +81,63 @@ def put_groups(
             imported = import_graph(graph)
             vertices = vertices_to_fuse(imported.program, fixed, transformations, products=products)
     drawing = graph_drawing(graph, vertices)
-    small, until = tuple[GroupReport, ...](), started + budget_s
+    small, until, hints = tuple[GroupReport, ...](), started + budget_s, hints_of(graph)
+    whole = Exploration(Gain(vertices, card, hints))
     if compiled and (device.type == "cuda" if subprograms is None else subprograms):
-        small = put_subprograms(graph, vertices, (device, card), (gate, until), explored)
-    rest, hints = import_graph(graph) if any(each.decision.is_put for each in small) else None, hints_of(graph)
+        small = put_subprograms(graph, whole, device, (gate, until), explored)
+    rest = import_graph(graph) if any(each.decision.is_put for each in small) else None
     with explored, without_cycle_search():
         if rest is not None:
             vertices = vertices_to_fuse(rest.program, fixed, transformations, products=products)
-        gain, alone = Gain(vertices, card, hints), dict[str, str]()
-        if needed:
-            calls = trained_calls(gain, device, needed)
-        else:
-            calls, alone = calls_and_reasons(gain)
+            whole = Exploration(Gain(vertices, card, hints), whole)
+        calls, alone = (trained_calls(whole, device, needed), {}) if needed else calls_and_reasons(whole)
     groups = (*small, *Judge(graph, vertices, device, calls, needed, hints).put(gate, until))
     seconds, count = time.monotonic() - started, len(imported.program.statements)
     return GraphReport(count, groups, reasons_of(imported), seconds=seconds, explored_s=explored.seconds,
                        drawing=with_areas(drawing, groups), alone=alone)  # fmt: skip
 
 
-def calls_and_reasons(gain: Gain) -> tuple[list[GroupCall], dict[str, str]]:
+@final
+class Exploration:
+    """The groups that exploration finds in a program, once it is asked; verdicts of another one before it hold."""
+
+    def __init__(self, gain: Gain, before: Exploration | None = None) -> None:
+        self.gain, self.before = gain, before
+
+    @cached_property
+    def candidates(self) -> Candidates:
+        """The patterns that may be fused."""
+        before = None if self.before is None else vars(self.before).get("candidates")
+        return explore(self.gain, None if before is None else before.verdicts)
+
+    @cached_property
+    def plan(self) -> FusionPlan:
+        """Those of them that become groups."""
+        return plan_fusion(self.candidates)
+
+    @property
+    def calls(self) -> list[GroupCall]:
+        """The calls of the groups."""
+        return calls_of(self.candidates.verdicts, self.plan, self.gain.hints)
+
+    def patterns(self) -> list[Pattern]:
+        """The vertices of every group."""
+        return [Pattern(group.members) for group in self.plan.groups]
+
+
+def calls_and_reasons(explored: Exploration) -> tuple[list[GroupCall], dict[str, str]]:
     """The calls of all groups that exploration finds, and the reductions that are in none, with the reasons."""
-    candidates = explore(gain)
-    plan = plan_fusion(candidates)
-    calls = calls_of(candidates.verdicts, plan, gain.hints)
-    return calls, reasons_alone(candidates, plan, {name for call in calls for name in call.group.members})
+    calls = explored.calls
+    members = {name for call in calls for name in call.group.members}
+    return calls, reasons_alone(explored.candidates, explored.plan, members)
 
 
-def trained_calls(gain: Gain, device: torch.device, needed: Collection[str]) -> list[GroupCall]:
+def trained_calls(explored: Exploration, device: torch.device, needed: Collection[str]) -> list[GroupCall]:
     """The calls of all groups that have a backward, which are kept for other processes."""
-    vertices, hints = gain.vertices, gain.hints
+    gain, vertices, hints = explored.gain, explored.gain.vertices, explored.gain.hints
 
     def find() -> list[GroupCall]:
-        candidates = explore(gain)
-        return calls_with_backwards(calls_of(candidates.verdicts, plan_fusion(candidates), hints), vertices, needed)
+        return calls_with_backwards(explored.calls, vertices, needed)
 
     lengths = sorted((symbol.name, length) for symbol, length in hints.items())
     depends_on = gain.device, vertices.names, vertices.transformations, sorted(needed), lengths
@@ -134,13 +158,14 @@ def vertices_to_fuse(
 
 
 def put_subprograms(
-    graph: Graph, around: Vertices, where: tuple[torch.device, DeviceSpec], gate: tuple[str, float],
-    explored: Stopwatch,
+    graph: Graph, whole: Exploration, device: torch.device, gate: tuple[str, float], explored: Stopwatch
 ) -> tuple[GroupReport, ...]:  # fmt: skip
     """Put the subprograms of a graph that the gate lets pass, in place, until a time of the monotonic clock."""
-    (device, card), hints = where, hints_of(graph)
+    gain = whole.gain
+    around, hints = gain.vertices, gain.hints
     with explored, without_cycle_search():
-        vertices, calls = subprogram_calls(around.analysis.program, card, around.transformations, hints)
+        vertices, calls = subprogram_calls(around.analysis.program, gain.device, around.transformations, hints,
+                                           whole.patterns)  # fmt: skip
     return Judge(graph, vertices, device, calls, hints=hints).put(*gate)
 
 

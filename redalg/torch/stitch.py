@@ -256,8 +256,9 @@ def view_as_read(
 
 
 def as_dtype(graph: Graph, node: Node, dtype: torch.dtype) -> Node:
-    """A tensor in a dtype."""
-    return node if node.meta["val"].dtype is dtype else add_call(graph, ATEN.to.dtype, node, dtype)
+    """A tensor in a dtype; by the operator that Inductor fuses with what reads it."""
+    convert = torch.ops.prims.convert_element_type.default
+    return node if node.meta["val"].dtype is dtype else add_call(graph, convert, node, dtype)
 
 
 def add_call(graph: Graph, target: Callable[..., Any], *args: Any) -> Node:

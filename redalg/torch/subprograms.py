@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import prod
@@ -88,10 +88,10 @@ class VaryingSizes:
 
 def subprogram_calls(
     program: TensorProgram, device: DeviceSpec, transformations: Transformations = ALL,
-    hints: Hints = MappingProxyType({}),
+    hints: Hints = MappingProxyType({}), groups: Callable[[], Collection[Pattern]] = tuple,
 ) -> tuple[Vertices, list[SubprogramCall]]:  # fmt: skip
-    """The vertices of a program, and the calls of its subprograms; `hints` has the lengths that varying sizes have."""
-    verdicts, found = subprograms_of(program, device, transformations, hints)
+    """The vertices of a program, and the calls of its subprograms; arguments as of `subprograms_of`."""
+    verdicts, found = subprograms_of(program, device, transformations, hints, groups)
     calls = (subprogram_call(verdicts, each) for each in found)
     known = [call for call in calls if call is not None]
     return verdicts.vertices, [call for call in known if all(is_writable(size, hints) for size in call.sizes)]

@@ -226,6 +226,15 @@ def test_gradients_that_nobody_asks_for_are_not_made(monkeypatch: pytest.MonkeyP
     torch.testing.assert_close(data["x"].grad, 2 * data["x"].detach() * data["w"].detach())
 
 
+def test_an_output_has_a_gradient_by_its_own_tensors_alone() -> None:
+    form, data = ra.fuse({"s": (ra.sum(x, n), "b"), "best": (ra.max(w, n), "")}), drawn("several")
+    call = Call(form.to_json(), ("x", "w"), (), (), "nan", "ieee", "", training=True)
+    for other in ("x", "w"):
+        tensors = [data[name] if name == other else data[name].detach() for name in ("x", "w")]
+        made = torch.ops.redalg.run(call.text, tensors, [], [])
+        assert [one.requires_grad for one in made[:2]] == [other == "x", other == "w"]
+
+
 def test_a_pickle_holds_nothing_that_is_only_remembered() -> None:
     form = ra.fuse(ra.var(x, n), axes="b")
     before = len(pickle.dumps(form))

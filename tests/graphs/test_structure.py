@@ -97,6 +97,8 @@ def test_what_is_found_for_a_structure_is_found_for_each_of_its_patterns(
         assert found == lay_anew(candidates.verdicts, pattern)
         assert word(candidates.verdicts.of(pattern)) == word(anew.of(pattern))
         assert partition.operations(pattern) == Partition(gain, anew).operations_anew(pattern)
+        if isinstance(found, Numbered) and len({output.axes for output in found.laid.outputs}) == 1:
+            assert len({*map(gain.elements, gain.vertices.outputs_of(pattern))}) == 1  # what `count_anew` relies on
 
 
 @pytest.mark.parametrize("order", ["xn", "nx"])
@@ -107,7 +109,8 @@ def test_dtypes_are_part_of_a_structure(order: str) -> None:
     verdicts = Verdicts(vertices_of(analyze_program(TensorProgram(types, tuple(made), ("of_x", "of_n")))))
     words = {name: verdicts.of(Pattern({f"of_{name}"})) for name in order}
     assert all(each.is_one_pass for each in words.values())
-    assert {name: each.computes_with_integers for name, each in words.items()} == {"x": False, "n": True}
+    assert {name: each.is_group for name, each in words.items()} == {"x": True, "n": False}
+    assert "integers" in words["n"].reason
 
 
 @given(st.lists(STEPS, min_size=1, max_size=9), st.permutations(range(12)))

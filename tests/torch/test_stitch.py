@@ -6,15 +6,19 @@ import pytest
 import torch
 from torch import nn
 from torch.fx import GraphModule
+from torch.fx.experimental.proxy_tensor import make_fx
 
 from redalg.graphs.analysis import analyze_program
 from redalg.graphs.candidates import explore
 from redalg.graphs.fusion_plan import plan_fusion
 from redalg.graphs.gain import Gain
+from redalg.graphs.tables import equal_tables
 from redalg.graphs.vertices import vertices_of
 from redalg.strategies.device import device_for
 from redalg.torch.aten import import_graph
+from redalg.torch.groups import share_tables
 from redalg.torch.stitch import calls_of, stitch
+from tests.graphs.test_analysis import filled
 from tests.torch.test_aten import Called, Decoder, Vision, drawn
 
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -48,14 +52,17 @@ def test_a_stitched_graph_computes_the_model(model: type[nn.Module], shape: tupl
 
 
 def test_results_have_their_shape_and_dtype() -> None:
-    def both(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """Casts of what a kernel writes are by the operator that Inductor fuses."""
+
+    def several(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         weights = (x.bfloat16().float() / 3).softmax(1)
-        return weights.bfloat16().reshape(6, 4, 5), (weights * x).sum(1)
+        return weights.bfloat16().reshape(6, 4, 5), (weights * x).sum(1), (x > 0).sum(1).int()
 
     given = drawn(6, 20)
-    module, count = stitched(Called(both), given)
-    assert count == 1
-    for found, wanted in zip(module(given), both(given), strict=True):
+    module, count = stitched(Called(several), given)
+    assert count == 2
+    assert torch.ops.aten.to.dtype not in {node.target for node in module.graph.nodes}
+    for found, wanted in zip(module(given), several(given), strict=True):
         assert (found.shape, found.dtype) == (wanted.shape, wanted.dtype)
         torch.testing.assert_close(found.float(), wanted.float(), rtol=1e-2, atol=1e-3)
 
@@ -120,3 +127,22 @@ def test_groups_that_are_alike_have_one_text_and_tensors_of_their_own() -> None:
     for call in calls:
         assert {*call.reads} == {*call.group.reads}
         assert {*call.writes} == {*call.group.writes}
+
+
+@pytest.mark.parametrize("is_changed", [False, True], ids=["shared", "changed in place"])
+def test_readers_of_equal_tables_read_one_of_them(is_changed: bool) -> None:
+    def masked(x: torch.Tensor) -> torch.Tensor:
+        first, second = filled(6), filled(6)
+        made = x + first
+        if is_changed:
+            second.add_(1.0)
+        return made.exp() + second
+
+    given = drawn(2, 8, 8)
+    module = make_fx(masked, tracing_mode="fake")(given)
+    same, before = equal_tables(analyze_program(import_graph(module.graph).program)), len(module.graph.nodes)
+    assert len(same) == 1
+    assert share_tables(module.graph, same) is not is_changed
+    module.recompile()
+    torch.testing.assert_close(module(given), masked(given))
+    assert (len(module.graph.nodes) < before - 18) is not is_changed

@@ -22,7 +22,7 @@ from redalg.graphs.gain import Gain
 from redalg.graphs.program import TensorProgram
 from redalg.graphs.subprograms import Subprogram, subprograms_of
 from redalg.graphs.transformations import ALL, Transformations
-from redalg.graphs.vertices import vertices_of
+from redalg.graphs.vertices import Pattern, vertices_of
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.together.call import run_in_turn
 from redalg.runtime.together.lower import MOST_TEXTS, lower_steps
@@ -33,7 +33,7 @@ from tests.graphs.test_exploration import check_plan
 from tests.sweeps import draws
 from tests.torch.test_aten import Called, Decoder, check_gradients, drawn, exported
 from tests.torch.test_backend import compiled
-from tests.torch.test_subprograms import CARD, TARGET, TOGETHER, Cells, Mixture
+from tests.torch.test_subprograms import CARD, TARGET, TOGETHER, Cells, Mixture, Scaled, calls_in
 
 pytestmark = [pytest.mark.filterwarnings("ignore"), pytest.mark.usefixtures("anew")]
 HORIZONTAL, VERTICAL, SYNC, REUSE = SWITCHES.values()
@@ -97,6 +97,26 @@ def test_views_are_read_as_tensors_without_vertical_fusion() -> None:
     assert len(whole.names) == len(stored.names) + 1
     assert whole.reads != stored.reads
     check_plan(program, FusionPlan((stored,)), arrays, imported.compute)
+
+
+def test_what_leaves_a_subprogram_is_written_as_it_is_stored() -> None:
+    """Nothing reads the channels before they are last."""
+    torch.manual_seed(0)
+    model, given_ = nn.Sequential(Scaled(), Called(lambda x: x.permute(0, 2, 3, 1).contiguous())), drawn(1, 12, 6, 5)
+    [call], arrays = calls_in(model, given_)
+    [found] = run_in_turn(read_steps(call.text), [arrays[name] for name in call.reads])
+    assert found.stride() == model(given_).stride()
+    torch.testing.assert_close(found, model(given_), rtol=1e-5, atol=1e-6)
+
+
+def test_a_subprogram_saves_launches_beside_groups() -> None:
+    """Where a group holds all that it does, there is one launch without it."""
+    imported, _ = exported(Mixture().eval(), (drawn(1, 20),))
+    program = imported.program.live()
+    [whole] = subprograms_of(program, CARD)[1]
+    assert not subprograms_of(program, CARD, groups=lambda: [Pattern(whole.members)])[1]
+    [cheaper] = subprograms_of(program, CARD, groups=lambda: [Pattern(whole.parts[-1].members)])[1]
+    assert 0 < cheaper.gain_us <= whole.gain_us
 
 
 def test_levels_are_launches_without_grid_synchronisation() -> None:
