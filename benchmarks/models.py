@@ -103,13 +103,13 @@ def input_gradient(cotangent: torch.Tensor, model: Callable[..., torch.Tensor], 
     return x.grad
 
 
-def own_graph(run: Run, model: nn.Module, x: torch.Tensor) -> Prepared:
-    """redalg's."""
+def own_graph(run: Run, model: nn.Module, x: torch.Tensor, *, cached: bool = False) -> Prepared:
+    """redalg's; reports of all graphs, but of those that may be `cached` from a process before."""
     from redalg.torch.backend import BUDGET, GATE, compile_graph
     from redalg.torch.gate import REPLAYED
     from redalg.torch.records import recorded_reports
 
-    with recorded_reports() as reports:
+    with recorded_reports(cached=cached) as reports:
         options: dict[str, Any] = {GATE: REPLAYED, BUDGET: BUDGET_S}  # it is timed in CUDA graphs
         graph = torch.compile(model, backend=compile_graph, options=options)
         run(graph, x)
@@ -210,12 +210,14 @@ def set_batch_norms(model: nn.Module, x: torch.Tensor) -> None:
         norm.momentum = momentum
 
 
-def contestants_of(model: Model, *, autotuned: bool = False) -> dict[str, Callable[..., Prepared]]:
+def contestants_of(
+    model: Model, *, autotuned: bool = False, cached: bool = False
+) -> dict[str, Callable[..., Prepared]]:
     """The contestants of a model, redalg's first, and last the one whose error others are held to."""
     if model.contestants:
         return {**model.contestants}
     searched = {AUTOTUNED: autotuned_graph} if autotuned and model.autotuned else {}
-    return {OWN: own_graph, PEER: inductors_graph, **searched, PLAIN: plain}
+    return {OWN: partial(own_graph, cached=cached), PEER: inductors_graph, **searched, PLAIN: plain}
 
 
 def measure_model(

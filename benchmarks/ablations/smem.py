@@ -22,7 +22,8 @@ from benchmarks.spaces import space_of
 from redalg.errors import RedalgError
 from redalg.incremental.arrange.order import REWRITES_AFTER_PLANNING, rewrite_stages
 from redalg.lower_tile.check.fit import smem_bytes
-from redalg.lower_tile.ir.program import TileProgram, sizes_in
+from redalg.lower_tile.ir.program import TileProgram
+from redalg.lower_tile.ir.runtime_sizes import sizes_in
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.text.emit import emit
 from redalg.lower_tile.text.header import header, self_check

@@ -377,8 +377,9 @@ def masked(of: Of) -> Iterator[Case]:
 
 
 def of_workloads(of: Of) -> Iterator[Case]:
-    """Workloads of other fields: some rows of those of pairs."""
-    workload = workloads.WORKLOADS[of.row.name]
+    """Tables of workloads: some rows of those of pairs."""
+    assert isinstance(of.family, workloads.Workloads)
+    workload = of.family.table[of.row.name]
     kept = picks(of.row.sizes[workload.checked], ROWS) if workload.checked else slice(None)
 
     def named(results: Any, of_rows: Any) -> Outputs:
@@ -426,6 +427,6 @@ OF: Mapping[str, Callable[[Of], Iterator[Case]]] = {
     "columns": of_columns,
     "losses": vocabulary,
     "masks": masked,
-    "workloads": of_workloads,
+    **dict.fromkeys(("workloads", "beside"), of_workloads),
     "backwards": differentiated,
 }

@@ -14,7 +14,8 @@ from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import check_fit, check_operands, check_registers, fits
-from redalg.lower_tile.ir.program import TileProgram, sizes_in
+from redalg.lower_tile.ir.program import TileProgram
+from redalg.lower_tile.ir.runtime_sizes import sizes_in
 from redalg.lower_tile.place.build import build
 from redalg.lower_tile.place.parameters import problem_of_stage
 from redalg.lower_tile.text.emit import Source, emit

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from contextvars import ContextVar
 from functools import cache
 
@@ -19,16 +19,19 @@ REPORTS: ContextVar[list[GraphReport] | None] = ContextVar("reports", default=No
 
 
 @contextmanager
-def recorded_reports() -> Iterator[list[GraphReport]]:
+def recorded_reports(*, cached: bool = False) -> Iterator[list[GraphReport]]:
     """Within it, the reports of all graphs that are compiled.
 
-    PyTorch's caches are off within it: a graph that comes from a cache is not explored, and so it has no report.
+    A graph that comes from a cache of PyTorch is not explored, and so it has no report: none does, unless it may be
+    `cached`.
     """
     reports = list[GraphReport]()
     token = REPORTS.set(reports)
-    no_graphs, no_pairs = inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False)
+    off = () if cached else (inductor.patch(fx_graph_cache=False), functorch.patch(enable_autograd_cache=False))
     try:
-        with no_graphs, no_pairs:
+        with ExitStack() as caches:
+            for each in off:
+                caches.enter_context(each)
             yield reports
     finally:
         REPORTS.reset(token)

@@ -23,7 +23,8 @@ from redalg.expression.contents import elements_of, of_kind
 from redalg.expression.dtypes import DTYPES, is_eight_bits, is_float
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
-from redalg.lower_tile.ir.program import Parameter, TileProgram, shape_at
+from redalg.lower_tile.ir.program import Parameter, TileProgram
+from redalg.lower_tile.ir.runtime_sizes import shape_at
 from redalg.strategies.plan import Problem, shape_of
 from redalg.unfused.definition import EXPONENTIAL, Definition, definition
 from redalg.unfused.legal import divided_weights, integer_bound, scalar_value

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 
-from redalg.lower_tile.ir.program import shape_at, sizes_in
+from redalg.lower_tile.ir.runtime_sizes import shape_at, sizes_in
 from redalg.runtime.compile.compile import compile_source
 from redalg.runtime.lowering import target_of
 from redalg.strategies.device import device_for

@@ -22,7 +22,8 @@ from redalg.explain.listing import Listing
 from redalg.graphs.subprograms import subprograms_of
 from redalg.graphs.vertices import Pattern
 from redalg.lower_tile.check.interpret import interpret
-from redalg.lower_tile.ir.program import Parameter, shape_at, sizes_in
+from redalg.lower_tile.ir.program import Parameter
+from redalg.lower_tile.ir.runtime_sizes import shape_at, sizes_in
 from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind.functions import text_of
 from redalg.runtime.compile.compile import compile_only

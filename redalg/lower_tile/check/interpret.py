@@ -38,9 +38,8 @@ from redalg.lower_tile.ir.program import (
     Statement,
     Store,
     TileProgram,
-    shape_at,
-    sizes_in,
 )
+from redalg.lower_tile.ir.runtime_sizes import shape_at, sizes_in
 from redalg.lower_tile.ir.scalars import (
     FAR,
     Fma,

@@ -25,13 +25,11 @@ outside a parameter gives 0 and storing there is dropped (as TileLang guards the
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
-from itertools import islice
-from math import prod
 from typing import Any, final
 
-from sympy import Expr, Integer, Mul, S, Symbol, sympify
+from sympy import Expr, Integer, Mul, S, Symbol
 from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
@@ -374,23 +372,6 @@ class TileProgram(Displayed):
     def parameter(self, name: str) -> Parameter | None:
         """The parameter of that name, if any."""
         return next((one for one in self.parameters if one.name == name), None)
-
-
-def shape_at(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, ...]:
-    """A shape at given run-time sizes."""
-    known = {symbol: sympify(size) for symbol, size in sizes.items()}
-    return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(known)) for one in shape)
-
-
-def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:
-    """The run-time sizes that arrays of the given shapes (by the user's name) bind."""
-    values = dict[Symbol, int]()
-    for parameter in (one for one in parameters if one.key in shapes):
-        dimensions = iter(shapes[parameter.key])
-        for name, count in zip(parameter.shape, parameter.folded or [1] * len(parameter.shape), strict=True):
-            size = prod(islice(dimensions, count))
-            values |= {name: size} if isinstance(name, Symbol) else {}
-    return values
 
 
 def nested_statements(body: tuple[Statement, ...]) -> list[Statement]:

@@ -10,7 +10,8 @@ from sympy import Symbol
 
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages
-from redalg.lower_tile.ir.program import Parameter, TileProgram, shape_at
+from redalg.lower_tile.ir.program import Parameter, TileProgram
+from redalg.lower_tile.ir.runtime_sizes import shape_at
 from redalg.strategies.plan import Problem
 from redalg.strategies.schedule import Schedule
 

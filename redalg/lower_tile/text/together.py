@@ -21,7 +21,8 @@ from typing import Any
 
 from sympy import Mul, Symbol, sympify
 
-from redalg.lower_tile.ir.program import Kernel, TileProgram, shape_at
+from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.ir.runtime_sizes import shape_at
 from redalg.lower_tile.ir.together import Rounds
 from redalg.lower_tile.text.expr_printer import Printer
 from redalg.lower_tile.text.launch import unfold_grid

@@ -9,7 +9,8 @@ from typing import Any, final
 
 from redalg.errors import BackendError, InputError
 from redalg.incremental.form import FormOutput, FusedForm
-from redalg.lower_tile.ir.program import Parameter, shape_at
+from redalg.lower_tile.ir.program import Parameter
+from redalg.lower_tile.ir.runtime_sizes import shape_at
 from redalg.lower_tile.text.emit import Source
 from redalg.runtime.bind import arrays, backends
 from redalg.runtime.bind.gathers import check_gathers, gathers_any

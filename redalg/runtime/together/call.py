@@ -10,7 +10,8 @@ from typing import Any, cast, final
 import torch
 
 from redalg.errors import PlanError
-from redalg.lower_tile.ir.program import Parameter, shape_at
+from redalg.lower_tile.ir.program import Parameter
+from redalg.lower_tile.ir.runtime_sizes import shape_at
 from redalg.runtime.bind.inputs import array_dtype
 from redalg.runtime.call.kernels import allocator, kernel_of_source, to_parameter, with_alignment
 from redalg.runtime.compile.compile import launch_function

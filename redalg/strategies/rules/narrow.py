@@ -70,7 +70,7 @@ in 0.63 of the time of a block a column, of 1e6 x 17 in float16 0.69, in float32
 1e6 x 64 0.81 of the time of blocks of 1024 threads alone)."""
 
 
-def few_columns(columns: int) -> tuple[int, int]:
+def tile_of_few_columns(columns: int) -> tuple[int, int]:
     """(columns, streamed elements) of the tile of few columns."""
     width = min(SIDE_BY_SIDE, power_of_two(columns))
     return width, LANES_OF_FEW // width * EACH_OF_FEW

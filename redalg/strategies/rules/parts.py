@@ -115,8 +115,8 @@ LONE_ROW = 1 << 21
 def most_parts(binding: Binding, problem: Problem, device: DeviceSpec) -> int:
     """The parts of an axis, at most: of one or two long rows, as many as give each multiprocessor one or two.
 
-    H200, 1 x 16777216 in float32: 128 parts of a variance take 0.62 of the time of 64 (256 0.72), of a softmax 0.70,
-    256 of a logsumexp 0.55. 2 x 8388608: 128 parts of a variance 0.81 of the time of 64, of a logsumexp 0.74.
+    H200, 1 x 16777216 in float32: 128 parts of a variance take 0.62 of the time of 64 (256 0.72), of weights that are
+    written 0.70, 256 of a logsumexp 0.55. 2 x 8388608: 128 parts of a variance 0.81, of a logsumexp 0.74.
     """
     lone = has_lone_rows(binding, problem, device)
     return power_within(2 * device.multiprocessors // blocks(binding, problem, 1, 1)) if lone else MOST_PARTS

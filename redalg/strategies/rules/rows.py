@@ -24,11 +24,11 @@ from redalg.strategies.rules.narrow import (
     BLOCKS_OF_FEW,
     LANES_OF_FEW,
     LONG_COLUMN,
-    few_columns,
     has_few_columns,
     narrow_rows,
     ranked_rows,
     ranked_tile,
+    tile_of_few_columns,
 )
 from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_rows, is_short_row, streamed_elements
 from redalg.strategies.rules.powers import power_of_two, power_within
@@ -193,7 +193,7 @@ def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
     grid, chips = blocks(binding, problem, COLUMNS_OF_TILE, 1), device.multiprocessors
     if are_few_columns(problem, binding) and grid * MOST_PARTS < chips * BLOCKS_OF_FEW:
-        tile = few_columns(problem.sizes[str(binding.row)])
+        tile = tile_of_few_columns(problem.sizes[str(binding.row)])
         return row_schedule(device, binding, tile, LANES_OF_FEW, "thread", along=binding.row)
     wide = min(WIDE_TILE_OF_COLUMNS, power_within(problem.sizes[binding.row.name] if binding.row else 1))
     if blocks(binding, problem, wide, 1) * wide >= MANY_COLUMNS * chips and len(form.slots) <= 2 * FEW_SLOTS:
