@@ -45,6 +45,12 @@ EXPRESSIONS: dict[str, Case] = {
         "output `out` is 0 whatever the tensors hold: SymPy finds that the terms of `sum(0, n)` cancel. There is "
         "nothing to fuse.",
     ),
+    "a divisor that is 0": Case(
+        lambda: ra.fuse(v / ra.sum(x - x, n)),
+        ra.ExpressionError,
+        "output `out` divides by 0 whatever the tensors hold: SymPy writes 1/0 as zoo, in `zoo*v[n, e]`. Mend the "
+        "divisor.",
+    ),
     "terms that are NaN": Case(
         lambda: ra.fuse(ra.sum(x * nan, n)),
         ra.ExpressionError,

@@ -83,9 +83,14 @@ def elementwise_cascade(exprs: Mapping[str, Expr], orders: Mapping[str, tuple[Ax
 
 
 def without_nothing(name: str, expr: Expr) -> Expr:
-    """The expression without sums of 0 and products of 1, which hold no tensor; an error if nothing is left."""
+    """The expression without sums of 0 and products of 1, which hold no tensor; an error if nothing is left, or 1/0."""
     nothing = {("sum", S.Zero), ("prod", S.One)}
     empty = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
+    if expr.has(S.ComplexInfinity):
+        raise ExpressionError(
+            f"output `{name}` divides by 0 whatever the tensors hold: SymPy writes 1/0 as zoo, in `{expr}`. Mend the "
+            "divisor."
+        )
     if not empty:
         return expr
     result = expr.xreplace({one: one.expr for one in empty})
