@@ -217,7 +217,12 @@ def contestants_of(
     if model.contestants:
         return {**model.contestants}
     searched = {AUTOTUNED: autotuned_graph} if autotuned and model.autotuned else {}
-    return {OWN: partial(own_graph, cached=cached), PEER: inductors_graph, **searched, PLAIN: plain}
+    return {
+        OWN: partial(own_graph, cached=cached) if cached else own_graph,
+        PEER: inductors_graph,
+        **searched,
+        PLAIN: plain,
+    }
 
 
 def measure_model(

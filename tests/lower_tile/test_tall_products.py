@@ -149,7 +149,6 @@ def test_rules_keep_them_in_threads(name: str) -> None:
         ((64, 64, 512), "float32", {}),  # no long axis
         ((64, 64, 1_000_000), "float16", {}),  # matrix instructions
         ((64, 64, 1_000_000), "float32", {"precision": "tf32"}),
-        ((64, 8, 1_000_000), "float32", {}),  # a narrow product
     ],
 )
 def test_other_products_keep_their_schedules(size: tuple[int, int, int], dtype: str, options: dict[str, Any]) -> None:

@@ -56,8 +56,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         if ranked:
             tile, threads = ranked_tile(blocks(binding, problem, 1, 1), device.multiprocessors)
             return row_schedule(device, binding, (1, tile), threads)
-        lanes = min(1024, power_of_two(max(length, 128)))
-        return row_schedule(device, binding, (1, lanes), 128, "thread")
+        return lanes_of_structures(device, binding, length)
     if fixed_length and length <= whole_row(form, binding, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         return on_chip(form, binding, problem, device)
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
@@ -74,6 +73,11 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     lone = fixed_length and has_lone_rows(binding, problem, device)
     loads = LOADS_AT_ONCE * LANES_OF_PARTS // threads if lone else 1
     return row_schedule(device, binding, (1, threads * loads * vector(problem)), threads, level)
+
+
+def lanes_of_structures(device: DeviceSpec, binding: Binding, length: int) -> Schedule:
+    """The schedule of lanes that keep a state of monoids each."""
+    return row_schedule(device, binding, (1, min(1024, power_of_two(max(length, 128)))), 128, "thread")
 
 
 LANES_OF_TILE, LANES_OF_FEW_ROWS, LONG_ROW_OF_STATES = 128, 256, 8192
