@@ -88,6 +88,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         and rows >= LARGE_TILE[0]
         and blocks(binding, problem, LARGE_TILE[0], columns) >= device.multiprocessors,
         wide=columns > WIDE,
+        producers=len(form.cascade.producers),
         few=has_few_blocks(binding, problem, device),
         banded=compares_data(form, binding),
         parted=reads_parts(form, binding),
