@@ -27,7 +27,7 @@ class TileFacts:
         aligned: every streamed input's rows are multiples of 16 bytes, as the bulk copy engine needs.
         long: tiles of 128 rows fill the GPU, and each streams `LONG_LOOP` elements or more, from the first on.
         wide: the columns are more than a warp's rows have registers for.
-        producers: their number.
+        plain: scores are one product, over an axis that a tile holds whole.
         few: the largest tiles of rows fill the GPU less than `FEW_WAVES` times.
         banded: a mask compares data of rows with data of streamed elements, as documents do: few tiles are live.
         parted: an input has one element for a part of the rows or of the streamed axis, which no tile may straddle.
@@ -40,7 +40,7 @@ class TileFacts:
     aligned: bool
     long: bool = False
     wide: bool = False
-    producers: int = 1
+    plain: bool = False
     few: bool = False
     banded: bool = False
     parted: bool = False
@@ -128,6 +128,6 @@ def scalar_tile(device: DeviceSpec, facts: TileFacts) -> Tile:
     if facts.rows < 16:
         return 16, 64 if facts.width <= 128 else 32, 1, 128, False
     if facts.width <= 64:
-        long = device.wgmma and facts.rows >= 64 and facts.producers == 1
+        long = device.wgmma and facts.rows >= 64 and facts.plain
         return 64, SCALAR_STREAMED if long else 64, 1, 128, False
     return (128, 64, 1, 256, False) if device.wgmma and facts.width <= 128 else (64, 32, 1, 128, False)

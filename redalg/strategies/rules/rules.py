@@ -88,7 +88,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         and rows >= LARGE_TILE[0]
         and blocks(binding, problem, LARGE_TILE[0], columns) >= device.multiprocessors,
         wide=columns > WIDE,
-        producers=len(form.cascade.producers),
+        plain=len(inner) == len(whole) == 1 and has_products(form, binding),
         few=has_few_blocks(binding, problem, device),
         banded=compares_data(form, binding),
         parted=reads_parts(form, binding),
@@ -129,6 +129,12 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     unit = TensorCores(threads, operands) if cores else ScalarCores(threads)
     loop = Loop(binding.streamed.name, streamed, stages, special)
     return product_schedule(device, binding, (row, columns), loop, unit, inner=cut)
+
+
+def has_products(form: FusedForm, binding: Binding) -> bool:
+    """Tell if all producers multiply rows by streamed elements."""
+    parts = (part for producer in form.cascade.producers for part in producer.cascade.reductions)
+    return all(product_sides(part.term, binding) for part in parts)
 
 
 def has_few_blocks(binding: Binding, problem: Problem, device: DeviceSpec) -> bool:
