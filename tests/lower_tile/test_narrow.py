@@ -13,6 +13,7 @@ from redalg.lower_tile.check.interpret import interpret
 from redalg.strategies.schedule import Schedule, numbers_of
 
 b, n, c, i, j = ra.axes("b n c i j")
+BATCHES = ra.fuse(ra.var(ra.tensor("y[b,n,c]"), n), axes="b c")
 x, columns, data = ra.tensor("x[b,n]"), ra.tensor("x[n,c]"), ra.Tensor("x")
 ROWS = {
     "variance": ra.fuse(ra.var(x, n), axes="b"),
@@ -75,6 +76,8 @@ def test_lanes_lie_along_few_long_columns() -> None:
     assert (few.along_rows, few.block_row) == (True, 4)
     assert few.segments > 16
     assert not numbers_of(plan_of(OF_COLUMNS, {"n": 64, "c": 3})).along_rows
+    batches = numbers_of(plan_of(BATCHES, {"b": 8, "n": 100_000, "c": 3}))
+    assert (batches.along_rows, batches.block_row) == (True, 4)
     array = drawn((4099, 3)).astype(np.float32)
     lowered = OF_COLUMNS.lower("H200", {"n": 4099, "c": 3}, "float32")
     check(OF_COLUMNS, interpret(lowered.program, {"x": array}), array, 2e-5)

@@ -92,10 +92,11 @@ def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
     if facts.rows < 64:
         return 64, 128 if facts.width <= 128 else 64, 2 if facts.aligned else 1, 128, facts.aligned
     if facts.long and facts.aligned and (facts.width <= 64 or 96 <= facts.width <= 128):
-        narrow = facts.width <= 96 or facts.trims
-        if narrow and facts.few and not facts.parted:
+        if facts.parted or not (facts.width <= 96 or facts.trims):
+            return LARGE_TILE
+        if facts.few:
             return FINE_TILE
-        return three_warpgroups(facts.width) if narrow and not facts.parted and fills_three(facts.rows) else LARGE_TILE
+        return three_warpgroups(facts.width) if fills_three(facts.rows) else LARGE_TILE
     if facts.width <= 64:
         return 64, 64, 1 if facts.trims else 2, 128, False
     if facts.width < 96:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from redalg.strategies.rules.powers import power_of_two
 
 NARROW = 64
-"""Elements of a row, or columns, up to which tiles are as narrow as they are."""
+"""Elements of a row up to which a tile is as narrow as it is."""
 LEAST_COLUMNS, WIDE_COLUMNS = 4, 32
 """Columns of the narrowest tile; and of tiles of which a few threads share a row, if lengths are powers of two."""
 MOST_ROWS, TILE = 128, 1024
@@ -60,8 +60,8 @@ def ranked_rows(rows: int, length: int) -> NarrowTile | None:
     return NarrowTile(row, columns, max(32, row * columns // OF_A_RANK))
 
 
-SIDE_BY_SIDE, LONG_COLUMN = 32, 4096
-"""Columns of a tile, at most, and the elements of a column that are worth its lanes."""
+COLUMNS_OF_NARROW_TILE, LONG_COLUMN = 32, 4096
+"""Columns of a tile of few, at most, and the elements of a column that are worth its lanes."""
 LANES_OF_FEW, EACH_OF_FEW = 512, 4
 """Threads of a tile of few columns, and the rows of each."""
 BLOCKS_OF_FEW, PARTS_OF_FEW = 2, 256
@@ -72,13 +72,13 @@ in 0.63 of the time of a block a column, of 1e6 x 17 in float16 0.69, in float32
 
 def tile_of_few_columns(columns: int) -> tuple[int, int]:
     """(columns, streamed elements) of the tile of few columns."""
-    width = min(SIDE_BY_SIDE, power_of_two(columns))
+    width = min(COLUMNS_OF_NARROW_TILE, power_of_two(columns))
     return width, LANES_OF_FEW // width * EACH_OF_FEW
 
 
 def has_few_columns(columns: int) -> bool:
     """Tell if one tile has all columns, or two have."""
-    return 1 < columns <= SIDE_BY_SIDE or columns == 2 * SIDE_BY_SIDE
+    return 1 < columns <= COLUMNS_OF_NARROW_TILE or columns == 2 * COLUMNS_OF_NARROW_TILE
 
 
 RANKED_TILE, MOST_RANKED = (2048, 128), 4

@@ -201,8 +201,8 @@ def serial_tiles(problem: Problem, binding: Binding) -> Iterator[tuple[int, int,
     """Yield (rows of a block, its columns, elements of a tile, threads) of the search."""
     if binding.contracted:
         rows, columns, *_ = tall_tile(problem, binding)
-        few = (TALL_THREADS // 2, TALL_THREADS) if rows * columns <= FEW_SUMS else (TALL_THREADS, THREADS)
-        yield from ((rows, columns, tile, count) for tile, count in product(WIDE_TILES, few))
+        counts = (TALL_THREADS // 2, TALL_THREADS) if rows * columns <= FEW_SUMS else (TALL_THREADS, THREADS)
+        yield from ((rows, columns, tile, count) for tile, count in product(WIDE_TILES, counts))
         return
     if binding.column is not None:
         yield from ((rows, columns, tile, THREADS) for (rows, columns), tile in product(WIDE, WIDE_TILES))

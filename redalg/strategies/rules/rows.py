@@ -22,6 +22,7 @@ from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
 from redalg.strategies.rules.narrow import (
     BLOCKS_OF_FEW,
+    COLUMNS_OF_NARROW_TILE,
     LANES_OF_FEW,
     LONG_COLUMN,
     has_few_columns,
@@ -49,14 +50,7 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
         return columns_rule(form, problem, device, binding)
     fixed_length = binding.streamed.name not in problem.varying
     if form.structures:
-        ranked = fixed_length and all(one.is_ranked for one in form.structures)
-        whole = ranked_rows(rows, length) if ranked else None
-        if whole is not None:
-            return row_schedule(device, binding, (whole.rows, whole.columns), whole.threads, "row")
-        if ranked:
-            tile, threads = ranked_tile(blocks(binding, problem, 1, 1), device.multiprocessors)
-            return row_schedule(device, binding, (1, tile), threads)
-        return lanes_of_structures(device, binding, length)
+        return structures_rule(form, problem, device, binding)
     if fixed_length and length <= whole_row(form, binding, blocks(binding, problem, 1, 1) <= device.multiprocessors):
         return on_chip(form, binding, problem, device)
     level = "thread" if len(form.slots) * vector(problem) <= LANE_REGISTERS and form.is_lanewise else "block"
@@ -73,6 +67,18 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     lone = fixed_length and has_lone_rows(binding, problem, device)
     loads = LOADS_AT_ONCE * LANES_OF_PARTS // threads if lone else 1
     return row_schedule(device, binding, (1, threads * loads * vector(problem)), threads, level)
+
+
+def structures_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
+    """The schedule of monoids: tiles that rank elements where the place of the best is wanted, else lanes."""
+    rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
+    if binding.streamed.name in problem.varying or not all(one.is_ranked for one in form.structures):
+        return lanes_of_structures(device, binding, length)
+    whole = ranked_rows(rows, length)
+    if whole is not None:
+        return row_schedule(device, binding, (whole.rows, whole.columns), whole.threads, "row")
+    tile, threads = ranked_tile(blocks(binding, problem, 1, 1), device.multiprocessors)
+    return row_schedule(device, binding, (1, tile), threads)
 
 
 def lanes_of_structures(device: DeviceSpec, binding: Binding, length: int) -> Schedule:
@@ -162,7 +168,7 @@ def short_row(device: DeviceSpec, binding: Binding, length: int, wide: int) -> S
     return row_schedule(device, binding, (1, max(tile, threads * wide)), threads, "thread")
 
 
-COLUMNS_OF_TILE, COLUMNS_OF_NARROW_TILE = 64, 32
+COLUMNS_OF_TILE = 64
 """Neighbouring columns that a block reads together: fewer if that fills the GPU at once, or parts do not (H200). Those
 that numbers of rows weigh have fewer threads (256 x 4096 x 512 in float32 in 0.93 of the time of 256)."""
 WIDE_TILE_OF_COLUMNS, MANY_COLUMNS = 128, 2048
@@ -196,10 +202,11 @@ def are_few_columns(problem: Problem, binding: Binding) -> bool:
 def columns_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of elementwise terms over columns: neighbouring threads read neighbouring columns."""
     grid, chips = blocks(binding, problem, COLUMNS_OF_TILE, 1), device.multiprocessors
-    if are_few_columns(problem, binding) and grid * MOST_PARTS < chips * BLOCKS_OF_FEW:
-        tile = tile_of_few_columns(problem.sizes[str(binding.row)])
-        return row_schedule(device, binding, tile, LANES_OF_FEW, "thread", along=binding.row)
-    wide = min(WIDE_TILE_OF_COLUMNS, power_within(problem.sizes[binding.row.name] if binding.row else 1))
+    row = problem.sizes[binding.row.name] if binding.row else 1
+    fills = grid * MOST_PARTS >= chips * BLOCKS_OF_FEW
+    if are_few_columns(problem, binding) and (row < COLUMNS_OF_NARROW_TILE or not fills):
+        return row_schedule(device, binding, tile_of_few_columns(row), LANES_OF_FEW, "thread", along=binding.row)
+    wide = min(WIDE_TILE_OF_COLUMNS, power_within(row))
     if blocks(binding, problem, wide, 1) * wide >= MANY_COLUMNS * chips and len(form.slots) <= 2 * FEW_SLOTS:
         threads = max(32, wide // 2)
         return row_schedule(device, binding, (wide, 4 * threads // wide), threads, "thread", along=binding.row)
@@ -254,9 +261,6 @@ def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: 
     return row_schedule(device, binding, (1, tile), min(256, tile // 16))
 
 
-SHORTEST_ROW = 32
-"""Elements of the shortest tile of a row (H100: softmaxes of 131072 rows of 64 and of 32 elements of bfloat16 in 0.63
-and 0.33 of the time of tiles of 128, of 32 of float32 in 0.68)."""
 LANE_REGISTERS, FEW_SLOTS = 96, 4
 """Numbers of state that a thread may hold for its lanes (of 255 registers, the loads and the moves take others)."""
 SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 10240, 16384
@@ -308,7 +312,7 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
         return row_schedule(device, binding, (short.rows, short.columns), short.threads, "row")
     narrow = vector(problem) > WIDE_LOAD
     few_lanes = centred and (length <= LONG_ROW_OF_STATES or not again or narrow)
-    streamed = power_of_two(max(length, SHORTEST_ROW))
+    streamed = power_of_two(length)
     if few_lanes and again and length < streamed and narrow:
         return ragged_rows(device, binding, (rows, length), vector(problem))
     weighs = again and narrow and length <= LONG_ROW_OF_STATES and any(one.weight for one in form.accumulators)
@@ -341,7 +345,7 @@ def ragged_rows(device: DeviceSpec, binding: Binding, shape: tuple[int, int], wi
     """
     rows, length = shape
     if length <= 16 * IN_REGISTERS:
-        streamed = power_of_two(max(length, SHORTEST_ROW))
+        streamed = power_of_two(length)
         return row_schedule(
             device, binding, (min(power_of_two(rows), 16 * IN_REGISTERS // streamed), streamed), 32, "row"
         )

@@ -48,7 +48,7 @@ from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, ser
 from redalg.strategies.rules.parts import blocks, may_split, most_parts, rows_at_once
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import folds_pairs
-from redalg.strategies.rules.rows import SHORTEST_ROW, column_tiles, has_aligned_rows, lies_in_columns, vector
+from redalg.strategies.rules.rows import column_tiles, has_aligned_rows, lies_in_columns, vector
 from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
@@ -318,8 +318,7 @@ class Space:
         """Yield (level, rows, streamed elements) for a number of threads."""
         widths = [1 << power for power in range(7, 15)]
         if all(one.is_ranked for one in self.form.structures) and not self.form.places:
-            shortest = min(SHORTEST_ROW, power_of_two(max(length, LEAST_COLUMNS)))
-            whole = {power_of_two(max(length, shortest)), round_up(length, threads * wide)}
+            whole = {power_of_two(max(length, LEAST_COLUMNS)), round_up(length, threads * wide)}
             yield from (("row", row, along) for along in sorted(whole) for row in self.beside(along)
                         if along // threads * row <= 96 and along <= 16384)  # fmt: skip
         if not self.form.places and (self.form.structures or self.form.is_lanewise):  # of lanes one slope serves all
