@@ -210,19 +210,12 @@ def set_batch_norms(model: nn.Module, x: torch.Tensor) -> None:
         norm.momentum = momentum
 
 
-def contestants_of(
-    model: Model, *, autotuned: bool = False, cached: bool = False
-) -> dict[str, Callable[..., Prepared]]:
+def contestants_of(model: Model, *, autotuned: bool = False) -> dict[str, Callable[..., Prepared]]:
     """The contestants of a model, redalg's first, and last the one whose error others are held to."""
     if model.contestants:
         return {**model.contestants}
     searched = {AUTOTUNED: autotuned_graph} if autotuned and model.autotuned else {}
-    return {
-        OWN: partial(own_graph, cached=cached) if cached else own_graph,
-        PEER: inductors_graph,
-        **searched,
-        PLAIN: plain,
-    }
+    return {OWN: own_graph, PEER: inductors_graph, **searched, PLAIN: plain}
 
 
 def measure_model(

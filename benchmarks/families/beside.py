@@ -12,6 +12,7 @@ from sympy import Abs, Expr, oo, sqrt
 from torch.nn.functional import scaled_dot_product_attention
 
 import redalg as ra
+from benchmarks.families import columns
 from benchmarks.families.workloads import Workload, Workloads, wide
 
 b, c, d, e, h, i, j, k, n, q = ra.axes("b c d e h i j k n q")
@@ -36,18 +37,6 @@ def statistics_in_torch(x: torch.Tensor) -> tuple[torch.Tensor, ...]:
     away = x - mean[:, None]
     moments = ((away**order).mean(1) for order in (2, 4))
     return (mean, *moments, x.amax(1), x.amin(1), torch.logsumexp(x, 1))
-
-
-def moments_of_columns() -> ra.Fused:
-    """Mean and variance of every column."""
-    columns = ra.tensor("x[n,c]")
-    return ra.fuse({"mean": (ra.mean(columns, n), "c"), "var": (ra.var(columns, n), "c")})
-
-
-def moments_of_columns_in_torch(x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
-    """See `moments_of_columns`."""
-    variance, mean = torch.var_mean(x, 0, correction=0)
-    return mean, variance
 
 
 def softmax() -> ra.Fused:
@@ -154,6 +143,8 @@ def variance_in_torch(x: torch.Tensor) -> torch.Tensor:
 
 
 SIX = "b, b, b, b, b, b"
+MOMENTS = columns.DEFINITIONS["variance-columns"], columns.formula("variance-columns")
+"""Mean and variance of every column, and the same in PyTorch."""
 SHAPES: dict[str, Workload] = {
     "variance 262144x3": rows_of(variance, variance_in_torch, (262144, 3), "b"),
     "variance 1000000x17": rows_of(variance, variance_in_torch, (1_000_000, 17), "b"),
@@ -168,9 +159,9 @@ SHAPES: dict[str, Workload] = {
     "softmax 1x16777216": rows_of(softmax, softmax_in_torch, (1, 1 << 24)),
     "statistics 1x16777216": rows_of(statistics, statistics_in_torch, (1, 1 << 24), SIX),
     "variance columns 4000000x3": columns_of(
-        moments_of_columns, moments_of_columns_in_torch, (4_000_000, 3), "c, c"),
+        *MOMENTS, (4_000_000, 3), "c, c"),
     "variance columns 1000000x17 float16": columns_of(
-        moments_of_columns, moments_of_columns_in_torch, (1_000_000, 17), "c, c", "float16"),
+        *MOMENTS, (1_000_000, 17), "c, c", "float16"),
     "covariance 1000000x3": columns_of(covariance, covariance_in_torch, (1_000_000, 3), "i j"),
     "covariance 1000000x17": columns_of(covariance, covariance_in_torch, (1_000_000, 17), "i j"),
     "covariance 262144x64 float64": columns_of(

@@ -54,6 +54,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     expansions = {name: expand_sums(same_names(without_sources(expr))) for name, (expr, _) in outputs.items()}
     names = display_names(list(expansions.values()))
     exprs = {name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()}
+    refuse_division_by_zero(exprs)
     renamed = names_across_outputs(exprs.values())
     exprs = join_nested_sums({name: expr.xreplace(renamed) for name, expr in exprs.items()})
     reduced = reduced_axes(list(exprs.values()))
@@ -83,14 +84,9 @@ def elementwise_cascade(exprs: Mapping[str, Expr], orders: Mapping[str, tuple[Ax
 
 
 def without_nothing(name: str, expr: Expr) -> Expr:
-    """The expression without sums of 0 and products of 1, which hold no tensor; an error if nothing is left, or 1/0."""
+    """The expression without sums of 0 and products of 1, which hold no tensor; an error if nothing is left."""
     nothing = {("sum", S.Zero), ("prod", S.One)}
     empty = [one for one in reductions_of(expr) if (one.kind, one.expr) in nothing]
-    if expr.has(S.ComplexInfinity):
-        raise ExpressionError(
-            f"output `{name}` divides by 0 whatever the tensors hold: SymPy writes 1/0 as zoo, in `{expr}`. Mend the "
-            "divisor."
-        )
     if not empty:
         return expr
     result = expr.xreplace({one: one.expr for one in empty})
@@ -100,6 +96,16 @@ def without_nothing(name: str, expr: Expr) -> Expr:
             f"{', '.join(f'`{one}`' for one in sorted(empty, key=str))} cancel. There is nothing to fuse."
         )
     return without_nothing(name, result)
+
+
+def refuse_division_by_zero(exprs: Mapping[str, Expr]) -> None:
+    """Raise an error if an output divides by what SymPy finds to be 0."""
+    for name, expr in exprs.items():
+        if expr.has(S.ComplexInfinity):
+            raise ExpressionError(
+                f"output `{name}` divides by 0 whatever the tensors hold: SymPy writes 1/0 as zoo, in `{expr}`. "
+                "Mend the divisor."
+            )
 
 
 def refuse_foreign_axes(builder: _Builder, exprs: list[Expr]) -> None:

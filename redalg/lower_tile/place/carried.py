@@ -134,8 +134,7 @@ class Carried:
         guard = space.inside() & space.rows_inside() & space.read(output.once)
         if self.form.is_elementwise and (indices := self._tile_indices(output, space)):
             tile = self.assembly.new(f"{output.name}_tile", *indices)
-            place = tuple(space.start.get(axis, space.at[axis]) for axis in output.axes)
-            return [self.assembly.stores((tile, read)), Copy(tile.name, Region(space.output_name(output.name), place))]
+            return [self.assembly.stores((tile, read)), self._copy_of(tile.name, output, space)]
         if self._is_turned(output, space):
             return self._turn(output, read, space)
         if self._is_narrow(output, space):
@@ -184,7 +183,7 @@ class Carried:
             and in_order
             and plan.block_row > 1
             and WIDE_COLUMNS <= plan.block_streamed <= NARROW
-            and (DTYPES[self.dtypes.get(output.name, "float64")].bytes == BANK_BYTES)
+            and DTYPES[self.dtypes.get(output.name, "float64")].bytes == BANK_BYTES
         )
 
     def _store_side_by_side(self, output: FormOutput, read: Expr, space: Space) -> list[Statement]:
@@ -199,8 +198,12 @@ class Carried:
             f"{output.name}_shared", "shared", (extents[I], extents[J]), self.dtypes[output.name]
         )
         keep = Parallel(((I, extents[I]), (J, extents[J])), (Store(shared, (I, J), read),))
+        return [keep, self._copy_of(shared, output, space)]
+
+    def _copy_of(self, tile: str, output: FormOutput, space: Space) -> Copy:
+        """The copy of a tile to its place in an output."""
         place = tuple(space.start.get(axis, space.at[axis]) for axis in output.axes)
-        return [keep, Copy(shared, Region(space.output_name(output.name), place))]
+        return Copy(tile, Region(space.output_name(output.name), place))
 
     def _tile_indices(self, output: FormOutput, space: Space) -> tuple[Symbol, ...]:
         """The indices of the tile of an output that is one block of it; none if it is no such."""

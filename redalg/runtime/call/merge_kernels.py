@@ -20,6 +20,7 @@ from redalg.runtime.bind.state import State, reduced_names
 from redalg.runtime.call.kernels import with_alignment
 from redalg.runtime.compile.compile import compile_source, launch_function
 from redalg.runtime.lowering import problem_of, target_of
+from redalg.strategies.binding import bind_axes
 from redalg.strategies.device import device_for
 from redalg.strategies.rules.rows import lanes_of_structures
 from redalg.strategies.rules.rules import choose_schedule
@@ -201,9 +202,11 @@ def lower_merge(
     lengths |= dict.fromkeys(reduced_names(form), 1) | {str(form.cascade.axis.name): ELEMENTS * number}
     lengths |= {axis.name: 1 for axis in form.cascade.axes() if axis.name not in lengths and axis.size is None}
     problem = problem_of(outer, target, lengths, dict.fromkeys(form.cascade.inputs(), compute))
-    schedule = choose_schedule(outer, problem, device_for(target))
     if outer.structures and not outer.places:  # tiles hold the best as a rank; states hold it, and its place
-        schedule = lanes_of_structures(schedule.device, schedule.binding, lengths[str(form.cascade.axis.name)])
+        binding = bind_axes(outer, problem.sizes)
+        schedule = lanes_of_structures(device_for(target), binding, lengths[str(form.cascade.axis.name)])
+    else:
+        schedule = choose_schedule(outer, problem, device_for(target))
     plan = numbers_of(schedule)
     level = "block" if plan.level == "row" else plan.level
     plan = replace(plan, segments=number, merge="kernel", level=level, persistent=0)
