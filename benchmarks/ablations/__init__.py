@@ -1,9 +1,10 @@
-"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental exhaustive`.
+"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental exhaustive choices`.
 
 `transformations` is of graphs.
 """
 
 from benchmarks.ablations.ablation import Ablation
+from benchmarks.ablations.choices import Choices
 from benchmarks.ablations.exhaustive import Exhaustive
 from benchmarks.ablations.funnel import Pruning
 from benchmarks.ablations.incremental import Incremental
@@ -15,5 +16,5 @@ from benchmarks.ablations.tuning import Tuning
 
 ABLATIONS: dict[str, Ablation] = {
     ablation.name: ablation
-    for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning(), Exhaustive(), Worth())
+    for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning(), Exhaustive(), Choices(), Worth())
 }

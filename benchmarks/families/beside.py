@@ -8,8 +8,8 @@ from functools import partial
 from typing import Any
 
 import torch
-from sympy import Abs, Expr, oo, sqrt
-from torch.nn.functional import scaled_dot_product_attention
+from sympy import Abs, Expr, Rational, oo, sqrt
+from torch.nn.functional import rms_norm, scaled_dot_product_attention
 
 import redalg as ra
 from benchmarks.families import columns
@@ -106,6 +106,42 @@ def distances() -> ra.Fused:
     return ra.fuse(ra.sum(Abs(x - y), d), axes="i j")
 
 
+def residual_norm() -> ra.Fused:
+    """The sums of two matrices, and their rows over their root mean square."""
+    total = x + ra.tensor("y[b,n]")
+    scaled = total / sqrt(ra.mean(total**2, n) + Rational(1, 100000)) * ra.tensor("w[n]")
+    return ra.fuse({"total": (total, "b n"), "scaled": (scaled, "b n")})
+
+
+def residual_norm_in_torch(x: torch.Tensor, y: torch.Tensor, w: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See `residual_norm`."""
+    total = x + y
+    return total, rms_norm(total, w.shape, w, 1e-5)
+
+
+def pooling() -> ra.Fused:
+    """Rows of a matrix weighed by the exponentials of their scores."""
+    return ra.fuse(ra.sum(ra.softmax(ra.tensor("x[b,n]"), n) * ra.tensor("y[b,n,c]"), n), axes="b c")
+
+
+def pooling_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
+    """See `pooling`."""
+    return torch.bmm(torch.softmax(x, 1)[:, None], y)[:, 0]
+
+
+def assignment() -> ra.Fused:
+    """The nearest centre of every point, by differences, and the square of its distance."""
+    x, y = ra.tensors("x[i,d] y[j,d]")
+    square = ra.sum((x - y) ** 2, d)
+    return ra.fuse({"place": (ra.argmin(square, j), "i"), "square": (ra.min(square, j), "i")})
+
+
+def assignment_in_torch(x: torch.Tensor, y: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+    """See `assignment`; the square is expanded, so that a product makes it."""
+    square, place = ((x * x).sum(1)[:, None] - 2 * x @ y.T + (y * y).sum(1)).min(1)
+    return place, square
+
+
 def rows_of(form: Any, written: Any, shape: tuple[int, int], axes: str = "b n", dtype: str = "float32") -> Workload:
     """A workload of one matrix that is reduced row by row."""
     sizes, small = dict(zip("bn", shape, strict=True)), {"b": min(37, shape[0]), "n": min(200, shape[1])}
@@ -169,6 +205,16 @@ SHAPES: dict[str, Workload] = {
     "attention 1x8x1024x64 float32": heads_of(8, 1024, 64, "float32", causal=False),
     "causal attention 1x8x4096x64 float16": heads_of(8, 4096, 64, "float16", causal=True),
     "causal attention 1x16x4096x128 float16": heads_of(16, 4096, 128, "float16", causal=True),
+    "softmax 511x50257": rows_of(softmax, softmax_in_torch, (511, 50257)),
+    "residual norm 8192x4096 bfloat16": Workload(
+        residual_norm, "b n, b n", residual_norm_in_torch, {"x": "b n", "y": "b n", "w": "n"},
+        {"b": 8192, "n": 4096}, {"b": 9, "n": 300}, "bfloat16"),
+    "pooling 256x4096x512": Workload(
+        pooling, "b c", pooling_in_torch, {"x": "b n", "y": "b n c"}, {"b": 256, "n": 4096, "c": 512},
+        {"b": 3, "n": 130, "c": 40}),
+    "assignment 200000x1024x64": Workload(
+        assignment, "i, i", assignment_in_torch, {"x": "i d", "y": "j d"}, {"i": 200_000, "j": 1024, "d": 64},
+        {"i": 130, "j": 70, "d": 16}, checked="i"),
     "distances 4096x4096x100": Workload(
         distances, "i j", lambda x, y: torch.cdist(x, y, p=1), {"x": "i d", "y": "j d"},
         {"i": 4096, "j": 4096, "d": 100}, {"i": 40, "j": 70, "d": 20}),

@@ -1,8 +1,10 @@
 """Elements of several components (a value and its index, a mantissa and its exponent) along the streamed axis.
 
     lane     e_j = e_j ⊕ lift(u(x_j), n)                    the monoid's own join, component by component
+    best     e_j = (x, n) where x is better or e_j empty    of one best place: a lane's elements lie in order
     tree     e_j = e_j ⊕ e_{j + 2^k},  j = 0 mod 2^(k+1)     neighbours, so that order is kept, in shared memory; k is
                                                             the variable of an unrolled loop
+    rank     e = max_j (e_j as an integer)                  of one best place, where 64 bits hold it (`selection`)
     tile     e = e ⊕ (the tree of a tile's elements)        where a tile becomes one state a row
     part     e = e ⊕ (what a segment found)                 segment after segment, so that order is kept
     lost     t = a + b;  s = t − a;  (a − (t − s)) + (b − s)    what rounding loses of a sum, 0 where it is not finite
@@ -17,15 +19,16 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from sympy import And, Eq, Expr, Integer, Mod, S, Symbol, Tuple
+from sympy import And, Eq, Expr, Integer, Mod, Not, Or, S, Symbol, Tuple
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Value, Where
 from redalg.incremental.combine.structures import NOWHERE, component_symbols, join_of
 from redalg.incremental.form import Structure
-from redalg.lower_tile.ir.program import Copy, Loop, Statement, index
-from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load, TwoTo
+from redalg.lower_tile.ir.program import NO_ELEMENT, Copy, Loop, Statement, index
+from redalg.lower_tile.ir.scalars import IsFinite, IsNaN, Kept, Load, Ranked, RankedIndex, RankedValue, TwoTo
 from redalg.lower_tile.place.assembly import Assembly, mask_dead
+from redalg.lower_tile.place.selection import in_two
 from redalg.lower_tile.place.space import J, Space
 from redalg.monoids.functions import Lost
 from redalg.monoids.table import KNOWN
@@ -50,6 +53,34 @@ class Joins:
                  for part, identity in zip(parts, identities(self.structure), strict=True))  # fmt: skip
         self.body.append(self.assembly.stores(*zip(elements, reads, strict=True)))
         return elements
+
+    def join_element(self, before: Sequence[Load], parts: Sequence[Expr]) -> None:
+        """Store before ⊕ the element of every lane in `before`; one best place is compared by its value alone.
+
+        What a lane holds lies before what it takes, so that it stays where values are equal. NaN is above all others.
+        """
+        if not self.structure.is_ranked:
+            self.join(before, self.lift(parts))
+            return
+        (value, place), (number, index) = before, parts
+        inside, better = self.space.inside(), Not(Or(IsNaN(value), value >= number))
+        first = (place, Where(And(inside, Or(place < 0, better)), index, place))  # before the value that decides it
+        self.body.append(self.assembly.stores(first, (value, Where(And(inside, better), number, value))))
+
+    def tile(self, parts: Sequence[Expr]) -> list[Load]:
+        """The join of a tile's elements."""
+        return self.tree(self.lift(parts))
+
+    def lanes(self, elements: Sequence[Load]) -> list[Expr]:
+        """The join of what the lanes hold."""
+        if not self.structure.is_ranked or in_two(self.space.problem):
+            return [*self.tree(elements)]
+        value, place = elements
+        rank = self.assembly.new("ranked", *self.assembly.lane, dtype=WHOLE)
+        best = self.assembly.new("best", *self.assembly.row, dtype=WHOLE)
+        self.body.append(self.assembly.stores((rank, Where(place < 0, NO_ELEMENT, Ranked(value, place)))))
+        self.body.append(self.assembly.reduce("max", rank, best))
+        return [RankedValue(best), RankedIndex(best)]
 
     def tree(self, elements: Sequence[Load]) -> list[Load]:
         """The join of elements along the streamed axis: the first place of shared tiles."""

@@ -221,7 +221,7 @@ class Placer:
         parts = [self._read(part) for part in let.parts]
         if not self._is_ranked(let.structure):
             joins = Joins(let.structure, self.assembly, self.space, self.body)
-            self.values |= zip(let.symbols, joins.tree(joins.lift(parts) if self.data else parts), strict=True)
+            self.values |= zip(let.symbols, (joins.tile if self.data else joins.lanes)(parts), strict=True)
             return
         ends = {self.program.results[slot]: read for slot, read in slots.items()}
         tile = tile_elements(self.assembly, self.space, parts, self.body)
@@ -240,7 +240,7 @@ class Placer:
             is_element = self.data is not None and any(value in self.lines for value in let.second)
             before, after = ([self._value(value) for value in side] for side in (let.first, let.second))
             joins = Joins(let.structure, self.assembly, self.space, self.body)
-            joins.join(before, joins.lift(after) if is_element else after)
+            (joins.join_element if is_element else joins.join)(before, after)
         self.values |= zip(let.symbols, before, strict=False)
 
     def _is_ranked(self, structure: Structure) -> bool:
