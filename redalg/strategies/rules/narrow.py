@@ -18,9 +18,9 @@ MOST_ROWS, TILE = 128, 1024
 """Rows of a tile, and its elements."""
 OF_A_RANK = 16
 """Elements of a ranked tile that a thread holds."""
-LONGEST_RANKED = 4096
-"""The longest row that is ranked whole (H200, places and maxima of 16384 x 4000: 0.30 of the time of lanes that keep
-a best each, of 16384 x 1000 0.11, of 65536 x 17 0.09)."""
+LONGEST_RANKED = 1024
+"""The longest row that is ranked whole (H200, places and maxima of 65536 x 256: 0.60 of the time of lanes that keep a
+best each, of 16384 x 1000 as fast, of 16384 x 4000 1.25)."""
 
 
 class NarrowTile(NamedTuple):
@@ -81,13 +81,13 @@ def has_few_columns(columns: int) -> bool:
     return 1 < columns <= COLUMNS_OF_NARROW_TILE or columns == 2 * COLUMNS_OF_NARROW_TILE
 
 
-RANKED_TILE, MOST_RANKED = (2048, 128), 4
-"""(elements, threads) of a tile of a longer row of which the place of the best is wanted; up to so many times as many
-where rows are few (H200: 16384 x 8000 in 0.44 of the time of lanes that keep a best each, 4096 x 50257 0.83, 512 x
-200704 0.81, 1 x 16777216 0.54)."""
+LANES_OF_BEST, LONG_BEST, EACH_OF_BEST = 128, 4096, 4
+"""Lanes of a row of which the place of the best is wanted, twice as many of a longer one, and the elements that each
+takes at a time (H200, in float32: 4096 x 50257 in 0.94 of the time of 128 lanes of 8 elements, 512 x 200704 0.81,
+16384 x 4000 0.86; 0.81 of the time of tiles that are ranked, 0.73, 0.80)."""
 
 
-def ranked_tile(grid: int, chips: int) -> tuple[int, int]:
-    """(elements, threads) of the tile of long rows, by the number of rows."""
-    times = 1 if grid > MOST_RANKED * chips else 2 if grid > MOST_RANKED else MOST_RANKED
-    return RANKED_TILE[0] * times, RANKED_TILE[1] * times
+def lanes_of_best(length: int, *, few: bool) -> tuple[int, int]:
+    """(elements, lanes) of a row that is not ranked whole; `few` rows have twice as much of both."""
+    lanes = LANES_OF_BEST if length <= LONG_BEST else 2 * LANES_OF_BEST
+    return (4 * lanes * EACH_OF_BEST, 2 * lanes) if few else (lanes * EACH_OF_BEST, lanes)

@@ -26,9 +26,9 @@ from redalg.strategies.rules.narrow import (
     LANES_OF_FEW,
     LONG_COLUMN,
     has_few_columns,
+    lanes_of_best,
     narrow_rows,
     ranked_rows,
-    ranked_tile,
     tile_of_few_columns,
 )
 from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_rows, is_short_row, streamed_elements
@@ -70,15 +70,16 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
 
 
 def structures_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
-    """The schedule of monoids: tiles that rank elements where the place of the best is wanted, else lanes."""
+    """The schedule of monoids: lanes that keep a state each; a short row whose best place is wanted is ranked whole."""
     rows, length = (max(1, problem.sizes[axis.name]) if axis else 1 for axis in (binding.row, binding.streamed))
     if binding.streamed.name in problem.varying or not all(one.is_ranked for one in form.structures):
         return lanes_of_structures(device, binding, length)
     whole = ranked_rows(rows, length)
     if whole is not None:
         return row_schedule(device, binding, (whole.rows, whole.columns), whole.threads, "row")
-    tile, threads = ranked_tile(blocks(binding, problem, 1, 1), device.multiprocessors)
-    return row_schedule(device, binding, (1, tile), threads)
+    few = blocks(binding, problem, 1, 1) <= device.multiprocessors
+    tile, lanes = lanes_of_best(length, few=few)
+    return row_schedule(device, binding, (1, tile), lanes, "thread" if form.is_lanewise else "block")
 
 
 def lanes_of_structures(device: DeviceSpec, binding: Binding, length: int) -> Schedule:
