@@ -1,6 +1,6 @@
-"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental exhaustive choices`.
+"""The worth of each choice, as the papers ask: `python -m benchmarks run funnel smem levels incremental exhaustive`.
 
-`transformations` is of graphs.
+`transformations` is of graphs; `choices` are the rules' own.
 """
 
 from benchmarks.ablations.ablation import Ablation
@@ -14,7 +14,18 @@ from benchmarks.ablations.smem import SharedMemory
 from benchmarks.ablations.transformations import Worth
 from benchmarks.ablations.tuning import Tuning
 
+FIRST = Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning()
 ABLATIONS: dict[str, Ablation] = {
     ablation.name: ablation
-    for ablation in (Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning(), Exhaustive(), Choices(), Worth())
+    for ablation in (
+        Pruning(),
+        SharedMemory(),
+        Model(),
+        Levels(),
+        Incremental(),
+        Tuning(),
+        Exhaustive(),
+        Choices(),
+        Worth(),
+    )
 }

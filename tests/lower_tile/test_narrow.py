@@ -10,6 +10,7 @@ import torch
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
+from redalg.strategies.levels import Grid, Lanes, Loop, Parts
 from redalg.strategies.schedule import Schedule, numbers_of
 
 b, n, c, i, j = ra.axes("b n c i j")
@@ -22,6 +23,22 @@ ROWS = {
     "place and best": ra.fuse({"place": (ra.argmax(x, n), "b"), "best": (ra.max(x, n), "b")}),
     "least, its place, and a sum": ra.fuse({"at": (ra.argmin(x, n), "b"), "sum": (ra.logsumexp(x, n), "b")}),
 }
+POOLING = ra.fuse(ra.sum(ra.softmax(x, n) * ra.tensor("y[b,n,c]"), n), axes="b c")
+STATISTICS = ra.fuse(
+    {
+        f"s{place}": (value, "b")
+        for place, value in enumerate(
+            (
+                ra.mean(x, n),
+                ra.var(x, n),
+                ra.mean((x - ra.mean(x, n)) ** 4, n),
+                ra.max(x, n),
+                ra.min(x, n),
+                ra.logsumexp(x, n),
+            )
+        )
+    }
+)
 OF_COLUMNS = ra.fuse({"mean": (ra.mean(columns, n), "c"), "var": (ra.var(columns, n), "c")})
 COVARIANCE = ra.fuse(ra.covariance(data[n, i], data[n, j], n), axes="i j")
 LENGTHS = (1, 2, 3, 5, 8, 9, 16, 17, 31, 33, 64)
@@ -104,12 +121,76 @@ def test_short_rows_are_written_in_the_order_of_addresses() -> None:
         assert ("T.copy(out_shared, out[" in text) == staged
 
 
-@pytest.mark.parametrize(("rows", "length", "tile"), [(65536, 300, 512), (16384, 8000, 2048), (512, 200_704, 4096),
-                                                      (1, 1 << 24, 8192)])  # fmt: skip
-def test_tiles_of_ranked_rows_grow_with_the_row(rows: int, length: int, tile: int) -> None:
-    """No lane keeps a best of its own: a tile is ranked, and joined with the best of the tiles before it."""
+@pytest.mark.parametrize(("rows", "length", "level", "tile"), [
+    (65536, 300, "row", 512), (16384, 3000, "thread", 512), (16384, 8000, "thread", 1024),
+    (200, 50_257, "thread", 4096), (1, 1 << 24, "thread", 4096),
+])  # fmt: skip
+def test_a_row_is_ranked_whole_or_each_lane_keeps_a_best(rows: int, length: int, level: str, tile: int) -> None:
+    """Several loads of a lane are in flight where rows are few."""
     plan = numbers_of(plan_of(ROWS["place and best"], {"b": rows, "n": length}))
-    assert (plan.level, plan.block_streamed) == ("row" if length <= 4096 else "block", tile)
+    assert (plan.level, plan.block_streamed) == (level, tile)
+
+
+@pytest.mark.parametrize("name", ["place and best", "least, its place, and a sum"])
+@pytest.mark.parametrize(("length", "parts"), [(1500, 1), (5000, 1), (9001, 3)])
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_a_lane_keeps_the_first_of_equal_numbers(name: str, length: int, parts: int, dtype: str) -> None:
+    """Numbers of two decimals are often equal; a row of infinities has its first place, and NaN is above all."""
+    array = drawn((5, length)).astype(dtype)
+    array[0], array[2, length // 2 :] = -np.inf, np.nan
+    if name != "place and best":
+        array[[0, 2]] = 1.0  # sums of exponentials of infinities and NaN are another matter
+        array[1, 0], array[3, -1] = 0.5, 2.0
+    levels = (Grid("b"), *((Parts("n", parts),) if parts > 1 else ()), Lanes("n", 128), Loop("n", 512))
+    lowered = ROWS[name].lower("H200", {"b": 5, "n": length}, dtype, plan=Schedule(*levels))
+    check(ROWS[name], interpret(lowered.program, {"x": array}), array, 2e-5)
+
+
+def test_a_thread_takes_a_row_of_many_states() -> None:
+    """Where a whole tile would be padded, and rows are many."""
+    assert numbers_of(plan_of(STATISTICS, {"b": 65536, "n": 100})).is_serial
+    for rows, length in ((65536, 128), (65536, 30), (1000, 100)):
+        assert not numbers_of(plan_of(STATISTICS, {"b": rows, "n": length})).is_serial
+    array = drawn((300, 45)).astype(np.float32)
+    array[[1, 3]] = 1.0
+    plan = Schedule(Grid("b", 128), Loop("n", 32), Lanes("b", 128))
+    lowered = STATISTICS.lower("H200", {"b": 300, "n": 45}, "float32", plan=plan)
+    check(STATISTICS, interpret(lowered.program, {"x": array}), array, 2e-5)
+
+
+@pytest.mark.parametrize(("columns", "width"), [(9, 8), (17, 8), (24, 8), (28, 32), (48, 8), (64, 32)])
+def test_tiles_are_slim_where_wide_ones_are_padded(columns: int, width: int) -> None:
+    plan = numbers_of(plan_of(OF_COLUMNS, {"n": 1_000_000, "c": columns}, "float16"))
+    assert (plan.along_rows, plan.block_row) == (True, width)
+    array = drawn((4099, columns)).astype(np.float32)
+    lowered = OF_COLUMNS.lower("H200", {"n": 4099, "c": columns}, "float32")
+    check(OF_COLUMNS, interpret(lowered.program, {"x": array}), array, 2e-5)
+
+
+@pytest.mark.parametrize(("sizes", "dtype", "kind"), [
+    ((256, 4096, 512), "float32", (128, 64, 1)), ((64, 2048, 256), "float32", (128, 64, 2)),
+    ((1024, 512, 64), "float32", (64, 32, 1)), ((256, 4096, 512), "bfloat16", (256, 128, 1)),
+    ((32, 16384, 128), "bfloat16", (128, 256, 4)),
+])  # fmt: skip
+def test_columns_share_the_weights_of_their_rows(sizes: tuple[int, ...], dtype: str, kind: tuple[int, ...]) -> None:
+    """(columns, elements, parts) of a tile, of which one maximum serves several elements; sums over other weights."""
+    plan = numbers_of(plan_of(POOLING, dict(zip("bnc", sizes, strict=True)), dtype))
+    wide = plan.block_row if plan.is_serial else plan.block_column
+    assert (wide, plan.block_streamed, plan.segments) == kind
+    assert plan.is_serial == (dtype == "float32")
+
+
+@pytest.mark.parametrize("sizes", [(2, 1, 64), (3, 130, 70), (1, 700, 129)])
+def test_weighed_columns_mean_the_definition(sizes: tuple[int, ...]) -> None:
+    """Of scores far apart, a −∞ among them."""
+    rng = np.random.default_rng(0)
+    weights = rng.normal(size=sizes[:2], scale=20).astype(np.float32)
+    weights[0, sizes[1] // 2 :] = -np.inf if sizes[1] > 1 else 0
+    given = {"x": weights, "y": rng.normal(size=sizes).astype(np.float32)}
+    lowered = POOLING.lower("H200", dict(zip("bnc", sizes, strict=True)), "float32")
+    assert numbers_of(plan_of(POOLING, dict(zip("bnc", sizes, strict=True)))).is_serial
+    wanted = np.asarray(POOLING.reference(**given))
+    np.testing.assert_allclose(interpret(lowered.program, given)["out"], wanted, atol=2e-5)
 
 
 @pytest.mark.gpu

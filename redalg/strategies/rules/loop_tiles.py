@@ -31,6 +31,7 @@ class TileFacts:
         few: the largest tiles of rows fill the GPU less than `FEW_WAVES` times.
         banded: a mask compares data of rows with data of streamed elements, as documents do: few tiles are live.
         parted: an input has one element for a part of the rows or of the streamed axis, which no tile may straddle.
+        alone: what the loop weighs is multiplied on tensor cores, and no product makes its weights.
     """
 
     rows: int
@@ -44,6 +45,7 @@ class TileFacts:
     few: bool = False
     banded: bool = False
     parted: bool = False
+    alone: bool = False
 
 
 LONG_LOOP = 1024
@@ -81,6 +83,11 @@ BANDED_TILE: Tile = (64, 128, 1, 128, False)
 of 128 x 128, where causal 0.86 and 0.90; at d 64 in 0.95 of 64 x 64)."""
 
 
+STREAMED_ALONE = 32768
+"""Elements of a tile of what weights of few rows multiply, where no product makes them (H200, weighted sums of bfloat16
+rows: 256 x 4096 x 512 in 0.55 of the time of tiles of 64 x 512, 64 x 2048 x 256 0.85, 32 x 16384 x 128 0.88)."""
+
+
 def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
     """The tile on sm_90a: several small blocks an SM up to width 64, one large warp-specialised block beyond."""
     if facts.wide:
@@ -89,6 +96,8 @@ def hopper_tile(_: DeviceSpec, facts: TileFacts) -> Tile:
         return 64, 64, 1 if facts.trims else 2, 128, False
     if facts.rows >= 64 and facts.banded and facts.width <= 128:
         return BANDED_TILE
+    if facts.rows < 64 and facts.alone and facts.aligned and facts.width >= 96:
+        return 64, STREAMED_ALONE // facts.width // 128 * 128, 2, 128, True
     if facts.rows < 64:
         return 64, 128 if facts.width <= 128 else 64, 2 if facts.aligned else 1, 128, facts.aligned
     if facts.long and facts.aligned and (facts.width <= 64 or 96 <= facts.width <= 128):

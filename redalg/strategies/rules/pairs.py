@@ -24,8 +24,9 @@ from redalg.strategies.binding import Binding, product_sides, with_column
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Lanes, Loop
 from redalg.strategies.plan import Problem, grid_levels, lane_levels
-from redalg.strategies.rules.parts import blocks, fills_at_once, serial_segments
+from redalg.strategies.rules.parts import blocks, fills_at_once, serial_segments, shares_weights
 from redalg.strategies.rules.powers import power_of_two
+from redalg.strategies.rules.rows import lies_in_columns
 from redalg.strategies.rules.tiles import trims
 from redalg.strategies.schedule import Schedule
 
@@ -48,6 +49,10 @@ TALL_STREAMED = {"float32": WIDE_TILES[0], "float64": WIDE_TILES[1]}
 in float64: 0.63 of the time of `torch.cov`)."""
 SLOTS_OF_A_SUM = 2
 """Slots of a sum that an extremum rescales, and of that extremum."""
+WEIGHED = (64, 128)
+"""Columns of a block, one a thread, that exponentials of a row's numbers weigh (H200, weighted sums in float32:
+256 x 4096 x 512 in 0.90 of the time of lanes that have a maximum each, 64 x 2048 x 256 0.43, 32 x 16384 x 128 0.70,
+1024 x 512 x 64 0.86)."""
 STATES = 32
 """Slots of all rows of a thread, at most."""
 ROW_BYTES = 1 << 16
@@ -67,6 +72,8 @@ def pairwise_binding(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         return None
     if device.target == "c" or form.places or any(output.carries for output in form.outputs):
         return None
+    if weighs_columns(form, problem, binding):
+        return binding
     if form.cascade.producers:
         return binding if has_short_differences(form, problem, binding) else None
     axes = [free_axes(element) for element in form.cascade.elements()]
@@ -78,6 +85,13 @@ def pairwise_binding(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     column = next((axis for axis in binding.grid if _are_apart(axis, binding.row, streamed)), None)
     wide = column is not None and all({column, binding.row} <= set(output.axes) for output in form.outputs)
     return with_column(binding, column) if column is not None and wide and problem.sizes[column.name] > 1 else None
+
+
+def weighs_columns(form: FusedForm, problem: Problem, binding: Binding) -> bool:
+    """Tell if lanes lie along columns that exponentials of a row's numbers weigh: a tile of them has one maximum."""
+    wide = binding.row is not None and problem.sizes[binding.row.name] >= WEIGHED[0]
+    whole = not form.cascade.producers and not form.structures
+    return wide and whole and shares_weights(form, binding) and lies_in_columns(form, problem, binding)
 
 
 def is_tall(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
@@ -142,6 +156,8 @@ def pairs_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
     length = max(1, problem.sizes[binding.streamed.name])
     if binding.contracted:
         return serial_schedule(device, binding, tall_tile(problem, binding), serial_stages(form, problem))
+    if weighs_columns(form, problem, binding):
+        return serial_schedule(device, binding, weighed_tile(problem, device, binding), serial_stages(form, problem))
     wide = WIDE_TILES[1] if lie_apart(form, binding) else WIDE_TILES[0]
     tile = wide if binding.column is not None else TILE if length >= LONG else SHORT_TILE
     full = FULL if binding.column is None else FULL // 2
@@ -174,6 +190,13 @@ def tall_tile(problem: Problem, binding: Binding) -> tuple[int, int, int, int]:
     return rows, columns, TALL_STREAMED[problem.compute], threads
 
 
+def weighed_tile(problem: Problem, device: DeviceSpec, binding: Binding) -> tuple[int, int, int, int]:
+    """(rows, columns, streamed elements, threads) of a block of columns that share their weights: a thread a column."""
+    width = WEIGHED[1] if binding.row and problem.sizes[binding.row.name] > WEIGHED[0] else WEIGHED[0]
+    many = blocks(binding, problem, width, 1) >= FULL * device.multiprocessors
+    return width, 1, SHORT_TILE // 2 if many and width == WEIGHED[0] else SHORT_TILE, width
+
+
 def block_tiles(binding: Binding, problem: Problem) -> Iterator[tuple[int, int]]:
     """Yield (rows, columns) of a block, of which less than half is beyond the ends of their axes; the smallest last."""
     if binding.row is None or binding.column is None:
@@ -197,12 +220,18 @@ def serial_schedule(device: DeviceSpec, binding: Binding, numbers: tuple[int, in
     return Schedule.of_levels((*grid_levels(binding, rows, columns), *loops), binding, device)
 
 
-def serial_tiles(problem: Problem, binding: Binding) -> Iterator[tuple[int, int, int, int]]:
-    """Yield (rows of a block, its columns, elements of a tile, threads) of the search."""
+def serial_tiles(problem: Problem, binding: Binding, *, weighed: bool) -> Iterator[tuple[int, int, int, int]]:
+    """Yield (rows of a block, its columns, elements of a tile, threads) of the search.
+
+    `weighed`: the rows are columns that share their weights.
+    """
     if binding.contracted:
         rows, columns, *_ = tall_tile(problem, binding)
         counts = (TALL_THREADS // 2, TALL_THREADS) if rows * columns <= FEW_SUMS else (TALL_THREADS, THREADS)
         yield from ((rows, columns, tile, count) for tile, count in product(WIDE_TILES, counts))
+        return
+    if weighed:
+        yield from ((width, 1, tile, width) for width, tile in product(WEIGHED, (SHORT_TILE // 2, SHORT_TILE)))
         return
     if binding.column is not None:
         yield from ((rows, columns, tile, THREADS) for (rows, columns), tile in product(WIDE, WIDE_TILES))

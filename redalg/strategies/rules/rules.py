@@ -76,6 +76,8 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
     inner = [problem.sizes[one.cascade.axis.name] for one in form.cascade.producers]
     cores = tensor_cores(form, problem, device, binding)
     part = equal_part(form)
+    alone = cores and device.wgmma and not form.cascade.producers and rows < LARGE_TILE[0] // 2 and not part
+    columns = min(columns, WIDE) if alone else columns
     whole = [one for one in inner if not inner_rule([one], columns, cores=cores)]
     facts = TileFacts(
         rows,
@@ -92,6 +94,7 @@ def contraction_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bind
         few=has_few_blocks(binding, problem, device),
         banded=compares_data(form, binding),
         parted=reads_parts(form, binding),
+        alone=alone,
     )
     if not form.cascade.producers and not any(one.weight for one in form.accumulators):
         return product_rule(form, problem, device, binding, cores=cores)

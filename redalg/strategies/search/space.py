@@ -44,11 +44,25 @@ from redalg.strategies.rules.by_rules import schedules_by_rules
 from redalg.strategies.rules.elementwise import elementwise_schedules
 from redalg.strategies.rules.loop_tiles import THREE, THREE_WARPGROUPS, fills_three
 from redalg.strategies.rules.narrow import LEAST_COLUMNS, MOST_ROWS, NARROW, PARTS_OF_FEW, WIDE_COLUMNS
-from redalg.strategies.rules.pairs import pairwise_binding, serial_schedule, serial_stages, serial_tiles
+from redalg.strategies.rules.pairs import (
+    pairwise_binding,
+    serial_schedule,
+    serial_stages,
+    serial_tiles,
+    weighs_columns,
+)
 from redalg.strategies.rules.parts import blocks, may_split, most_parts, rows_at_once
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import folds_pairs
-from redalg.strategies.rules.rows import column_tiles, has_aligned_rows, lies_in_columns, vector
+from redalg.strategies.rules.rows import (
+    TILE_OF_THREADS,
+    column_tiles,
+    has_aligned_rows,
+    lies_in_columns,
+    rows_by_threads,
+    takes_rows_by_threads,
+    vector,
+)
 from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
@@ -177,9 +191,11 @@ class Space:
             length = max(1, self.extent(self.binding.streamed))
             if self.pairwise is not None:
                 numbers = plan.block_row, plan.block_column, plan.block_streamed, plan.threads
-                return plan.is_serial and numbers in serial_tiles(self.sized_problem, self.pairwise)
+                return plan.is_serial and numbers in self.serial_tiles()
             if self.in_columns:
                 return plan.along_rows and tile[1:] in column_tiles(plan.threads, self.extent(self.binding.row))
+            if plan.is_serial:
+                return self.by_threads and (*tile[1:], plan.threads) == TILE_OF_THREADS
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = tile_lengths_of(plan)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
@@ -287,9 +303,19 @@ class Space:
         return pairwise_binding(self.form, self.problem, self.device, self.binding)
 
     @cached_property
+    def by_threads(self) -> bool:
+        """Tell if a thread may take a row."""
+        return takes_rows_by_threads(self.form, self.problem, self.device, self.binding)
+
+    @cached_property
     def in_columns(self) -> bool:
         """Tell if lanes lie along the rows."""
         return lies_in_columns(self.form, self.problem, self.binding)
+
+    def serial_tiles(self) -> Iterator[tuple[int, int, int, int]]:
+        """Yield the tiles of pairwise terms."""
+        weighed = weighs_columns(self.form, self.problem, self.binding)
+        return serial_tiles(self.sized_problem, self.pairwise or self.binding, weighed=weighed)
 
     def rows(self) -> Iterator[Nest]:
         """Yield the grid and the loops of tiles of rows x streamed elements, at every level."""
@@ -299,7 +325,7 @@ class Space:
         wide, streamed = vector(self.problem), self.binding.streamed.name
         if self.pairwise is not None:
             stages = serial_stages(self.form, self.problem)
-            for numbers in serial_tiles(self.sized_problem, self.pairwise):
+            for numbers in self.serial_tiles():
                 levels = serial_schedule(self.device, self.pairwise, numbers, stages).levels
                 yield levels[:-2], levels[-2:]
             return
@@ -309,6 +335,9 @@ class Space:
                     lanes, loop = Lanes(str(self.binding.row), threads), Loop(streamed, along)
                     yield grid_levels(self.binding, columns, 1), (lanes, loop)
             return
+        if self.by_threads:
+            levels = rows_by_threads(self.device, self.binding).levels
+            yield levels[:-2], levels[-2:]
         for threads in THREADS:
             for level, row, along in self.levels(threads, length, wide):
                 loops = lane_levels(Loop(streamed, along), Lanes(streamed, threads), level)
