@@ -54,6 +54,7 @@ EXPRESSIONS: dict[str, tuple[Any, str | None]] = {
     "a row for many columns": (ra.sum(x, n) * ra.Tensor("h")[p], "b p"),
     "elements side by side": (I * ra.Tensor("J")[b, n, c], "b n c"),
     "elements of a row": ({"sum": (ra.sum(x, n), "b"), "twice": (2 * V, "k e")}, None),
+    "a value and its place": ({"least": (-ra.min(x, n), "b"), "at": (ra.argmin(x, n), "b")}, None),
     "a maximum that cancels": (ra.sum(exp(w - ra.max(x, n)) * exp(ra.max(x, n)), n), "b"),
 }
 

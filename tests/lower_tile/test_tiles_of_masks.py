@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import operator
+import shutil
 from collections import defaultdict
 from itertools import product
 from typing import Any
@@ -19,6 +20,7 @@ from redalg.lower_tile.ir.program import Region
 from redalg.lower_tile.ir.scalars import Places
 from redalg.lower_tile.place.expressions import among_places
 from redalg.lower_tile.place.extent import RANGES
+from redalg.runtime.compile.compile import compile_only
 from redalg.strategies.levels import Grid, Loop, Parts, ScalarCores
 from redalg.strategies.schedule import Schedule, with_choices
 
@@ -187,6 +189,26 @@ def test_specialised_warps_take_no_tile_that_threads_copy(size: int, staged: boo
                         block_streamed=64, threads=128, segments=1)  # fmt: skip
     stream = form.lower("sm_90a", **options, plan=plan).program.kernels[-1]
     assert any(one.name.startswith("segment_tile") for one in stream.buffers) == staged
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="nvcc is not installed")
+def test_tiles_of_three_warpgroups_compare_integers() -> None:
+    """The ends of 192 integers: TileLang reduces a power of two of them alone, which divides the threads."""
+    form, size = FORMS["documents, causal"], 400
+    sizes = {"q": size, "k": size, "b": 1, "d": 64, "e": 64}
+    options: dict[str, Any] = {"sizes": sizes, "dtypes": {**dict.fromkeys("QKV", "float16"), "segment": "int32"},
+                               "shapes": {"segment": (1, size)}}  # fmt: skip
+    plan = with_choices(form.lower("H200", **options).plan, stages=1, warp_specialized=True, block_row=192,
+                        block_streamed=64, threads=384, segments=1)  # fmt: skip
+    lowered = form.lower("H200", **options, plan=plan)
+    assert all(one.spill_bytes == 0 for one in compile_only(lowered.source))
+    rng = np.random.default_rng(0)
+    data: dict[str, Any] = {key: rng.standard_normal((1, size, 64)).astype(np.float16) for key in "QKV"}
+    data["segment"] = np.sort(rng.integers(0, 5, (1, size))).astype(np.int32)
+    exact = {key: one.astype(np.float64) if key in "QKV" else one for key, one in data.items()}
+    found = interpreter.interpret(lowered.program, data)["out"]
+    np.testing.assert_allclose(found, form.reference(**exact), atol=4e-3)
 
 
 def test_tiles_that_data_choose_are_listed_where_products_are_split() -> None:

@@ -22,7 +22,7 @@ from redalg.incremental.arrange.elementwise import (
 )
 from redalg.incremental.arrange.flatten import flatten_tensors
 from redalg.incremental.arrange.one_row import weigh_columns
-from redalg.incremental.arrange.prune_extrema import prune_extrema
+from redalg.incremental.arrange.prune_extrema import prune_extrema, take_values_of_places
 from redalg.incremental.arrange.reductions import check_reductions
 from redalg.incremental.arrange.stages import REPEATED, apart, divide_form, separate_outputs
 from redalg.incremental.arrange.unroll import may_unroll, unroll_axis
@@ -113,6 +113,10 @@ def _prune(stages: Stages, problem: Problem) -> Rewritten:
     return stages.map_forms(prune_extrema), problem
 
 
+def _take_values(stages: Stages, problem: Problem) -> Rewritten:
+    return stages.map_forms(take_values_of_places), problem
+
+
 REWRITES: tuple[FormRewrite, ...] = (
     Rewrite("scales", "u/c, c near the largest |u|", "u", "where the dtype's range holds every power of u",
             _remove_scales),
@@ -142,6 +146,9 @@ REWRITES_AFTER_PLANNING: tuple[FormRewrite, ...] = (
 """The rewrites after planning, in order: a plan is chosen for the stages as they are before these."""
 
 REWRITES_IN_KERNELS: tuple[FormRewrite, ...] = (
+    Rewrite(
+        "places' values", "m = max u, (v, n) = argmax u", "v for m in outputs", "where both are of one u", _take_values
+    ),
     Rewrite("unread extrema", "extrema (m, …)", "extrema (…)", "where nothing reads m", _prune),
 )
 """The rewrites of each stage as its kernels are placed, in order: a file's header shows the state as it was derived."""

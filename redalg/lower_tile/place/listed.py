@@ -148,20 +148,35 @@ def what_ends_tell(
         tile = assembly.buffers.get(read.name)
         if tile is None or len(tile.shape) != 1 or "int" not in tile.dtype:
             continue
-        values = assembly.buffer(f"{read.name}_values", "fragment", tile.shape, tile.dtype)
-        body.append(Copy(read.name, values))
-        ranges[read] = (
-            end_of_tile("min", values, f"{read.name}_least", assembly, body),
-            end_of_tile("max", values, f"{read.name}_largest", assembly, body),
-        )
+        ranges[read] = ends_of_tile(read.name, assembly, body)
     integers |= {load.name for load in ranges if isinstance(load, Load)}
     found = (holds_for_all(one, ranges, integers) for one in (counts, opposite(counts)))
     certain, never = (S.false if one is None else one for one in found)
     return certain, opposite(Or(certain, never))
 
 
-def end_of_tile(kind: str, values: str, name: str, assembly: Assembly, body: list[Statement]) -> Load:
-    """The least or the largest of a tile's integers, in shared memory, where every thread may read it."""
+def ends_of_tile(tile: str, assembly: Assembly, body: list[Statement]) -> tuple[Load, Load]:
+    """The least and the largest of a tile's integers, in shared memory, where every thread may read them.
+
+    A reduction takes a power of two of numbers: the parts of another length, 3 of 64 say, are compared first.
+    """
+    (length,), dtype = assembly.shape(tile), assembly.buffers[tile].dtype
+    width = length & -length
+    if width == length:
+        values = assembly.buffer(f"{tile}_values", "fragment", (length,), dtype)
+        body.append(Copy(tile, values))
+        return (end_of_values("min", values, f"{tile}_least", assembly, body),
+                end_of_values("max", values, f"{tile}_largest", assembly, body))  # fmt: skip
+    parts = [Load(tile, PLACE + first) for first in range(0, length, width)]
+    least, largest = (assembly.buffer(f"{tile}_{name}", "fragment", (width,), dtype) for name in ("low", "high"))
+    stores = Store(least, (PLACE,), Min(*parts)), Store(largest, (PLACE,), Max(*parts))
+    body.append(Parallel(((PLACE, width),), stores))
+    return (end_of_values("min", least, f"{tile}_least", assembly, body),
+            end_of_values("max", largest, f"{tile}_largest", assembly, body))  # fmt: skip
+
+
+def end_of_values(kind: str, values: str, name: str, assembly: Assembly, body: list[Statement]) -> Load:
+    """The least or the largest of integers in registers, in shared memory."""
     dtype = assembly.buffers[values].dtype
     own, end = assembly.buffer(name, "fragment", (1,), dtype), assembly.buffer(name, "shared", (1,), dtype)
     body += [ReduceTile(kind, values, own, clear=True, dim=0), _once(end, (PLACE,), Load(own, PLACE))]
