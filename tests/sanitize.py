@@ -134,7 +134,12 @@ def every() -> Iterator[Small]:
     yield Small("blocks that stay", "rows", partial(fused, "softmax"), rows, SINGLE, {"persistent": 1})
     for use in FORMS:
         yield Small("rows on lanes", use, partial(derived, use), partial(points, use), SINGLE)
-    yield Small("lanes along columns", "variance", columns, matrix, SINGLE)
+    for name, shapes in {"variance": (1500, 300), "variance of few": (5000, 12)}.items():
+        yield Small("lanes along columns", name, partial(narrow, "columns"), partial(normal, x=shapes), SINGLE)
+    for name, shape in NARROW_SHAPES.items():
+        yield Small("narrow", name, partial(narrow, name), partial(normal, **shape), SINGLE)
+    yield Small("narrow", "a best of parts", partial(narrow, "a best each"), partial(normal, x=(6, 5000)), SINGLE,
+                {"segments": 3})  # fmt: skip
     yield Small("stretches", "statistics of channels", channels, images, HALF)
     for queries in (70, 33):
         yield Small("run-time sizes", f"{queries} queries", runs, partial(drawn, queries), HALF)
@@ -154,8 +159,22 @@ RUNS = ra.fuse(ra.sum(ra.softmax(ra.sum(ra.tensor("Q[h,q,d]") * ra.tensor("K[h,k
 """Keys that are values too; other sizes of a form met before take its kernel of run-time sizes."""
 
 
-COLUMNS = ra.fuse(ra.var(ra.tensor("x[n,c]"), ra.axes("n")), axes="c")
-"""Neighbours in memory are columns, which lanes take."""
+N, X = ra.axes("n"), ra.tensor("x[b,n]")
+NARROW = {
+    "columns": ra.fuse(ra.var(ra.tensor("x[n,c]"), N), axes="c"),
+    "a best each": ra.fuse({"at": (ra.argmax(X, N), "b"), "best": (ra.max(X, N), "b")}),
+    "weighed columns": ra.fuse(ra.sum(ra.softmax(X, N) * ra.tensor("y[b,n,c]"), N), axes="b c"),
+    "a thread a row": ra.fuse({
+        "a": (ra.mean((X - ra.mean(X, N)) ** 4, N), "b"), "b": (ra.max(X, N), "b"), "c": (ra.min(X, N), "b"),
+        "d": (ra.logsumexp(X, N), "b"), "e": (ra.var(X, N), "b"),
+    }),
+}  # fmt: skip
+"""Lanes along columns, as neighbours in memory are; lanes that keep a best each; a maximum for many columns; threads
+that take a row each, which many rows of no power of two have."""
+NARROW_SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
+    "a best each": {"x": (6, 5000)}, "weighed columns": {"x": (3, 130), "y": (3, 130, 70)},
+    "a thread a row": {"x": (34_000, 45)},
+}  # fmt: skip
 
 
 CHANNELS = ra.fuse(ra.var(ra.tensor("x[b,c,s]"), ra.axes("b s")), axes="c")
@@ -166,12 +185,13 @@ def runs() -> ra.Fused:
     return RUNS
 
 
-def columns() -> ra.Fused:
-    return COLUMNS
+def narrow(name: str) -> ra.Fused:
+    return NARROW[name]
 
 
-def matrix() -> dict[str, torch.Tensor]:
-    return {"x": torch.randn(1500, 300, generator=generator())}
+def normal(**shapes: tuple[int, ...]) -> dict[str, torch.Tensor]:
+    g = generator()
+    return {name: torch.randn(shape, generator=g) for name, shape in shapes.items()}
 
 
 def channels() -> ra.Fused:
