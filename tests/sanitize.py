@@ -100,18 +100,24 @@ OF_CASES: dict[str, tuple[torch.dtype, dict[str, Any], tuple[str, ...]]] = {
     "rows": (SINGLE, {}, ("rows", "logsumexp", "variance", "weighted mean", "inertia", "cross_entropy", "any")),
     "lane by lane": (SINGLE, {}, ("first", "last", "prod, of which parts overflow")),
     "lane by lane, merged": (SINGLE, {"segments": 3}, ("compensated, 1e8 of both signs", "last")),
-    "lane by lane, merged in the launch": (SINGLE, {"segments": 3, **LAUNCH}, ("argmax of equal numbers", "first")),
+    "lane by lane, merged in the launch": (SINGLE, {
+        "segments": 3, "level": "thread", "block_streamed": 128, **LAUNCH}, ("argmax of equal numbers", "first")),
     "thread level": (SINGLE, {"level": "thread"}, ("rows", "weighted variance")),
     "carried outputs": (SINGLE, {}, ("softmax", "masked softmax, zero", "log_softmax", "layer_norm", "rms_norm")),
-    "two blocks beside each other": (BFLOAT, {"level": "row", "block_streamed": 16384, "threads": 512}, (
-        "layer_norm", "softmax")),
-    "whole rows in turns": (SINGLE, {"level": "row", "block_streamed": 2048, "threads": 64}, ("softmax", "layer_norm")),
     "rows that meet at one barrier": (BFLOAT, {"level": "row", "block_row": 2, "block_streamed": 1024, "threads": 64}, (
-        "softmax", "layer_norm", "rms_norm")),
-    "warps that meet at one barrier": (BFLOAT, {"level": "row", "block_streamed": 4096, "threads": 128}, (
         "softmax", "layer_norm", "rms_norm")),
     "carried outputs, bfloat16": (BFLOAT, {}, ("softmax", "layer_norm", "weights and mean")),
 }  # fmt: skip
+
+OF_LONG_ROWS: dict[str, tuple[torch.dtype, dict[str, Any], int, tuple[str, ...]]] = {
+    "two blocks beside each other": (BFLOAT, {"block_streamed": 16384, "threads": 512}, 16_000, (
+        "layer_norm", "softmax")),
+    "whole rows in turns": (SINGLE, {"block_row": 1, "block_streamed": 2048, "threads": 64}, 2000, (
+        "softmax", "layer_norm")),
+    "warps that meet at one barrier": (BFLOAT, {"block_streamed": 4096, "threads": 128}, 4000, (
+        "softmax", "layer_norm", "rms_norm")),
+}  # fmt: skip
+"""Whole rows, by their length: a tile is not mostly empty."""
 
 
 def smalls(words: Sequence[str] = ()) -> list[Small]:
@@ -126,6 +132,10 @@ def every() -> Iterator[Small]:
             one = known[name]
             yield Small(kind, name, partial(fused, one.form), partial(tensors_of, one), dtype, plan, one.empty,
                         one.sizes)  # fmt: skip
+    for kind, (dtype, plan, length, names) in OF_LONG_ROWS.items():
+        for name in names:
+            tensors = partial(long_rows, name, length)
+            yield Small(kind, name, partial(fused, name), tensors, dtype, {"level": "row", "segments": 1, **plan})
     for words, options in QUANTIZED.items():
         yield Small("8-bit floats", words, partial(quantized_product, **options), quantized, HALF)
     yield Small("products of products", "one kernel", chained_product, chained, BFLOAT)
@@ -183,6 +193,13 @@ CHANNELS = ra.fuse(ra.var(ra.tensor("x[b,c,s]"), ra.axes("b s")), axes="c")
 
 def runs() -> ra.Fused:
     return RUNS
+
+
+def long_rows(name: str, length: int) -> dict[str, torch.Tensor]:
+    """Five rows, and the gain and bias that a function of them reads."""
+    own = {one.name for one in fused(name).cascade.elements()}
+    shapes = {"x": (5, length), "G": (length,), "B": (length,)}
+    return normal(**{key: shape for key, shape in shapes.items() if key in own})
 
 
 def narrow(name: str) -> ra.Fused:

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from tests import sanitize
-from tests.sanitize import BEGIN, DONE, Outcome, read, read_all, smalls
+from tests.cases.kernels import problem
+from tests.sanitize import BEGIN, DONE, Outcome, given, plan_of, read, read_all, smalls
 
 MEMCHECK = f"""
 ========= COMPUTE-SANITIZER
@@ -48,6 +49,14 @@ def test_kinds_hold_every_way_that_kernels_are_built() -> None:
     assert {"segments", "splits", "level", "merge", "persistent"} <= changed
     assert len({(one.kind, one.name) for one in smalls()}) == len(smalls())
     assert {one.kind for one in smalls(["stay", "masks"])} == {"blocks that stay", "masks"}
+
+
+def test_every_launch_has_a_plan() -> None:
+    """On a GPU: a plan that the rules refuse since is checked no more."""
+    for one in smalls():
+        tensors = given(one)
+        options = {**problem(one.form(), tensors, one.sizes), "empty": one.empty}
+        one.form().lower("sm_90a", **options, plan=plan_of(one, tensors, "sm_90a"))
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU to check on")
