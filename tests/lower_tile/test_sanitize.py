@@ -7,7 +7,8 @@ import torch
 
 from tests import sanitize
 from tests.cases.kernels import problem
-from tests.sanitize import BEGIN, DONE, Outcome, given, plan_of, read, read_all, smalls
+from tests.cases.small_kernels import given, plan_of, smalls
+from tests.sanitize import BEGIN, DONE, Outcome, read, read_all
 
 MEMCHECK = f"""
 ========= COMPUTE-SANITIZER

@@ -24,14 +24,14 @@ def take_values_of_places(form: FusedForm) -> FusedForm:
     """The form that gives out the value at a place for the extremum whose place it is."""
     values = {(one.monoid.name, one.term): one.values[0] for one in form.structures if one.place is None}
     known: dict[Value, Expr] = {}
-    for one in form.extrema:
-        name, sign = PLACE_OF.get(one.monoid.name, ("", 1))
-        if (name, one.term) in values:
-            known[one.value] = sign * values[name, one.term]
+    for extremum in form.extrema:
+        name, sign = PLACE_OF.get(extremum.monoid.name, ("", 1))
+        if (name, extremum.term) in values:
+            known[extremum.value] = sign * values[name, extremum.term]
     if not known or form.gives_state:
         return form
-    outputs = tuple(replace(one, expr=one.expr.xreplace(known), empty=one.empty.xreplace(known))
-                    for one in form.outputs)  # fmt: skip
+    outputs = tuple(replace(part, expr=part.expr.xreplace(known), empty=part.empty.xreplace(known))
+                    for part in form.outputs)  # fmt: skip
     assignments = tuple(replace(one, expr=one.expr.xreplace(known)) for one in form.assignments)
     return replace(form, outputs=outputs, assignments=assignments)
 
