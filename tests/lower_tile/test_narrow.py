@@ -151,11 +151,21 @@ def test_a_thread_takes_a_row_of_many_states() -> None:
     assert numbers_of(plan_of(STATISTICS, {"b": 65536, "n": 100})).is_serial
     for rows, length in ((65536, 128), (65536, 30), (1000, 100)):
         assert not numbers_of(plan_of(STATISTICS, {"b": rows, "n": length})).is_serial
-    array = drawn((300, 45)).astype(np.float32)
-    array[[1, 3]] = 1.0
+
+
+@pytest.mark.parametrize("length", [1, 5, 8, 9, 45, 200, 700])
+def test_a_thread_moves_its_centre_once_for_eight_elements(length: int) -> None:
+    """As many digits as moving for each, whatever the first element is; equal elements have no variance."""
+    rng = np.random.default_rng(length)
+    array = (rng.normal(size=(130, length)) + 1e4).astype(np.float32)
+    array[0], array[1, length // 2], array[2, -1], array[3, 0] = 0.1, np.inf, np.nan, 2e4
     plan = Schedule(Grid("b", 128), Loop("n", 32), Lanes("b", 128))
-    lowered = STATISTICS.lower("H200", {"b": 300, "n": 45}, "float32", plan=plan)
-    check(STATISTICS, interpret(lowered.program, {"x": array}), array, 2e-5)
+    lowered = STATISTICS.lower("H200", {"b": 130, "n": length}, "float32", plan=plan)
+    found, wanted = interpret(lowered.program, {"x": array}), STATISTICS.reference(x=array.astype(np.float64))
+    with np.errstate(invalid="ignore"):
+        for output, value in zip(STATISTICS.form.outputs, wanted, strict=True):
+            np.testing.assert_allclose(found[output.name], value, rtol=3e-6, atol=1e-12, err_msg=output.name)
+    assert found["s1"][0] == 0
 
 
 @pytest.mark.parametrize(("columns", "width"), [(9, 8), (17, 8), (24, 8), (28, 32), (48, 8), (64, 32)])

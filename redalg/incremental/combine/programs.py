@@ -115,10 +115,13 @@ def move_program(form: FusedForm) -> Program:
     return Program("move", (*running.slots.values(), *extrema.values()), tuple(lines.lets), state).prune()
 
 
-def add_program(form: FusedForm, *, ends: bool) -> Program:
-    """The sums of a state `a` and an element (`ends`: the axis may end before it) that its extrema have met."""
+def add_program(form: FusedForm, *, ends: bool, full: bool = False) -> Program:
+    """The sums of a state `a` and an element (`ends`: the axis may end before it) that its extrema have met.
+
+    `full`: the state's pivots are numbers.
+    """
     lines = Lines()
-    running, element = States(form, FIRST, lines), Elements(form, lines, (), tile=True, ends=ends)
+    running, element = States(form, FIRST, lines, full=full), Elements(form, lines, (), tile=True, ends=ends)
     extrema = {one.value: running.slots[one.value] for one in form.extrema}
     state = combine(form, [running, element], lines, 0, extrema=extrema)
     return Program("add", (*running.slots.values(), *element.given), tuple(lines.lets), state).prune()

@@ -6,10 +6,7 @@
     collapse   state = combine(states along j)
 
 To reduce each tile to one number costs a barrier a tile. Here no barrier comes before the end of the row (RedFuser,
-section 5.3: fusion at the level of a thread). A lane's centre may lag if centres are means over a count, since the loss
-is then bounded (THEORY.md, section 3): for a lane of one element and GROUP more, amplification ≤ 1 + GROUP. Weighted
-centres move with every element. So do the centres of tangents: log x may lie any distance from its tangent at an
-element far below x.
+section 5.3: fusion at the level of a thread). A lane's centre may lag (`lagged`).
 
 A lane without elements has −∞ for its pivots. A step need not ask for it if the lanes' first elements start them: a
 lane whose first element lies beyond the end of the axis never takes one.
@@ -21,24 +18,22 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import final
 
-from sympy import Expr, Min, S, fraction, sympify
+from sympy import Expr, Min, S, sympify
 
-from redalg.expression import Where
 from redalg.incremental.combine.programs import (
     collapse_program,
     first_program,
     lane_program,
     programs,
-    recentre_program,
     tile_program,
 )
 from redalg.incremental.combine.sources import FIRST, LANE, tag_slots
-from redalg.incremental.form import FusedForm, Pivot, PivotPolicy
+from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
-from redalg.lower_tile.ir.scalars import Is
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.carried import Carried, carries, carries_after
 from redalg.lower_tile.place.frames import TILE, Within
+from redalg.lower_tile.place.lagged import first_nonempty, is_local, may_lag, move_centres
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import I, J, Space
@@ -49,24 +44,6 @@ from redalg.strategies.varying import tiles_of
 GROUP = 8
 """Tiles between two moves of a lagged centre."""
 GROUP_NUMBER = index("group")
-
-
-def is_local(pivot: Pivot) -> bool:
-    """Tell if a pivot is a mean of the block's elements, weighted by the divisor of its displacement."""
-    return pivot.policy is PivotPolicy.TILE_LOCAL
-
-
-def is_counted(form: FusedForm) -> bool:
-    """Tell if every centre is a mean over a count of elements, and no mask hides any of them."""
-    counts = {one.value for one in form.accumulators if one.is_count}
-    weights = (fraction(pivot.source.together())[1] for pivot in form.slot_pivots if is_local(pivot))
-    return form.cascade.domain is S.true and all(weight in counts for weight in weights)
-
-
-def is_curved(form: FusedForm) -> bool:
-    """Tell if any sum moves by more than powers of a pivot's displacement, as a sum about a tangent does."""
-    moves = [c for one in form.accumulators for _, c in one.transition]
-    return any(c.has(pivot.departure) for c in moves for pivot in form.slot_pivots)
 
 
 def lane_order_space(space: Space, step: Expr, first: Expr) -> Space:
@@ -95,8 +72,7 @@ class Lanes:
         self.local = [pivot for pivot in form.slot_pivots if is_local(pivot)]
         self.shared = [pivot for pivot in form.slot_pivots if not is_local(pivot)]
         self.late = form.cascade.domain is not S.true and any(one.is_found for one in self.shared)
-        scaled = any(one.scales for one in self.local)  # in units of the lane's scale, which no element before tells
-        self.lagged = bool(self.local) and is_counted(form) and not scaled and not is_curved(form)
+        self.lagged = may_lag(form)
         few = sympify(space.tiles)
         self.grouped = self.lagged and not (few.is_Integer and few <= GROUP)
         step = GROUP_NUMBER * GROUP + TILE if self.grouped else TILE
@@ -198,12 +174,8 @@ class Lanes:
         step.stage(self.form.cascade.domain, *element_terms(self.form))
 
     def _recentre(self) -> list[Statement]:
-        """Move every lane to its own natural centre; its extrema stay."""
-        program = programs(self.form).of(recentre_program, still=frozenset(pivot.value for pivot in self.shared))
-        moving = [one.value for one in self.form.accumulators if len(one.transition) > 1]
-        wanted = {value: self.slots.read(value) for value in (*moving, *(pivot.value for pivot in self.local))}
-        reads = tag_slots(self.slots.reads(), FIRST)
-        return Placer(program.only(wanted), self.assembly, self.space, reads).build(wanted)
+        still = frozenset(pivot.value for pivot in self.shared)
+        return move_centres(self.form, self.assembly, self.space, self.slots, still)
 
     # ---- N states to one ---------------------------------------------------------------------------------------------
 
@@ -237,8 +209,3 @@ def is_full(space: Space) -> bool:
     first_of_last = (plan.segments - 1) * tiles
     known = length.is_Integer and tiles.is_Integer
     return bool(known and length >= (first_of_last + 1) * plan.block_streamed)
-
-
-def first_nonempty(a: Expr, b: Expr) -> Expr:
-    """The pivot of the first of two states, or of the second if the first is empty."""
-    return Where(Is(a, S.NegativeInfinity), b, a)

@@ -6,6 +6,10 @@ Sums that are rescaled with a running maximum take several elements at a time, s
 
     for four elements of the tile: m'[i] = max(m'[i], u(i, j));  state[i] about m'[i];  for each: state[i] += term(i, j)
 
+So do sums about means over a count, whose centres move once for all elements of a group (`lagged`):
+
+    for eight elements of the tile: for each: state[i] += term(i, j) about c[i];  then c[i] moves to the mean
+
 Two axes of rows, e and i, have a state for each pair: what is read of x[e, j] serves all i, and y[j, i] all e.
 Producers s(i, j) = ⊕_u f(x[i, u], y[j, u]) are computed for a group of elements first:
 
@@ -25,16 +29,24 @@ from dataclasses import replace
 from sympy import Abs, Eq, Expr, Function, Integer, Mod, Or, S, ceiling, exp, floor, sign
 
 from redalg.errors import PlanError
-from redalg.expression import Value
+from redalg.expression import Value, Where
 from redalg.incremental.combine.let import Program
-from redalg.incremental.combine.programs import add_program, lane_program, move_program, programs
+from redalg.incremental.combine.programs import (
+    add_program,
+    first_program,
+    lane_program,
+    move_program,
+    programs,
+)
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Loop, Statement, index
+from redalg.lower_tile.ir.scalars import IsFinite
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame, Span
 from redalg.lower_tile.place.invariants import stage_factors, stage_invariants
+from redalg.lower_tile.place.lagged import first_nonempty, may_lag, move_centres
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.producers import stage_sides
 from redalg.lower_tile.place.runs import begin_run, end_run, share_sums, with_guard
@@ -107,7 +119,7 @@ def element_loops(step: Step, slots: Slots, first: Expr, length: int) -> list[Lo
     loops, start = list[Loop](), S.Zero
     alone = step.space.plan.binding.column is None
     unrolled = LONG if has_long_functions(step.form) else UNROLLED if alone else TOGETHER
-    if in_groups := has_groups(step.form):
+    if in_groups := has_groups(step.form) or lags_in_groups(step.form, step.space.plan):
         number = step.space.rest_of_tile(TOGETHER, first=first, length=length)
         loops.append(groups(step, slots, number))
         start = TOGETHER * number
@@ -166,6 +178,12 @@ def has_groups(form: FusedForm) -> bool:
     return any(one.weight for one in form.accumulators) and not form.structures and not form.slot_pivots
 
 
+def lags_in_groups(form: FusedForm, plan: Plan) -> bool:
+    """Tell if the sums of a row are about centres that move once for a group of elements."""
+    alone = plan.binding.column is None and not plan.binding.contracted and not form.cascade.producers
+    return alone and not form.structures and may_lag(form)
+
+
 def has_long_functions(form: FusedForm) -> bool:
     """Tell if the terms of an element have functions that are no few instructions, such as sines and logarithms."""
     return any(not isinstance(one, INLINE) for term in element_terms(form) for one in term.atoms(Function))
@@ -202,6 +220,8 @@ def take_group(
     extrema = {one.value: slots.loads[one.value] for one in form.extrema}
     ahead = {value: assembly.new(f"{load.name}_ahead", *load.indices) for value, load in extrema.items()}
     reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
+    lagged = bool(form.slot_pivots)
+    begin = start_centres(step, slots, places[0]) if lagged else []
 
     def of_each(program: Program, at: Mapping[Value, Expr], wanted: Mapping[Value, Expr]) -> tuple[Statement, ...]:
         step.body = []
@@ -209,17 +229,39 @@ def take_group(
             step.run(program.only(wanted), slots, tag_slots(at, FIRST), wanted)
         return repeat(step.body)
 
-    searches = of_each(written.of(lane_program, ends=ends, full=False, steps=1), reads, reads)
-    additions = of_each(written.of(add_program, ends=ends), state, sums)
+    searches = of_each(written.of(lane_program, ends=ends, full=False, steps=1), reads, reads) if extrema else ()
+    additions = of_each(written.of(add_program, ends=ends, full=lagged), state, sums)
     values = tag_slots(state, FIRST) | tag_slots(reads, SECOND)
-    moves = Placer(written.of(move_program).only(sums), assembly, step.space, values).build(sums)
+    moved = {one.value: state[one.value] for one in form.accumulators if one.weight or not lagged}
+    moves = Placer(written.of(move_program).only(moved), assembly, step.space, values).build(moved) if moved else []
     return (
-        assembly.stores(*((ahead[value], load) for value, load in extrema.items())),
+        *begin,
+        *([assembly.stores(*((ahead[value], load) for value, load in extrema.items()))] if extrema else ()),
         *searches,
         *moves,
-        assembly.stores(*((load, ahead[value]) for value, load in extrema.items())),
+        *([assembly.stores(*((load, ahead[value]) for value, load in extrema.items()))] if extrema else ()),
         *additions,
+        *(move_centres(form, assembly, step.space, slots) if lagged else ()),
     )
+
+
+def start_centres(step: Step, slots: Slots, place: Space) -> list[Statement]:
+    """The mean of a group's elements as the centre of states that have none yet; of one that is not finite, the first.
+
+    From its first element alone a state of few would lose the square of what lies between that and the mean. The mean
+    is the first, and what others add to it: equal elements have no variance.
+    """
+    assembly, pivots, step.body = step.assembly, step.form.slot_pivots, list[Statement]()
+    first, mean = ({one.value: assembly.new(f"{one.value.name}_{name}", *slots.loads[one.value].indices)
+                    for one in pivots} for name in ("first", "start"))  # fmt: skip
+    step.space = at_element(step.space, TOGETHER * J)
+    step.run(programs(step.form).of(first_program, ends=False).only(first), slots, {}, first)
+    step.body.append(assembly.stores(*((load, first[value]) for value, load in mean.items())))
+    more = ((mean[one.value], mean[one.value] + (place.read(one.base) - first[one.value]) / TOGETHER) for one in pivots)
+    step.body.append(Loop(U, Integer(TOGETHER), 0, (assembly.stores(*more),), pipelined=False, unrolled=TOGETHER))
+    starts = {value: Where(IsFinite(load), load, first[value]) for value, load in mean.items()}
+    found = ((slots.loads[value], first_nonempty(slots.loads[value], start)) for value, start in starts.items())
+    return [*step.body, assembly.stores(*found)]
 
 
 def has_both(form: FusedForm, plan: Plan) -> bool:
