@@ -35,6 +35,7 @@ from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.incremental.grouped import grouped_form
 from redalg.runtime.bind.blocks import whole_axes
+from redalg.runtime.bind.groups import check_key_array
 from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice, is_recorded, refuse_scalar_gradients
 from redalg.runtime.bind.options import named_sizes
 
@@ -188,7 +189,8 @@ class DistributedRows:
             local, starts, places = local_tensors(self.form, cast, self.axis, self.ranks, self.rows)
             bound = self._bound(local, extents)
             self.ranks.check_device(bound.device)
-            check_travelling_keys(by, bound, self.axis)
+            if by is not None:
+                check_key_array(by, bound, self.axis, "distributed")
             layout = "zigzag" if self.zigzag else "in order"
             rows = {"rows": bound.sizes[self.rows.name], "rows_axis": self.rows.name, "layout": layout}
             header = header_of(self.form, self.axis, bound, empty, **rows, deterministic=self.deterministic or 0,
@@ -381,22 +383,6 @@ class Ring:
             needed = {name: one for name, one in tensors.items() if name in names}
             state = self.of.fused.merge(*(states[first] for first in sorted(states)), backend=self.of._backend)
             yield self.of.fused.finish(state, needed, empty, {**self.terms.starts, self.of.rows: span.first})
-
-
-def check_travelling_keys(by: Any, bound: Bound, axis: Axis) -> None:
-    """Refuse keys that could not travel with a shard: of another length, or on another device.
-
-    Raises:
-        InputError: they are such.
-    """
-    if by is None:
-        return
-    length = bound.sizes[axis.name]
-    if tuple(by.shape) != (length,) or str(by.device) != bound.device:
-        raise InputError(f"distributed: by= holds the group of every element of this rank's shard of axis {axis}: it "
-                         f"has shape {tuple(by.shape)} on {by.device}, not ({length},) on {bound.device}.")  # fmt: skip
-    if by.is_floating_point() or by.dtype == torch.bool:
-        raise InputError(f"distributed: by= is {by.dtype}. Number the groups 0, 1, 2, … by integers.")
 
 
 def check_options(call: DistributedRows, inputs: Mapping[str, Any], by: Any) -> None:
