@@ -88,7 +88,7 @@ def test_narrow_integers_are_cast_exactly(dtype: str, rounded: str, backend: str
     weights = ra.softmax(ra.cast(ra.let("code", codes), rounded) / 128, n)
     fused = ra.fuse(ra.sum(ra.where(codes > 0, weights, 0) * v, n), axes="b e")
     numbers = np.array([[-128, 127, 3, 0], [1, 0, -1, 100]]).astype(dtype)
-    data = {"codes": numbers, "v": np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])}
+    data: dict[str, Any] = {"codes": numbers, "v": np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])}
     exact = np.exp(numbers / 128)
     want = np.where(numbers > 0, exact, 0) / exact.sum(1, keepdims=True) @ data["v"].astype(np.float64)
     given = {name: torch.from_numpy(one) for name, one in data.items()} if library == "torch" else data
