@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from operator import getitem
@@ -37,17 +37,15 @@ from benchmarks.markdown import Table
 from benchmarks.models import EAGER, MODELS, Hidden, Model, drawn_model
 from benchmarks.small_models import Excite, Mixture, WrittenOut
 from benchmarks.timing import measure
-from redalg.graphs.analysis import Kind, analyze_program
-from redalg.graphs.candidates import explore
-from redalg.graphs.fusion_plan import plan_fusion
+from redalg.graphs.analysis import Kind
 from redalg.graphs.gain import Gain
 from redalg.graphs.program import External
 from redalg.graphs.transformations import ALL, Transformations
-from redalg.graphs.vertices import Vertices, vertices_of
+from redalg.graphs.vertices import Vertices
 from redalg.strategies.device import device_for
 from redalg.torch.aten import import_graph, nodes_by_tensor
-from redalg.torch.groups import complete_values, fixed_inputs_of, program_to_fuse
-from redalg.torch.stitch import calls_of, stitch
+from redalg.torch.groups import Exploration, complete_values, fixed_inputs_of, vertices_to_fuse
+from redalg.torch.stitch import stitch
 from redalg.torch.subprograms import subprogram_calls
 
 if TYPE_CHECKING:
@@ -99,23 +97,34 @@ class Count:
 
 
 def count_kernels(graph: Graph, made: Transformations) -> Count:
-    """The kernels of a graph with its subprograms and groups, all of which are put; the graph is changed."""
+    """The kernels of a graph with its subprograms and groups, all of which are put; the graph is changed.
+
+    Subprograms are judged beside the groups that the graph has without them, as they are when a model is compiled.
+    """
     complete_values(graph)
     fixed = fixed_inputs_of(graph)
-    _, launches = subprogram_calls(program_to_fuse(import_graph(graph).program, made), CARD, made)
-    stitch(graph, launches)
-    program = program_to_fuse(import_graph(graph).program, made)
-    vertices = vertices_of(analyze_program(program), fixed, transformations=made)
-    gain = Gain(vertices, CARD)
-    candidates = explore(gain)
-    groups = [call.group for call in calls_of(candidates.verdicts, plan_fusion(candidates))]
+    whole = explored(graph, fixed, made)
+    program = whole.gain.vertices.analysis.program
+    _, launches = subprogram_calls(program, CARD, made, groups=whole.patterns)
+    if launches:
+        stitch(graph, launches)
+        whole = explored(graph, fixed, made, whole)
+    vertices, groups = whole.gain.vertices, [call.group for call in whole.calls]
     found, nodes = Count(groups=len(groups), subprograms=len(launches)), nodes_by_tensor(graph)
     members = {name for group in groups for name in group.members}
     alone = kernels_alone(nodes, vertices, members)
     for read, written in (*((group.reads, group.writes) for group in groups), *alone):
         behind = dict.fromkeys(tensor_behind(vertices, nodes, name) for name in read)
-        found = found.with_kernel(sum(map(gain.bytes_of, (*behind, *written))))
+        found = found.with_kernel(sum(map(whole.gain.bytes_of, (*behind, *written))))
     return found
+
+
+def explored(
+    graph: Graph, fixed: Sequence[str], made: Transformations, before: Exploration | None = None
+) -> Exploration:  # fmt: skip
+    """The groups of a graph as it is now; verdicts of an exploration before it hold."""
+    vertices = vertices_to_fuse(import_graph(graph).program, fixed, made, products=True)
+    return Exploration(Gain(vertices, CARD), before)
 
 
 def tensor_behind(vertices: Vertices, nodes: Mapping[str, Node], name: str) -> str:

@@ -1,4 +1,11 @@
-"""The published rows of every family, and ragged ones beside them, on several kinds of inputs."""
+"""The published rows of every family, and ragged ones beside them, on several kinds of inputs.
+
+The kinds are not those of `redalg.instruments.families`, which compare a function with its formula and have no bar.
+Here an error is judged by that of the strongest peer, so that data need results which a peer has too: numbers are as
+large or as far from 0 as the row's dtype and its peers bear, and one tensor has them where the library changes all.
+Squares beyond the range (`huge`), a true result of 0 (`constant`) and infinities leave nothing to judge. Layouts in
+memory, ties and rows of many scales are no families there, since they suit few functions.
+"""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.display import Displayed
 from redalg.errors import ExpressionError
-from redalg.expression import Axis, Element, Extent, Label, Reduce, Scalar, Value, Where
+from redalg.expression import Axis, Cast, Element, Extent, Label, Let, Reduce, Scalar, Value, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, sympy_text, values_of
 from redalg.monoids import Monoid
 
@@ -187,24 +187,30 @@ class Cascade(Displayed):
         return tuple(dict.fromkeys(one.name for one in self.elements()))
 
     @cached_property
-    def _value_tensors(self) -> frozenset[str]:
-        names: set[str] = set()
+    def _value_tensors(self) -> dict[str, frozenset[str]]:
+        names: dict[str, set[str]] = {}
 
-        def visit(node: Basic) -> None:
+        def visit(node: Basic, dtype: str = "") -> None:
             if isinstance(node, Element):
-                names.add(node.name)
-                return
-            for arg in node.args[1:] if isinstance(node, Where) else node.args:
-                visit(arg)
+                names.setdefault(node.name, set()).add(dtype)
+            elif isinstance(node, Let):
+                visit(node.expr, dtype)
+            else:
+                for arg in node.args[1:] if isinstance(node, Where) else node.args:
+                    visit(arg, node.dtype if isinstance(node, Cast) else "")
 
         for expr in self.expressions():
             if isinstance(expr, Expr | Tuple):  # the operands of a monoid of several
                 visit(expr)
-        return frozenset(names)
+        return {name: frozenset(dtypes) for name, dtypes in names.items()}
 
     def value_tensors(self) -> frozenset[str]:
         """Tensors that stand in arithmetic, not only in conditions and indices."""
-        return self._value_tensors
+        return frozenset(self._value_tensors)
+
+    def casts_of(self, name: str) -> frozenset[str]:
+        """The dtypes to which a tensor's elements are rounded before any arithmetic; empty among them: they are not."""
+        return self._value_tensors.get(name, frozenset())
 
     @cached_property
     def _scalars(self) -> tuple[Scalar, ...]:

@@ -5,7 +5,7 @@
     3  messages are gathered                       a rank without a state says so, and stops all
     4  every rank merges all states in order       the same operations on the same numbers: outputs agree bit by bit
 
-So a call of the last kind is one collective. Large states are merged slice by slice, each by one rank, in two
+So a call of the last kind is one collective. Large states are cut into slices, each of which one rank merges: two
 collectives (`slices`), if the cost model says that this is sooner. With `deterministic` a shard has several states, one
 for each of its parts (`parts`).
 
@@ -26,8 +26,8 @@ import torch
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header
 from redalg.distributed.packed import ANEW, first_words, message_packing, slots_in, write_failure, write_slots
-from redalg.distributed.parts import Edges, check_parts, join_outputs, part_edges, part_tensors
-from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of, refuse_transforms
+from redalg.distributed.parts import Edges, check_parts, join_outputs, map_outputs, part_edges, part_tensors
+from redalg.distributed.protocol import Agreement, Protocol, call_device, call_kind, reason_of, refuse_transforms
 from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.ready import MOST_READY, Ready, ready_call, signature
 from redalg.distributed.rows import DistributedRows, check_rows
@@ -171,7 +171,7 @@ class Distributed:
             outputs = ready.run(protocol, inputs, late=known.terms.late)
             if outputs is not None:
                 return self.fused._outputs(outputs)
-        device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
+        device = call_device(positional, tensors)
         with protocol.stops_all(device):
             refuse_transforms()
             check_choice("empty", empty, "distributed: ")
@@ -367,9 +367,7 @@ def may_learn_late(form: FusedForm, bound: Bound) -> bool:
 
 def nan_where(failed: torch.Tensor, outputs: Any) -> Any:
     """One output or a namedtuple of them, NaN where a condition of one element holds, which the host does not read."""
-    if isinstance(outputs, torch.Tensor):
-        return outputs.masked_fill(failed, torch.nan)
-    return type(outputs)(*(one.masked_fill(failed, torch.nan) for one in outputs))
+    return map_outputs(lambda output: output.masked_fill(failed, torch.nan), outputs)
 
 
 def distribute(

@@ -7,8 +7,8 @@
     buffer   := the slots in the order of the form, as `packing` lays them; of no meaning where a rank has fewer parts
 
 Counts and indices are int64, all else has the dtype of arithmetic. If places lie beyond the integers that this dtype
-holds, extrema and pivots are float64, as they may be in a leaf. Nothing is copied to the host but the first word of
-every status. Where all is well all ranks have one first word: another is of a call of another function.
+holds, extrema and pivots are float64, as they may be in a leaf. The host reads the first word of every status, and
+nothing else. If all is well these words are equal: a rank that called another function has another one.
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ So the numbers do not depend on the number of ranks.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any
 
@@ -65,12 +65,22 @@ def join_outputs(outputs: Sequence[Any], form: FusedForm, axis: Axis) -> Any:
     """The outputs of several parts together: along the axis if they have it, else those of the first."""
     if len(outputs) == 1:
         return outputs[0]
+
+    def join(axes: tuple[Axis, ...], *arrays: torch.Tensor) -> torch.Tensor:
+        return torch.cat(arrays, axes.index(axis)) if axis in axes else arrays[0]
+
     axes = [one.axes for one in form.outputs]
     if isinstance(outputs[0], torch.Tensor):
-        return _together(outputs, axes[0], axis)
-    by_output = zip(zip(*outputs, strict=True), axes, strict=True)
-    return type(outputs[0])(*(_together(arrays, of, axis) for arrays, of in by_output))
+        return join(axes[0], *outputs)
+    return type(outputs[0])(*map(join, axes, *outputs))
 
 
-def _together(arrays: Sequence[torch.Tensor], axes: tuple[Axis, ...], axis: Axis) -> torch.Tensor:
-    return torch.cat(list(arrays), axes.index(axis)) if axis in axes else arrays[0]
+def map_outputs(change: Callable[..., torch.Tensor], outputs: Any, *others: Sequence[Any]) -> Any:
+    """One output, or a namedtuple of them, with each changed; `others` have further arguments for each, in order.
+
+    >>> map_outputs(lambda output, factor: factor * output, torch.ones(2), [3])
+    tensor([3., 3.])
+    """
+    if isinstance(outputs, torch.Tensor):
+        return change(outputs, *(arguments[0] for arguments in others))
+    return type(outputs)(*map(change, outputs, *others))

@@ -1,13 +1,13 @@
 """The agreement of ranks on calls of one kind, which spares later calls the exchange of headers.
 
-    kind      of every tensor dtype, device and shape; scalars, sizes and options
-    message   status  …              status: 0 all is well, and a digest of the agreement; 1 this rank fails, and the
-                                             reason; 2 a call of another kind
+    kind      := the dtype, device and shape of every tensor; scalars, sizes and options
+    message   := status …        as `packed` lays it out
+    status    := 0 and a digest of the agreement | 1 and the reason why this rank fails | 2: a call of another kind
 
-Every rank remembers the last agreement, and all remember the same. So a rank whose call is of another kind still knows
-how long a message the others expect: it sends one that says so, and all exchange headers again.
+All ranks remember the same last agreement. A rank whose call is of another kind therefore knows how long a message the
+others expect: it sends one that says so, and all exchange headers again.
 
-The digest tells calls of two functions apart, both of which ranks agreed on before, and called in another order now.
+Ranks may have agreed on two functions, and call them in unlike order now: the digests differ, and all raise an error.
 A rank that fails tells all others, so that the group stays in step and may be used again. On CUDA a host may go on
 before it has read the statuses: `read_reports` raises the error later.
 """
@@ -170,6 +170,11 @@ class Protocol(Generic[T]):
             if len(set(words)) > 1 or status_of(words[0]):
                 reports.clear()
                 raise InputError(unlike_message(self._statuses_of(report.messages, words), self.ranks.names))
+
+
+def call_device(positional: Sequence[Any], tensors: Mapping[str, Any]) -> torch.device | None:
+    """The device of the first tensor of a call; None if there is none."""
+    return next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
 
 
 def call_kind(

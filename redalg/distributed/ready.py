@@ -4,9 +4,9 @@
     ready      rows for the messages of all ranks → the leaf's kernel writes into this rank's → gathered in place
                → the merging kernel reads all rows → the finishing kernel writes the outputs
 
-An agreement has its ready calls: where ranks agree anew they are made anew. Headers, checks, layouts and kernels are
-those of the call before; statuses are exchanged and read as ever. A call that needs more than three kernels (places,
-scalars, slices, parts, a tensor of another class, autocast, tangents) has none, and is made step by step.
+Ready calls belong to an agreement, and end with it. Headers, checks, layouts and kernels are those of the call before;
+statuses are exchanged and read as in any call. A call that needs more than three kernels has no ready one, and is made
+step by step: with places, scalars, slices, parts, a tensor of another class, autocast or tangents.
 """
 
 from __future__ import annotations

@@ -81,7 +81,14 @@ class SplitBackward:
 @final
 @dataclass(frozen=True, eq=False)
 class Run:
-    """One call: what it is beside the tensors, which PyTorch passes."""
+    """The parts of a call that are no tensors, which PyTorch passes on their own.
+
+    Attributes:
+        split: the backward across ranks.
+        names: of the tensors, in the order in which PyTorch passes them.
+        others: inputs that are no tensors.
+        empty, sizes: options of the call.
+    """
 
     split: SplitBackward
     names: tuple[str, ...]
@@ -158,7 +165,7 @@ def split_stage(call: DistributedRows, stage: AnyStage) -> AnyStage:
 
 @final
 class SplitStage:
-    """The function of a stage, across ranks; how it is split is found when it is called, since not all may be."""
+    """The function of a stage, across ranks; its split is sought when it is called, since some stages have none."""
 
     def __init__(self, call: DistributedRows, fused: Any, name: str) -> None:
         self.call, self.fused, self.name = call, fused, name

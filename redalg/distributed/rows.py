@@ -6,11 +6,11 @@
     3  every rank finishes its own rows
     4  statuses are gathered: a rank that failed within 2 or 3 says why, and all raise that
 
-A pair of spans that the mask excludes takes no work (`spans`). A rank that fails still passes shards on, so that no
-other waits for them. Every rank merges shards in another order, as they come; with `deterministic` spans are cut at
-fixed places, every pair of them has a state of its own, and a row's are merged in the order of the axis once all are
-there. With `by=` the keys travel too, and a row has a state for every group. Source: Liu et al. (2023),
-arXiv 2310.01889.
+A pair of spans, of rows and of streamed elements, takes no work if the mask excludes it (`spans`). A rank that fails
+still passes shards on, so that no other waits for them. Every rank merges shards as they come, and so in an order of
+its own. With `deterministic` spans are cut at fixed places, and every pair has a state: those of a row are merged in
+the order of the axis, once all are there. With `by=` the keys travel too, and a row has a state for every group.
+Source: Liu et al. (2023), arXiv 2310.01889.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ import torch
 
 from redalg.distributed.header import Header
 from redalg.distributed.packed import ANEW, write_failure
-from redalg.distributed.parts import join_outputs
+from redalg.distributed.parts import join_outputs, map_outputs
 from redalg.distributed.placements import MeshPlaces, local_tensors, to_local
-from redalg.distributed.protocol import Agreement, Protocol, call_kind, reason_of, refuse_transforms
+from redalg.distributed.protocol import Agreement, Protocol, call_device, call_kind, reason_of, refuse_transforms
 from redalg.distributed.ranks import Ranks, Travel
 from redalg.distributed.shard import cast_inputs, check_keys, finished_elements, header_of
 from redalg.distributed.spans import Span, cut_spans, excludes, spans_in_order, spans_in_zigzag
@@ -35,6 +35,7 @@ from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.incremental.grouped import grouped_form
 from redalg.runtime.bind.blocks import whole_axes
+from redalg.runtime.bind.groups import check_key_array
 from redalg.runtime.bind.inputs import Bound, bind, by_name, check_choice, is_recorded, refuse_scalar_gradients
 from redalg.runtime.bind.options import named_sizes
 
@@ -159,7 +160,7 @@ class DistributedRows:
             BackendError: a rank is gone, or has not come within the group's timeout.
         """
         protocol = self._protocol
-        device = next((one.device for one in (*positional, *tensors.values()) if isinstance(one, torch.Tensor)), None)
+        device = call_device(positional, tensors)
         with protocol.stops_all(device):
             refuse_transforms()
             named = by_name(self.fused, positional, tensors) if positional else tensors
@@ -188,7 +189,8 @@ class DistributedRows:
             local, starts, places = local_tensors(self.form, cast, self.axis, self.ranks, self.rows)
             bound = self._bound(local, extents)
             self.ranks.check_device(bound.device)
-            check_travelling_keys(by, bound, self.axis)
+            if by is not None:
+                check_key_array(by, bound, self.axis, "distributed")
             layout = "zigzag" if self.zigzag else "in order"
             rows = {"rows": bound.sizes[self.rows.name], "rows_axis": self.rows.name, "layout": layout}
             header = header_of(self.form, self.axis, bound, empty, **rows, deterministic=self.deterministic or 0,
@@ -226,10 +228,7 @@ class DistributedRows:
             self._protocol.statuses(messages)
         if places is None:
             return outputs
-        named = [one.axes for one in ring.state_form.outputs]
-        if self.fused.single:
-            return places.to_mesh(outputs, named[0])
-        return type(outputs)(*(places.to_mesh(one, axes) for one, axes in zip(outputs, named, strict=True)))
+        return map_outputs(places.to_mesh, outputs, [one.axes for one in ring.state_form.outputs])
 
     def _bound(self, inputs: Mapping[str, Any], extents: Mapping[str, int]) -> Bound:
         """The tensors of a rank, checked; those with both axes for their own rows and streamed elements alone."""
@@ -270,9 +269,15 @@ class Ring:
     """A call: the shard that is here, and the states of this rank's rows.
 
     Attributes:
-        states: of every span of rows what was made, by the first element of the span that it is of; merged as they come
-            unless the call is deterministic.
-        failure: why this rank has no outputs, if it failed; shards pass by all the same.
+        number, size: of this rank in the group, and of the group.
+        streamed: the dimension along which each tensor that travels is cut into shards.
+        travelling: the names of the tensors that travel.
+        rows: for each span of rows of this rank, its tensors that do not travel.
+        here: the tensors of the shard that is here, and the keys of its elements.
+        steps: how many shards were here before it.
+        states: for each span of rows, its state as merged so far; of a deterministic call the states of all streamed
+            spans, by their first element.
+        failure: the error of this rank, if it failed; it passes shards on all the same.
     """
 
     def __init__(self, of: DistributedRows, terms: RowTerms, tensors: Mapping[str, Any], by: Any = None) -> None:
@@ -381,22 +386,6 @@ class Ring:
             needed = {name: one for name, one in tensors.items() if name in names}
             state = self.of.fused.merge(*(states[first] for first in sorted(states)), backend=self.of._backend)
             yield self.of.fused.finish(state, needed, empty, {**self.terms.starts, self.of.rows: span.first})
-
-
-def check_travelling_keys(by: Any, bound: Bound, axis: Axis) -> None:
-    """Refuse keys that could not travel with a shard: of another length, or on another device.
-
-    Raises:
-        InputError: they are such.
-    """
-    if by is None:
-        return
-    length = bound.sizes[axis.name]
-    if tuple(by.shape) != (length,) or str(by.device) != bound.device:
-        raise InputError(f"distributed: by= holds the group of every element of this rank's shard of axis {axis}: it "
-                         f"has shape {tuple(by.shape)} on {by.device}, not ({length},) on {bound.device}.")  # fmt: skip
-    if by.is_floating_point() or by.dtype == torch.bool:
-        raise InputError(f"distributed: by= is {by.dtype}. Number the groups 0, 1, 2, … by integers.")
 
 
 def check_options(call: DistributedRows, inputs: Mapping[str, Any], by: Any) -> None:

@@ -135,7 +135,7 @@ def check_keys(form: FusedForm, by: Any, groups: Any, *, fixed: bool) -> tuple[A
 
 
 def header_of(form: FusedForm, axis: Axis, bound: Bound, empty: str, **terms: Any) -> Header:
-    """The header of a call with tensors that are bound so; `terms` are further fields."""
+    """The header of a call with these bound tensors; `terms` are further fields."""
     own, split = identity(form), {axis.name, terms.get("rows_axis", "")}
     return Header(
         elements=bound.sizes[axis.name],
@@ -159,7 +159,12 @@ def cast_inputs(fused: Any, inputs: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check_form(form: FusedForm, axis: Axis) -> None:
-    """Refuse a form that has no outputs of shards along an axis: where one would take a shard for the whole."""
+    """Refuse a form whose outputs cannot be made of shards along an axis: it would take a shard for the whole.
+
+    Raises:
+        InputError: no tensor has the axis, an index or an output needs more of it than a rank has, or an output that
+            has the axis does not tell how long a shard is.
+    """
     check_piece_indices(leaf_exprs(form), form, "distributed", beside=finished_exprs(form))
     check_piece_indices(finished_exprs(form), form, "distributed")
     if not any(axis in one.indices for one in form.cascade.elements()):

@@ -3,19 +3,21 @@
 An expression stands for one element, and its axes have names. SymPy's own sums and products know nothing of this base:
 `np.exp(x)` is answered here, `np.exp(x + 1)` by NumPy. Conditions are SymPy's as well. The truth value of a relation
 that holds one of our nodes is refused here, so that `x > 0 and y > 0` is answered too. The error is the one that SymPy
-raises (a TypeError), with what to write instead.
+raises (a TypeError), with what to write instead. `mask` and `(x > 0) & mask` are true to SymPy, as all that is no
+relation: code of SymPy and of redalg gets this answer, and all other code the error.
 """
 
 from __future__ import annotations
 
 import operator
+import sys
 from collections.abc import Callable, Iterable
 from typing import Any
 
 from sympy import Expr
 from sympy.core.basic import Basic
 from sympy.core.relational import Relational
-from sympy.logic.boolalg import Boolean
+from sympy.logic.boolalg import Boolean, BooleanFunction
 
 from redalg.errors import OperationError
 from redalg.expression.spelling import spelling_of
@@ -63,7 +65,9 @@ class Node(Expr):
                              "size of an axis n is `n.extent`.")  # fmt: skip
 
     def __bool__(self) -> bool:
-        """True, as of every SymPy expression (without it Python would ask for the length)."""
+        """True to SymPy, as every expression (without it Python would ask for the length); refused to other code."""
+        if _is_asked_by_user():
+            raise _unknown_truth(self)
         return True
 
     def __matmul__(self, other: Any) -> Any:
@@ -170,17 +174,38 @@ def _flat(args: Iterable[Any]) -> list[Any]:
 # ---- the truth value of a condition ----------------------------------------------------------------------------------
 
 UNKNOWN_TRUTH = Relational.__bool__
+ANSWERED = ("redalg", "sympy")
+"""The packages to which every expression is true that is no relation."""
 
 
 def _truth(relation: Relational) -> bool:
     """Refuse the truth value of a condition on tensors, axes or scalars; for all others SymPy raises its own error."""
     if not relation.has(Node):
         return UNKNOWN_TRUTH(relation)
-    raise OperationError(
-        f"Python asks whether `{relation}` holds (`if`, `and`, `or`, `not`, `a < x < b`, `max(x, y)`), which is known "
+    raise _unknown_truth(relation)
+
+
+def _truth_of_combination(condition: BooleanFunction) -> bool:
+    """Refuse the truth value of conditions that are combined, if they are on tensors, axes or scalars."""
+    if _is_asked_by_user() and condition.has(Node):
+        raise _unknown_truth(condition)
+    return True
+
+
+def _is_asked_by_user() -> bool:
+    """Tell if the code that asks for a truth value, two frames up, belongs to neither of the packages."""
+    module = sys._getframe(2).f_globals.get("__name__", "")
+    return module.partition(".")[0] not in ANSWERED
+
+
+def _unknown_truth(condition: Basic) -> OperationError:
+    return OperationError(
+        f"Python asks whether `{condition}` holds (`if`, `and`, `or`, `not`, `a < x < b`, `max(x, y)`), which is known "
         "of each element at the call alone. Combine conditions by `ra.logical_and`, `ra.logical_or`, `ra.logical_not`, "
-        "choose by `ra.where(condition, a, b)`, and take the larger by `sympy.Max`."
+        "choose by `ra.where(condition, a, b)`, and take the larger by `sympy.Max`. Whether an argument was given is "
+        "`is not None`."
     )
 
 
 Relational.__bool__ = _truth
+BooleanFunction.__bool__ = _truth_of_combination

@@ -172,6 +172,8 @@ def cast(expr: Any, dtype: Any) -> Cast:
     """Round `expr` to `dtype` (saturating for integers and 8-bit floats): a name, or a dtype of torch or NumPy.
 
     A cast that mixes data and reduced values does not commute with a later rescaling: the verdict is `Approximate`.
+    The cast of an element of an integer tensor reads it as a float, if the float and the arithmetic hold each of its
+    integers (of 8 bits float16 does, of 16 bits float32); a call with wider integers is refused.
 
     >>> from sympy import Symbol
     >>> cast(Symbol("x"), "float16")

@@ -13,6 +13,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from functools import cached_property
+from itertools import chain
 from typing import final
 
 import torch
@@ -37,8 +38,16 @@ from redalg.torch.decisions import Decision
 from redalg.torch.explored import calls_kept
 from redalg.torch.gate import decide_on_regions
 from redalg.torch.regions import Region, region_of
-from redalg.torch.report import GraphReport, GroupReport, graph_drawing, lines_of, reasons_of, with_areas
-from redalg.torch.sizes import Hints, hints_of
+from redalg.torch.report import (
+    GraphReport,
+    GroupReport,
+    OperatorInputs,
+    graph_drawing,
+    lines_of,
+    reasons_of,
+    with_areas,
+)
+from redalg.torch.sizes import Hints, hints_of, length_of
 from redalg.torch.stitch import (
     GroupCall,
     PatternCall,
@@ -240,10 +249,20 @@ class Judge:
         """Put the operators that the gate lets pass into the graph, and tell what became of each."""
         found = [*zip(self.calls, self.decide(gate, until), strict=True)]
         card = card_for(self.device).part
-        reports = tuple(GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision, card)
-                        for call, decision in found)  # fmt: skip
+        reports = tuple(GroupReport(call.group, lines_of(self.nodes, call.group.members), call.text, decision, card,
+                                    self.operator_inputs(call)) for call, decision in found)  # fmt: skip
         stitch(self.graph, [call for call, decision in found if decision.is_put])
         return reports
+
+    def operator_inputs(self, call: PatternCall) -> OperatorInputs | None:
+        """The dtypes, shapes and sizes of what a call is given; None if data decide a size."""
+        types = self.vertices.analysis.types
+        dtypes = tuple(types[name].dtype for name in call.reads)
+        shapes = [call.shape_of(name, types[name].shape) for name in call.reads]
+        if not all(size.free_symbols <= self.hints.keys() for size in chain(call.sizes, *shapes)):
+            return None
+        lengths = [tuple(length_of(size, self.hints) for size in sizes) for sizes in (call.sizes, *shapes)]
+        return OperatorInputs(dtypes, tuple(lengths[1:]), lengths[0])
 
     def reason_against(self, call: PatternCall) -> str:
         """The reason why a group cannot be put, if there is any."""

@@ -12,12 +12,15 @@ from typing import final
 import torch
 from torch.fx import Graph, Node
 
+from redalg.errors import PlanError
 from redalg.gradient.operators import read_call
 from redalg.graphs.analysis import Kind
 from redalg.graphs.fusion_plan import Group
 from redalg.graphs.program import External, Statement
 from redalg.graphs.vertices import Vertices, is_view
 from redalg.runtime.bind.functions import function_of_text
+from redalg.runtime.lowered import Lowered
+from redalg.runtime.together.lower import LoweredSteps, lower_steps
 from redalg.runtime.together.steps import is_of_steps, read_steps
 from redalg.torch.aten import Imported, is_of_tensors, result_types
 from redalg.torch.decisions import Decision
@@ -42,6 +45,21 @@ OF_INDUCTOR = "no group with it saves time: Inductor fuses it with what is besid
 
 @final
 @dataclass(frozen=True)
+class OperatorInputs:
+    """The tensors and the sizes that a group's operator is given, in order.
+
+    Attributes:
+        dtypes, shapes: of the tensors, as the operator reads them.
+        lengths: those that sizes have while the model is compiled.
+    """
+
+    dtypes: tuple[str, ...]
+    shapes: tuple[tuple[int, ...], ...]
+    lengths: tuple[int, ...]
+
+
+@final
+@dataclass(frozen=True)
 class GroupReport:
     """A group, and what became of it.
 
@@ -51,6 +69,7 @@ class GroupReport:
         call: the text of its operator's call.
         decision: of the gate.
         card: the GPU for which the gain is predicted; of a model on a CPU too.
+        inputs: the dtypes, shapes and sizes of what its operator is given; None if data decide a size.
     """
 
     group: Group
@@ -58,6 +77,7 @@ class GroupReport:
     call: str
     decision: Decision
     card: str = ""
+    inputs: OperatorInputs | None = None
 
     @property
     def summary(self) -> str:
@@ -78,6 +98,30 @@ class GroupReport:
         """The whole expressions, each cut at a length."""
         return tuple(each if len(each) <= MOST_LETTERS else f"{each[:MOST_LETTERS]}…"
                      for each in self.whole_expressions)  # fmt: skip
+
+    def lower(self) -> Lowered | LoweredSteps:
+        """The kernel of its operator on the card, at the sizes of the model: its text, and `listing` with the algebra.
+
+        Statements that one launch computes, level after level, have one text (`LoweredSteps`).
+
+        Raises:
+            PlanError: the card has no kernel of it at these sizes, or data decide a size.
+        """
+        given = self.inputs
+        if given is None:
+            raise PlanError("lower: a kernel is planned at sizes, and data decide one of those that this group has. "
+                            "Take a group whose sizes are known when the model is compiled.")  # fmt: skip
+        if is_of_steps(self.call):
+            steps = read_steps(self.call)
+            return lower_steps(steps, self.card, dict(zip(steps.inputs, given.dtypes, strict=True)), given.lengths)
+        told = read_call(self.call)
+        dtypes = dict(zip(told.names, given.dtypes, strict=True))
+        sizes = dict(zip(told.sizes, given.lengths, strict=True))
+        shapes = dict(zip(told.names, given.shapes, strict=True))
+        function = told.forward({name: torch.empty(0, dtype=getattr(torch, one)) for name, one in dtypes.items()})
+        lowered: Lowered = function.lower(self.card, sizes, dtypes, shapes=shapes, empty=told.empty,
+                                          precision=told.precision)  # fmt: skip
+        return lowered
 
     def __str__(self) -> str:
         lines = [

@@ -60,6 +60,13 @@ class PatternCall(Protocol):
     def reads(self) -> tuple[str, ...]:
         """The tensors that it is given, in order."""
 
+    @property
+    def sizes(self) -> tuple[Expr, ...]:
+        """The sizes that it is given, in order; they may vary."""
+
+    def shape_of(self, name: str, shape: Sequence[Expr]) -> Sequence[Expr]:
+        """The shape in which it is given a tensor of a shape."""
+
     def put(self, graph: Graph, nodes: dict[str, Node], size: WriteSize) -> None:
         """Put the operator into a graph: see `GroupCall.put`."""
 
@@ -99,6 +106,13 @@ class GroupCall(NumberedCall):
     """The call of the function of a group, by the names of its tensors."""
 
     group: Group
+
+    def shape_of(self, name: str, shape: Sequence[Expr]) -> Sequence[Expr]:
+        """The shape in which a tensor of a shape is given: as a view, or the first places alone."""
+        found = [*self.views.get(name, shape)]
+        for dim, length in self.parts.get(name, ()):
+            found[dim] = length
+        return found
 
     def put(self, graph: Graph, nodes: dict[str, Node], size: WriteSize) -> None:
         """Put the operator into a graph, in which `size` writes sizes.

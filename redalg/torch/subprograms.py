@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import operator
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import takewhile
 from math import prod
@@ -57,6 +57,10 @@ class SubprogramCall:
     reads: tuple[str, ...]
     writes: tuple[str, ...]
     sizes: tuple[Expr, ...] = ()
+
+    def shape_of(self, name: str, shape: Sequence[Expr]) -> Sequence[Expr]:
+        """The shape in which a tensor of a shape is given: its own."""
+        return shape
 
     def put(self, graph: Graph, nodes: dict[str, Node], size: WriteSize) -> None:
         """Put the operator into a graph, in which `size` writes sizes.

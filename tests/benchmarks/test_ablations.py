@@ -105,6 +105,15 @@ def test_kernels_become_fewer_with_each_transformation(tmp_path: Path, monkeypat
 
 
 @pytest.mark.filterwarnings("ignore")
+def test_subprograms_are_counted_beside_groups() -> None:
+    """Two of the three subprograms that MMoE would have alone save less than the groups in their place."""
+    made, x = transformations.SMALL["MMoE"].make(), torch.ones(1, 100)
+    with torch.no_grad():
+        found = transformations.count_model(made, x, transformations.LEVELS["V2"])
+    assert (found.kernels, found.groups, found.subprograms) == (6, 4, 1)
+
+
+@pytest.mark.filterwarnings("ignore")
 @pytest.mark.parametrize(
     ("function", "kernels", "moved"),
     [

@@ -87,7 +87,7 @@ REFUSED = {
     "both": "tensor `B` is split along axis k over dimension 1",
     "dimension": "tensor `K` is split along axis k over dimension 0",
     "plain": "tensor `K` is a DTensor, and `V` is none",
-    "by": "it has shape (5,) on cpu, not (4,) on cpu",
+    "by": "it should have shape (4,), and has (5,).",
 }
 
 

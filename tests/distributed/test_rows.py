@@ -240,6 +240,18 @@ def test_rows_have_a_state_for_every_group(two: Pool, name: str, options: dict[s
                 np.testing.assert_allclose(output, want[:, :, places], rtol=1e-4, atol=1e-5)
 
 
+def faulty_keys_call(rank: int, size: int) -> Any:
+    """A call by group, whose keys are floats on rank 1."""
+    spans, keys = spans_in_order([4, 4])[rank], torch.tensor([0, 1, 1, 0])
+    given = part("causal", whole_data("causal", 8, 8), spans, spans)
+    return fused("causal").distributed(axis=k, rows=q)(**given, by=keys.float() if rank else keys, groups=2)
+
+
+def test_keys_that_cannot_travel_are_refused_as_of_any_call(two: Pool) -> None:
+    for outcome in two.outcomes(faulty_keys_call):
+        assert "distributed: by= holds the group of every element along k as an integer, and is fl" in outcome.text
+
+
 def gradient_call(rank: int, size: int, name: str, rows: list[int], streamed: list[int], zigzag: bool) -> Any:
     """The gradients of this rank's tensors, of random cotangents of both outputs."""
     data = whole_data(name, sum(rows), sum(streamed))

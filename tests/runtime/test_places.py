@@ -79,6 +79,33 @@ def test_narrow_integers_do_not_wrap_in_conditions() -> None:
     assert fused(x=X, first=bytes_of, second=bytes_of, backend="numpy") == 11
 
 
+@pytest.mark.parametrize("library", ["numpy", "torch"])
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+@pytest.mark.parametrize(("dtype", "rounded"), [("int8", "float32"), ("int16", "float32"), ("bool", "float16")])
+def test_narrow_integers_are_cast_exactly(dtype: str, rounded: str, backend: str, library: str) -> None:
+    """A softmax of casts, contracted with floats: no elements but those of the casts are integers."""
+    codes, v = ra.tensors("codes[b,n] v[n,e]")
+    weights = ra.softmax(ra.cast(ra.let("code", codes), rounded) / 128, n)
+    fused = ra.fuse(ra.sum(ra.where(codes > 0, weights, 0) * v, n), axes="b e")
+    numbers = np.array([[-128, 127, 3, 0], [1, 0, -1, 100]]).astype(dtype)
+    data: dict[str, Any] = {"codes": numbers, "v": np.float32([[1, 2], [3, 4], [5, 6], [7, 8]])}
+    exact = np.exp(numbers / 128)
+    want = np.where(numbers > 0, exact, 0) / exact.sum(1, keepdims=True) @ data["v"].astype(np.float64)
+    given = {name: torch.from_numpy(one) for name, one in data.items()} if library == "torch" else data
+    np.testing.assert_allclose(np.asarray(fused(**given, backend=backend)), want, rtol=1e-6)
+    np.testing.assert_allclose(fused.reference(**data), want, rtol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("term", "dtype"),
+    [(ra.cast(x, "float16"), "int16"), (ra.cast(x, "float32"), "int32"), (ra.cast(x, "float64"), "int64"),
+     (ra.cast(x, "float32") + x, "int8"), (ra.cast(x, "int32"), "int8"), (ra.cast(2 * x, "float32"), "int8")],
+)  # fmt: skip
+def test_integers_that_casts_do_not_hold_are_refused(term: Any, dtype: str) -> None:
+    with pytest.raises(ra.InputError, match=f"tensor `x` is {dtype}, and stands in arithmetic"):
+        ra.fuse(ra.sum(term, n))(x=X.astype(dtype))
+
+
 @pytest.mark.parametrize("dtype", ["uint8", "uint16", "uint32", "uint64", "bool"])
 @pytest.mark.parametrize("library", ["numpy", "torch"])
 @pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])

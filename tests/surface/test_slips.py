@@ -65,6 +65,12 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "if": (lambda: 1 if x > 0 else 0, "Python asks whether `x[b, n] > 0` holds (`if`, `and`, `or`, `not`"),
     "and": (lambda: x > 0 and y > 0, "Combine conditions by `ra.logical_and`"),
     "chained": (lambda: 0 < x < 1, "known of each element at the call alone"),
+    "a mask and": (lambda: x and y > 0, "Python asks whether `x[b, n]` holds"),
+    "not a mask": (lambda: not x, "Combine conditions by `ra.logical_and`, `ra.logical_or`, `ra.logical_not`"),
+    "if a mask": (lambda: y if ra.any(x > 0, n) else 0, "choose by `ra.where(condition, a, b)`"),
+    "masks of a list": (lambda: all([x, y]), "Whether an argument was given is `is not None`."),
+    "a combination and": (lambda: ((x > 0) & (x < 5)) and y > 0, "`(x[b, n] > 0) & (x[b, n] < 5)` holds"),
+    "not a combination": (lambda: not ra.logical_or(x, y), "`Ne(x[b, n], 0) | Ne(y[b, n], 0)` holds"),
     "of a sum": (lambda: not x + y > 1, "Python asks whether `x[b, n] + y[b, n] > 1` holds"),
     "& binds tighter": (lambda: x > 0 & y > 0, "which bind tighter than `<` and `>`. Write `ra.logical_and("),
     "^": (lambda: x ^ 2, "and a power as `x**2`."),
@@ -204,12 +210,12 @@ def test_expressions_are_as_others_to_what_asks_for_attributes() -> None:
     assert np.array([x, y]).shape == (2,)
     assert Matrix([x, y]).shape == (2, 1)
     assert x % 2 == Mod(x, 2)
-    assert bool(x)
     assert pickle.loads(pickle.dumps(x)) == x
 
 
 def test_the_truth_of_other_conditions_is_sympys_own() -> None:
     with pytest.raises(TypeError, match="truth value of Relational"):
         bool(Symbol("z") > 0)
+    assert (Symbol("z") > 0) & (Symbol("z") < 5)
     with pytest.raises(TypeError, match="Combine conditions"):
         bool(Add(exp(x), 1) > y)

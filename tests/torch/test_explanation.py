@@ -35,6 +35,9 @@ def test_a_model_is_explained_each_time() -> None:
     text, html = str(found[0]), found[0]._repr_html_()
     assert "1 of 1 groups put" in text
     assert html.count("<details>") == 1
+    assert "sum of t0[i0,i1]  [" in group.lower().listing()
+    with pytest.raises(PlanError, match="data decide one"):
+        replace(group, inputs=None).lower()
     assert "sum(" in html
     assert "&gt;" not in text
 

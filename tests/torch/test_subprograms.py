@@ -137,6 +137,9 @@ def test_a_small_model_is_one_subprogram(name: str) -> None:
     assert is_of_steps(group.call)
     assert len(group.expressions) >= 2
     assert group.group.names
+    if name == "mixture":
+        steps = read_steps(group.call)
+        assert group.lower() is lower_steps(steps, group.card, dict.fromkeys(steps.inputs, "float32"))
 
 
 @pytest.mark.parametrize("name", QUICK)

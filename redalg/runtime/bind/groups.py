@@ -101,11 +101,22 @@ def read_keys(by: Any, groups: Any, bound: Bound, axis: Axis, method: str) -> Ke
     """The keys of the elements along an axis.
 
     Raises:
-        InputError: they are no integers of the tensors' library and device, of another length than the axis, or beyond
-            the groups.
+        InputError: they do not fit the tensors (`check_key_array`), or lie beyond the groups.
     """
-    by, size = native(by), bound.sizes[axis.name]
-    where = f"{method}: by= holds the group of every element along {axis}"
+    by = native(by)
+    where = check_key_array(by, bound, axis, method)
+    numbers = ops_for(bound, bound.library).integer(by)
+    check_range(numbers, int(groups), where)
+    return Keys(numbers, int(groups), method)
+
+
+def check_key_array(by: Any, bound: Bound, axis: Axis, method: str) -> str:
+    """Refuse keys that do not fit the tensors; return the words with which a message about them begins.
+
+    Raises:
+        InputError: they are no integers of the tensors' library and device, or of another length than the axis.
+    """
+    size, where = bound.sizes[axis.name], f"{method}: by= holds the group of every element along {axis}"
     if library_name(by) != bound.library:
         raise InputError(f"{where}, and is a {type(by).__name__}; the tensors are of {bound.library}. Pass keys of it.")
     device = str(by.device) if bound.library == "torch" else "cpu"
@@ -116,9 +127,7 @@ def read_keys(by: Any, groups: Any, bound: Bound, axis: Axis, method: str) -> Ke
                          "`np.unique(values, return_inverse=True)`.")  # fmt: skip
     if tuple(by.shape) != (size,):
         raise InputError(f"{where}; it should have shape ({size},), and has {tuple(by.shape)}.")
-    numbers = ops_for(bound, bound.library).integer(by)
-    check_range(numbers, int(groups), where)
-    return Keys(numbers, int(groups), method)
+    return where
 
 
 def without_kernels(caller: str, reason: str) -> BackendError:

@@ -6,7 +6,7 @@ import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
-from math import isfinite
+from math import inf, isfinite
 from typing import Any, final
 
 import numpy as np
@@ -200,10 +200,10 @@ def bind(cascade: Cascade, inputs: Mapping[str, Any], extents: Mapping[str, int]
     for name, array in tensors.items():
         _check_array(name, array)
     dtypes = {name: array_dtype(array) for name, array in tensors.items()}
-    _check_dtypes(cascade, dtypes, library)
+    compute, result = promote_dtypes([dtype for dtype in dtypes.values() if is_float(dtype)])
+    _check_dtypes(cascade, dtypes, library, compute)
     _check_extents(cascade, extents or {})
     sizes = _sizes(cascade, tensors, extents or {}, chunked)
-    compute, result = promote_dtypes([dtype for dtype in dtypes.values() if is_float(dtype)])
     return Bound(tensors, scalars, sizes, dtypes, library, next(iter(devices.values()), "cpu"), compute, result)
 
 
@@ -350,7 +350,7 @@ def _check_extents(cascade: Cascade, extents: Mapping[str, int]) -> None:
             raise InputError(f"sizes: the size of axis {name} should be a non-negative int, not {size!r}.")
 
 
-def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> None:
+def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str, compute: str) -> None:
     as_value = cascade.value_tensors()
     for name, dtype in dtypes.items():
         if dtype.startswith("complex"):
@@ -358,7 +358,7 @@ def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> 
                              "imaginary parts as two tensors.")  # fmt: skip
         if not dtype.startswith(("float", "bfloat16", "int", "uint", "bool")):
             raise InputError(f"tensor `{name}` is {dtype}, which is no number. Pass booleans, integers or floats.")
-        if not is_float(dtype) and name in as_value:
+        if not is_float(dtype) and name in as_value and not _casts_are_exact(dtype, compute, cascade.casts_of(name)):
             wide = dtype.endswith(("32", "64"))  # float32 has 24 bits of an integer
             method, float_dtype = ("double", "float64") if wide else ("float", "float32")
             call = f"{name}.{method}()" if library == "torch" else f'{name}.astype("{float_dtype}")'
@@ -366,6 +366,12 @@ def _check_dtypes(cascade: Cascade, dtypes: Mapping[str, str], library: str) -> 
                 f"tensor `{name}` is {dtype}, and stands in arithmetic, where one of {', '.join(floats())} is needed. "
                 f"Convert it, for instance `{call}`."
             )
+
+
+def _casts_are_exact(dtype: str, compute: str, casts: Collection[str]) -> bool:
+    """Tell if an integer of a dtype is only read rounded to floats that hold it exactly, as the arithmetic does."""
+    needed = DTYPES[dtype].digits if dtype in DTYPES else inf
+    return all(is_float(one) and needed <= DTYPES[one].digits for one in (compute, *casts))
 
 
 def _sizes(cascade: Cascade, tensors: Mapping[str, Any], extents: Mapping[str, int], chunked: bool) -> dict[str, int]:
