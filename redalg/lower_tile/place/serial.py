@@ -252,13 +252,14 @@ def start_centres(step: Step, slots: Slots, place: Space) -> list[Statement]:
     is the first, and what others add to it: equal elements have no variance.
     """
     assembly, pivots, step.body = step.assembly, step.form.slot_pivots, list[Statement]()
-    first, mean = ({one.value: assembly.new(f"{one.value.name}_{name}", *slots.loads[one.value].indices)
-                    for one in pivots} for name in ("first", "start"))  # fmt: skip
+    first, mean = ({pivot.value: assembly.new(f"{pivot.value.name}_{name}", *slots.loads[pivot.value].indices)
+                    for pivot in pivots} for name in ("first", "start"))  # fmt: skip
     step.space = at_element(step.space, TOGETHER * J)
     step.run(programs(step.form).of(first_program, ends=False).only(first), slots, {}, first)
     step.body.append(assembly.stores(*((load, first[value]) for value, load in mean.items())))
-    more = ((mean[one.value], mean[one.value] + (place.read(one.base) - first[one.value]) / TOGETHER) for one in pivots)
-    step.body.append(Loop(U, Integer(TOGETHER), 0, (assembly.stores(*more),), pipelined=False, unrolled=TOGETHER))
+    away = {one.value: place.read(one.base) - first[one.value] for one in pivots}
+    more = assembly.stores(*((load, load + away[value] / TOGETHER) for value, load in mean.items()))
+    step.body.append(Loop(U, Integer(TOGETHER), 0, (more,), pipelined=False, unrolled=TOGETHER))
     starts = {value: Where(IsFinite(load), load, first[value]) for value, load in mean.items()}
     found = ((slots.loads[value], first_nonempty(slots.loads[value], start)) for value, start in starts.items())
     return [*step.body, assembly.stores(*found)]
