@@ -41,7 +41,7 @@ from redalg.incremental.combine.programs import (
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Loop, Statement, index
-from redalg.lower_tile.ir.scalars import IsFinite
+from redalg.lower_tile.ir.scalars import IsFinite, Kept
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame, Span
@@ -257,7 +257,7 @@ def start_centres(step: Step, slots: Slots, place: Space) -> list[Statement]:
     step.space = at_element(step.space, TOGETHER * J)
     step.run(programs(step.form).of(first_program, ends=False).only(first), slots, {}, first)
     step.body.append(assembly.stores(*((load, first[value]) for value, load in mean.items())))
-    away = {one.value: place.read(one.base) - first[one.value] for one in pivots}
+    away = {one.value: Kept(place.read(one.base) - first[one.value]) for one in pivots}
     more = assembly.stores(*((load, load + away[value] / TOGETHER) for value, load in mean.items()))
     step.body.append(Loop(U, Integer(TOGETHER), 0, (more,), pipelined=False, unrolled=TOGETHER))
     starts = {value: Where(IsFinite(load), load, first[value]) for value, load in mean.items()}
