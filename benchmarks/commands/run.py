@@ -7,6 +7,8 @@
     funnel       candidates that pruning leaves (no GPU)
     smem         shared memory estimated, counted and allotted (no GPU)
     levels       at what level of the chip rows are fused; incremental: merged in the loop or not
+    exhaustive   the plan that is taken, and tuning, beside every listed plan of six rows; choices: of 24 rows, beside
+                 the fastest plans known and predicted
     transformations
                  kernels and bytes of models as transformations of graphs are switched on (no GPU); times, on a GPU
     predictions  the model's best plan of every row on other cards (no GPU)
