@@ -197,7 +197,9 @@ MISTAKES = {
     "float12. Did you mean float32",
     ("show", "attention", "--dtype", "int32"): "dtype: attention takes float16, bfloat16, float32 or float64, and not "
     "int32.",
-    ("show", "variance", "--target", "sm_90"): "target: sm_90 is not known; there are sm_90a",
+    ("show", "variance", "--target", "sm_90"): "target 'sm_90' is not known. Did you mean sm_90a?",
+    ("show", "variance", "--target", "sm_100"): "target 'sm_100' is not known. Use one of 'sm_90a'",
+    ("plans", "variance", "--device", "cpu"): "target 'cpu' is not known. A kernel for the CPU is in C: name it",
     ("show", "variance", "--sizes", "q=3"): "sizes: there is no axis `q` here. The axes are b, n.",
     ("show", "variance", "--sizes", "n:3"): "sizes: `n:3` is not a size. Write axis=size, separated by spaces",
     ("show", "variance", "--sizes", "n=-3"): "sizes: `n=-3` is not a size.",
