@@ -19,7 +19,6 @@ from redalg.demo.printing import note, print_code, print_text, text_columns
 from redalg.explain import explain_latex, explain_refusal, explain_text
 from redalg.expression.spelling import did_you_mean
 from redalg.library import PATTERNS, Pattern
-from redalg.strategies.search.candidates import levels_text
 
 
 def read_subject(options: Namespace) -> Subject:
@@ -139,11 +138,7 @@ def print_plans(console: Console, options: Namespace) -> int:
     found = subject.function.plans(device=device, **subject.problem(device))
     sizes = " ".join(f"{axis}={size}" for axis, size in subject.all_sizes.items())
     print_text(console, f"{subject.name}, {sizes}, {', '.join(sorted(set(subject.dtypes(device).values())))}")
-    for place, candidate in found.places(options.most):
-        lead = f" {place:<4} {candidate.predicted_us:>10.2f} µs  {candidate.bound:<12} "
-        print_beside(console, lead, levels_text(candidate.plan))
-    print_text(console, f"for {device}; the time is predicted, and bounded by what is named beside it.")
-    print_text(console, "← a call takes it.")
+    print_text(console, found.table(options.most).text(text_columns(console)))
     return 0
 
 

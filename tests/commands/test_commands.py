@@ -183,9 +183,12 @@ def test_a_kernel_is_written_to_a_file_that_checks_itself(run, tmp_path: Path) -
 def test_plans_obey_the_width(run) -> None:
     found = run("plans", "attention", "--device", "H100", "--most", "3", columns=80)
     assert max(map(text_width, found.out.splitlines())) <= 80
-    lines = [line.split() for line in found.out.splitlines() if " µs " in line]
+    _, heading, table = re.split(r"\n(?= +µs|─+\n)", found.out)
+    assert heading.split() == ["µs", "bound", "tiling", "plan"]
+    lines = [line.split() for line in table.splitlines() if re.match(r" (?:\d+|←) ", line)]
     assert [place for place, *_ in lines] == ["0", "1", "2", "←"]  # rules choose one that is further down
     assert [float(time) for _, time, *_ in lines] == sorted(float(time) for _, time, *_ in lines)
+    assert "← a call takes it, by the rules: the model was not fitted to" in " ".join(table.split())
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------
