@@ -46,6 +46,9 @@ redalg show variance --target c --kernel-only > variance.py
 redalg show kurtosis --derivation-only --latex""",
     "explain": """\
 redalg explain variance
+redalg explain variance --brief
+redalg explain variance --section state --section condition
+redalg explain variance --format markdown > variance.md
 redalg explain "sum(exp(x[b,n] - max(x[b,n], n)), n)"
 redalg explain "mean(Abs(x[b,n] - mean(x[b,n], n)), n)"    (refused)
 redalg explain "mean(Abs(x[b,n] - mean(x[b,n], n)), n)" --passes 2
@@ -81,7 +84,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        if "invalid choice: " in message:
+        if "argument VERB: invalid choice: " in message:
             word = message.partition("invalid choice: ")[2].split("'")[1]
             verbs = [name for name in EXAMPLES if f"'{name}'" in message]
             near = did_you_mean(word, verbs)
@@ -116,7 +119,13 @@ def add_reading_verbs(verbs: Any) -> None:
     made = verb(
         verbs, "explain", "the derivation of a subject, or why there is none", "shown:print_derivation", subject=True
     )
-    made.add_argument("--latex", action="store_true", help="as LaTeX")
+    parts = made.add_mutually_exclusive_group()
+    parts.add_argument("--brief", action="store_true", help="a screen: verdict, state, update, cost, condition")
+    parts.add_argument("--section", action="append", metavar="NAME", help="a section, such as state; may be repeated")
+    formats = made.add_mutually_exclusive_group()
+    formats.add_argument("--format", choices=("text", "latex", "html", "markdown"), default="text",
+                         help="default: %(default)s")  # fmt: skip
+    formats.add_argument("--latex", action="store_true", help="the same as --format latex")
     made.set_defaults(sizes="", dtype=None)
 
     made = verb(verbs, "source", "the kernel of a subject", "shown:print_kernel", subject=True)

@@ -16,7 +16,6 @@ from rich.text import Text
 from redalg import Fused, InputError
 from redalg.commands.subject import Subject, known_target, subject_of
 from redalg.demo.printing import note, print_code, print_text, text_columns
-from redalg.explain import explain_latex, explain_refusal, explain_text
 from redalg.expression.spelling import did_you_mean
 from redalg.library import PATTERNS, Pattern
 
@@ -77,19 +76,15 @@ def facts(entry: Pattern) -> dict[str, Any]:
 def print_derivation(console: Console, options: Namespace) -> int:
     """`redalg explain`: the derivation, or the reasons that there is none (the exit code is then 1)."""
     subject = read_subject(options)
-    print_text(console, derivation_of(subject, text_columns(console), latex=options.latex))
+    print_text(console, derivation_of(subject, text_columns(console), options))
     return 0 if hasattr(subject.given, "fused") or isinstance(subject.given, Fused) else 1
 
 
-def derivation_of(subject: Subject, width: int, *, latex: bool = False) -> str:
-    """The text of a derivation in so many columns, or its LaTeX; of a refusal its reasons."""
-    given = subject.given
-    if not (isinstance(given, Fused) or hasattr(given, "fused")):
-        return explain_refusal(given, "latex" if latex else "text", width)
-    fused = subject.function
-    if latex:
-        return explain_latex(fused.decomposition, fused.passes)
-    return explain_text(fused.decomposition, fused.passes, width)
+def derivation_of(subject: Subject, width: int, options: Namespace) -> str:
+    """The derivation in so many columns, or the part and the format of it that the options ask for."""
+    format_ = "latex" if options.latex else getattr(options, "format", "text")
+    part = {"section": getattr(options, "section", None), "brief": getattr(options, "brief", False)}
+    return str(subject.given.explain(width=width, format=format_, **part))
 
 
 def print_kernel(console: Console, options: Namespace) -> int:
@@ -124,7 +119,7 @@ def show_subject(console: Console, options: Namespace) -> int:
         if subject.pattern:
             head = (f"{subject.name}: {subject.pattern.summary}", subject.pattern.source)
             print_text(console, "\n".join([*(fill(text, text_columns(console)) for text in head), ""]))
-        print_text(console, derivation_of(subject, text_columns(console), latex=options.latex))
+        print_text(console, derivation_of(subject, text_columns(console), options))
     if kernel:
         if not options.kernel_only:
             console.print()

@@ -132,6 +132,24 @@ def test_latex(run, subject: str) -> None:
     assert "$$" in run("explain", subject, "--latex").out
 
 
+PARTS = {
+    "--brief": {"brief": True}, "--section state --section cost": {"section": ["state", "cost"]},
+    "--format markdown": {"format": "markdown"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", PARTS)
+def test_a_part_and_a_format_are_those_of_the_library(run, asked: str) -> None:
+    variance = PATTERNS["variance"].build()
+    found = run("explain", "variance", *asked.split(), columns=90).out
+    assert found.strip() == variance.explain(width=90, **PARTS[asked]).strip()  # type: ignore[arg-type]
+
+
+def test_a_section_of_a_refusal_is_a_label(run) -> None:
+    assert run("explain", REFUSED, "--section", "call").out.splitlines()[-1].split()[0] == "call"
+    assert "there is no section 'stat'. Did you mean 'state'?" in run("explain", "variance", "--section", "stat").err
+
+
 def test_what_is_piped_or_in_a_file_is_read(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO(VARIANCE))
     piped = run("explain", "-").out
@@ -219,6 +237,12 @@ def test_a_mistake_is_told_before_anything_is_printed(run, arguments: tuple[str,
     found = run(*arguments)
     assert (found.code, found.out) == (1, "")
     assert found.err.replace("\n", " ").startswith(MISTAKES[arguments])
+
+
+def test_an_option_that_takes_few_words_names_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "variance", "--device", "gpu"])
+    assert "redalg bench: argument --device: invalid choice: 'gpu' (choose from" in capsys.readouterr().err
 
 
 def test_a_misspelt_verb_exits_with_2(run, capsys: pytest.CaptureFixture[str]) -> None:
