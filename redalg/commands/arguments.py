@@ -38,6 +38,7 @@ EXAMPLES = {
 redalg list
 redalg list statistics
 redalg list attention window
+redalg list flash
 redalg list --json""",
     "show": """\
 redalg show attention
@@ -106,7 +107,12 @@ def command_line() -> ArgumentParser:
 def add_reading_verbs(verbs: Any) -> None:
     """The verbs that only read: nothing is compiled."""
     made = verb(verbs, "list", "the patterns of the library, by field", "shown:list_patterns")
-    made.add_argument("words", nargs="*", metavar="WORD", help="only those whose name, field or summary has each word")
+    made.add_argument(
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="only those whose name, field or summary has each word; or, if none has, the paper that they are from",
+    )
     made.add_argument("--json", action="store_true", help="names, fields, summaries, sources, sizes and dtypes as JSON")
 
     made = verb(verbs, "show", "the derivation and the kernel of a subject", "shown:show_subject", subject=True)

@@ -36,6 +36,7 @@ def read_subject(options: Namespace) -> Subject:
 def list_patterns(console: Console, options: Namespace) -> int:
     """`redalg list`: every pattern under its field; a line each where the output is no terminal."""
     chosen = [one for one in PATTERNS.values() if matches(one, options.words)]
+    chosen = chosen or [one for one in PATTERNS.values() if is_told(one, options.words)]
     if not chosen:
         words = " ".join(options.words)
         fields = list(dict.fromkeys(one.field for one in PATTERNS.values()))
@@ -62,6 +63,12 @@ def matches(entry: Pattern, words: list[str]) -> bool:
     """True if each word is in the name, the field or the summary."""
     text = f"{entry.name} {entry.field} {entry.summary}".lower()
     return all(word.lower() in text for word in words)
+
+
+def is_told(entry: Pattern, words: list[str]) -> bool:
+    """True if each word begins one of the docstring, which names authors and other names."""
+    text = " ".join((entry.build.__doc__ or "").partition(">>>")[0].split())
+    return all(re.search(rf"\b{re.escape(word)}", text, re.IGNORECASE) for word in words)
 
 
 def facts(entry: Pattern) -> dict[str, Any]:

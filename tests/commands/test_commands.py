@@ -72,6 +72,13 @@ def test_the_list_is_narrowed_by_words(run) -> None:
     assert [line.split()[0] for line in found.out.splitlines() if line.startswith("  ")] == ["sliding_window_attention"]
 
 
+@pytest.mark.parametrize(
+    ("words", "name"), [("welford", "variance"), ("hidden markov", "viterbi_step"), ("gqa", "attention")]
+)
+def test_names_of_the_literature_find_patterns(run, words: str, name: str) -> None:
+    assert f"\n  {name} " in run("list", words).out
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_list_fits_a_terminal(run, columns: int) -> None:
     found = run("list", columns=columns, terminal=True)
