@@ -149,7 +149,7 @@ PARTS = {
 def test_a_part_and_a_format_are_those_of_the_library(run, asked: str) -> None:
     variance = PATTERNS["variance"].build()
     found = run("explain", "variance", *asked.split(), columns=90).out
-    assert found.strip() == variance.explain(width=90, **PARTS[asked]).strip()  # type: ignore[arg-type]
+    assert found.strip() == variance.explain(width=90, **PARTS[asked]).strip()
 
 
 def test_a_section_of_a_refusal_is_a_label(run) -> None:
