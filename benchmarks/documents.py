@@ -5,7 +5,7 @@ Nothing else of these documents' figures is typed by hand; a test makes them aga
 """
 
 import re
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from math import exp, log
 from pathlib import Path
@@ -100,7 +100,27 @@ def heading(name: str) -> str:
 
 def where(content: Document) -> str:
     """Device, versions and commit; of what was measured, where a document is made of others."""
-    return "; ".join(dict.fromkeys(map(place, content.get("measured on") or [content["environment"]])))
+    return places(environments(content))
+
+
+def environments(content: Document) -> list[Document]:
+    """What is told of the places that a document was measured at."""
+    return list(content.get("measured on") or [content["environment"]])
+
+
+def places(told: Iterable[Document]) -> str:
+    """Devices and versions, each once, with its commits.
+
+    >>> versions = {"torch": "2.11", "tilelang": "0.1.15"}
+    >>> places({"device": "H200", "versions": versions, "commit": one} for one in ("aaaaaaaa", "bbbbbbbb", "aaaaaaaa"))
+    'H200, torch 2.11, TileLang 0.1.15, commits aaaaaaa, bbbbbbb'
+    """
+    commits: dict[str, dict[str, None]] = {}
+    for one in told:
+        commits.setdefault(machine(one), {})[str(one["commit"])[:7]] = None
+    return "; ".join(
+        f"{name}, commit{'s' if len(found) > 1 else ''} {', '.join(found)}" for name, found in commits.items()
+    )
 
 
 def elsewhere(content: Document) -> str:
@@ -112,16 +132,16 @@ def elsewhere(content: Document) -> str:
     return "".join(f" On {device}: {', '.join(names)}." for device, names in found.items())
 
 
-def place(told: Document) -> str:
-    """Device, versions and commit."""
-    versions, commit = told["versions"], str(told["commit"])[:7]
+def machine(told: Document) -> str:
+    """Device and versions."""
+    versions = told["versions"]
     tilelang = f", TileLang {versions['tilelang']}" if versions["tilelang"] else ""
-    return f"{told['device']}, torch {versions['torch']}{tilelang}, commit {commit}"
+    return f"{told['device']}, torch {versions['torch']}{tilelang}"
 
 
 def everywhere(results: Results) -> str:
     """The places that the families' documents were measured at."""
-    return "; ".join(dict.fromkeys(map(where, results.families.values())))
+    return places(told for content in results.families.values() for told in environments(content))
 
 
 def full(content: Document, stale: frozenset[str]) -> Table:

@@ -5,6 +5,9 @@ from dataclasses import dataclass
 
 from redalg.strategies.table import Table as Shown
 
+LONGEST = 40
+"""Letters of a figure, at most."""
+
 
 @dataclass(frozen=True)
 class Table:
@@ -23,9 +26,10 @@ class Table:
         rule = "|---" + "|--:" * (len(self.header) - 1) + "|"
         return "\n".join([line(self.header), rule, *map(line, self.rows)])
 
-    def shown(self, title: str) -> Shown:
-        """For a terminal."""
-        return Shown(title, tuple(self.header), tuple(map(tuple, self.rows)), figures_last=True)
+    def shown(self, title: str, note: str = "") -> Shown:
+        """For a terminal, with a note below; a last column that holds long texts is folded."""
+        has_text = any(len(row[-1]) > LONGEST for row in self.rows)
+        return Shown(title, tuple(self.header), tuple(map(tuple, self.rows)), note, figures_last=not has_text)
 
 
 def line(cells: Sequence[str]) -> str:

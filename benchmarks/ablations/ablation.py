@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from benchmarks import training
 from benchmarks.markdown import Table
+from redalg.strategies.table import Table as Shown
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure  # of the extra 'plot': pictures alone need it
@@ -42,6 +43,10 @@ class Ablation(ABC):
     def said(self, content: Document) -> str:
         """A sentence of what the document shows, made from it."""
         return ""
+
+    def shown(self, content: Document) -> Shown:
+        """The table of a document for a terminal, with what it shows below."""
+        return self.table(content).shown(self.title, self.said(content))
 
     def headed(self, content: Mapping[str, Any]) -> Document:
         """A document under the ablation's name."""

@@ -35,8 +35,7 @@ def show(content: report.Document, style: str = "") -> None:
         report.show(content, stale_rows(content), style)
     elif "ablation" in content:
         ablation = ABLATIONS[content["ablation"]]
-        print(ablation.table(content).shown(ablation.title))
-        print(ablation.said(content))
+        print(ablation.shown(content))
     elif content["benchmark"] == training_step.NAME:
         report.show(content, style=style)
         Console().print(training_step.first_losses(content), highlight=False)

@@ -46,8 +46,7 @@ def ablate(ablation: Measured, options: argparse.Namespace) -> bool:
     content = ablation.document(environment(), options)
     if options.out:
         report.save(options.out / f"{content['benchmark']}.json", content)
-    print(ablation.table(content).shown(ablation.title))
-    print(ablation.said(content))
+    print(ablation.shown(content))
     return True
 
 

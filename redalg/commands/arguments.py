@@ -38,6 +38,7 @@ EXAMPLES = {
 redalg list
 redalg list statistics
 redalg list attention window
+redalg list flash
 redalg list --json""",
     "show": """\
 redalg show attention
@@ -46,6 +47,9 @@ redalg show variance --target c --kernel-only > variance.py
 redalg show kurtosis --derivation-only --latex""",
     "explain": """\
 redalg explain variance
+redalg explain variance --brief
+redalg explain variance --section state --section condition
+redalg explain variance --format markdown > variance.md
 redalg explain "sum(exp(x[b,n] - max(x[b,n], n)), n)"
 redalg explain "mean(Abs(x[b,n] - mean(x[b,n], n)), n)"    (refused)
 redalg explain "mean(Abs(x[b,n] - mean(x[b,n], n)), n)" --passes 2
@@ -81,7 +85,7 @@ class Parser(ArgumentParser):
 
     def error(self, message: str) -> NoReturn:
         """Exit with 2."""
-        if "invalid choice: " in message:
+        if "argument VERB: invalid choice: " in message:
             word = message.partition("invalid choice: ")[2].split("'")[1]
             verbs = [name for name in EXAMPLES if f"'{name}'" in message]
             near = did_you_mean(word, verbs)
@@ -103,7 +107,12 @@ def command_line() -> ArgumentParser:
 def add_reading_verbs(verbs: Any) -> None:
     """The verbs that only read: nothing is compiled."""
     made = verb(verbs, "list", "the patterns of the library, by field", "shown:list_patterns")
-    made.add_argument("words", nargs="*", metavar="WORD", help="only those whose name, field or summary has each word")
+    made.add_argument(
+        "words",
+        nargs="*",
+        metavar="WORD",
+        help="only those whose name, field or summary has each word; or, if none has, the paper that they are from",
+    )
     made.add_argument("--json", action="store_true", help="names, fields, summaries, sources, sizes and dtypes as JSON")
 
     made = verb(verbs, "show", "the derivation and the kernel of a subject", "shown:show_subject", subject=True)
@@ -116,7 +125,13 @@ def add_reading_verbs(verbs: Any) -> None:
     made = verb(
         verbs, "explain", "the derivation of a subject, or why there is none", "shown:print_derivation", subject=True
     )
-    made.add_argument("--latex", action="store_true", help="as LaTeX")
+    parts = made.add_mutually_exclusive_group()
+    parts.add_argument("--brief", action="store_true", help="a screen: verdict, state, update, cost, condition")
+    parts.add_argument("--section", action="append", metavar="NAME", help="a section, such as state; may be repeated")
+    formats = made.add_mutually_exclusive_group()
+    formats.add_argument("--format", choices=("text", "latex", "html", "markdown"), default="text",
+                         help="default: %(default)s")  # fmt: skip
+    formats.add_argument("--latex", action="store_true", help="the same as --format latex")
     made.set_defaults(sizes="", dtype=None)
 
     made = verb(verbs, "source", "the kernel of a subject", "shown:print_kernel", subject=True)

@@ -16,10 +16,8 @@ from rich.text import Text
 from redalg import Fused, InputError
 from redalg.commands.subject import Subject, known_target, subject_of
 from redalg.demo.printing import note, print_code, print_text, text_columns
-from redalg.explain import explain_latex, explain_refusal, explain_text
 from redalg.expression.spelling import did_you_mean
 from redalg.library import PATTERNS, Pattern
-from redalg.strategies.search.candidates import levels_text
 
 
 def read_subject(options: Namespace) -> Subject:
@@ -38,6 +36,7 @@ def read_subject(options: Namespace) -> Subject:
 def list_patterns(console: Console, options: Namespace) -> int:
     """`redalg list`: every pattern under its field; a line each where the output is no terminal."""
     chosen = [one for one in PATTERNS.values() if matches(one, options.words)]
+    chosen = chosen or [one for one in PATTERNS.values() if is_told(one, options.words)]
     if not chosen:
         words = " ".join(options.words)
         fields = list(dict.fromkeys(one.field for one in PATTERNS.values()))
@@ -66,6 +65,12 @@ def matches(entry: Pattern, words: list[str]) -> bool:
     return all(word.lower() in text for word in words)
 
 
+def is_told(entry: Pattern, words: list[str]) -> bool:
+    """True if each word begins one of the docstring, which names authors and other names."""
+    text = " ".join((entry.build.__doc__ or "").partition(">>>")[0].split())
+    return all(re.search(rf"\b{re.escape(word)}", text, re.IGNORECASE) for word in words)
+
+
 def facts(entry: Pattern) -> dict[str, Any]:
     """The entry of a pattern in the registry, as JSON has it."""
     return {"name": entry.name, "field": entry.field, "summary": entry.summary, "source": entry.source,
@@ -78,19 +83,15 @@ def facts(entry: Pattern) -> dict[str, Any]:
 def print_derivation(console: Console, options: Namespace) -> int:
     """`redalg explain`: the derivation, or the reasons that there is none (the exit code is then 1)."""
     subject = read_subject(options)
-    print_text(console, derivation_of(subject, text_columns(console), latex=options.latex))
+    print_text(console, derivation_of(subject, text_columns(console), options))
     return 0 if hasattr(subject.given, "fused") or isinstance(subject.given, Fused) else 1
 
 
-def derivation_of(subject: Subject, width: int, *, latex: bool = False) -> str:
-    """The text of a derivation in so many columns, or its LaTeX; of a refusal its reasons."""
-    given = subject.given
-    if not (isinstance(given, Fused) or hasattr(given, "fused")):
-        return explain_refusal(given, "latex" if latex else "text", width)
-    fused = subject.function
-    if latex:
-        return explain_latex(fused.decomposition, fused.passes)
-    return explain_text(fused.decomposition, fused.passes, width)
+def derivation_of(subject: Subject, width: int, options: Namespace) -> str:
+    """The derivation in so many columns, or the part and the format of it that the options ask for."""
+    format_ = "latex" if options.latex else getattr(options, "format", "text")
+    part = {"section": getattr(options, "section", None), "brief": getattr(options, "brief", False)}
+    return str(subject.given.explain(width=width, format=format_, **part))
 
 
 def print_kernel(console: Console, options: Namespace) -> int:
@@ -125,7 +126,7 @@ def show_subject(console: Console, options: Namespace) -> int:
         if subject.pattern:
             head = (f"{subject.name}: {subject.pattern.summary}", subject.pattern.source)
             print_text(console, "\n".join([*(fill(text, text_columns(console)) for text in head), ""]))
-        print_text(console, derivation_of(subject, text_columns(console), latex=options.latex))
+        print_text(console, derivation_of(subject, text_columns(console), options))
     if kernel:
         if not options.kernel_only:
             console.print()
@@ -139,11 +140,7 @@ def print_plans(console: Console, options: Namespace) -> int:
     found = subject.function.plans(device=device, **subject.problem(device))
     sizes = " ".join(f"{axis}={size}" for axis, size in subject.all_sizes.items())
     print_text(console, f"{subject.name}, {sizes}, {', '.join(sorted(set(subject.dtypes(device).values())))}")
-    for place, candidate in found.places(options.most):
-        lead = f" {place:<4} {candidate.predicted_us:>10.2f} µs  {candidate.bound:<12} "
-        print_beside(console, lead, levels_text(candidate.plan))
-    print_text(console, f"for {device}; the time is predicted, and bounded by what is named beside it.")
-    print_text(console, "← a call takes it.")
+    print_text(console, found.table(options.most).text(text_columns(console)))
     return 0
 
 

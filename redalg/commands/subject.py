@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, final
 
-from redalg import Approximate, BackendError, Exact, Fused, InputError, analyze, from_json
+from redalg import Approximate, Exact, Fused, InputError, analyze, from_json
 from redalg.commands.notation import Written, read_expression
 from redalg.explain import explain_refusal
 from redalg.expression.dtypes import DTYPES
@@ -18,9 +18,8 @@ from redalg.instruments.drawing import MEASURED
 from redalg.library import PATTERNS, Pattern
 from redalg.library.pattern import FLOATS
 from redalg.runtime.bind.options import dtype_name
-from redalg.strategies.device import CARDS, targets
+from redalg.strategies.device import device_for
 
-TARGETS = (*targets(), *CARDS)
 SUFFIXES = (".py", ".json", ".txt")
 
 
@@ -160,9 +159,6 @@ def _known_dtype(dtype: str | None, subject: Subject) -> str | None:
 
 
 def known_target(target: str) -> str:
-    """A target or a card that redalg knows."""
-    if target not in TARGETS:
-        raise BackendError(
-            f"target: {target} is not known; there are {', '.join(TARGETS)}.{did_you_mean(target, TARGETS)}"
-        )
+    """A target or a card that redalg knows; the error of one that it does not names them."""
+    device_for(target)
     return target

@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from redalg.decompose.verdict.verdict import Decomposition
     from redalg.explain.model import Line
     from redalg.incremental.form import FusedForm
+    from redalg.incremental.passes import Passes
+    from redalg.incremental.stages import Stages
     from redalg.lower_tile.ir.program import TileProgram
     from redalg.lower_tile.text.emit import Source
     from redalg.runtime.bind.state import State
     from redalg.runtime.lowered import Lowered
     from redalg.runtime.together.lower import LoweredSteps
-    from redalg.strategies.search.candidates import Candidates
+    from redalg.strategies.search.candidates import Candidate, Candidates
 
 LONGEST = 100
 """Letters of a line in a list."""
@@ -137,6 +139,16 @@ def form_page(form: FusedForm) -> str:
     return opens_to("FusedForm", form_words(form), *parts)
 
 
+def forms_words(several: Passes | Stages) -> str:
+    """The kind and the slots of each form."""
+    return " | ".join(map(form_words, several.forms))
+
+
+def forms_page(several: Passes | Stages) -> str:
+    """The page of each form, in order."""
+    return opens_to(type(several).__name__, forms_words(several), *map(form_page, several.forms))
+
+
 # ---- schedules and kernels -------------------------------------------------------------------------------------------
 
 
@@ -151,13 +163,26 @@ def nest_parts(schedule: Any) -> list[object]:
     return [ProgramText(loop_nest(schedule))]
 
 
+def candidate_parts(candidate: Candidate) -> list[object]:
+    """A plan's nest, and what bounds it."""
+    time = "\n".join(time_lines(candidate.predicted_us, candidate.terms)) if candidate.terms else str(candidate)
+    return [*nest_parts(candidate.plan), time]
+
+
+def candidate_page(candidate: Candidate) -> str:
+    """A plan's nest, and what bounds it."""
+    return opens_to("Plan", str(candidate), nest_page(candidate))
+
+
+def nest_page(candidate: Candidate) -> str:
+    """The nest of a plan and what bounds it, open."""
+    time = time_page(candidate.predicted_us, candidate.terms) if candidate.terms else ""
+    return f"{text_block(loop_nest(candidate.plan))}\n{time}"
+
+
 def candidates_parts(candidates: Candidates) -> list[object]:
     """The table of the first plans, the first one's nest, and what bounds it."""
-    if not candidates:
-        return [str(candidates)]
-    best = candidates[0]
-    time = "\n".join(time_lines(best.predicted_us, best.terms)) if best.terms else ""
-    return [candidates.table(), "", *nest_parts(best.plan), time]
+    return [candidates.table(), "", *candidate_parts(candidates[0])] if candidates else [str(candidates)]
 
 
 def candidates_page(candidates: Candidates) -> str:
@@ -169,8 +194,7 @@ def candidates_page(candidates: Candidates) -> str:
     best = candidates[0] if shown.rows else None
     parts = [cell_table(shown.columns, rows), f"<p>{escape(shown.note)}</p>"]
     if best is not None:
-        parts.insert(0, text_block(loop_nest(best.plan)))
-        parts.insert(1, time_page(best.predicted_us, best.terms) if best.terms else "")
+        parts.insert(0, nest_page(best))
     line = shown.title.removeprefix("plans ")
     return opens_to("Plans", f"{line}: {best}" if best is not None else line, *parts)
 
@@ -278,9 +302,14 @@ def derivative_words(derivative: Any) -> str:
 
 def derivative_page(derivative: Any) -> str:
     """A derivative's stages, each with the derivation of its function."""
-    stages = [fold(code(one.name), text_block(str(one)) + page_of(one.function)) for one in derivative.stages]
+    stages = [fold(code(one.name), derived_page(one)) for one in derivative.stages]
     kind = "Gradient" if type(derivative).__name__ == "Backward" else "Tangents"
     return opens_to(kind, derivative_words(derivative), text_block(first_of(str(derivative))), *stages)
+
+
+def derived_page(stage: Any) -> str:
+    """A stage's expression, and the derivation of its function."""
+    return text_block(str(stage)) + page_of(stage.function)
 
 
 def first_of(text: str) -> str:
@@ -297,9 +326,15 @@ VIEWS.update(
     Cascade=View(lambda one: one_line("Cascade", cascade_words(one)), cascade_page, parts=cascade_parts),
     Decomposition=View(lambda one: one_line("Decomposition", decomposition_words(one)), decomposition_page),
     FusedForm=View(lambda one: one_line("FusedForm", form_words(one)), form_page, parts=form_parts),
+    **{
+        name: View(lambda one: one_line(type(one).__name__, forms_words(one)), forms_page)
+        for name in ("Passes", "Stages")
+    },
     Schedule=View(str, schedule_page, loop_nest, nest_parts),
     Definition=View(str, schedule_page),
     LibraryProduct=View(str, schedule_page),
+    Candidate=View(lambda one: one_line("Candidate", str(one)), candidate_page,
+                   lambda one: "\n".join(map(str, candidate_parts(one))), candidate_parts),
     Candidates=View(str, candidates_page, parts=candidates_parts),
     TileProgram=View(lambda one: one_line("TileProgram", program_words(one)), program_page,
                      parts=lambda one: [ProgramText(one)]),
@@ -309,6 +344,7 @@ VIEWS.update(
     Kernel=View(lambda one: one_line("Kernel", source_words(one.source)), lambda one: source_page(one.source),
                 lambda one: one.source.text, lambda one: [ProgramText(one.source.text)]),
     State=View(lambda one: one_line("State", state_words(one)), state_page, parts=state_parts),
+    Stage=View(lambda one: one_line("Stage", str(one)), lambda one: opens_to("Stage", str(one), derived_page(one))),
     Backward=View(lambda one: one_line("Backward", derivative_words(one)), derivative_page),
     Forward=View(lambda one: one_line("Forward", derivative_words(one)), derivative_page),
 )  # fmt: skip

@@ -11,6 +11,7 @@ from typing import Any, Protocol, TypeVar, final
 from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
+from redalg.display import Displayed
 from redalg.expression import Axis, Element, Scalar
 from redalg.expression.contents import nodes_of
 from redalg.expression.dtypes import DTYPES
@@ -65,8 +66,8 @@ SECOND = "_second"
 
 
 @final
-@dataclass(frozen=True)
-class Stage:
+@dataclass(frozen=True, repr=False)
+class Stage(Displayed):
     """One tensor of a derivation.
 
     Attributes:

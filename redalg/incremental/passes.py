@@ -9,6 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import TypeVar, final
 
+from redalg.display import Displayed
 from redalg.expression import Element, Scalar
 from redalg.incremental.form import FormOutput, FusedForm
 
@@ -16,8 +17,8 @@ T = TypeVar("T")
 
 
 @final
-@dataclass(frozen=True)
-class Passes:
+@dataclass(frozen=True, repr=False)
+class Passes(Displayed):
     """Forms in the order in which a call computes them.
 
     Attributes:
@@ -25,6 +26,9 @@ class Passes:
     """
 
     forms: tuple[FusedForm, ...]
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.forms))
 
     def __iter__(self) -> Iterator[FusedForm]:
         return iter(self.forms)

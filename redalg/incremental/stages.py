@@ -7,13 +7,14 @@ from dataclasses import dataclass, replace
 from typing import final
 
 from redalg.decompose.cascade import dtype_of
+from redalg.display import Displayed
 from redalg.expression import Element
 from redalg.incremental.form import FormOutput, FusedForm
 
 
 @final
-@dataclass(frozen=True)
-class Stages:
+@dataclass(frozen=True, repr=False)
+class Stages(Displayed):
     """Forms in order, one of which is the loop that a plan is made for.
 
     Attributes:
@@ -25,6 +26,9 @@ class Stages:
     forms: tuple[FusedForm, ...]
     place: int
     original: FusedForm
+
+    def __str__(self) -> str:
+        return "\n\n".join(map(str, self.forms))
 
     @property
     def loop(self) -> FusedForm:

@@ -128,8 +128,8 @@ def plain_number(value: Any) -> Any:
 
 def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str, Any], *, compiled: bool) -> Comparison:
     """Measure redalg on some backends beside the definition in PyTorch and beside peers."""
-    given = {name: one for name, one in peers.items() if callable(one)}
-    if len(given) < len(peers):
+    given = {name: one for name, one in peers.items() if callable(one)} if isinstance(peers, Mapping) else {}
+    if not isinstance(peers, Mapping) or len(given) < len(peers):
         raise InputError("compare: peers= gives callables by name, as in peers={'mine': f}; they are called with the "
                          "tensors by keyword.")  # fmt: skip
     contestants = {**problem.own(backends), EAGER: problem.eager()}

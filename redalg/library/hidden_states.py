@@ -17,6 +17,8 @@ from redalg.library.pattern import pattern
 def forward_step() -> Fused:
     """o + log Σ_k exp(a + T) of logarithms: forward a[b,k], transitions T[k,n], emissions o[b,n], as out[b,n].
 
+    A step of the forward algorithm of a hidden Markov model (HMM).
+
     Source: Rabiner (1989), "A tutorial on hidden Markov models", Eq. 20.
 
     >>> import numpy as np
@@ -31,6 +33,8 @@ def forward_step() -> Fused:
 @pattern("hidden states", b=1024, k=512, n=512)
 def backward_step() -> Fused:
     """log Σ_n exp(T + o + c) of logarithms: transitions T[k,n], emissions o[b,n], backward c[b,n], as out[b,k].
+
+    A step of the backward algorithm of a hidden Markov model (HMM).
 
     Source: Rabiner (1989), "A tutorial on hidden Markov models", Eq. 25.
 
@@ -47,7 +51,7 @@ def backward_step() -> Fused:
 def viterbi_step() -> Fused:
     """o + max_k (a + T) of logarithms, and the k that gives it: a tuple (best[b,n], before[b,n]).
 
-    Best paths a[b,k], transitions T[k,n], emissions o[b,n].
+    Of a hidden Markov model (HMM): best paths a[b,k], transitions T[k,n], emissions o[b,n].
 
     Source: Viterbi (1967); Rabiner (1989), Eq. 33; of equals the lowest k.
 

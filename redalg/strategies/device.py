@@ -16,6 +16,7 @@ accumulate in float32):
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import final
 
@@ -123,13 +124,25 @@ def device_for(target: str) -> DeviceSpec:
     found = targets().get(target) or CARDS.get(target)
     if found is None:
         names = ", ".join(map(repr, (*targets(), *CARDS)))
-        near = USUAL.get(target) or did_you_mean(str(target), (*targets(), *CARDS))
+        near = USUAL.get(target) or near_target(str(target))
         capabilities = ", ".join(f"{one} for {'.'.join(map(str, of.capability))}" for one, of in ARCHITECTURES.items())
         raise PlanError(
             f"target {target!r} is not known.{near} Use one of {names}. A card that is not listed has the target of "
             f"its compute capability: {capabilities}; there is none for others."
         )
     return found
+
+
+def near_target(target: str) -> str:
+    """The question that names a target or a card spelt alike; of another compute capability none is meant.
+
+    >>> near_target("sm_90"), near_target("sm_100"), near_target("H1000")
+    (' Did you mean sm_90a?', '', ' Did you mean H100?')
+    """
+    asked = re.fullmatch(r"(?:sm|compute)_?(\d+)\w?", target)
+    if asked is None:
+        return did_you_mean(target, (*targets(), *CARDS))
+    return did_you_mean(target, [one for one in targets() if re.fullmatch(rf"sm_{asked[1]}\w?", one)])
 
 
 def card_of(name: str, capability: tuple[int, int]) -> str | None:

@@ -6,12 +6,14 @@ from typing import Any
 import pytest
 
 from benchmarks import report
+from benchmarks.ablations import ABLATIONS
 from benchmarks.accuracy import report as accuracy
 from benchmarks.environment import ROOT
 from redalg.strategies.table import Table
 
 FILES = sorted((ROOT / "benchmarks" / "results").glob("*.json"))
 TIMED = [one for one in FILES if "contestants" in str(report.load(one).get("rows", ""))[:2000]]
+ABLATED = [one for one in FILES if one.stem.startswith("ablation-")]
 JUDGED = report.load(ROOT / "benchmarks" / "results" / "accuracy.json")["families"]
 WIDTHS = (80, 120)
 
@@ -33,6 +35,14 @@ def test_tables_of_times(path: Any, make: Callable[..., Table]) -> None:
     content = report.load(path)
     for width in WIDTHS:
         assert_whole(make(content), width)
+
+
+@pytest.mark.parametrize("path", ABLATED, ids=lambda path: path.stem)
+def test_tables_of_ablations(path: Any) -> None:
+    content = report.load(path)
+    for width in WIDTHS:
+        lines = ABLATIONS[content["ablation"]].shown(content).text(width).splitlines()
+        assert max(map(len, lines)) <= width
 
 
 @pytest.mark.parametrize("name", JUDGED)

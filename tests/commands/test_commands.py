@@ -72,6 +72,13 @@ def test_the_list_is_narrowed_by_words(run) -> None:
     assert [line.split()[0] for line in found.out.splitlines() if line.startswith("  ")] == ["sliding_window_attention"]
 
 
+@pytest.mark.parametrize(
+    ("words", "name"), [("welford", "variance"), ("hidden markov", "viterbi_step"), ("gqa", "attention")]
+)
+def test_names_of_the_literature_find_patterns(run, words: str, name: str) -> None:
+    assert f"\n  {name} " in run("list", words).out
+
+
 @pytest.mark.parametrize("columns", [80, 120])
 def test_the_list_fits_a_terminal(run, columns: int) -> None:
     found = run("list", columns=columns, terminal=True)
@@ -132,6 +139,24 @@ def test_latex(run, subject: str) -> None:
     assert "$$" in run("explain", subject, "--latex").out
 
 
+PARTS = {
+    "--brief": {"brief": True}, "--section state --section cost": {"section": ["state", "cost"]},
+    "--format markdown": {"format": "markdown"},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("asked", PARTS)
+def test_a_part_and_a_format_are_those_of_the_library(run, asked: str) -> None:
+    variance = PATTERNS["variance"].build()
+    found = run("explain", "variance", *asked.split(), columns=90).out
+    assert found.strip() == variance.explain(width=90, **PARTS[asked]).strip()
+
+
+def test_a_section_of_a_refusal_is_a_label(run) -> None:
+    assert run("explain", REFUSED, "--section", "call").out.splitlines()[-1].split()[0] == "call"
+    assert "there is no section 'stat'. Did you mean 'state'?" in run("explain", "variance", "--section", "stat").err
+
+
 def test_what_is_piped_or_in_a_file_is_read(run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr(sys, "stdin", StringIO(VARIANCE))
     piped = run("explain", "-").out
@@ -183,9 +208,12 @@ def test_a_kernel_is_written_to_a_file_that_checks_itself(run, tmp_path: Path) -
 def test_plans_obey_the_width(run) -> None:
     found = run("plans", "attention", "--device", "H100", "--most", "3", columns=80)
     assert max(map(text_width, found.out.splitlines())) <= 80
-    lines = [line.split() for line in found.out.splitlines() if " µs " in line]
+    _, heading, table = re.split(r"\n(?= +µs|─+\n)", found.out)
+    assert heading.split() == ["µs", "bound", "tiling", "plan"]
+    lines = [line.split() for line in table.splitlines() if re.match(r" (?:\d+|←) ", line)]
     assert [place for place, *_ in lines] == ["0", "1", "2", "←"]  # rules choose one that is further down
     assert [float(time) for _, time, *_ in lines] == sorted(float(time) for _, time, *_ in lines)
+    assert "← a call takes it, by the rules: the model was not fitted to" in " ".join(table.split())
 
 
 # ---- mistakes --------------------------------------------------------------------------------------------------------
@@ -197,7 +225,9 @@ MISTAKES = {
     "float12. Did you mean float32",
     ("show", "attention", "--dtype", "int32"): "dtype: attention takes float16, bfloat16, float32 or float64, and not "
     "int32.",
-    ("show", "variance", "--target", "sm_90"): "target: sm_90 is not known; there are sm_90a",
+    ("show", "variance", "--target", "sm_90"): "target 'sm_90' is not known. Did you mean sm_90a?",
+    ("show", "variance", "--target", "sm_100"): "target 'sm_100' is not known. Use one of 'sm_90a'",
+    ("plans", "variance", "--device", "cpu"): "target 'cpu' is not known. A kernel for the CPU is in C: name it",
     ("show", "variance", "--sizes", "q=3"): "sizes: there is no axis `q` here. The axes are b, n.",
     ("show", "variance", "--sizes", "n:3"): "sizes: `n:3` is not a size. Write axis=size, separated by spaces",
     ("show", "variance", "--sizes", "n=-3"): "sizes: `n=-3` is not a size.",
@@ -214,6 +244,12 @@ def test_a_mistake_is_told_before_anything_is_printed(run, arguments: tuple[str,
     found = run(*arguments)
     assert (found.code, found.out) == (1, "")
     assert found.err.replace("\n", " ").startswith(MISTAKES[arguments])
+
+
+def test_an_option_that_takes_few_words_names_them(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["bench", "variance", "--device", "gpu"])
+    assert "redalg bench: argument --device: invalid choice: 'gpu' (choose from" in capsys.readouterr().err
 
 
 def test_a_misspelt_verb_exits_with_2(run, capsys: pytest.CaptureFixture[str]) -> None:

@@ -59,6 +59,8 @@ def every_stage(attention: Fused, variance: Fused, lowered: Lowered) -> Iterator
     yield from (lowered.plan, lowered.program, lowered.source, lowered, attention.plans(SIZES, "float16", "H100"))
     yield from (variance.leaf({"x": np.ones((2, 3), np.float32)}), variance.vjp(), variance.jvp())
     yield from (ra.fuse(2 * x, axes="b n").form, ra.fuse(2 * x, axes="b n").cascade)
+    yield from (variance.passes, lowered.stages, variance.vjp().stages[0])
+    yield attention.plans(SIZES, "float16", "H100")[0]
 
 
 class Reader(HTMLParser):
@@ -197,6 +199,7 @@ def test_rich_shows_every_stage_in_the_columns_of_its_terminal(variance: Fused, 
         "decomposition": (variance.decomposition, "rank"),
         "form": (variance.form, "The state"),
         "plans": (plans, "each alone would take"),
+        "candidate": (plans[0], "each alone would take"),
         "schedule": (plans[0].plan, "in grid:"),
         "state": (state, "all rows"),
         "program": (lowered.program, lowered.program.name),

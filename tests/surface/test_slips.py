@@ -143,6 +143,17 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "dtype=": (lambda: fused.source(sizes={"b": 2, "n": 8}, dtype="half"), ra.InputError, "Did you mean dtypes?"),
     "block_q=": (lambda: fused.source(sizes={"b": 2, "n": 8}, block_q=8), ra.InputError, "are fields of a plan"),
     "sm_90": (lambda: fused.source("sm_90", sizes={"b": 2, "n": 8}), ra.PlanError, "Did you mean sm_90a?"),
+    "sm_100": (
+        lambda: fused.source("sm_100", sizes={"b": 2, "n": 8}),
+        ra.PlanError,
+        "'sm_100' is not known. Use one of",
+    ),
+    "a card for sizes": (lambda: fused.plans("H100"), ra.InputError, "Name a card by device='H100'."),
+    "a peer without a name": (
+        lambda: fused.compare(torch.sum, sizes={"b": 2, "n": 2}),
+        ra.InputError,
+        "peers={'mine': f}",
+    ),
     "cuda": (lambda: fused.source("cuda", sizes={"b": 2, "n": 8}), ra.PlanError, 'name yours, such as "H100"'),
     "leaf of a tensor": (lambda: fused.leaf(torch.ones(2, 2)), ra.InputError, 'by name: `leaf({"x": …})`'),
     "leaf by keywords": (lambda: fused.leaf(x=torch.ones(2, 2)), ra.InputError, 'Write `leaf({"x": …})`.'),

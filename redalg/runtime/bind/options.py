@@ -41,8 +41,10 @@ def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str
     """
     where = f"{caller}: " if caller else ""
     if not isinstance(sizes, Mapping):
+        card = f" Name a card by {'device' if 'plan' in caller else 'target'}={sizes!r}." * isinstance(sizes, str)
         raise InputError(
             f"{where}{option}={sizes!r} gives no axis a size. Write {option}={{n: 4096}}, by axes or by their names."
+            f"{card}"
         )
     by_name = dict[str, Any]()
     for key, size in sizes.items():

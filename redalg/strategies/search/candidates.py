@@ -31,8 +31,8 @@ MARK = "←"
 
 
 @final
-@dataclass(frozen=True)
-class Candidate:
+@dataclass(frozen=True, repr=False)
+class Candidate(Displayed):
     """A plan and the prediction of the model for it.
 
     Attributes:
