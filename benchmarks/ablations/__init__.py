@@ -14,18 +14,7 @@ from benchmarks.ablations.smem import SharedMemory
 from benchmarks.ablations.transformations import Worth
 from benchmarks.ablations.tuning import Tuning
 
-FIRST = Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning()
-ABLATIONS: dict[str, Ablation] = {
-    ablation.name: ablation
-    for ablation in (
-        Pruning(),
-        SharedMemory(),
-        Model(),
-        Levels(),
-        Incremental(),
-        Tuning(),
-        Exhaustive(),
-        Choices(),
-        Worth(),
-    )
-}
+EVERY = (
+    Pruning(), SharedMemory(), Model(), Levels(), Incremental(), Tuning(), Exhaustive(), Choices(), Worth(),
+)  # fmt: skip
+ABLATIONS: dict[str, Ablation] = {ablation.name: ablation for ablation in EVERY}

@@ -9,11 +9,11 @@ from __future__ import annotations
 import argparse
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, final
+from typing import TYPE_CHECKING, final
 
 from benchmarks import training
 from benchmarks.ablations.ablation import Document, Measured
-from benchmarks.ablations.chosen import first_built
+from benchmarks.ablations.chosen import beside_fastest, first_built, measure_draws
 from benchmarks.ablations.exhaustive import ratio, shown, within
 from benchmarks.environment import device, target
 from benchmarks.families import FAMILIES
@@ -21,7 +21,7 @@ from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.spaces import plan_of, space_of
 from benchmarks.stale import as_shipped
-from benchmarks.sweep import Draws, compile_all, different, run
+from benchmarks.sweep import Draws, different
 from redalg.strategies.schedule import UNFUSED, Schedule
 from redalg.strategies.search.choice import preferred_schedule
 from redalg.strategies.search.space import Space
@@ -87,16 +87,6 @@ def candidates(family: Family, row: Row) -> Draws:
     return found
 
 
-def line_of(family: Family, found: Draws) -> dict[str, Any]:
-    """A row of the document."""
-    taken, *_ = found.lines
-    times = {line["plan"]: line["median_us"] for line in found.lines if "median_us" in line}
-    best = min(times, key=lambda name: times[name])
-    return {"family": family.name, "name": found.row.name, "listed": found.listed, "measured": len(times),
-            "best": best, "best_us": times[best], "chosen": taken["plan"],
-            "chosen_us": taken.get("median_us")}  # fmt: skip
-
-
 @final
 class Choices(Measured):
     """See the module."""
@@ -104,15 +94,9 @@ class Choices(Measured):
     name, title = "choices", "The plan taken without measuring, beside others"
 
     def run(self, _: argparse.Namespace) -> Document:
-        wanted = rows()
-        drawn = [candidates(family, row) for family, row in wanted]
-        everything = [one for draws in drawn for one in draws.lowered]
-        failures = iter(compile_all(everything, COMPILE_S) if target() != "c" else [""] * len(everything))
-        lines = []
-        for (family, _row), draws in zip(wanted, drawn, strict=True):
-            run(family, draws, [next(failures) for _ in draws.lowered])
-            lines.append(line_of(family, draws))
-        return {"rows": lines}
+        drawn = [(family, candidates(family, row)) for family, row in rows()]
+        measure_draws(drawn, COMPILE_S)
+        return {"rows": [beside_fastest(family, draws, draws.lines[0]["plan"]) for family, draws in drawn]}
 
     def said(self, content: Document) -> str:
         lines = content["rows"]

@@ -1,6 +1,6 @@
 """The best plan of each kind: those predicted fastest of a kind are compiled, checked and measured as a sweep's are."""
 
-from collections.abc import Callable, Hashable, Iterable
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from typing import Any
 
 from benchmarks.environment import target
@@ -45,16 +45,30 @@ def first_built(space: Space, plans: Iterable[Schedule], tries: int) -> list[Low
 
 
 def measured(family: Family, jobs: list[tuple[Row, dict[Any, list[Lowered]]]]) -> list[dict[Any, list[dict[str, Any]]]]:
-    """Compile everything at once; then for every row, by kind, each plan with its time or what failed."""
-    wanted = [one for _, groups in jobs for found in groups.values() for one in found]
-    failures = iter(compile_all(wanted, COMPILE_S) if target() != "c" else [""] * len(wanted))
+    """For every row, by kind, each plan with its time or what failed."""
+    drawn = [Draws(row, lowered=[one for found in groups.values() for one in found]) for row, groups in jobs]
+    measure_draws([(family, draws) for draws in drawn], COMPILE_S)
     results: list[dict[Any, list[dict[str, Any]]]] = []
-    for row, groups in jobs:
-        draws = Draws(row, lowered=[one for found in groups.values() for one in found])
-        run(family, draws, [next(failures) for _ in draws.lowered])
+    for draws, (_, groups) in zip(drawn, jobs, strict=True):
         made = iter(draws.lines)
         results.append({kind: [next(made) for _ in found] for kind, found in groups.items()})
     return results
+
+
+def measure_draws(wanted: Sequence[tuple[Family, Draws]], seconds: float) -> None:
+    """Compile the plans of all draws at once, within some seconds; then measure each."""
+    everything = [one for _, draws in wanted for one in draws.lowered]
+    failures = iter(compile_all(everything, seconds) if target() != "c" else [""] * len(everything))
+    for family, draws in wanted:
+        run(family, draws, [next(failures) for _ in draws.lowered])
+
+
+def beside_fastest(family: Family, found: Draws, chosen: str) -> dict[str, Any]:
+    """A row of a document: the fastest plan that was measured, and the one that is taken."""
+    times = {line["plan"]: line["median_us"] for line in found.lines if "median_us" in line}
+    best = min(times, key=lambda name: times[name])
+    return {"family": family.name, "name": found.row.name, "listed": found.listed, "measured": len(times),
+            "best": best, "best_us": times[best], "chosen": chosen, "chosen_us": times.get(chosen)}  # fmt: skip
 
 
 def best(lines: Iterable[dict[str, Any]]) -> dict[str, Any] | None:

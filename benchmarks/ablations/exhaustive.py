@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any, final
 
 from benchmarks.ablations.ablation import Document, Measured
+from benchmarks.ablations.chosen import beside_fastest, measure_draws
 from benchmarks.environment import device, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Family, Row
 from benchmarks.markdown import Table
 from benchmarks.spaces import space_of
 from benchmarks.stale import as_shipped
-from benchmarks.sweep import Draws, Wish, compile_all, draw, run
+from benchmarks.sweep import Draws, Wish, draw
 from benchmarks.tune import tune
 from redalg.strategies.schedule import Schedule
 from redalg.strategies.search.choice import preferred_schedule
@@ -66,18 +67,8 @@ def every_plan(family: Family, row: Row) -> Draws:
 def line_of(family: Family, found: Draws, search: Mapping[str, Any]) -> dict[str, Any]:
     """A row of the document."""
     times = {line["plan"]: line["median_us"] for line in found.lines if "median_us" in line}
-    best = min(times, key=lambda name: times[name])
-    chosen = str(preferred_schedule(space_of(family, found.row, target())))
-    tuned = str(search["plan"])
-    return {
-        "family": family.name,
-        "name": found.row.name,
-        "listed": found.listed,
-        "measured": len(times),
-        "best": best,
-        "best_us": times[best],
-        "chosen": chosen,
-        "chosen_us": times.get(chosen),
+    chosen, tuned = str(preferred_schedule(space_of(family, found.row, target()))), str(search["plan"])
+    return beside_fastest(family, found, chosen) | {
         "tuned": tuned,
         "tuned_us": times.get(tuned),
         "wall_s": search["wall_s"],
@@ -95,13 +86,11 @@ class Exhaustive(Measured):
         wanted = rows()
         searches = [searched(family, row) for family, row in wanted]
         drawn = [every_plan(family, row) for family, row in wanted]
-        failures = iter(compile_all([one for draws in drawn for one in draws.lowered], COMPILE_S))
-        lines = []
-        for (family, _row), draws, search in zip(wanted, drawn, searches, strict=True):
+        for draws, search in zip(drawn, searches, strict=True):
             draws.plain = None if isinstance(search["plan"], Schedule) else search["plan"]
-            run(family, draws, [next(failures) for _ in draws.lowered])
-            lines.append(line_of(family, draws, search))
-        return {"rows": lines}
+        families = [family for family, _ in wanted]
+        measure_draws([*zip(families, drawn, strict=True)], COMPILE_S)
+        return {"rows": [*map(line_of, families, drawn, searches)]}
 
     def said(self, content: Document) -> str:
         lines = content["rows"]

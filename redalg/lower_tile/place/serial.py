@@ -213,6 +213,8 @@ def take_group(
 ) -> tuple[Statement, ...]:  # fmt: skip
     """Take a group's elements into the states: their extrema, the sums about these, and then every element's terms.
 
+    Centres that lag start ahead of the group, and move behind it.
+
     `places` are those of the elements, or the one of a loop that `repeat` makes of what it does with each.
     """
     form, assembly, state, written = step.form, step.assembly, slots.reads(), programs(step.form)
