@@ -23,6 +23,7 @@ ROWS = {
     "place and best": ra.fuse({"place": (ra.argmax(x, n), "b"), "best": (ra.max(x, n), "b")}),
     "least, its place, and a sum": ra.fuse({"at": (ra.argmin(x, n), "b"), "sum": (ra.logsumexp(x, n), "b")}),
 }
+KURTOSIS = ra.fuse(ra.mean((x - ra.mean(x, n)) ** 4, n) / ra.var(x, n) ** 2, axes="b")
 POOLING = ra.fuse(ra.sum(ra.softmax(x, n) * ra.tensor("y[b,n,c]"), n), axes="b c")
 STATISTICS = ra.fuse(
     {
@@ -146,11 +147,45 @@ def test_a_lane_keeps_the_first_of_equal_numbers(name: str, length: int, parts: 
     check(ROWS[name], interpret(lowered.program, {"x": array}), array, 2e-5)
 
 
-def test_a_thread_takes_a_row_of_many_states() -> None:
-    """Where a whole tile would be padded, and rows are many."""
-    assert numbers_of(plan_of(STATISTICS, {"b": 65536, "n": 100})).is_serial
-    for rows, length in ((65536, 128), (65536, 30), (1000, 100)):
-        assert not numbers_of(plan_of(STATISTICS, {"b": rows, "n": length})).is_serial
+@pytest.mark.parametrize(("function", "taken", "others"), [
+    (STATISTICS, [(65536, 100), (16896, 48), (131072, 64)], [(65536, 128), (65536, 30), (1000, 100)]),
+    (KURTOSIS, [(131072, 40), (131072, 120), (33792, 100)], [(131072, 64), (1000, 40)]),
+    (ROWS["variance"], [(131072, 40), (131072, 72)], [(131072, 100), (131072, 64), (131072, 24)]),
+])  # fmt: skip
+def test_a_thread_takes_a_row_of_several_states(
+    function: ra.Fused, taken: list[tuple[int, int]], others: list[tuple[int, int]]
+) -> None:
+    """Where a whole tile would be padded, the less the more states there are, and rows are many."""
+    for rows, length in (*taken, *others):
+        assert numbers_of(plan_of(function, {"b": rows, "n": length})).is_serial == ((rows, length) in taken)
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "tile"), [(40000, 3, (256, 256)), (40000, 12, (128, 128)), (20, 3, (32, 32))]
+)
+def test_a_thread_holds_a_row_of_few_elements(rows: int, length: int, tile: tuple[int, int]) -> None:
+    plan = numbers_of(plan_of(ROWS["variance"], {"b": rows, "n": length}))
+    assert (plan.block_row, plan.threads) == tile
+
+
+@pytest.mark.parametrize(
+    ("rows", "length", "together"), [(200, 100_000, True), (5000, 100_000, False), (200, 5000, False)]
+)
+def test_lanes_of_few_blocks_have_several_loads_in_flight(rows: int, length: int, together: bool) -> None:
+    """Where many blocks share a multiprocessor, or a loop has few trips, they have enough."""
+    levels = Grid("b"), Lanes("n", 256), Loop("n", 1024)
+    lowered = ROWS["variance"].lower("H200", {"b": rows, "n": length}, "float32", plan=Schedule(*levels))
+    assert ("unroll_factor=4" in str(lowered.source)) == together
+
+
+@pytest.mark.parametrize("length", [4096, 4097, 9000])
+def test_trips_together_mean_the_definition(length: int) -> None:
+    """Whole groups of trips, a rest of a tile, and a group of lagged centres that is not full."""
+    array = drawn((5, length), seed=length, offset=300.0).astype(np.float32)
+    levels = Grid("b"), Lanes("n", 64), Loop("n", 256)
+    lowered = ROWS["variance"].lower("H200", {"b": 5, "n": length}, "float32", plan=Schedule(*levels))
+    assert "unroll_factor=4" in str(lowered.source)
+    check(ROWS["variance"], interpret(lowered.program, {"x": array}), array, 2e-5)
 
 
 @pytest.mark.parametrize("length", [1, 5, 8, 9, 45, 200, 700])

@@ -22,8 +22,7 @@ from redalg.lower_tile.ir.program import (
     TileProgram,
     nested_statements,
 )
-from redalg.strategies.device import WARP
-from redalg.strategies.model.cost import REGISTERS
+from redalg.strategies.device import REGISTERS, WARP
 from redalg.strategies.plan import Plan, levels_of
 
 REGISTERS_OF_THREAD = 255

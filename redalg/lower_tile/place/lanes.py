@@ -39,6 +39,7 @@ from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import I, J, Space
 from redalg.lower_tile.place.step import Step, element_terms
 from redalg.lower_tile.place.whole_rows import stage_rows
+from redalg.strategies.rules.trips import trips_together
 from redalg.strategies.varying import tiles_of
 
 GROUP = 8
@@ -92,13 +93,19 @@ class Lanes:
 
     def _loop(self, body: tuple[Statement, ...]) -> Loop:
         start, stop = self.span
-        return Loop(TILE, stop, self.space.plan.stages, body, start=start)
+        return self._trips(body, stop, start)
+
+    def _trips(self, body: tuple[Statement, ...], stop: Expr, start: Expr = S.Zero) -> Loop:
+        """The loop over tiles: pipelined, or some trips at a time."""
+        plan = self.space.plan
+        unrolled = 1 if self.within else trips_together(self.form, plan, self.space.problem)
+        return Loop(TILE, stop, plan.stages, body, pipelined=unrolled == 1, start=start, unrolled=unrolled)
 
     def _groups(self, body: tuple[Statement, ...]) -> Loop:
         tiles = self.space.tiles
         left = Min(GROUP, tiles - GROUP_NUMBER * GROUP, evaluate=False)
         left = sympify(GROUP) if sympify(tiles % GROUP) == 0 else left
-        inner = Loop(TILE, left, self.space.plan.stages, body)
+        inner = self._trips(body, left)
         return Loop(GROUP_NUMBER, sympify(tiles_of(tiles, GROUP)), 0, (inner, *self._recentre()), pipelined=False)
 
     # ---- the lanes' states -------------------------------------------------------------------------------------------

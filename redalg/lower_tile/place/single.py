@@ -27,7 +27,7 @@ from redalg.lower_tile.place.sets import with_sets, without_fills
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
 from redalg.lower_tile.place.step import Step
-from redalg.strategies.model.cost import REGISTERS
+from redalg.strategies.device import REGISTERS
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.registers import WARPGROUP
 

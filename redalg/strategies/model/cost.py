@@ -31,11 +31,13 @@ from functools import cached_property
 from math import hypot, prod
 from typing import final
 
+from redalg.strategies.device import REGISTERS
 from redalg.strategies.levels import RESIDENT
 from redalg.strategies.model.selection import Joins, joins_of, joins_of_parts
 from redalg.strategies.model.traffic import ACCUMULATED, VECTOR, Outline, Traffic
 from redalg.strategies.model.work import Read, Work
 from redalg.strategies.plan import Plan
+from redalg.strategies.rules.trips import trips_together
 
 
 @final
@@ -137,8 +139,8 @@ CLOCKS_US = 1755.0
 LANES, LOADS, SPECIAL = 128, 32, 16
 """Plain operations, loads and special functions of a multiprocessor a clock (CUDA C++ Programming Guide, table of
 arithmetic throughput)."""
-REGISTERS, LOADING = 65536, 168
-"""Registers of a multiprocessor; of a thread, if some warps load and hand their registers to the others."""
+LOADING = 168
+"""Registers of a thread, if some warps load and hand their registers to the others."""
 
 
 @final
@@ -298,10 +300,9 @@ class Kernel:
         if self.joins is not None:
             return traffic.steps * (each + constants.step_us * self.exposed_share) + JOIN_US * self.joins.waits
         if plan.level == "thread":
-            chain = self.work.merging * self.cells / plan.threads
-            return (
-                traffic.steps * (each + constants.lane_us + constants.chain_us * chain) + constants.join_us * self.warps
-            )
+            chain = constants.chain_us * self.work.merging * self.cells / plan.threads
+            load = constants.lane_us / trips_together(traffic.outline.form, plan, traffic.outline.problem)
+            return traffic.steps * (each + load + chain) + constants.join_us * self.warps
         rows = 0 if plan.is_serial else 1 if plan.multiplies else plan.block_row
         reduce_us = constants.reduce_us * self.work.reductions * rows * self.warps.bit_length()
         return traffic.steps * (each + constants.step_us * self.exposed_share + reduce_us)

@@ -46,7 +46,7 @@ class Outline:
     """
 
     def __init__(self, form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> None:
-        self.given = form, problem, device
+        self.form, self.problem, self.device = form, problem, device
         self.binding, self.sizes = binding, binding.all_sizes(problem.sizes)
         self.live = Live(form, binding, self.sizes)
         self.chain, self.work = chain_of(form), work_of(form)
@@ -82,7 +82,7 @@ class Outline:
         if binding is self.binding or binding == self.binding:
             return self
         if binding not in self._others:
-            form, problem, device = self.given
+            form, problem, device = self.form, self.problem, self.device
             self._others[binding] = Outline(form, binding, problem, device)
         return self._others[binding]
 

@@ -16,6 +16,8 @@ LEAST_COLUMNS, WIDE_COLUMNS = 4, 32
 """Columns of the narrowest tile; and of tiles of which a few threads share a row, if lengths are powers of two."""
 MOST_ROWS, TILE = 128, 1024
 """Rows of a tile, and its elements."""
+MOST_ALONE = 256
+"""Rows of a tile of which a thread takes each whole, at most."""
 OF_A_RANK = 16
 """Elements of a ranked tile that a thread holds."""
 LONGEST_RANKED = 1024
@@ -36,7 +38,8 @@ def narrow_rows(rows: int, length: int, *, again: bool) -> NarrowTile | None:
 
     Sums of 17 or 33 elements are made by threads that hold a row or half of one each, by one warp, which waits for no
     other (H200, 262144 rows in float32: variances of 3, 17, 33 elements in 0.14, 0.28, 0.22 of the time of 128
-    threads for 1024 elements, of 17 in float64 0.28, logsumexps of 5 in 0.42). Rows that are written again need
+    threads for 1024 elements, of 17 in float64 0.28, logsumexps of 5 in 0.42). A thread holds a whole row of 16 or
+    fewer (0.87 to 0.97 of the time of two rows a thread). Rows that are written again need
     neighbouring lanes at neighbouring places, but for the shortest (softmaxes of 3, 5, 9 elements in 0.21, 0.26, 0.41
     of the time of 32 columns, layer norms 0.12, 0.14, 0.28).
     """
@@ -46,8 +49,10 @@ def narrow_rows(rows: int, length: int, *, again: bool) -> NarrowTile | None:
     if again:
         most, threads = (TILE // columns, 128) if columns < WIDE_COLUMNS // 2 else (TILE // WIDE_COLUMNS, 64)
     else:
-        threads = 64 if columns < WIDE_COLUMNS else 32
-        most = min(MOST_ROWS, 32 * threads // columns)
+        most = MOST_ALONE if columns == LEAST_COLUMNS else MOST_ALONE // 2
+        threads = min(most, max(32, power_of_two(rows)))
+        if columns >= WIDE_COLUMNS:
+            most, threads = 32 * 32 // columns, 32
     return NarrowTile(min(most, power_of_two(rows)), columns, threads)
 
 

@@ -71,28 +71,39 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     return row_schedule(device, binding, (1, threads * loads * vector(problem)), threads, level)
 
 
-TILE_OF_THREADS, SHORTEST_OF_THREADS = (128, 32, 128), 32
-"""Rows of a block of which a thread takes each, elements of a tile, and threads; the row from which states pay."""
+TILE_OF_THREADS, STAGES_OF_THREADS = (64, 16, 64), 2
+"""Rows of a block of which a thread takes each, elements of a tile, and threads; and the stages of its loads."""
+SHORTEST_OF_THREADS, LONGEST_OF_THREADS = 32, 128
+"""The rows that a thread may take: the whole tiles of shorter ones lie in one thread, or in two."""
+ROWS_OF_THREADS, MANY_ROWS_OF_THREADS = 128, 768
+"""Rows for each multiprocessor from which a thread takes one, where a tile pads them and where it does not."""
+PADDED_ROW = 0.75
+"""The share of a whole tile up to which rows of few states are padded."""
 
 
 def rows_by_threads(device: DeviceSpec, binding: Binding) -> Schedule:
     """The schedule of which a thread takes a row, from tiles in shared memory."""
     rows, streamed, threads = TILE_OF_THREADS
-    return row_schedule(device, binding, (rows, streamed), threads, along=binding.row)
+    return row_schedule(device, binding, (rows, streamed), threads, along=binding.row, stages=STAGES_OF_THREADS)
 
 
 def takes_rows_by_threads(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
-    """Tell if a thread takes a row of several states, which a whole tile would pad (H200, float32).
+    """Tell if a thread takes a row of several states, which a whole tile would pad, or hold as many of for every lane.
 
-    Six statistics of 65536 x 100 in 0.77 of the time of tiles of 128 elements, of 262144 x 48 0.43; of 65536 x 64 1.34,
-    of 65536 x 128 1.22, of 16384 x 100 1.22. Fewer states: kurtoses of 65536 x 100 1.17, variances 1.24.
+    H200, float32, the share of the time of whole tiles. Six statistics: 16896 x 48 0.64, 131072 x 64 0.88, x 128 0.82.
+    Kurtoses: 131072 x 40 0.58, x 72 0.61, x 100 0.86, x 120 0.97, 33792 x 100 0.79; x 64 1.18, x 128 1.24. Variances:
+    131072 x 40 0.84, x 72 0.80, x 100 1.12, x 120 1.27. Logsumexps: x 40 1.00, x 100 1.28.
     """
     rows, length = (problem.sizes[axis.name] if axis else 1 for axis in (binding.row, binding.streamed))
     if {str(binding.row), binding.streamed.name} & problem.varying or any(one.carries for one in form.outputs):
         return False
-    padded = SHORTEST_OF_THREADS < length <= TILE_OF_THREADS[0] and length != power_of_two(length)
-    many = rows >= 2 * TILE_OF_THREADS[0] * device.multiprocessors
-    return padded and many and form.is_serial and len(form.slots) > 2 * FEW_SLOTS
+    if not (form.is_serial and SHORTEST_OF_THREADS < length <= LONGEST_OF_THREADS):
+        return False
+    states, share = len(form.slots), length / power_of_two(length)
+    if states > 2 * FEW_SLOTS and rows >= MANY_ROWS_OF_THREADS * device.multiprocessors:
+        return True
+    padded = share < 1 if states > FEW_SLOTS else share <= PADDED_ROW
+    return rows >= ROWS_OF_THREADS * device.multiprocessors and padded and states > FEW_SLOTS // 2
 
 
 def structures_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
@@ -389,15 +400,15 @@ def vector(problem: Problem) -> int:
 
 def row_schedule(
     device: DeviceSpec, binding: Binding, tile: tuple[int, int], threads: int, level: str = "block", *,
-    along: Axis | None = None,
+    along: Axis | None = None, stages: int = 0,
 ) -> Schedule:  # fmt: skip
     """The schedule of elementwise terms, from its tile (rows, streamed elements) and the place of its lanes.
 
-    `along`: the axis of the lanes; None for the streamed one.
+    `along`: the axis of the lanes; None for the streamed one. `stages`: the depth of the loads' pipeline.
     """
     (rows, streamed), axis = tile, binding.streamed.name
     lanes = Lanes((along or binding.streamed).name, threads)
-    loops = lane_levels(Loop(axis, streamed), lanes, level)
+    loops = lane_levels(Loop(axis, streamed, stages), lanes, level)
     return Schedule.of_levels((*grid_levels(binding, rows, 1), *loops), binding, device)
 
 

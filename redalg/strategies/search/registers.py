@@ -5,7 +5,7 @@ from __future__ import annotations
 from redalg.expression import Element
 from redalg.expression.contents import of_kind, values_of
 from redalg.incremental.form import FusedForm
-from redalg.strategies.model.cost import REGISTERS
+from redalg.strategies.device import REGISTERS
 from redalg.strategies.plan import Plan
 
 WARPGROUP, ROWS_OF_WARPGROUP = 128, 64

@@ -55,6 +55,7 @@ from redalg.strategies.rules.parts import blocks, may_split, most_parts, rows_at
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import folds_pairs
 from redalg.strategies.rules.rows import (
+    STAGES_OF_THREADS,
     TILE_OF_THREADS,
     column_tiles,
     has_aligned_rows,
@@ -195,7 +196,8 @@ class Space:
             if self.in_columns:
                 return plan.along_rows and tile[1:] in column_tiles(plan.threads, self.extent(self.binding.row))
             if plan.is_serial:
-                return self.by_threads and (*tile[1:], plan.threads) == TILE_OF_THREADS
+                same = (*tile[1:], plan.threads) == TILE_OF_THREADS and plan.stages == STAGES_OF_THREADS
+                return self.by_threads and same
             return plan.threads in THREADS and tile in self.levels(plan.threads, length, vector(self.problem))
         lengths = tile_lengths_of(plan)
         pipeline: tuple[object, ...] = plan.stages, plan.warp_specialized, schedule.levels[-1]
