@@ -104,6 +104,9 @@ which are merged many at a time, and of products in threads."""
 SCALAR_BLOCKS = 2
 """Blocks of a multiprocessor beside each other that make scores on CUDA cores (H100: 8192² scores of 64 products in
 0.81 of the time of one)."""
+SHORT_SERIAL = 128
+"""Elements of an axis that a thread streams alone (H200, six statistics of 65536 x 100 in 0.65 of the time of 2 parts,
+which are merged by a kernel of their own)."""
 SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
 """Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
 a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
@@ -162,7 +165,7 @@ def busy_parts(grid: int, chips: int) -> int:
 def serial_segments(device: DeviceSpec, binding: Binding, length: int, tile: int, grid: int) -> int:
     """The number of parts of an axis that threads stream one element after another: several blocks hide its waits."""
     alone = binding.column is None and not binding.inner
-    if fills_at_once(device, binding, grid):
+    if length <= SHORT_SERIAL or fills_at_once(device, binding, grid):
         return 1
     resident = SERIAL_BLOCKS if alone else FEW_SERIAL_BLOCKS
     most = MOST_PARTS_OF_PRODUCTS if binding.contracted else MOST_PARTS

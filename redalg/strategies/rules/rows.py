@@ -97,7 +97,7 @@ def takes_rows_by_threads(form: FusedForm, problem: Problem, device: DeviceSpec,
     rows, length = (problem.sizes[axis.name] if axis else 1 for axis in (binding.row, binding.streamed))
     if {str(binding.row), binding.streamed.name} & problem.varying or any(one.carries for one in form.outputs):
         return False
-    if not (form.is_serial and SHORTEST_OF_THREADS < length <= LONGEST_OF_THREADS):
+    if not (form.is_serial and SHORTEST_OF_THREADS < length <= LONGEST_OF_THREADS and has_aligned_rows(form, problem)):
         return False
     states, share = len(form.slots), length / power_of_two(length)
     if states > 2 * FEW_SLOTS and rows >= MANY_ROWS_OF_THREADS * device.multiprocessors:
