@@ -73,10 +73,11 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
 
 TILE_OF_THREADS, STAGES_OF_THREADS = (64, 16, 64), 2
 """Rows of a block of which a thread takes each, elements of a tile, and threads; and the stages of its loads."""
-SHORTEST_OF_THREADS, LONGEST_OF_THREADS = 32, 128
-"""The rows that a thread may take: the whole tiles of shorter ones lie in one thread, or in two."""
-ROWS_OF_THREADS, MANY_ROWS_OF_THREADS = 128, 768
-"""Rows for each multiprocessor from which a thread takes one, where a tile pads them and where it does not."""
+SHORTEST_OF_THREADS, SHORT_OF_THREADS, LONGEST_OF_THREADS = 32, 64, 128
+"""The rows that a thread may take: the whole tiles of shorter ones lie in one thread, or in two. A tile of short ones
+that are no fours of elements is loaded one by one, and is no slower than threads."""
+ROWS_OF_THREADS, FOUR = 128, 4
+"""Rows for each multiprocessor from which a thread takes one."""
 PADDED_ROW = 0.75
 """The share of a whole tile up to which rows of few states are padded."""
 
@@ -88,22 +89,24 @@ def rows_by_threads(device: DeviceSpec, binding: Binding) -> Schedule:
 
 
 def takes_rows_by_threads(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
-    """Tell if a thread takes a row of several states, which a whole tile would pad, or hold as many of for every lane.
+    """Tell if a thread takes a row of several states, which a whole tile would pad, or hold too many of for every lane.
 
-    H200, float32, the share of the time of whole tiles. Six statistics: 16896 x 48 0.64, 131072 x 64 0.88, x 128 0.82.
-    Kurtoses: 131072 x 40 0.58, x 72 0.61, x 100 0.86, x 120 0.97, 33792 x 100 0.79; x 64 1.18, x 128 1.24. Variances:
-    131072 x 40 0.84, x 72 0.80, x 100 1.12, x 120 1.27. Logsumexps: x 40 1.00, x 100 1.28.
+    H200, float32, the share of the time of whole tiles. Six statistics: 16896 x 48 0.64, 131072 x 33 0.16, x 50 0.27,
+    x 110 0.77, 65536 x 64 0.82, x 128 0.75. Kurtoses: 131072 x 40 0.58, x 72 0.61, x 99 0.86, x 120 0.97, in bfloat16
+    x 52 0.57; x 33 1.12, x 50 1.00, x 64 1.18, x 128 1.24. Variances: x 40 0.84, x 70 0.89, x 72 0.80; x 100 1.12,
+    x 33 1.13. Logsumexps: x 40 1.00, x 100 1.28.
     """
     rows, length = (problem.sizes[axis.name] if axis else 1 for axis in (binding.row, binding.streamed))
     if {str(binding.row), binding.streamed.name} & problem.varying or any(one.carries for one in form.outputs):
         return False
-    if not (form.is_serial and SHORTEST_OF_THREADS < length <= LONGEST_OF_THREADS and has_aligned_rows(form, problem)):
+    many = rows >= ROWS_OF_THREADS * device.multiprocessors
+    if not (form.is_serial and many and SHORTEST_OF_THREADS < length <= LONGEST_OF_THREADS):
         return False
     states, share = len(form.slots), length / power_of_two(length)
-    if states > 2 * FEW_SLOTS and rows >= MANY_ROWS_OF_THREADS * device.multiprocessors:
+    if states > 2 * FEW_SLOTS:
         return True
     padded = share < 1 if states > FEW_SLOTS else share <= PADDED_ROW
-    return rows >= ROWS_OF_THREADS * device.multiprocessors and padded and states > FEW_SLOTS // 2
+    return padded and states > FEW_SLOTS // 2 and (length % FOUR == 0 or length > SHORT_OF_THREADS)
 
 
 def structures_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
