@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 
 from redalg.errors import InputError
+from redalg.expression.arguments import answer_methods
 from redalg.instruments.drawing import Measurable, Setting, all_names
 from redalg.instruments.errors import Outputs, error_text, largest_error, named_results
 from redalg.instruments.measuring import (
@@ -63,6 +64,7 @@ class CompareRow:
     failure: str = ""
 
 
+@answer_methods(InputError)
 @final
 @dataclass(frozen=True, repr=False)
 class Comparison(Tabled):

@@ -15,6 +15,8 @@ from functools import cached_property, partial
 from typing import final, overload
 
 from redalg.display import Displayed
+from redalg.errors import InputError
+from redalg.expression.arguments import answer_methods
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import CHOICES
@@ -61,6 +63,7 @@ class Candidate(Displayed):
         return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
 
 
+@answer_methods(InputError)
 @final
 class Candidates(Displayed, Sequence[Candidate]):
     """Candidates that build, best first by predicted time; printed as a table of the first ones.
