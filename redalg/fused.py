@@ -332,8 +332,11 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         before a kernel.
 
         Args:
-            sizes, dtypes, options: as those of `source`.
+            sizes, dtypes: as those of `source`.
             device: a card (`"H200"`, `"RTX 4090"`) or a target (`"sm_86"`: by the first card that has it).
+            options: `shapes`, `empty`, `precision`, `memory`, as those of a call; `scalars`, name -> value, of run-time
+                scalars: a mask of places may skip tiles by them (a window), and does not in predictions without. Calls
+                take one plan for all values.
 
         Returns:
             A sequence that prints as a table, in which ← marks the plan that a call takes: of each candidate `plan` (to
@@ -346,9 +349,12 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         >>> best.bound, best.predicted_us > 4096 * 4096 * 4 / 4.8e6
         ('memory', True)
         """
+        from redalg.runtime.bind.inputs import scalars_by_name
         from redalg.runtime.lowering import plan_candidates
 
-        found = self._lower_passes("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
+        if values := options.pop("scalars", None):
+            values = scalars_by_name(self.cascade.scalars(), values, "plans")
+        found = self._lower_passes("plans", plan_candidates, device, sizes, dtypes, scalars=values, **options)[-1]
         return found.with_choice(partial(self.plan, sizes, dtypes, device, **options))
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",

@@ -177,7 +177,8 @@ def predicted_kernel(problem: Problem) -> tuple[float, str]:
     shapes = {name: tuple(one.shape) for name, one in problem.arrays.items()}
     dtypes = {name: one for name, one in problem.dtypes.items() if name in problem.fused.cascade.inputs()}
     try:
-        best = problem.fused.plans(problem.all_sizes, dtypes, problem.target, shapes=shapes)[0]
+        options = {"shapes": shapes, "scalars": problem.scalars}
+        best = problem.fused.plans(problem.all_sizes, dtypes, problem.target, **options)[0]
     except (RedalgError, IndexError):  # the call itself tells why it has no kernel
         return math.nan, ""
     return best.predicted_us, best.bound

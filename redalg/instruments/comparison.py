@@ -194,6 +194,11 @@ class Problem:
         return {name: one for name, one in self.tensors.items() if library_name(one)}
 
     @property
+    def scalars(self) -> dict[str, Any]:
+        """The run-time scalars of the reductions."""
+        return {one.name: self.tensors[one.name] for one in self.fused.cascade.scalars()}
+
+    @property
     def dtypes(self) -> dict[str, str]:
         """The dtype of every tensor."""
         return {name: array_dtype(one) for name, one in self.arrays.items()}

@@ -293,6 +293,22 @@ def assumptions(scalar: Scalar) -> tuple[tuple[str, Callable[[float], bool]], ..
     )
 
 
+def scalars_by_name(scalars: Iterable[Scalar], values: Any, caller: str) -> dict[str, float]:
+    """The values of some of the run-time scalars, by name, each as a call takes it.
+
+    Raises:
+        InputError: no mapping, no scalar of the function, or a number that it may not be.
+    """
+    known = {one.name: one for one in scalars}
+    if not isinstance(values, Mapping):
+        raise InputError(f'{caller}: scalars={values!r} gives no scalar a value. Write scalars={{"w": 256}}.')
+    named = {one.name if isinstance(one, Scalar) else one: value for one, value in values.items()}
+    if unknown := [name for name in named if name not in known]:
+        raise InputError(f"{caller}: the function has no run-time scalar `{unknown[0]}`; it has "
+                         f"{', '.join(known) or 'none'}.")  # fmt: skip
+    return {name: scalar_of(known[name], value) for name, value in named.items()}
+
+
 def scalar_of(scalar: Scalar, value: Any) -> float:
     """The number of a run-time scalar; it must meet the assumptions that the derivation was given."""
     number = _number(scalar.name, value)

@@ -26,7 +26,7 @@ from redalg.runtime.bind.frameworks import imported_torch
 Sizes = Mapping[Any, SupportsIndex]
 """Whole numbers by axis, or by its name."""
 LOWERING = ("plan", "shapes", "empty", "precision", "varying")
-CHOOSING, RANKING = (*LOWERING, "memory"), ("shapes", "empty", "precision", "memory")
+CHOOSING, RANKING = (*LOWERING, "memory"), ("shapes", "empty", "precision", "memory", "scalars")
 OPTIONS = {"lower": LOWERING, "source": LOWERING, "save": LOWERING, "compile": CHOOSING, "plan": CHOOSING,
            "plans": RANKING}  # fmt: skip
 """The options of every method that plans a kernel."""
