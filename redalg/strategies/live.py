@@ -60,7 +60,7 @@ class Live:
         self._found = dict[tuple[int, int], float]()
 
     @property
-    def assumed(self) -> str:
+    def premises(self) -> str:
         """The clauses on the run-time scalars of masks: values that count, or those that have none; else empty."""
         known = [f"predicted for {name} = {value:g}" for name, value in self.values.items()]
         absent = "its value is not given (`plans(scalars=…)`)"

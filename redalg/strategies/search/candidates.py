@@ -195,7 +195,7 @@ def rank_candidates(
     entries = [*(candidate(space, plan, prediction) for prediction, plan in space.rank()), *others]
     entries.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     title = f"plans for {space.device.part}, predicted"
-    return Candidates(entries, title, builds, reason=partial(reason_of_choice, space), note=space.outline.live.assumed)
+    return Candidates(entries, title, builds, reason=partial(reason_of_choice, space), note=space.outline.live.premises)
 
 
 def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:
