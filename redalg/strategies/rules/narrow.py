@@ -83,8 +83,8 @@ in 0.63 of the time of a block a column, of 1e6 x 17 in float16 0.69, in float32
 SLIM_COLUMNS = 8
 """Columns of a slim tile."""
 PADDED_COLUMNS = 0.75
-"""The share of a tile's columns that are no padding, up to which slim tiles are faster (H200, means and variances of 1e6
-columns: 17 in float16 in 0.81 of the time of one tile of 32, 20 0.81, 48 0.72, 12 0.89, 12 in float32 0.92; 28
+"""The share of a tile's columns that are no padding, up to which slim tiles are faster (H200, means and variances of
+1e6 columns: 17 in float16 in 0.81 of the time of one tile of 32, 20 0.81, 48 0.72, 12 0.89, 12 in float32 0.92; 28
 1.16)."""
 
 
