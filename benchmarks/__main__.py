@@ -15,6 +15,7 @@ import sys
 from collections.abc import Sequence
 
 from benchmarks.commands import COMMANDS
+from benchmarks.report import WrongFileError
 
 
 def parse(arguments: Sequence[str]) -> argparse.Namespace:
@@ -41,6 +42,8 @@ def main(arguments: Sequence[str]) -> int:
 if __name__ == "__main__":
     try:
         sys.exit(main(sys.argv[1:]))
+    except WrongFileError as error:
+        sys.exit(f"error: {error}")
     except BrokenPipeError:  # `… | head`
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         sys.exit(1)

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from benchmarks.ablations import ABLATIONS
 from benchmarks.agreement import agreement
 from benchmarks.drawn import by_row, drawn, is_sweep
+from benchmarks.families import FAMILIES
 from benchmarks.plots.bars import bars
 from benchmarks.plots.figure import save
 from benchmarks.plots.roofline import roofline
@@ -29,20 +30,22 @@ def sweep(content: Document) -> Figure:
 
 
 def picture_names(content: Document) -> list[str]:
-    """The names of a document's pictures."""
+    """The names of a document's pictures: of families, of ablations and of sweeps, and of no other."""
     name = content["benchmark"]
-    return [name] if is_sweep(content) or "ablation" in content else [f"{name}-{kind}" for kind in PICTURES]
+    if is_sweep(content) or "ablation" in content:
+        return [name]
+    return [f"{name}-{kind}" for kind in PICTURES] if name in FAMILIES else []
 
 
 def pictures(content: Document) -> Iterator[tuple[str, Figure]]:
     """(name, figure) of a document's pictures."""
-    name = content["benchmark"]
+    names = picture_names(content)
     if is_sweep(content):
-        yield name, sweep(content)
+        yield names[0], sweep(content)
     elif "ablation" in content:
-        yield name, ABLATIONS[content["ablation"]].picture(content)
+        yield names[0], ABLATIONS[content["ablation"]].picture(content)
     else:
-        yield from zip(picture_names(content), (make(content) for make in PICTURES.values()), strict=True)
+        yield from ((name, make(content)) for name, make in zip(names, PICTURES.values(), strict=False))
 
 
 def plot(content: Document, folder: Path) -> list[Path]:

@@ -66,8 +66,40 @@ def text_of(value: Any, depth: int = 0) -> str:
     return f"{begin}\n{pad}" + f",\n{pad}".join(parts) + f"\n{pad[1:]}{end}"
 
 
+class WrongFileError(ValueError):
+    """A file that holds no document of a benchmark: the message has its path, what it should hold, and what it does."""
+
+
 def load(path: Path) -> Document:
     content: Document = json.loads(path.read_text(encoding="utf-8"))
+    return content
+
+
+def load_named(path: Path, *, of: str = "") -> Document:
+    """The document in a file that a user names.
+
+    Args:
+        path: of the file.
+        of: the benchmark that it should be of; empty for any.
+
+    Raises:
+        WrongFileError: there is no such file, or it is no such document.
+    """
+    needs = f"a document of `python -m benchmarks`, a JSON object whose `benchmark` is {of or 'a name'}"
+    try:
+        content = load(path)
+    except OSError as failure:
+        raise WrongFileError(f"{path}: there should be {needs}; it cannot be read ({failure.strerror}).") from None
+    except ValueError as failure:
+        raise WrongFileError(f"{path}: it should be {needs}; it is no JSON ({failure}).") from None
+    if not isinstance(content, dict):
+        raise WrongFileError(f"{path}: it should be {needs}; it is a JSON {type(content).__name__}.")
+    if not isinstance(content.get("benchmark"), str):
+        keys = ", ".join(list(content)[:6]) or "nothing"
+        raise WrongFileError(f"{path}: it should be {needs}; it has {keys}. `python -m benchmarks run … --out DIR` "
+                             "writes such documents.")  # fmt: skip
+    if of and content["benchmark"] != of:
+        raise WrongFileError(f"{path}: it should be {needs}; it is {content['benchmark']}.")
     return content
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from abc import ABC
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
+from redalg.errors import InputError
 from redalg.expression import Element, Scalar
+from redalg.expression.arguments import answer_methods
 from redalg.expression.spelling import did_you_mean
 
 if TYPE_CHECKING:
@@ -26,6 +28,7 @@ INSTEAD = {
 """Methods of modules and functions of PyTorch -> what to do instead."""
 
 
+@answer_methods(InputError)
 class Differentiable(ABC):  # noqa: B024 - of what it derives everything is in the function
     """A function with derived modes of differentiation, each a value of its own."""
 
@@ -86,5 +89,8 @@ def names_of_tensors(wrt: Wrt) -> list[str] | None:
     """
     if wrt is None:
         return None
-    each = [wrt] if isinstance(wrt, str | Element | Scalar) else wrt
-    return [str(one.name) if isinstance(one, Element | Scalar) else one for one in each]
+    each = [wrt] if isinstance(wrt, str | Element | Scalar) or not isinstance(wrt, Collection) else wrt
+    if other := [one for one in each if not isinstance(one, str | Element | Scalar)]:
+        raise InputError(f"wrt: a {type(other[0]).__name__} is no tensor of the function. Give elements or names, as "
+                         'in `vjp(["x"])`.')  # fmt: skip
+    return [one if isinstance(one, str) else str(one.name) for one in each]

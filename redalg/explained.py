@@ -8,13 +8,16 @@ from typing import TYPE_CHECKING
 
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.display import Brief
+from redalg.errors import InputError
 from redalg.explain import Request, explain_form, explain_html, explain_latex
+from redalg.expression.arguments import answer_methods
 from redalg.incremental.passes import Passes
 
 if TYPE_CHECKING:
     from redalg.explain.picture import Picture
 
 
+@answer_methods(InputError)
 class Explained(Brief):
     """A function that shows how it was derived."""
 

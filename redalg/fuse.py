@@ -6,8 +6,9 @@ from collections.abc import Sequence
 from typing import Any, Never
 
 from redalg import verdicts
-from redalg.errors import NotDecided, NotFusible
+from redalg.errors import ExpressionError, NotDecided, NotFusible
 from redalg.expression import Element
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.spelling import no_other
 from redalg.fused import Fused
 from redalg.verdicts import Approximate, Exact, Refused
@@ -15,6 +16,7 @@ from redalg.verdicts import Approximate, Exact, Refused
 __all__ = ["Fused", "analyze", "from_json", "fuse", "fuse_outputs"]
 
 
+@answer_arguments(ExpressionError)
 def fuse(
     expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), exact: bool = False,
     passes: int | None = None, **others: Never,
@@ -59,6 +61,7 @@ def fuse(
     return fused
 
 
+@answer_arguments(ExpressionError)
 def from_json(text: str) -> Fused:
     """The function that a text of `Fused.to_json` defines, derived anew: nothing in the text is evaluated.
 
@@ -82,6 +85,7 @@ def fuse_outputs(
     return Fused.of_outputs(expr, axes, passes, inputs, exact=exact)
 
 
+@answer_arguments(ExpressionError)
 def analyze(
     expr: Any, axes: str | None = None, *, inputs: Sequence[Element] = (), passes: int | None = None, **others: Never
 ) -> Exact[Fused] | Approximate[Fused] | Refused | verdicts.Undecided:

@@ -18,8 +18,10 @@ from redalg.decompose.verdict.passes import most_passes, refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.differentiable import Differentiable
 from redalg.display import Printed
+from redalg.errors import InputError
 from redalg.explained import Explained
 from redalg.expression import Element, Scalar
+from redalg.expression.arguments import answer_methods, short_text
 from redalg.expression.portable import read_definition
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
@@ -28,7 +30,7 @@ from redalg.pipeline import analyse, derive_passes
 from redalg.portable import Portable
 from redalg.runtime.bind.frameworks import imported_torch
 from redalg.runtime.bind.functions import number_of, read_texts_by
-from redalg.runtime.bind.options import OPTIONS, Sizes, known_options, named_dtypes, named_sizes
+from redalg.runtime.bind.options import CARDS_BY, Sizes, known_options, named_dtypes, named_sizes
 from redalg.streaming import Streaming
 
 if TYPE_CHECKING:
@@ -42,6 +44,7 @@ DERIVING = RLock()
 Result = TypeVar("Result")
 
 
+@answer_methods(InputError)
 @final
 @dataclass(frozen=True, repr=False)
 class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments):
@@ -207,8 +210,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         if is_recorded(inputs):
             from redalg.gradient.recorded import recorded_call
 
-            return self._outputs(recorded_call(self, inputs, backend, named_sizes(sizes or {}), options))
-        return self._outputs(call(self.passes, inputs, backend, named_sizes(sizes or {}), options))
+            return self._outputs(recorded_call(self, inputs, backend, named_sizes(sizes), options))
+        return self._outputs(call(self.passes, inputs, backend, named_sizes(sizes), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks).
@@ -221,7 +224,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         from redalg.runtime.unfused.defined import defined_outputs
 
         inputs, unread = self._bind(positional, tensors), self._unread_inputs
-        return self._outputs(defined_outputs(self.cascade, self.written, inputs, named_sizes(sizes or {}), unread))
+        return self._outputs(defined_outputs(self.cascade, self.written, inputs, named_sizes(sizes), unread))
 
     @cached_property
     def _unread_inputs(self) -> Mapping[str, Element | Scalar]:
@@ -258,7 +261,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
         return self._lower_passes("lower", lower, target, sizes, dtypes, **options)[-1]
 
-    def source(self, target: str = "sm_90a", *, sizes: Sizes | None = None, dtypes: Any = "float16",
+    def source(self, target: str = "sm_90a", sizes: Sizes | None = None, dtypes: Any = "float16",
                **options: Any) -> str:  # fmt: skip
         """Readable TileLang that runs without redalg: of several passes one program after another (`sources`).
 
@@ -280,7 +283,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
         return Printed(sources(self._lower_passes("source", lower, target, sizes, dtypes, **options)))
 
-    def save(self, path: str | Path, target: str = "sm_90a", *, sizes: Sizes | None = None,
+    def save(self, path: str | Path, target: str = "sm_90a", sizes: Sizes | None = None,
              dtypes: Any = "float16", **options: Any) -> Path:  # fmt: skip
         """Write the kernel to a file that runs without redalg and checks itself; gives back the path.
 
@@ -299,13 +302,13 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         from redalg.runtime.call.sizes import lower
         from redalg.runtime.lowering import lower_passes, standalone
 
-        path, sizes, dtypes = Path(path), named_sizes(sizes or {}, "save"), named_dtypes(self.cascade, dtypes)
-        settings = known_options(options, OPTIONS["save"], "save")
+        sizes, dtypes, settings = self._plain_options("save", target, sizes, dtypes, options)
         *_, lowered = lower_passes(self.passes, target, sizes, dtypes, each=lower, **settings)
+        path = Path(path)
         path.write_text(standalone(lowered, self.passes, sizes, dtypes, settings.get("shapes") or {}), encoding="utf-8")
         return path
 
-    def compile(self, target: str, *, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Kernel:
+    def compile(self, target: str, sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any) -> Kernel:
         """Compile the kernel for a target now, into the caches that calls use: calls of these sizes take it.
 
         Where a plan with PyTorch's operations is faster (`plan` tells), calls take that.
@@ -329,8 +332,11 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         before a kernel.
 
         Args:
-            sizes, dtypes, options: as those of `source`.
+            sizes, dtypes: as those of `source`.
             device: a card (`"H200"`, `"RTX 4090"`) or a target (`"sm_86"`: by the first card that has it).
+            options: `shapes`, `empty`, `precision`, `memory`, as those of a call; `scalars`, name -> value, of run-time
+                scalars: a mask of places may skip tiles by them (a window), and does not in predictions without. Calls
+                take one plan for all values.
 
         Returns:
             A sequence that prints as a table, in which ← marks the plan that a call takes: of each candidate `plan` (to
@@ -343,9 +349,12 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         >>> best.bound, best.predicted_us > 4096 * 4096 * 4 / 4.8e6
         ('memory', True)
         """
+        from redalg.runtime.bind.inputs import scalars_by_name
         from redalg.runtime.lowering import plan_candidates
 
-        found = self._lower_passes("plans", plan_candidates, device, sizes, dtypes, **options)[-1]
+        if values := options.pop("scalars", None):
+            values = scalars_by_name(self.cascade.scalars(), values, "plans")
+        found = self._lower_passes("plans", plan_candidates, device, sizes, dtypes, scalars=values, **options)[-1]
         return found.with_choice(partial(self.plan, sizes, dtypes, device, **options))
 
     def plan(self, sizes: Sizes | None = None, dtypes: Any = "float16", device: str = "sm_90a",
@@ -386,16 +395,28 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
         inputs = self._pass_inputs(self._bind(positional, tensors))
         how = Tuning(budget_s, seed, progress, empty, precision, memory)
-        return tune(self.passes, inputs, named_sizes(sizes or {}, "tune"), how)
+        return tune(self.passes, inputs, named_sizes(sizes, "tune"), how)
 
     def _lower_passes(self, caller: str, each: Callable[..., Result], target: str, /, sizes: Any, dtypes: Any,
                       **options: Any) -> tuple[Result, ...]:  # fmt: skip
         """The results of `each` for every pass, for options as a caller writes them."""
         from redalg.runtime.lowering import lower_passes
 
-        sizes, dtypes = named_sizes(sizes or {}, caller), named_dtypes(self.cascade, dtypes)
-        settings = known_options(options, OPTIONS[caller], caller)
+        sizes, dtypes, settings = self._plain_options(caller, target, sizes, dtypes, options)
         return lower_passes(self.passes, target, sizes, dtypes, each=each, **settings)
+
+    def _plain_options(self, caller: str, target: Any, sizes: Any, dtypes: Any, options: Mapping[str, Any]
+                       ) -> tuple[dict[str, int], dict[str, str], dict[str, Any]]:  # fmt: skip
+        """Sizes and dtypes by name, and the other options, each known.
+
+        Raises:
+            InputError: one of them is none, or sizes stand in the place of a target.
+        """
+        settings, card = known_options(options, self.cascade, caller), CARDS_BY[caller]
+        if isinstance(target, Mapping):
+            raise InputError(f"{caller}: {card}={short_text(target)} is the name of no card. Write `{caller}(…, {card}="
+                             f'"H100", sizes={short_text(target)})`.')  # fmt: skip
+        return named_sizes(sizes, caller), named_dtypes(self.cascade, dtypes), settings
 
 
 read_texts_by(Fused.of_text)

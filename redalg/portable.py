@@ -10,7 +10,9 @@ from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.errors import InputError
 from redalg.expression import Axis
+from redalg.expression.arguments import answer_methods
 from redalg.expression.portable import FunctionDefinition
 from redalg.optional import need_packages
 
@@ -20,6 +22,7 @@ if TYPE_CHECKING:
     from redalg.runtime.bind.module import FusedModule
 
 
+@answer_methods(InputError)
 class Portable(ABC):
     """A function that is told by its definition."""
 
@@ -78,7 +81,7 @@ class Portable(ABC):
         need_packages("as_module", "redalg[torch]", "torch")
         from redalg.runtime.bind.module import FusedModule
 
-        return FusedModule(self, parameters or {})
+        return FusedModule(self, {} if parameters is None else parameters)
 
     @overload
     def distributed(

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from functools import wraps
-from inspect import signature
-from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.errors import InputError
 from redalg.expression import Axis
-from redalg.expression.spelling import did_you_mean
+from redalg.expression.arguments import answer_methods
 from redalg.incremental.form import FusedForm
 from redalg.runtime.bind.options import Sizes
 
@@ -21,49 +19,7 @@ if TYPE_CHECKING:
     from redalg.runtime.bind.state import State
 
 
-Arguments = ParamSpec("Arguments")
-Result = TypeVar("Result")
-Function = TypeVar("Function", bound="Streaming")
-Method = Callable[Concatenate[Function, Arguments], Result]
-
-
-def by_names_of_tensors(method: Method[Function, Arguments, Result]) -> Method[Function, Arguments, Result]:
-    """A method that answers arguments which it does not take with the tensors that it needs."""
-
-    @wraps(method)
-    def call(function: Function, /, *args: Arguments.args, **options: Arguments.kwargs) -> Result:
-        try:
-            return method(function, *args, **options)
-        except TypeError:
-            check_arguments(function, method, args, options)
-            raise
-
-    return call
-
-
-def check_arguments(
-    function: Streaming, method: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]
-) -> None:
-    """Raise `InputError` if a method of tensors by name does not take these arguments."""
-    name, takes, tensors = method.__name__, signature(method), function.cascade.inputs()
-    try:
-        takes.bind(function, *args, **options)
-    except TypeError as error:
-        before = "state, " if "state" in takes.parameters else ""
-        names = ", ".join(f'"{one}": …' for one in tensors)
-        written = f"{name}({before}{{{names}}})"
-        unknown = [one for one in options if one not in takes.parameters]
-        if not unknown:
-            raise InputError(f"{name}: {error}. It takes tensors by name: write `{written}`.") from None
-        if named := [one for one in unknown if one in tensors]:
-            raise InputError(f"{name}: tensor `{named[0]}` stands beside the options. Write `{written}`.") from None
-        known = [one for one in takes.parameters if one not in ("self", "state", "tensors")]
-        raise InputError(
-            f"{name}: there is no tensor or option `{unknown[0]}`.{did_you_mean(unknown[0], [*tensors, *known])} The "
-            f"options are {', '.join(known)}, and tensors stand before them: write `{written}`."
-        ) from None
-
-
+@answer_methods(InputError)
 class Streaming(ABC):
     """A function that is made of pieces of its data."""
 
@@ -90,7 +46,6 @@ class Streaming(ABC):
             raise InputError(f"{caller}: a {type(tensors).__name__} is given. Pass tensors by name: "
                              f"`{caller}({before}{{{names}}})`.")  # fmt: skip
 
-    @by_names_of_tensors
     def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
              extents: Sizes | None = None, *, backend: str | None = None, by: Any = None,
              groups: int | None = None) -> State:  # fmt: skip
@@ -160,7 +115,6 @@ class Streaming(ABC):
         refuse_states("merge", self.cascade, self.earlier)
         return merge_any(form_of_states(self.form, a, *more), (a, *more), backend)
 
-    @by_names_of_tensors
     def update(self, state: State, tensors: Mapping[str, Any], start: Sizes | None = None,
                extents: Sizes | None = None, *, by: Any = None) -> State:  # fmt: skip
         """The state of what a state holds and of a piece more, in the memory of the state, which is spent by it.
@@ -314,6 +268,8 @@ class Streaming(ABC):
         from redalg.runtime.call.groups import finish_any
 
         refuse_states("finish", self.cascade, self.earlier)
+        if tensors is not None:
+            self._check_named("finish", tensors, "state, ")
         inputs = tensors and self._pass_inputs(tensors)
         results = finish_any(self.form, state, inputs, empty, start, condition=condition, by=by, backend=backend)
         return tuple(map(self._outputs, results)) if condition else self._outputs(results[0])

@@ -25,7 +25,7 @@ from sympy import Expr
 from redalg.decompose.separate.rounding import exact_forms, one_pass_sentence
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.display import Brief
-from redalg.errors import NotDecided, NotFusible, Reasons
+from redalg.errors import InputError, NotDecided, NotFusible, Reasons
 from redalg.explain import (
     Request,
     conditions_text,
@@ -35,6 +35,7 @@ from redalg.explain import (
     explain_refusal,
     explain_verdict,
 )
+from redalg.expression.arguments import answer_methods
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 
@@ -62,6 +63,7 @@ class Analysed(Protocol):
 F = TypeVar("F", bound=Analysed)
 
 
+@answer_methods(InputError)
 @dataclass(frozen=True, repr=False)
 class Derived(Brief, Generic[F]):
     """A verdict with a form, shown as its derivation.
@@ -124,6 +126,7 @@ class Derived(Brief, Generic[F]):
         return explain_html(self.fused.decomposition, self.fused.passes)
 
 
+@answer_methods(InputError)
 @dataclass(frozen=True, repr=False)
 class Reasoned(Reasons, Brief):
     """A verdict without a form, shown as its reasons.

@@ -84,6 +84,29 @@ def renamed(pattern: Callable[[str], tuple[Any, str]]) -> Callable[[], float]:
     return lambda: fuse_ms(*pattern(str(next(count))))
 
 
+def backward_ms() -> Callable[[], float]:
+    """Time to derive and fuse a backward: each sample is of another pattern of the library that has one."""
+    from redalg import GradientError
+    from redalg.library import PATTERNS
+
+    forms = [pattern.build() for pattern in list(PATTERNS.values())[:: len(PATTERNS) // RUNS]]
+    samples = itertools.cycle(filter(None, (derive_ms(form, GradientError) for form in forms)))
+    return lambda: next(samples)
+
+
+def derive_ms(form: Any, refusal: type[Exception]) -> float:
+    """Time a backward with the forms of its stages; 0 if there is none."""
+    start = time.perf_counter()
+    try:
+        stages = form.vjp().stages
+    except refusal:
+        return 0.0
+    for stage in stages:
+        for part in stage.parts:
+            _ = part.function and part.function.passes
+    return 1e3 * (time.perf_counter() - start)
+
+
 def call_ms(backend: str) -> Callable[[], float]:
     """Time a call of a kind met before, of so few numbers that the host's own work is all there is."""
     import torch
@@ -193,6 +216,7 @@ def budgets() -> list[Budget]:
         Budget("import redalg, beyond import sympy", import_ms, 150),
         Budget("fuse attention, warm", warm(attention), 50),
         Budget("fuse variance, warm", warm(variance), 50),
+        Budget("derive and fuse a backward of the library", backward_ms(), 100),
         Budget("fuse attention, new axis names", renamed(attention)),
         Budget("fuse variance, new axis names", renamed(variance)),
         Budget("list MCFuser's space of two products", funnel_ms, 2000),

@@ -48,7 +48,7 @@ def constants_options(parser: argparse.ArgumentParser) -> None:
 
 def constants(options: argparse.Namespace) -> int:
     """Fit, and print the constants and how well they predict."""
-    draws = [draw for file in options.files for draw in drawn(report.load(file))] or fitted.draws()
+    draws = [draw for file in options.files for draw in drawn(report.load_named(file))] or fitted.draws()
     found = H200
     if options.refine:
         found = calibrate.refine(draws)
@@ -74,7 +74,7 @@ def record_options(parser: argparse.ArgumentParser) -> None:
 
 def record(options: argparse.Namespace) -> int:
     """Add files to the training data, and write the report of the fit."""
-    contents = [report.load(file) for file in options.files]
+    contents = [report.load_named(file) for file in options.files]
     if contents:
         added = [{**content, "taken": training.way_of(content)} for content in contents]
         training.write([*training.read(), *added])

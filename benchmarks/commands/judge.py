@@ -31,6 +31,8 @@ from benchmarks.environment import environment, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Problem
 
+NAME = "accuracy"
+"""The benchmark of the document that holds the errors of every family."""
 NAMES = (*FAMILIES, "attention", "large")
 Compiled = dict[Hashable, "Future[str]"]
 
@@ -114,7 +116,7 @@ def measure(name: str, options: argparse.Namespace, device: torch.device) -> boo
 
 def keep(path: Path, name: str, content: dict[str, Any]) -> None:
     """One file for all families, written after each, so that a run that is cut short leaves what it has."""
-    known: dict[str, Any] = {"benchmark": "accuracy", "families": {}}
+    known: dict[str, Any] = {"benchmark": NAME, "families": {}}
     known = documents.load(path) if path.exists() else known
     documents.save(path, known | {"families": known["families"] | {name: content}})
 
@@ -128,7 +130,7 @@ def show(content: dict[str, Any]) -> None:
 
 def shown(files: Sequence[Path], out: Path | None) -> int:
     """Tables of what earlier runs wrote, gathered in one file where a folder is named; 1 where a case is not ok."""
-    families = [each for file in files for each in documents.load(file)["families"].items()]
+    families = [each for file in files for each in documents.load_named(file, of=NAME)["families"].items()]
     for name, content in families:
         show(content)
         if out:

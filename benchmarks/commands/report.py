@@ -44,7 +44,8 @@ def show(content: report.Document, style: str = "") -> None:
     elif content["benchmark"] == predict.NAME:
         predict.show(content)
     else:
-        Console().print(f"{content['benchmark']}: {len(content.get('rows', ()))} rows", highlight=False)
+        parts = [f"{len(value)} {name}" for name, value in content.items() if isinstance(value, list)]
+        Console().print(f"{content['benchmark']}: {', '.join(parts) or 'no rows'}", highlight=False)
 
 
 def main(options: argparse.Namespace) -> int:
@@ -54,11 +55,13 @@ def main(options: argparse.Namespace) -> int:
 
         write(ROOT, read(ROOT / "benchmarks" / "results", stale_rows))
         return 0
-    for content in map(report.load, options.files):
+    for content in list(map(report.load_named, options.files)):
         show(content, options.style)
-        if options.out and content["benchmark"] not in (training_step.NAME, models.NAME):
+        if options.out:
             from benchmarks.plot import plot
 
-            for path in plot(content, options.out):
-                Console().print(path, highlight=False)
+            lines = list(map(str, plot(content, options.out)))
+            none = f"{content['benchmark']}: there are pictures of families, ablations and sweeps alone"
+            for line in lines or [none]:
+                Console().print(line, highlight=False)
     return 0

@@ -61,7 +61,8 @@ redalg source mine.py --sizes 'b=64 n=8192' --dtype float32
 redalg source variance --target c -o variance.py    it checks itself when run""",
     "plans": """\
 redalg plans attention --device H100
-redalg plans variance --device 'RTX 4090' --sizes 'b=1 n=1000000'""",
+redalg plans variance --device 'RTX 4090' --sizes 'b=1 n=1000000'
+redalg plans 'sum(where(q - k < w, x[k] * y[q,k], 0), k)' --scalars 'w=256'""",
     "bench": """\
 redalg bench variance
 redalg bench mine.py --sizes 'b=64 n=65536' --dtype float64""",
@@ -141,6 +142,7 @@ def add_reading_verbs(verbs: Any) -> None:
     made = verb(verbs, "plans", "the plans for a kernel with their predicted times", "shown:print_plans", subject=True)
     made.add_argument("--device", default="H200", help="a card, or a target (default: %(default)s)")
     add_sizes(made)
+    made.add_argument("--scalars", default="", metavar="'w=256'", help="values of scalars by which masks skip elements")
     made.add_argument("--most", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
 
 

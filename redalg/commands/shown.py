@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.text import Text
 
 from redalg import Fused, InputError
-from redalg.commands.subject import Subject, known_target, subject_of
+from redalg.commands.subject import Subject, known_target, parse_scalars, subject_of
 from redalg.demo.printing import note, print_code, print_text, text_columns
 from redalg.expression.spelling import did_you_mean
 from redalg.library import PATTERNS, Pattern
@@ -137,7 +137,8 @@ def show_subject(console: Console, options: Namespace) -> int:
 def print_plans(console: Console, options: Namespace) -> int:
     """`redalg plans`: the plans that a call could have, best first by predicted time."""
     subject, device = read_subject(options), known_target(options.device)
-    found = subject.function.plans(device=device, **subject.problem(device))
+    scalars = parse_scalars(options.scalars)
+    found = subject.function.plans(device=device, scalars=scalars, **subject.problem(device))
     sizes = " ".join(f"{axis}={size}" for axis, size in subject.all_sizes.items())
     print_text(console, f"{subject.name}, {sizes}, {', '.join(sorted(set(subject.dtypes(device).values())))}")
     print_text(console, found.table(options.most).text(text_columns(console)))

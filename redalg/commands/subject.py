@@ -146,6 +146,22 @@ def parse_sizes(text: str) -> dict[str, int]:
     return {axis: int(size) for axis, _, size in pairs}
 
 
+def parse_scalars(text: str) -> dict[str, float]:
+    """Read the values of scalars by name.
+
+    >>> parse_scalars("w=256, t=0.5")
+    {'w': 256.0, 't': 0.5}
+    """
+    values = dict[str, float]()
+    for pair in text.replace(",", " ").split():
+        name, _, number = pair.partition("=")
+        try:
+            values[name] = float(number)
+        except ValueError:
+            raise InputError(f"scalars: `{pair}` is no value. Write scalar=number, as in 'w=256'.") from None
+    return values
+
+
 def _known_dtype(dtype: str | None, subject: Subject) -> str | None:
     """A dtype that the subject takes."""
     if dtype is None:

@@ -15,6 +15,7 @@ from redalg.data.functions import BY_NUMPY
 from redalg.data.keys import key_column, large_batches
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
+from redalg.expression.arguments import answer_arguments
 from redalg.fused import Fused
 from redalg.progress import progress_bar
 from redalg.runtime.bind.state import State
@@ -27,6 +28,7 @@ BATCH_ROWS = 1 << 17
 """Rows of a batch of Parquet: a megabyte of float64 a column."""
 
 
+@answer_arguments(InputError)
 def state_of(fused: Fused, data: Any, columns: Named | None = None, *,
              tensors: Mapping[str, Any] | None = None, start: int = 0, progress: bool = True,
              by: str | None = None, groups: Any = None, backend: str | None = None) -> State:  # fmt: skip

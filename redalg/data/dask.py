@@ -33,6 +33,7 @@ from redalg.data.functions import (
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
 from redalg.expression import Axis
+from redalg.expression.arguments import answer_arguments
 from redalg.fused import Fused
 from redalg.incremental.form import FusedForm
 from redalg.incremental.grouped import group_axis, grouped_form
@@ -50,6 +51,7 @@ KEYS = "by"
 """The name of the keys among the arrays: no tensor may bear it."""
 
 
+@answer_arguments(InputError)
 def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: Any = None, sizes: Sizes | None = None,
               empty: str = "nan", by: Any = None, groups: int | None = None, **others: Any) -> Any:  # fmt: skip
     """The outputs of a function of dask arrays, as dask arrays, lazily.
@@ -90,7 +92,7 @@ def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: A
     check_choice("empty", empty, "reduction: ")
     inputs = inputs_by_name(fused, tensors, others)
     arrays, scalars = dask_arrays(da, fused, inputs, by)
-    bound = bind(form.cascade, {**stand_ins(arrays), **scalars}, named_sizes(sizes or {}, "reduction"))
+    bound = bind(form.cascade, {**stand_ins(arrays), **scalars}, named_sizes(sizes, "reduction"))
     first = next(name for name in (*inputs, *arrays) if name in arrays)
     check_reduced_dimensions(axis, first, form)
     cuts: Cuts = cut_dimensions(form)

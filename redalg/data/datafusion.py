@@ -16,6 +16,7 @@ from redalg.data.columns import Columns, Slot, StreamedTensor, streamed_tensors
 from redalg.data.functions import BY_NUMPY, definition_digest, orderless_form
 from redalg.data.packages import import_engine
 from redalg.errors import InputError
+from redalg.expression.arguments import answer_arguments
 from redalg.fused import Fused
 from redalg.runtime.bind.arrays import output_kinds
 from redalg.runtime.bind.inputs import check_choice
@@ -23,6 +24,7 @@ from redalg.runtime.bind.options import named_dtypes
 from redalg.runtime.bind.state import State
 
 
+@answer_arguments(InputError)
 def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None = None, dtypes: Any = "float64",
          tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:  # fmt: skip
     """An aggregate function of DataFusion: call it on columns, or `context.register_udaf` it for SQL.

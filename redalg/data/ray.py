@@ -18,11 +18,14 @@ import numpy as np
 from redalg.data.columns import Columns, Named, check_columns
 from redalg.data.functions import BY_NUMPY, definition_digest, orderless_form
 from redalg.data.packages import import_engine
+from redalg.errors import InputError
+from redalg.expression.arguments import answer_arguments
 from redalg.fused import Fused
 from redalg.runtime.bind.inputs import check_choice
 from redalg.runtime.bind.state import State
 
 
+@answer_arguments(InputError)
 def aggregation(fused: Fused, name: str | None = None, *, columns: Named | None = None,
                 tensors: Mapping[str, Any] | None = None, empty: str = "nan") -> Any:  # fmt: skip
     """An aggregate of Ray Data, for `dataset.aggregate` and `dataset.groupby(key).aggregate`.

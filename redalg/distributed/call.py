@@ -176,7 +176,7 @@ class Distributed:
             refuse_transforms()
             check_choice("empty", empty, "distributed: ")
             inputs = self.fused._pass_inputs(self.fused._bind(positional, tensors))
-            extents = named_sizes(sizes or {}, "distributed")
+            extents = named_sizes(sizes, "distributed")
             lengthy = None if self._needs_lengths else self.axis
             of_keys = check_keys(self.form, by, groups, fixed=self.deterministic is not None)
             kind = call_kind(self.form.cascade, inputs, lengthy, (empty, *of_keys, *sorted(extents.items())))

@@ -99,19 +99,23 @@ def loop_words(level: Loop, inside: tuple[Level, ...]) -> str:
 # ---- predicted time --------------------------------------------------------------------------------------------------
 
 
-def time_lines(predicted_us: float, terms: Mapping[str, float]) -> Iterator[str]:
-    """The predicted time, then the time that each unit would take alone, longest first, with bars."""
+def time_lines(predicted_us: float, terms: Mapping[str, float], premises: str = "") -> Iterator[str]:
+    """The predicted time, then the time that each unit would take alone, longest first, with bars; what is assumed."""
     yield f"predicted {predicted_us:.2f} µs; each alone would take"
     size, longest = max(map(len, terms)), max(terms.values())
     for name, alone in terms_that_count(terms):
         yield f"  {name:<{size}}  {alone:>9.2f} µs  {'█' * max(1, round(BAR * alone / longest))}"
+    if premises:
+        yield premises
 
 
-def time_page(predicted_us: float, terms: Mapping[str, float]) -> str:
-    """The predicted time as HTML."""
+def time_page(predicted_us: float, terms: Mapping[str, float], premises: str = "") -> str:
+    """The predicted time as HTML, and what is assumed."""
     longest = max(terms.values())
     rows = ([escape(name), f"{alone:.2f}", bar(alone / longest)] for name, alone in terms_that_count(terms))
-    return f"<p>Predicted {predicted_us:.2f} µs. Each alone would take:</p>" + cell_table(("", "µs", ""), rows)
+    table = cell_table(("", "µs", ""), rows)
+    note = f"<p>{escape(premises)}.</p>" if premises else ""
+    return f"<p>Predicted {predicted_us:.2f} µs. Each alone would take:</p>{table}{note}"
 
 
 def bar(share: float) -> str:

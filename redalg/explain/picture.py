@@ -19,6 +19,7 @@ from typing import final
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.verdict import Decomposition
+from redalg.errors import InputError
 from redalg.explain.cost import outputs_along_axis
 from redalg.explain.model import Equation, Equations, Section, column
 from redalg.explain.moves import Moves
@@ -26,6 +27,7 @@ from redalg.explain.names import in_users_words
 from redalg.explain.text import WRITER, pad_right, text_width
 from redalg.explain.whole import pairs_of
 from redalg.expression import Label
+from redalg.expression.arguments import answer_methods
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 
@@ -41,6 +43,7 @@ STYLE = "<style>svg{color:#24292f}@media (prefers-color-scheme:dark){svg{color:#
 """The colours of a file, which has no page to take them from."""
 
 
+@answer_methods(InputError)
 @final
 @dataclass(frozen=True)
 class Picture:

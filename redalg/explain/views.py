@@ -225,7 +225,8 @@ def source_page(source: Source) -> str:
 def lowered_page(lowered: Lowered) -> str:
     """The loop nest, the predicted time, and the text beside the algebra."""
     prediction = prediction_of(lowered)
-    time = fold("Predicted time", time_page(prediction.time_us, prediction.terms)) if prediction else ""
+    page = time_page(prediction.time_us, prediction.terms, premises_of(lowered)) if prediction else ""
+    time = fold("Predicted time", page) if page else ""
     return opens_to("Lowered", source_words(lowered.source), text_block(loop_nest(lowered.plan)), time,
                     fold("Kernel, with what every line serves", Listing(lowered.source, lowered.stages).page()),
                     fold("Tile program", text_block(str(lowered.program))))  # fmt: skip
@@ -234,7 +235,7 @@ def lowered_page(lowered: Lowered) -> str:
 def lowered_text(lowered: Lowered) -> str:
     """The loop nest, the predicted time, and the numbered text."""
     prediction = prediction_of(lowered)
-    time = ["", *time_lines(prediction.time_us, prediction.terms)] if prediction else []
+    time = ["", *time_lines(prediction.time_us, prediction.terms, premises_of(lowered))] if prediction else []
     return "\n".join([loop_nest(lowered.plan), *time, "", Listing(lowered.source, lowered.stages).text()])
 
 
@@ -256,16 +257,28 @@ def steps_listing(lowered: LoweredSteps) -> Listing:
 def lowered_parts(lowered: Lowered) -> list[object]:
     """The loop nest, the predicted time, and the program."""
     prediction = prediction_of(lowered)
-    time = ["\n".join(time_lines(prediction.time_us, prediction.terms))] if prediction else []
+    time = ["\n".join(time_lines(prediction.time_us, prediction.terms, premises_of(lowered)))] if prediction else []
     return [*nest_parts(lowered.plan), *time, "", ProgramText(lowered.source.text)]
 
 
 def prediction_of(lowered: Lowered) -> Prediction | None:
     """The model's prediction for a plan of a GPU; there is no model of a CPU."""
-    plan = lowered.plan
-    if plan.limits is None or plan.limits.target == "c":
+    outline = outline_of(lowered)
+    return None if outline is None else predict(outline, numbers_of(lowered.plan))
+
+
+def premises_of(lowered: Lowered) -> str:
+    """The clauses on what the prediction assumes of run-time scalars."""
+    outline = outline_of(lowered)
+    return "" if outline is None else outline.live.premises
+
+
+def outline_of(lowered: Lowered) -> Outline | None:
+    """The facts that predictions of a kernel of a GPU are made from."""
+    limits = lowered.plan.limits
+    if limits is None or limits.target == "c":
         return None
-    return predict(Outline(lowered.form, plan.binding, lowered.problem, plan.limits), numbers_of(plan))
+    return Outline(lowered.form, lowered.plan.binding, lowered.problem, limits)
 
 
 # ---- what runs -------------------------------------------------------------------------------------------------------

@@ -6,9 +6,12 @@ from functools import lru_cache
 from typing import Any, final
 
 from sympy import Expr, Integer, Symbol
+from sympy.core.assumptions import _assume_defined
 
 from redalg.errors import ExpressionError
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.node import Node
+from redalg.expression.spelling import did_you_mean
 
 
 @final
@@ -87,6 +90,8 @@ class Scalar(Node, Symbol):
         return scalar
 
 
+ASSUMED = frozenset(_assume_defined)
+"""The assumptions of SymPy."""
 AS_WRITTEN = {
     "axes": 'Write `ra.axes("b n")`.',
     "axis": 'Write `ra.axis("j", size=4)`.',
@@ -110,6 +115,7 @@ def split_names(text: str, what: str) -> list[str]:
     return names
 
 
+@answer_arguments(ExpressionError, AS_WRITTEN["axis"])
 def axes(names: str, *more: Any) -> Any:
     """Axes by name, as `sympy.symbols` does it: one name gives an `Axis`, several a tuple.
 
@@ -124,6 +130,7 @@ def axes(names: str, *more: Any) -> Any:
     return symbols[0] if len(symbols) == 1 else symbols
 
 
+@answer_arguments(ExpressionError, AS_WRITTEN["axis"])
 def axis(name: str, size: int | None = None) -> Axis:
     """One axis, of a fixed `size` (elements) if given.
 
@@ -136,11 +143,15 @@ def axis(name: str, size: int | None = None) -> Axis:
     return Axis(identifier, size)
 
 
+@answer_arguments(ExpressionError, AS_WRITTEN["scalars"])
 def scalars(names: str, **assumptions: bool) -> Any:
     """Run-time scalars by name, with SymPy assumptions: one name gives a symbol, several a tuple.
 
     >>> scalars("scale eps", positive=True)
     (scale, eps)
     """
+    for unknown in assumptions.keys() - ASSUMED:
+        raise ExpressionError(f"scalars: there is no assumption `{unknown}`.{did_you_mean(unknown, ASSUMED)} It takes "
+                              "those of SymPy, such as `positive=True`; numbers are given at the call.")  # fmt: skip
     symbols = tuple(Scalar(name, **assumptions) for name in split_names(names, "scalars"))
     return symbols[0] if len(symbols) == 1 else symbols

@@ -8,9 +8,11 @@ from sympy import And, Eq, Expr, Ne, Not, Or, sympify
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.nodes import Where
 
 
+@answer_arguments(ExpressionError, "Write `ra.where(condition, a, b)`.")
 def where(condition: Any, a: Any = None, b: Any = None) -> Expr:
     """`a` where `condition` holds, else `b`: the mask.
 

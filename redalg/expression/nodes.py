@@ -15,6 +15,7 @@ from sympy.logic.boolalg import Boolean
 from sympy.printing.precedence import PRECEDENCE
 
 from redalg.errors import ExpressionError
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.dtypes import DTYPES, dtype_as_spelled
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
@@ -168,6 +169,7 @@ class Let(Node):
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
 
 
+@answer_arguments(ExpressionError, 'Write `ra.cast(x, "float16")`.')
 def cast(expr: Any, dtype: Any) -> Cast:
     """Round `expr` to `dtype` (saturating for integers and 8-bit floats): a name, or a dtype of torch or NumPy.
 
@@ -186,6 +188,7 @@ def cast(expr: Any, dtype: Any) -> Cast:
     return Cast(expr, name)
 
 
+@answer_arguments(ExpressionError, 'Write `ra.let("name", expression)`.')
 def let(name: str, expr: Any) -> Let:
     r"""Name an expression: a derivation calls it so wherever it stands, and its value is unchanged.
 

@@ -17,6 +17,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.contents import elements_of, free_axes, nodes_of, of_kind
 from redalg.expression.dtypes import DTYPES, is_eight_bits
 from redalg.expression.known import no_more_known
@@ -61,6 +62,7 @@ class StraightThrough(Node):
         return body if exp is None else rf"\left({body}\right)^{{{exp}}}"
 
 
+@answer_arguments(ExpressionError, "Write `ra.straight_through(value, source)`.")
 def straight_through(value: Any, source: Any = None) -> Expr:
     """`value`, whose gradient passes the roundings in it (a straight-through estimator).
 

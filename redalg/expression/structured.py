@@ -11,6 +11,7 @@ from typing import Any
 from sympy import Expr, S, Tuple
 
 from redalg.errors import ExpressionError
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.axis import Axis
 from redalg.expression.reduce import Reduce, checked_axes, checked_place, term_of, truth_value
 from redalg.expression.spelling import no_other
@@ -155,6 +156,7 @@ def compensated_sum(expr: Any, axis: Any = None, *more: Any, **options: Any) -> 
     return _only(reductions("compensated_sum", (expr,), axis, more=more))
 
 
+@answer_arguments(ExpressionError, "Write `ra.reduce(name, x, axis=n)`.")
 def reduce(name: str, *exprs: Any, axis: Any = None) -> Any:
     """A reduction by the monoid of that name, registered by `register_monoid` or redalg's own.
 

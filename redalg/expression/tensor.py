@@ -10,7 +10,8 @@ from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
 from sympy.core.assumptions import StdFactKB
 
 from redalg.errors import ExpressionError
-from redalg.expression.axis import Axis, split_names
+from redalg.expression.arguments import answer_arguments, answer_methods
+from redalg.expression.axis import AS_WRITTEN, Axis, split_names
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
 from redalg.expression.spelling import no_other
@@ -139,6 +140,7 @@ class Value(_Indexed):
         return body if exp is None else f"{{{body}}}^{{{exp}}}"
 
 
+@answer_methods(ExpressionError, "__init__", otherwise=AS_WRITTEN["Tensor"])
 @final
 class Tensor:
     """A tensor by name, to be indexed by expressions: `Tensor("K")[b, h // 3, k, d]` (shared heads, gather, shift).
@@ -179,6 +181,7 @@ def sign_assumption(*, positive: bool, nonnegative: bool) -> str:
     return "positive" if positive else "nonnegative" if nonnegative else ""
 
 
+@answer_arguments(ExpressionError, AS_WRITTEN["tensors"])
 def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool = False, **other: Never) -> Element:
     """One tensor's element, `tensor("X[b,n]")`.
 
@@ -205,6 +208,7 @@ def tensor(spec: str, *indices: Any, positive: bool = False, nonnegative: bool =
     return elements[0]
 
 
+@answer_arguments(ExpressionError, AS_WRITTEN["tensors"])
 def tensors(spec: str, *, positive: bool = False, nonnegative: bool = False, **other: Never) -> tuple[Element, ...]:
     """Elements of several tensors, each given as `name[axis,axis,…]`; their sign as of `tensor`.
 

@@ -18,6 +18,7 @@ from sympy import Expr
 from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.explain.ask import Request
+from redalg.expression.arguments import answer_methods
 from redalg.gradient.arrays import zeros_like
 from redalg.gradient.explanation import Names, equations_of_names, explain_backward, stage_in_names
 from redalg.gradient.stage import (
@@ -31,9 +32,10 @@ from redalg.gradient.stage import (
 )
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.inputs import dtypes_of_floats, library_name
-from redalg.runtime.bind.options import named_dtypes
+from redalg.runtime.bind.options import Sizes, named_dtypes, named_sizes
 
 
+@answer_methods(InputError, "__call__")
 @final
 @dataclass(frozen=True, repr=False)
 class Backward(Displayed):
@@ -182,8 +184,7 @@ class Backward(Displayed):
         return "\n".join([*lines, *lines_of_stages(self.stages, partial(stage_in_names, names=self.names))])
 
     def source(
-        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, dtypes: Any = "float16",
-        **options: Any,
+        self, target: str = "sm_90a", sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any
     ) -> dict[str, str]:  # fmt: skip
         """The TileLang programs by stage, as calls on tensors of these dtypes run them.
 
@@ -195,4 +196,5 @@ class Backward(Displayed):
         read = {name: given[name] for name in own.forward.cascade.inputs()}
         known = output_dtypes(own.forward, dtypes_of_floats(read))
         known |= {name: known[output] for output, name in (*own.made.items(), *own.cotangents.items())}
-        return sources_of_stages(own.stages, target, sizes or {}, {**options, "dtypes": {**known, **given}})
+        options["dtypes"] = {**known, **given}
+        return sources_of_stages(own.stages, target, named_sizes(sizes, "source"), options)

@@ -18,6 +18,7 @@ from sympy import Expr
 from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.explain.ask import Request
+from redalg.expression.arguments import answer_methods
 from redalg.gradient.arrays import zeros_like
 from redalg.gradient.explanation import Names, equations_of_names, explain_forward, stage_in_names
 from redalg.gradient.stage import (
@@ -29,9 +30,10 @@ from redalg.gradient.stage import (
     sizes_of,
     sources_of_stages,
 )
-from redalg.runtime.bind.options import named_dtypes
+from redalg.runtime.bind.options import Sizes, named_dtypes, named_sizes
 
 
+@answer_methods(InputError, "__call__")
 @final
 @dataclass(frozen=True, repr=False)
 class Forward(Displayed):
@@ -163,8 +165,7 @@ class Forward(Displayed):
         return "\n".join([*lines, *lines_of_stages(self.stages, partial(stage_in_names, names=self.given))])
 
     def source(
-        self, target: str = "sm_90a", *, sizes: Mapping[str, int] | None = None, dtypes: Any = "float16",
-        **options: Any,
+        self, target: str = "sm_90a", sizes: Sizes | None = None, dtypes: Any = "float16", **options: Any
     ) -> dict[str, str]:  # fmt: skip
         """The TileLang programs by stage, as calls on tensors of these dtypes run them.
 
@@ -174,4 +175,5 @@ class Forward(Displayed):
         given = named_dtypes(self.function.cascade, dtypes)
         own = for_dtypes(self, given)
         known = {own_name: given[name] for name, own_name in own.names.items()}
-        return sources_of_stages(own.stages, target, sizes or {}, {**options, "dtypes": {**known, **given}})
+        options["dtypes"] = {**known, **given}
+        return sources_of_stages(own.stages, target, named_sizes(sizes, "source"), options)

@@ -20,6 +20,7 @@ from sympy import Function
 
 from redalg.decompose.samples.rank import has_long_double
 from redalg.errors import InputError, RedalgError
+from redalg.expression.arguments import answer_methods
 from redalg.expression.contents import of_kind
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.expression.operators import OPERATORS, numpy_function
@@ -98,6 +99,7 @@ def times_text(ratio: float) -> str:
     return f"{ratio:,.0f} times" if ratio < 1e6 else f"{ratio:.0e} times"
 
 
+@answer_methods(InputError)
 @final
 @dataclass(frozen=True, repr=False)
 class Accuracy(Tabled):
@@ -201,7 +203,7 @@ def accuracy_of_data(
     if not any(library_name(one) for one in data.values()):
         raise InputError("accuracy: data= holds no tensor. Give tensors by name, as a call takes them.")
     with progress_bar("accuracy of the data"):
-        judge = Judge.of(fused, dict(data), named_sizes(sizes or {}), backend)
+        judge = Judge.of(fused, dict(data), named_sizes(sizes), backend)
         rows = judge.rows(GIVEN)
     shapes = ", ".join(f"{name} {tuple(one.shape)}" for name, one in data.items() if library_name(one))
     title = f"accuracy, {shapes}, {judge.dtype}{'' if backend is None else f', {backend}'}"

@@ -9,7 +9,8 @@ from dataclasses import dataclass
 from itertools import groupby
 from typing import Any, final
 
-from redalg.errors import RedalgError
+from redalg.errors import InputError, RedalgError
+from redalg.expression.arguments import answer_methods
 from redalg.instruments.comparison import BACKENDS, ERROR, EXACT, WALL, Problem, plain_number, plain_row
 from redalg.instruments.errors import error_text
 from redalg.instruments.measuring import measure_contest, time_text
@@ -58,6 +59,7 @@ class BenchRow:
         return self.operations / self.microseconds / 1e3
 
 
+@answer_methods(InputError)
 @final
 @dataclass(frozen=True, repr=False)
 class Bench(Tabled):
@@ -175,7 +177,8 @@ def predicted_kernel(problem: Problem) -> tuple[float, str]:
     shapes = {name: tuple(one.shape) for name, one in problem.arrays.items()}
     dtypes = {name: one for name, one in problem.dtypes.items() if name in problem.fused.cascade.inputs()}
     try:
-        best = problem.fused.plans(problem.all_sizes, dtypes, problem.target, shapes=shapes)[0]
+        options = {"shapes": shapes, "scalars": problem.scalars}
+        best = problem.fused.plans(problem.all_sizes, dtypes, problem.target, **options)[0]
     except (RedalgError, IndexError):  # the call itself tells why it has no kernel
         return math.nan, ""
     return best.predicted_us, best.bound

@@ -13,6 +13,7 @@ from typing import Any, final
 import torch
 
 from redalg.errors import InputError
+from redalg.expression.arguments import answer_methods
 from redalg.instruments.drawing import Measurable, Setting, all_names
 from redalg.instruments.errors import Outputs, error_text, largest_error, named_results
 from redalg.instruments.measuring import (
@@ -63,6 +64,7 @@ class CompareRow:
     failure: str = ""
 
 
+@answer_methods(InputError)
 @final
 @dataclass(frozen=True, repr=False)
 class Comparison(Tabled):
@@ -190,6 +192,11 @@ class Problem:
     def arrays(self) -> dict[str, Any]:
         """The tensors without the scalars."""
         return {name: one for name, one in self.tensors.items() if library_name(one)}
+
+    @property
+    def scalars(self) -> dict[str, Any]:
+        """The run-time scalars of the reductions."""
+        return {one.name: self.tensors[one.name] for one in self.fused.cascade.scalars()}
 
     @property
     def dtypes(self) -> dict[str, str]:

@@ -6,6 +6,8 @@ from abc import ABC
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from redalg.errors import InputError
+from redalg.expression.arguments import answer_methods
 from redalg.optional import need_packages
 from redalg.runtime.bind.options import Sizes, named_sizes
 
@@ -15,6 +17,7 @@ if TYPE_CHECKING:
     from redalg.instruments.comparison import Comparison, Problem
 
 
+@answer_methods(InputError)
 class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the function
     """A function that measures itself: the results are values that print as tables."""
 
@@ -56,6 +59,7 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         if data is not None:
             return accuracy_of_data(self, data, backend, sizes)
         chosen = dtypes if isinstance(dtypes, list | tuple) else [dtypes]
+        sizes = named_sizes(sizes, "accuracy")
         settings = drawn_settings(self, sizes, chosen, device=device, backend=backend, shapes=shapes)
         return measure_accuracy(settings, backend, families_named(families))
 
@@ -96,18 +100,19 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         need_packages("compare", "redalg[torch]", "torch")
         from redalg.instruments.comparison import chosen_backends, compare_peers
 
-        [problem] = problems_of(self, [sizes or {}], data, dtypes=dtypes, device=device, shapes=shapes)
+        [problem] = problems_of(self, "compare", [sizes], data, dtypes=dtypes, device=device, shapes=shapes)
         chosen = chosen_backends(backend, problem.device)
         compiled = problem.device == "cuda" if compiled is None else compiled
         return compare_peers(problem, chosen, peers or {}, compiled=compiled)
 
-    def bench(self: Any, *sizes: Sizes, data: Mapping[str, Any] | None = None, dtypes: Any = None,
-              device: str | None = None, backend: str | Sequence[str] | None = None,
-              shapes: Mapping[str, Any] | None = None) -> Bench:  # fmt: skip
+    def bench(self: Any, sizes: Sizes | Sequence[Sizes] | None = None, *more: Sizes,
+              data: Mapping[str, Any] | None = None, dtypes: Any = None, device: str | None = None,
+              backend: str | Sequence[str] | None = None, shapes: Mapping[str, Any] | None = None
+              ) -> Bench:  # fmt: skip
         """Time, bandwidth and error of a call beside the cost model's prediction, at one or several sizes.
 
         Args:
-            sizes: extents by axis or by its name, once or several times; what is left out is chosen.
+            sizes, more: extents by axis or by its name, once or several times; what is left out is chosen.
             data, dtypes, device, backend, shapes: as those of `compare`.
 
         Returns:
@@ -130,7 +135,8 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         from redalg.instruments.bench import bench_problems
         from redalg.instruments.comparison import chosen_backends
 
-        problems = problems_of(self, sizes or ({},), data, dtypes=dtypes, device=device, shapes=shapes)
+        each = [*(sizes if isinstance(sizes, list | tuple) else [sizes]), *more]
+        problems = problems_of(self, "bench", each, data, dtypes=dtypes, device=device, shapes=shapes)
         return bench_problems(problems, chosen_backends(backend, problems[0].device))
 
 
@@ -145,16 +151,18 @@ def drawn_settings(
 
 
 def problems_of(
-    fused: Any, sizes: Sequence[Sizes], data: Mapping[str, Any] | None, *, dtypes: Any, device: str | None, shapes: Any
+    fused: Any, caller: str, each: Sequence[Sizes | None], data: Mapping[str, Any] | None, *, dtypes: Any,
+    device: str | None, shapes: Any,
 ) -> list[Problem]:  # fmt: skip
     """The problem of a user's tensors, or one that is drawn for each of the sizes."""
     from redalg.instruments.comparison import Problem, user_problem
     from redalg.instruments.drawing import MEASURED, ON_CPU, Setting, chosen_device, library_for
 
+    sizes = [named_sizes(given, caller) for given in each]
     if data is not None:
-        return [user_problem(fused, data, named_sizes(sizes[0]))]
+        return [user_problem(fused, data, sizes[0])]
     where = chosen_device(device)
     more = {"device": where, "library": library_for(None, where), "given": dict(shapes or {})}
     dtypes = dtypes or ("float16" if where == "cuda" else "float32")
     scale = ON_CPU if where == "cpu" else MEASURED
-    return [Problem.of_setting(Setting.of_options(fused, each, dtypes, scale, **more)) for each in sizes]
+    return [Problem.of_setting(Setting.of_options(fused, given, dtypes, scale, **more)) for given in sizes]

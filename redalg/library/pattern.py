@@ -13,8 +13,10 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import getdoc
-from typing import TypeVar, final
+from typing import TypeVar, cast, final
 
+from redalg.errors import ExpressionError
+from redalg.expression.arguments import answer_arguments
 from redalg.fuse import Fused
 
 Function = TypeVar("Function", bound=Callable[..., Fused])
@@ -100,7 +102,7 @@ def pattern(
     takes: tuple[str, ...] = FLOATS,
     **sizes: int,
 ) -> Callable[[Function], Function]:
-    """Enter a function into the registry: a decorator, which gives the function back as it is.
+    """Enter a function into the registry: a decorator. Of arguments that the function does not take it tells.
 
     Args:
         field, dtype, tensors, shapes, takes: those of a `Pattern`.
@@ -109,8 +111,10 @@ def pattern(
 
     def register(function: Function) -> Function:
         name = function.__name__
-        PATTERNS[name] = Pattern(name, field, function, sizes, dtype, tensors, shapes, takes)
-        return function
+        advice = f"Axes get their sizes from the tensors of a call: write `library.{name}()(…)`."
+        answered = answer_arguments(ExpressionError, advice)(function)
+        PATTERNS[name] = Pattern(name, field, answered, sizes, dtype, tensors, shapes, takes)
+        return cast("Function", answered)
 
     return register
 

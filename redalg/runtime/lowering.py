@@ -256,11 +256,11 @@ def sources(passes: Sequence[Lowered]) -> str:
 def space_for(
     form: FusedForm, target: str, sizes: Mapping[str, int], dtypes: Mapping[str, str], *,
     shapes: Mapping[str, tuple[int, ...]] | None = None, empty: str = "nan", precision: str = "ieee",
-    result: str | None = None, memory: int | None = None, **_: None,
+    result: str | None = None, memory: int | None = None, scalars: Mapping[str, float] | None = None, **_: None,
 ) -> Space:  # fmt: skip
     """The space of plans that a pass could have (no plan is given)."""
     problem = problem_of(form, target, sizes, dtypes, shapes=shapes, empty=empty, precision=precision, result=result,
-                         memory=memory)  # fmt: skip
+                         memory=memory, scalars=scalars)  # fmt: skip
     return Space(*plannable(form, problem), target)
 
 
@@ -332,11 +332,12 @@ def problem_of(
     varying: Collection[str] = (),
     result: str | None = None,
     memory: int | None = None,
+    scalars: Mapping[str, float] | None = None,
 ) -> Problem:
     """The problem, with masks as bytes and, on the C target, bfloat16 as float32.
 
     `varying` names the axes whose size is a run-time one; `result` is the outputs' dtype if it is not that of these
-    tensors.
+    tensors. `scalars` gives values of run-time scalars, for predictions alone.
     """
     absent = [axis.name for axis in form.cascade.axes() if axis.name not in sizes and axis.size is None]
     if absent:
@@ -367,8 +368,9 @@ def problem_of(
         {name: kernel_dtype(dtypes[name], target) for name in form.cascade.inputs()},
     )
     return Problem(
-        sizes, dict(shapes or {}), dtypes, compute, result or own, empty, precision, memory, frozenset(varying)
-    )
+        sizes, dict(shapes or {}), dtypes, compute, result or own, empty, precision, memory, frozenset(varying),
+        scalars=scalars or {},
+    )  # fmt: skip
 
 
 def sized_axes(form: FusedForm, sizes: Mapping[str, int]) -> dict[str, int]:

@@ -26,6 +26,7 @@ from typing import Any, Final, cast, final, get_args
 
 from redalg.errors import PlanError
 from redalg.expression import Axis
+from redalg.expression.arguments import answer_methods
 
 MERGED_ROWS: Final = 16
 """Most rows that one block of the merging kernel takes."""
@@ -37,6 +38,7 @@ MOST_THREADS: Final = 1024
 """Threads of the largest block (CUDA)."""
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class Persistent:
@@ -58,6 +60,7 @@ class Persistent:
         return f"Persistent({self.blocks})"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class Grid:
@@ -83,6 +86,7 @@ class Grid:
         return f"Grid({self.axis})" if self.tile == 1 else f"Grid({self.axis}, {self.tile})"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class Pad:
@@ -104,6 +108,7 @@ class Pad:
         return f"Pad({self.rows})"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class Parts:
@@ -137,6 +142,7 @@ class Parts:
         return f"Parts({self.axis}, {self.count}{merge}{rows})"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class Loop:
@@ -167,6 +173,7 @@ class Loop:
         return f"Loop({self.axis}, {self.tile}{stages}{', specialised=True' if self.specialised else ''})"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class Whole:
@@ -191,6 +198,7 @@ class Whole:
         return f"Whole({self.axis}, {self.tile})"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class Lanes:
@@ -220,6 +228,7 @@ class Lanes:
         return f"Lanes({self.axis}, {self.width})"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class TensorCores:
@@ -245,6 +254,7 @@ class TensorCores:
         return f"TensorCores({self.threads}" + ("" if self.left == "registers" else f', left="{self.left}"') + ")"
 
 
+@answer_methods(PlanError, "__init__")
 @final
 @dataclass(frozen=True)
 class ScalarCores:

@@ -2,21 +2,23 @@
 
 Points of every tile are tried: its first, middle and last along each axis. A plan is chosen before data is seen, so
 that data is assumed: documents and blocks leave a share of the tiles (`BY_DATA`), an alternative by data adds none, and
-other masks by data leave all.
+other masks by data leave all. A run-time scalar that is compared with places (a window's width) is a number if its
+value is given. If not, it is as data: a condition by it leaves all tiles, an alternative by it adds none.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import cached_property
+from math import isnan
 from typing import Any, final
 
 import numpy as np
 from numpy.typing import NDArray
-from sympy import And, Or, S, lambdify
+from sympy import And, Float, Integer, Or, S, lambdify
 from sympy.logic.boolalg import Boolean
 
-from redalg.expression import Axis
+from redalg.expression import Axis, Scalar
 from redalg.expression.contents import elements_of, free_axes, quotient_of, values_of
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding
@@ -31,17 +33,39 @@ tokens, causal or not, and of a third of the blocks, plans on an H100 took 0.28 
 
 @final
 class Live:
-    """The mask of places of a form, and the tiles that it leaves."""
+    """The mask of places of a form, and the tiles that it leaves.
 
-    def __init__(self, form: FusedForm, binding: Binding, sizes: Mapping[str, int]) -> None:
+    Attributes:
+        values: those of run-time scalars that are known, by name.
+        unknown: the names of run-time scalars without a value by which a condition of places may skip tiles.
+        ignored: the names of those by which an alternative of places may add tiles.
+    """
+
+    def __init__(
+        self, form: FusedForm, binding: Binding, sizes: Mapping[str, int], scalars: Mapping[str, float] | None = None
+    ) -> None:
         self.binding, self.sizes = binding, sizes
-        domain = S.true if form.structures else form.cascade.domain
-        known = [without_data(one, binding.streamed) for one in And.make_args(domain)]
+        self.values = scalars or {}
+        domain = S.true if form.structures else with_values(form.cascade.domain, self.values)
+        conditions = And.make_args(domain)
+        without = [one for one in conditions if without_data(one, binding.streamed) is None]
+        self.unknown = scalars_of_places(without, binding.streamed)
+        self.ignored = scalars_of_places([one for one in conditions if one not in without], binding.streamed)
+        self.is_empty = domain is S.false
+        known = [without_data(one, binding.streamed) for one in conditions]
         conjuncts = [one for one in known if one is not None]
-        self.share = BY_DATA if any(joins_data(one, binding) for one in And.make_args(domain)) else 1.0
+        self.share = BY_DATA if any(joins_data(one, binding) for one in conditions) else 1.0
         self.axes = sorted({axis for one in conjuncts for axis in free_axes(one)}, key=str)
         self.condition = And(*conjuncts)
         self._found = dict[tuple[int, int], float]()
+
+    @property
+    def premises(self) -> str:
+        """The clauses on the run-time scalars of masks: values that count, or those that have none; else empty."""
+        known = [f"predicted for {name} = {value:g}" for name, value in self.values.items()]
+        absent = "its value is not given (`plans(scalars=…)`)"
+        known += [f"nothing is assumed to be skipped by `{name}`: {absent}" for name in self.unknown]
+        return "; ".join([*known, *(f"nothing is assumed to be added by `{name}`: {absent}" for name in self.ignored)])
 
     @cached_property
     def mask(self) -> Callable[..., Any]:
@@ -52,6 +76,8 @@ class Live:
     def tiles(self, rows: int, streamed: int) -> float:
         """The tiles of `streamed` elements that a tile of `rows` rows takes, on average."""
         total: int = tiles_of(max(1, self.sizes[self.binding.streamed.name]), streamed)
+        if self.is_empty:
+            return 1.0
         if not self.axes:
             return max(1.0, total * self.share)
         if (rows, streamed) not in self._found:
@@ -79,6 +105,24 @@ class Live:
         if axis in self.binding.rows:
             return points_of(size, size, 1)
         return points_of(size, 1, PLACES)
+
+
+def with_values(domain: Boolean, values: Mapping[str, float]) -> Boolean:
+    """A domain with numbers in the place of run-time scalars that have a value."""
+    scalars = [one for one in domain.free_symbols if isinstance(one, Scalar) and one.name in values]
+    numbers = {one: values[one.name] for one in scalars if not isnan(values[one.name])}
+    exact = {one: Integer(value) if value.is_integer() else Float(value) for one, value in numbers.items()}
+    return domain.xreplace(exact)
+
+
+def scalars_of_places(conditions: Iterable[Boolean], streamed: Axis) -> tuple[str, ...]:
+    """The names of the run-time scalars in conditions that would compare places of the streamed axis without them."""
+    found = set[str]()
+    for part in [part for one in conditions for part in Or.make_args(one)]:
+        scalars = [one for one in part.free_symbols if isinstance(one, Scalar)]
+        if compares_places(part.xreplace(dict.fromkeys(scalars, S.One)), streamed):
+            found |= {one.name for one in scalars}
+    return tuple(sorted(found))
 
 
 def without_data(condition: Boolean, streamed: Axis) -> Boolean | None:

@@ -47,6 +47,7 @@ class Problem:
         varying: axes with a run-time size: `sizes` then gives an example, by which plans are chosen.
         views: tensor name -> the number of the caller's dimensions in each of the kernel's, if one holds several.
         together: axis name -> the caller's axes whose elements it numbers together, the last varying fastest.
+        scalars: name -> the value of a run-time scalar that predictions may count on. Programs hold for any.
     """
 
     sizes: Mapping[str, Any]
@@ -60,6 +61,7 @@ class Problem:
     varying: frozenset[str] = frozenset()
     views: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     together: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
 
 
 def shape_of(name: str, elements: Iterable[Element], problem: Problem) -> tuple[Any, ...]:

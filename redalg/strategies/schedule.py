@@ -25,6 +25,7 @@ from typing import Any, TypeVar, final
 
 from redalg.display import Displayed
 from redalg.errors import PlanError
+from redalg.expression.arguments import answer_methods
 from redalg.strategies.binding import Binding, with_column
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import (
@@ -53,6 +54,7 @@ TUNED = ("pack", "cache")
 """The origins of remembered schedules: such a schedule gives way to the rules' if it has no program."""
 
 
+@answer_methods(PlanError)
 @final
 @dataclass(frozen=True, init=False, repr=False)
 class Schedule(Displayed):
@@ -89,7 +91,7 @@ class Schedule(Displayed):
         check_levels(levels)
         values = {entry.name: options.pop(entry.name, entry.default) for entry in fields(self)[1:]}
         if options:
-            raise TypeError(f"Schedule: there is no {', '.join(options)}. It takes levels, and {', '.join(values)}.")
+            raise PlanError(f"Schedule: there is no {', '.join(options)}. It takes levels, and {', '.join(values)}.")
         self.__dict__.update(values, levels=levels)
         if flat_names:
             warn_of_flat_names("`replace` with names of the old plan")

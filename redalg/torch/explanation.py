@@ -10,7 +10,8 @@ from typing import Any, final
 import torch
 from torch.fx import GraphModule
 
-from redalg.errors import PlanError
+from redalg.errors import GraphError, PlanError
+from redalg.expression.arguments import answer_arguments
 from redalg.torch.asynchronous import wait_for_swaps
 from redalg.torch.backend import compile_graph, read_options
 from redalg.torch.picture import draw_graph
@@ -66,6 +67,7 @@ class Explanation:
         return draw_graph(report.drawing)
 
 
+@answer_arguments(GraphError)
 def explain(
     model: Callable[..., Any],
     inputs: torch.Tensor | Sequence[Any] | Mapping[str, Any],

@@ -19,6 +19,7 @@ from torch.export.graph_signature import InputKind
 from torch.fx import Node
 
 from redalg.errors import GraphError, PlanError
+from redalg.expression.arguments import answer_arguments
 from redalg.graphs.transformations import ALL
 from redalg.torch.backend import BUDGET, FIRST, GATE, LAST, is_tested, read_options
 from redalg.torch.groups import put_groups
@@ -29,6 +30,7 @@ KEPT = (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR)
 """Inputs of a program's graph that are its own: they stay where they are from call to call."""
 
 
+@answer_arguments(GraphError)
 def optimize(program: ExportedProgram, *, options: Mapping[str, Any] | None = None) -> ExportedProgram:
     """A copy of an exported program, of core ATen, with redalg's groups in it as operators.
 

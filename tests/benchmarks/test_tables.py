@@ -1,11 +1,13 @@
 """Tables of what was measured, in 80 and 120 columns: nothing is cut off, and the ratios come first."""
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from benchmarks import report
+from benchmarks.__main__ import main
 from benchmarks.ablations import ABLATIONS
 from benchmarks.accuracy import report as accuracy
 from benchmarks.environment import ROOT
@@ -62,6 +64,32 @@ def test_the_ratio_comes_first() -> None:
 def test_markdown(capsys: pytest.CaptureFixture[str]) -> None:
     report.show(report.load(ROOT / "benchmarks" / "results" / "step.json"), style="markdown")
     assert capsys.readouterr().out.startswith("| row | sizes | redalg, ms |")
+
+
+RESULTS = str(ROOT / "benchmarks" / "results")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (["report", f"{RESULTS}/wide.json"], "wide.json: it should be a document of `python -m benchmarks`, a JSON"),
+        (["report", f"{RESULTS}/nothing.json"], "it cannot be read (No such file or directory)."),
+        (["report", str(ROOT / "README.md")], "README.md: it should be a document of `python -m benchmarks`"),
+        (["fit", "constants", f"{RESULTS}/wide.json"], "it has what, device, dtype, commit, rows."),
+        (["judge", "--from", f"{RESULTS}/rows.json"], "a JSON object whose `benchmark` is accuracy; it is rows."),
+    ],
+    ids=lambda given: given[0] if isinstance(given, list) else "",
+)
+def test_a_file_of_another_kind_is_told(arguments: list[str], said: str) -> None:
+    with pytest.raises(report.WrongFileError) as caught:
+        main(arguments)
+    assert said in str(caught.value)
+
+
+def test_a_document_without_pictures_says_so(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["report", f"{RESULTS}/calls.json", "--out", str(tmp_path)]) == 0
+    assert "there are pictures of families, ablations and sweeps alone" in capsys.readouterr().out
+    assert not list(tmp_path.iterdir())
 
 
 def test_families_are_among_them() -> None:

@@ -216,6 +216,13 @@ def test_plans_obey_the_width(run) -> None:
     assert "← a call takes it, by the rules: the model was not fitted to" in " ".join(table.split())
 
 
+def test_plans_take_values_of_scalars(run) -> None:
+    window = "sum(where(q - k < w, x[k] * y[q,k], 0), k)"
+    plain, known = (run("plans", window, *options) for options in ((), ("--scalars", "w=256")))
+    assert "nothing is assumed to be skipped by `w`" in " ".join(plain.out.split())
+    assert "predicted for w = 256" in " ".join(known.out.split())
+
+
 # ---- mistakes --------------------------------------------------------------------------------------------------------
 
 MISTAKES = {
@@ -230,6 +237,7 @@ MISTAKES = {
     ("plans", "variance", "--device", "cpu"): "target 'cpu' is not known. A kernel for the CPU is in C: name it",
     ("show", "variance", "--sizes", "q=3"): "sizes: there is no axis `q` here. The axes are b, n.",
     ("show", "variance", "--sizes", "n:3"): "sizes: `n:3` is not a size. Write axis=size, separated by spaces",
+    ("plans", "variance", "--scalars", "w"): "scalars: `w` is no value. Write scalar=number, as in 'w=256'.",
     ("show", "variance", "--sizes", "n=-3"): "sizes: `n=-3` is not a size.",
     ("explain", "sum(softmx(x[n], n), n)"): "there is no function `softmx`. Did you mean softmax",
     ("source", REFUSED): "Not fusible: no state of fixed size exists",

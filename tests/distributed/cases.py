@@ -33,7 +33,7 @@ class Case:
 
 
 i = ra.axes("i")
-A = ra.tensor("A[b,i,n]")
+A, L = ra.tensors("A[b,i,n] L[b]")
 ROW = {"x": "b n"}
 PAIR = {"x": "b n", "y": "b n"}
 TABLE = {"A": "b i n"}
@@ -61,6 +61,7 @@ CASES: dict[str, Case] = {
     "triangle by rows": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), i, TABLE),
     "triangle by columns": Case(lambda: ra.fuse(ra.sum(ra.where(i < n, A, 0), i, n)), n, TABLE),
     "furthest": Case(lambda: ra.fuse(ra.max(x + n, n)), n, ROW),
+    "pads": Case(lambda: ra.fuse(ra.logsumexp(ra.where(n < L, x, -oo), n)), n, {**ROW, "L": "b"}),
     "softmax": Case(lambda: ra.fuse(ra.softmax(x, n), axes="b n"), n, ROW),
 }  # fmt: skip
 
@@ -72,12 +73,19 @@ def fused(name: str) -> ra.Fused:
 
 
 def whole_data(name: str, length: int, seed: int, dtype: torch.dtype = torch.float32) -> dict[str, torch.Tensor]:
-    """The tensors of a case, `length` along the axis that is split; an offset makes differences of squares hard."""
+    """The tensors of a case, `length` along the axis that is split; an offset makes differences of squares hard.
+
+    Pads hold NaN, from the length of a row on: half of the whole for the first row, no element of the second.
+    """
     random, case = np.random.default_rng(seed), CASES[name]
     sizes = {**FREE, case.axis.name: length}
     shapes = {tensor: [sizes[one] for one in axes.split()] for tensor, axes in case.tensors.items()}
     offset = 100.0 if name in ("variance", "correlation") else 0.0
-    return {tensor: torch.tensor(random.normal(size=shape) + offset).to(dtype) for tensor, shape in shapes.items()}
+    data = {tensor: torch.tensor(random.normal(size=shape) + offset).to(dtype) for tensor, shape in shapes.items()}
+    if "L" in data:
+        data["L"] = torch.tensor([length / 2, 0]).to(dtype)
+        data["x"][torch.arange(length) >= data["L"][:, None]] = torch.nan
+    return data
 
 
 def shard(name: str, data: Mapping[str, torch.Tensor], first: int, stop: int) -> dict[str, torch.Tensor]:

@@ -1,13 +1,16 @@
 """Parts of fixed length: outputs are the same to the last bit, however many ranks hold them."""
 
+from typing import Any
+
 import numpy as np
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.distributed.parts import part_edges
-from tests.distributed.cases import CASES, as_arrays, fused, part_call, whole_data
+from tests.distributed.cases import CASES, as_arrays, d, fused, k, n, part_call, whole_data
 from tests.distributed.pool import Pool, ranks
 
 KEEPS_THE_AXIS = ("softmax",)
@@ -51,6 +54,42 @@ def test_one_two_and_four_ranks_agree_to_the_last_bit(tmp_path) -> None:
     with ranks(4, tmp_path) as pool:
         for name in CASES:
             check(pool, name, ((8,), (3, 5), (2, 2, 2, 2), (1, 4, 0, 3)))
+
+
+@pytest.mark.slow
+def test_eight_ranks_agree_to_the_last_bit_with_one(tmp_path) -> None:
+    with ranks(8, tmp_path) as pool:
+        for name in CASES:
+            check(pool, name, ((8,), (1,) * 8))
+
+
+BATCHES: dict[str, tuple[ra.Fused, Any, dict[str, tuple[int, ...]]]] = {
+    "variance": (fused("variance"), n, {"x": (296,)}),
+    "logsumexp": (fused("logsumexp"), n, {"x": (296,)}),
+    "weighted mean": (
+        ra.fuse(ra.sum(ra.softmax(ra.sum(ra.tensor("Q[b,q,d]") * ra.tensor("K[b,k,d]"), d), k)
+                       * ra.tensor("V[b,k,e]"), k), axes="b q e"),
+        k, {"Q": (3, 16), "K": (296, 16), "V": (296, 8)},
+    ),
+}  # fmt: skip
+
+
+def batch_calls(rank: int, size: int, name: str) -> list[np.ndarray]:
+    """The outputs of a call of 1024 rows, and of calls of the first of them, of which each rank has half."""
+    function, axis, shapes = BATCHES[name]
+    call, generator = function.distributed(axis=axis, deterministic=8), torch.Generator().manual_seed(0)
+    data = {key: torch.randn(1024, *shape, generator=generator) + 9 for key, shape in shapes.items()}
+    half = slice(148 * rank, 148 * (rank + 1))
+    mine = {key: one if key == "Q" else one[:, half] for key, one in data.items()}
+    return [
+        call(**{key: one[:rows].contiguous() for key, one in mine.items()}).numpy() for rows in (1024, 1, 2, 7, 300)
+    ]
+
+
+@pytest.mark.parametrize("name", BATCHES)
+def test_a_row_has_the_same_bits_in_every_batch(two: Pool, name: str) -> None:
+    for whole, *others in two.values(batch_calls, name):
+        assert all(np.array_equal(other, whole[: len(other)]) for other in others)
 
 
 def test_a_shard_that_ends_within_a_part_is_refused_on_every_rank(two: Pool) -> None:

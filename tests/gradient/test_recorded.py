@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import pytest
@@ -185,6 +186,93 @@ def test_selected_elements_get_the_gradient() -> None:
     (found,) = torch.autograd.grad((form(x=data).gates * weight).sum(), data)
     (wanted,) = torch.autograd.grad((data.topk(2, 1).values ** 2 * weight).sum(), data)
     torch.testing.assert_close(found, wanted)
+
+
+def gradients_of(form: ra.Fused, seed: int) -> list[torch.Tensor]:
+    """The gradients of a call on data of its own, recorded and run back in the thread that asks."""
+    data = {name: (one.detach() * seed).requires_grad_() for name, one in tensors(form).items()}
+    out = form(**data)
+    return list(torch.autograd.grad(out, list(data.values()), torch.ones_like(out) * seed))
+
+
+def test_threads_have_the_gradients_of_their_own_data() -> None:
+    """Calls and backwards of many threads at once: nothing of a process is set for the time of a call."""
+    jobs = [(FORMS[name], seed) for seed in range(1, 9) for name in ("layer norm", "causal", "logsumexp")]
+    wanted = [gradients_of(*job) for job in jobs]
+    with ThreadPoolExecutor(8) as pool:
+        found = list(pool.map(gradients_of, *zip(*jobs * 3, strict=True)))
+    for mine, right in zip(found, wanted * 3, strict=True):
+        torch.testing.assert_close(mine, right)
+
+
+ROWS = torch.randn(5, 300, generator=torch.Generator().manual_seed(2))
+UNITS = torch.rand(300, generator=torch.Generator().manual_seed(3)) + 0.5
+PEERS: dict[str, tuple[Callable[..., torch.Tensor], dict[str, torch.Tensor]]] = {
+    "logsumexp": (lambda x: x.logsumexp(1), {"x": ROWS}),
+    "softmax": (lambda x: x.softmax(1), {"x": ROWS}),
+    "variance": (lambda x: x.var(1, correction=0), {"x": ROWS}),
+    "layer norm": (lambda x, g, c: functional.layer_norm(x, (300,), g, c), {"x": ROWS, "g": UNITS, "c": UNITS}),
+    "maximum": (lambda x: x.amax(1), {"x": ROWS}),
+}
+HOSTILE: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "plain": lambda x: x,
+    "far": lambda x: x + 1e3,
+    "large": lambda x: x * 1e2,
+    "ties": lambda x: x.round(),
+    "one of 1e4": lambda x: torch.where(torch.arange(x.shape[-1]) == 1, 1e4, x),
+}
+
+
+def gradients_in(call: Callable[..., torch.Tensor], data: dict[str, torch.Tensor], kind: torch.dtype) -> Any:
+    """The gradients by PyTorch of a sum with fixed weights, in float64."""
+    leaves = {key: one.detach().to(kind).requires_grad_() for key, one in data.items()}
+    out = call(**leaves)
+    weight = torch.randn(out.shape, generator=torch.Generator().manual_seed(1)).to(kind)
+    return [one.double() for one in torch.autograd.grad(out, list(leaves.values()), weight)]
+
+
+def check_errors(mine: Any, eager: Any, true: Any) -> None:
+    """Errors against float64 of at most twice those of `eager`, and two roundings of the largest element."""
+    for found, other, wanted in zip(mine, eager, true, strict=True):
+        rounding = 2 * torch.finfo(torch.float32).eps * float(wanted.abs().max())
+        assert float((found - wanted).abs().max()) <= 2 * float((other - wanted).abs().max()) + rounding
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+@pytest.mark.parametrize("name", PEERS)
+def test_gradients_of_float32_are_as_near_as_pytorchs(name: str, hostile: str) -> None:
+    written, given = PEERS[name]
+    data = {key: HOSTILE[hostile](one) if key == "x" else one for key, one in given.items()}
+    mine, eager = (gradients_in(call, data, torch.float32) for call in (FORMS[name], written))
+    check_errors(mine, eager, gradients_in(written, data, torch.float64))
+
+
+SEEN = torch.ones(7, 40, dtype=torch.bool).tril(3)
+
+
+def attended(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> torch.Tensor:
+    return (Q @ K.mT / 4).masked_fill(~SEEN, -torch.inf).softmax(-1) @ V
+
+
+def flash_gradients(Q: torch.Tensor, K: torch.Tensor, V: torch.Tensor) -> list[torch.Tensor]:
+    """FlashAttention-2's backward (Dao 2023, Algorithm 2), without its tiles."""
+    scores = (Q @ K.mT / 4).masked_fill(~SEEN, -torch.inf)
+    weights = (scores - scores.logsumexp(-1, keepdim=True)).exp()
+    cotangent = torch.randn(Q.shape[:-1] + V.shape[-1:], generator=torch.Generator().manual_seed(1))
+    delta = (cotangent * (weights @ V)).sum(-1, keepdim=True)
+    inner = weights * (cotangent @ V.mT - delta) / 4
+    return [one.double() for one in (inner @ K, inner.mT @ Q, weights.mT @ cotangent)]
+
+
+@pytest.mark.parametrize("hostile", HOSTILE)
+def test_gradients_of_attention_are_as_near_as_flash_attentions(hostile: str) -> None:
+    """Of scores that a contraction makes: if one key has all the weight, a difference of 0 is a rounding in both."""
+    form = ra.fuse(ra.sum(ra.softmax(ra.where(k <= q + 3, SCORES, -oo), k) * VALUES, k), axes="b h q e")
+    drawn = {name: torch.randn(2, 3, rows, 16, generator=torch.Generator().manual_seed(place))
+             for place, (name, rows) in enumerate((("Q", 7), ("K", 40), ("V", 40)))}  # fmt: skip
+    data = drawn | {"Q": HOSTILE[hostile](drawn["Q"])}
+    mine, true = gradients_in(form, data, torch.float32), gradients_in(attended, data, torch.float64)
+    check_errors(mine, flash_gradients(**data), true)
 
 
 def test_transforms_of_functions() -> None:

@@ -130,8 +130,8 @@ REFUSED: dict[str, Case] = {
     "an unknown option of plans": Case(
         lambda: fused.plans(SIZES, plan=None),
         ra.InputError,
-        "plans: there is no option `plan`. The options are shapes, empty, precision, memory; tiles and threads are "
-        "fields of a plan.",
+        "plans: there is no option `plan`. The options are shapes, empty, precision, memory, scalars; tiles and "
+        "threads are fields of a plan.",
     ),
 }
 

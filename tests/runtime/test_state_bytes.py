@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import math
 import pickle
 from collections.abc import Callable
 from dataclasses import replace
@@ -132,6 +133,22 @@ def test_many_states_merge_at_once_and_in_place(name: str, cuts: list[int], rand
     random.shuffle(states)
     merged = fused.merge(*states) if len(states) > 1 else states[0]
     assert is_close(fused.finish(merged), wanted)
+
+
+def test_bytes_are_laid_out_as_documented() -> None:
+    """Read by the table of docs/STATES.md alone: a mark, a length, a header, slots from multiples of 16."""
+    state = FUNCTIONS["variance"].leaf(tensors_of("variance", "numpy", 6, 0))
+    data, mark = state.to_bytes(), b"redalg state\n"
+    length = int.from_bytes(data[len(mark) : len(mark) + 8], "little")
+    header = json.loads(data[len(mark) + 8 : len(mark) + 8 + length].decode())
+    place = -(-(len(mark) + 8 + length) // 16) * 16
+    for slot in header["slots"]:
+        count = math.prod(slot["shape"])
+        found = np.frombuffer(data, slot["dtype"], count, place).reshape(slot["shape"])
+        np.testing.assert_array_equal(found, state.slots[slot["name"]])
+        place += -(-found.nbytes // 16) * 16
+    assert data.startswith(mark)
+    assert place == len(data)
 
 
 # ---- what comes from elsewhere ---------------------------------------------------------------------------------------

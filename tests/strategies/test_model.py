@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import math
+from collections.abc import Callable, Mapping
 from itertools import product
 
 import pytest
@@ -84,10 +85,14 @@ def live_tiles(holds: Holds, sizes: tuple[int, int], rows: int, streamed: int) -
 
 
 def found_tiles(mask: Boolean, sizes: tuple[int, int], rows: int, streamed: int) -> float:
+    return live_of(mask, sizes).tiles(rows, streamed)
+
+
+def live_of(mask: Boolean, sizes: tuple[int, int], values: Mapping[str, float] | None = None) -> Live:
     Q, K = ra.tensors("Q[q,d] K[k,d]")
     form = ra.fuse(ra.logsumexp(ra.where(mask, ra.sum(Q * K, d), -oo), k), axes="q").form
     extents = {"q": sizes[0], "k": sizes[1], "d": 16}
-    return Live(form, bind_axes(form, extents), extents).tiles(rows, streamed)
+    return Live(form, bind_axes(form, extents), extents, values)
 
 
 @pytest.mark.parametrize("mask", SLOPES, ids=str)
@@ -123,6 +128,51 @@ def test_an_alternative_by_data_adds_no_tiles() -> None:
     prefix = ra.scalars("prefix")
     assert found_tiles((k <= q) | (k < prefix), (64, 64), 8, 8) == pytest.approx(4.5)
     assert found_tiles(k < prefix, (64, 64), 8, 8) == 8
+
+
+width = ra.scalars("width", integer=True)
+WINDOW = (k <= q) & (q - k < width)
+
+
+@pytest.mark.parametrize(
+    ("mask", "values", "tiles", "unknown", "ignored"),
+    [
+        (WINDOW, {}, 4.5, ("width",), ()),
+        (WINDOW, {"width": 16.0}, found_tiles((k <= q) & (q - k < 16), (64, 64), 8, 8), (), ()),
+        (WINDOW, {"width": 64.0}, 4.5, (), ()),
+        (WINDOW, {"width": -64.0}, 1, (), ()),
+        (WINDOW, {"width": math.nan}, 4.5, ("width",), ()),
+        (k < width, {"width": 16.0}, 2, (), ()),
+        (k < width, {"width": 0.0}, 1, (), ()),
+        ((k <= q) | (k < width), {}, 4.5, (), ("width",)),
+        ((k <= q) | (k < width), {"width": 64.0}, 8, (), ()),
+        (k <= q, {"other": 1.0}, 4.5, (), ()),
+    ],
+    ids=str,
+)
+def test_a_scalar_that_is_given_skips_what_a_number_skips(
+    mask: Boolean, values: dict[str, float], tiles: float, unknown: tuple[str, ...], ignored: tuple[str, ...]
+) -> None:
+    live = live_of(mask, (64, 64), values)
+    assert live.tiles(8, 8) == pytest.approx(tiles)
+    assert (live.unknown, live.ignored) == (unknown, ignored)
+
+
+def test_plans_know_the_scalars_that_they_are_given() -> None:
+    """A window of a run-time width is predicted as one of that width, and is chosen by calls without it."""
+    term, sizes = exp(-Abs(ra.tensor("u[q]") - ra.tensor("v[k]"))), {"q": 65536, "k": 65536}
+    windows = [(k <= q) & (q - k < one) for one in (128, width)]
+    fixed, windowed = (ra.fuse(ra.sum(ra.where(window, term, 0), k)) for window in windows)
+    plain, known = (windowed.plans(sizes, "float32", "H200", scalars=one) for one in ({}, {width: 128}))
+    assert known[0].predicted_us == fixed.plans(sizes, "float32", "H200")[0].predicted_us < plain[0].predicted_us / 4
+    assert known.choice == plain.choice
+    assert "nothing is assumed to be skipped by `width`" in " ".join(str(plain[:2]).split())
+    assert "nothing is assumed to be skipped by `width`" in windowed.lower("H200", sizes, "float32")._repr_html_()
+    assert "predicted for width = 128" in " ".join(str(known[:2]).split())
+    wrongs = {"no run-time scalar `w`; it has width": {"w": 1}, "declared integer": {width: 0.5}, "gives no scalar": 3}
+    for said, wrong in wrongs.items():
+        with pytest.raises(ra.InputError, match=said):
+            windowed.plans(sizes, device="H200", scalars=wrong)
 
 
 def test_registers_that_spill_take_time_for_each_of_their_moves() -> None:

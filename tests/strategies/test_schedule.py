@@ -292,7 +292,7 @@ def test_old_names_work_with_a_warning() -> None:
     assert lowered.plan == cut
     with pytest.raises(AttributeError, match="a Schedule has no attribute 'colour'"):
         schedule.colour  # noqa: B018
-    with pytest.raises(TypeError, match="there is no colour"):
+    with pytest.raises(ra.PlanError, match="there is no colour"):
         ra.Schedule(Loop("n", 4), Lanes("n", 32), colour="red")
     plain = ra.Definition(schedule.device)
     with pytest.warns(DeprecationWarning, match="choices"):

@@ -148,7 +148,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ra.PlanError,
         "'sm_100' is not known. Use one of",
     ),
-    "a card for sizes": (lambda: fused.plans("H100"), ra.InputError, "Name a card by device='H100'."),
+    "a card for sizes": (lambda: fused.plans("H100"), ra.InputError, "Or do you mean device='H100'?"),
     "a peer without a name": (
         lambda: fused.compare(torch.sum, sizes={"b": 2, "n": 2}),
         ra.InputError,
@@ -156,11 +156,11 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "cuda": (lambda: fused.source("cuda", sizes={"b": 2, "n": 8}), ra.PlanError, 'name yours, such as "H100"'),
     "leaf of a tensor": (lambda: fused.leaf(torch.ones(2, 2)), ra.InputError, 'by name: `leaf({"x": …})`'),
-    "leaf by keywords": (lambda: fused.leaf(x=torch.ones(2, 2)), ra.InputError, 'Write `leaf({"x": …})`.'),
-    "leaf of nothing": (fused.leaf, ra.InputError, 'takes tensors by name: write `leaf({"x": …})`.'),
-    "leaf's option": (lambda: fused.leaf({}, strat={}), ra.InputError, "or option `strat`. Did you mean start?"),
-    "update of nothing": (lambda: fused.update({}), ra.InputError, 'by name: write `update(state, {"x": …})`.'),
-    "update's groups": (lambda: fused.update({}, {}, groups=2), ra.InputError, "no tensor or option `groups`."),
+    "leaf by keywords": (lambda: fused.leaf(x=torch.ones(2, 2)), ra.InputError, 'write `leaf({"x": …})`.'),
+    "leaf of nothing": (fused.leaf, ra.InputError, '`tensors` is missing. Write `leaf({"x": …})`.'),
+    "leaf's option": (lambda: fused.leaf({}, strat={}), ra.InputError, "no option `strat`. Did you mean start?"),
+    "update of nothing": (lambda: fused.update({}), ra.InputError, 'Write `update(state, {"x": …})`.'),
+    "update's groups": (lambda: fused.update({}, {}, groups=2), ra.InputError, "no option `groups`. It takes state,"),
     "start of an int": (lambda: fused.leaf({"x": torch.ones(2, 2)}, start=3), ra.InputError, "Write start={n: 3}"),
     "update by an array": (lambda: fused.update(None, np.ones(2)), ra.InputError, '`update(state, {"x": …})`'),
     "integers": (lambda: fused(x=np.ones((1, 2), np.int32)), ra.InputError, '`x.astype("float64")`'),
@@ -171,6 +171,42 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         'Pass shapes={"y": (…)}.',
     ),
     "a card": (lambda: fused.plan({"b": 1, "n": 9}, "float32", "RTX 3090"), ra.PlanError, "sm_86 for 8.6"),
+    "sizes by keyword": (lambda: fused.bench(b=4), ra.InputError, 'write `bench(sizes={"b": 4})`.'),
+    "sizes beside a card": (
+        lambda: fused.lower("c", b=4, n=8),
+        ra.InputError,
+        'write `lower(…, sizes={"b": 4, "n": 8})`. The options are plan,',
+    ),
+    "sizes of rows": (lambda: fused.expand(None, b=4), ra.InputError, 'write `expand(state, sizes={"b": 4})`.'),
+    "sizes of a call": (lambda: fused(x=np.ones((1, 2)), b=1), ra.InputError, 'write sizes={"b": …}.'),
+    "sizes as a tensor": (lambda: fused.bench(torch.ones(2)), ra.InputError, "sizes=a Tensor gives no axis a size."),
+    "sizes for a card": (lambda: fused.compile({"b": 4}), ra.InputError, "target={'b': 4} is the name of no card."),
+    "tensors by keyword": (lambda: fused.accuracy(x=x), ra.InputError, 'write `accuracy(data={"x": …})`.'),
+    "tensors of finish": (lambda: fused.finish(None, np.ones(2)), ra.InputError, '`finish(state, {"x": …})`'),
+    "a gradient by an array": (lambda: fused.vjp(np.ones(2)), ra.InputError, 'as in `vjp(["x"])`.'),
+    "gradients apart": (lambda: fused.vjp("x", "y"), ra.InputError, "write `vjp(['x', 'y'])`."),
+    "a path": (lambda: fused.draw("x.svg"), ra.InputError, "write `draw().save('x.svg')`."),
+    "a path by name": (lambda: fused.to_json(path="f.json"), ra.InputError, "`Path('f.json').write_text(to_json())`"),
+    "a dtype by its place": (lambda: fused.accuracy({}, "half"), ra.InputError, "Write `dtypes='half'`."),
+    "a card by its place": (lambda: fused.plan("H100", sizes={}), ra.InputError, "is given twice, as 'H100' by its"),
+    "a card by another name": (lambda: fused.plan(target="H100"), ra.InputError, "write `device='H100'`."),
+    "no card": (lambda: fused.lower(sizes={}), ra.InputError, 'Write `lower("H100", sizes={"b": …, "n": …})`.'),
+    "too much": (lambda: fused.draw(2), ra.InputError, "draw: 2 is one argument too many. It takes no arguments."),
+    "no cotangents": (lambda: any_.fuse(x).vjp()(x=1), ra.InputError, "Write `backward(cotangents)`."),
+    "a state of a state": (lambda: any_.State.from_state_dict(3), ra.InputError, "should be a dict, not a int."),
+    "a level's axis": (lambda: any_.Grid(b=3), ra.PlanError, "Grid: there is no option `b`. It takes axis, tile."),
+    "a size of an axis": (lambda: any_.axes("n", size=4), ra.ExpressionError, 'Write `ra.axis("j", size=4)`.'),
+    "scalars apart": (lambda: any_.scalars("a", "b"), ra.ExpressionError, 'Write `ra.scalars("scale eps")`.'),
+    "a number of a scalar": (
+        lambda: any_.scalars("a", value=3),
+        ra.ExpressionError,
+        "scalars: there is no assumption `value`.",
+    ),
+    "a size of a pattern": (
+        lambda: any_.library.variance(b=3),
+        ra.ExpressionError,
+        "write `library.variance()(…)`.",
+    ),
     "a module's": (lambda: fused.to("cuda"), AttributeError, "`as_module` makes a module."),
     "backward": (lambda: fused.backward(x), AttributeError, "or derive its backward by `vjp`."),
     "a near name": (lambda: fused.expalin("cost"), AttributeError, "Fused has no `expalin`. Did you mean explain"),
@@ -186,6 +222,33 @@ def test_a_slip_at_a_call_is_answered_in_words(slip: str) -> None:
     with pytest.raises(kind) as caught:
         call()
     assert said in str(caught.value)
+
+
+VALUES = (
+    fused, fused.vjp(), fused.jvp(), fused.draw(), ra.analyze(ra.var(x, n)), fused.leaf({"x": np.ones((1, 2))}),
+    ra.Schedule(ra.Whole("n", 4), ra.Lanes("n", 4)), fused.accuracy({"b": 2, "n": 8}, families=[]),
+)  # fmt: skip
+FUNCTIONS = (ra.fuse, ra.analyze, ra.axes, ra.axis, ra.tensor, ra.tensors, ra.cast, ra.let, ra.where, ra.Tensor,
+             ra.from_json, ra.Grid, ra.Loop, ra.Lanes, ra.library.variance, ra.library.attention)  # fmt: skip
+
+
+def test_no_method_answers_by_pythons_own_error() -> None:
+    """Whatever takes no option of any name refuses one by an error of redalg."""
+    names = [(value, name) for value in VALUES for name in dir(type(value)) if name[0] != "_"]
+    methods = [getattr(value, name) for value, name in names if callable(getattr(type(value), name))]
+    asked = [one for one in (*methods, *FUNCTIONS) if one.__module__.startswith("redalg")]
+    assert len(asked) > 50
+    for method in asked:
+        with pytest.raises(ra.RedalgError):
+            method(no_such_option=1)
+
+
+def test_sizes_stand_where_other_methods_have_them() -> None:
+    sizes = {"b": 2, "n": 8}
+    assert fused.source("c", sizes, "float32") == fused.source("c", sizes=sizes, dtypes="float32")
+    tables = [fused.bench(*given, device="cpu", backend="torch", **named) for given, named in (
+        ([sizes], {}), ([], {"sizes": sizes}), ([[sizes]], {}))]  # fmt: skip
+    assert len({tuple(row.title for row in table.rows) for table in tables}) == 1
 
 
 def test_dir_lists_what_is_imported_later() -> None:

@@ -64,8 +64,8 @@ WORKAROUNDS = (
         "fails on pipelines of several stages over a varying number of tiles without loading warps",
         (
             f"{RULES}:trip_count",
-            "strategies.rules.rules:ampere_tile",
-            "strategies.rules.rules:chain_rule",
+            "strategies.rules.loop_tiles:ampere_tile",
+            "strategies.rules.chains:chain_rule",
             "strategies.rules.pairs:serial_stages",
         ),
     ),
@@ -87,7 +87,7 @@ WORKAROUNDS = (
         "sums wrongly where warps that load stand in a loop within a loop (an H200)",
         (
             "strategies.plan:Plan.obstacle_at",
-            "strategies.rules.rules:contraction_rule",
+            "strategies.rules.contractions:scores_tile",
             "lower_tile.place.frames:span",
         ),
     ),

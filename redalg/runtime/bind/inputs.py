@@ -229,28 +229,34 @@ def promote_dtypes(dtypes: list[str]) -> tuple[str, str]:
 def _select_inputs(cascade: Cascade, inputs: Mapping[str, Any]) -> tuple[dict[str, Any], dict[str, float]]:
     signatures = _SIGNATURES(cascade)
     refuse_scalar_gradients(cascade.scalars(), inputs)
-    check_call_names(signatures, [one.name for one in cascade.scalars()], inputs)
+    check_call_names(signatures, [one.name for one in cascade.scalars()], inputs, cascade.axes)
     return {name: inputs[name] for name in signatures}, {
         scalar.name: scalar_of(scalar, inputs[scalar.name]) for scalar in cascade.scalars()
     }
 
 
-def _option_meant(name: str) -> str:
-    """The advice for a name that is no tensor's, if it reads like an option of a call."""
+def _option_meant(name: str, axes: Collection[str]) -> str:
+    """The advice for a name that is no tensor's: an axis, or what reads like an option of a call."""
+    if name in axes:
+        return f'`{name}` is an axis, whose size is that of its tensors; if none has it, write sizes={{"{name}": …}}.'
     if name in ("device", "dtype", "out", "dim", "axis"):
         return f"A call has no option `{name}`: it runs where its tensors lie, in their dtypes, over the axes written."
     near = did_you_mean(name, OPTIONS)
     return f"`{name}` is no option of a call.{near}" if near else ""
 
 
-def check_call_names(tensors: Mapping[str, str], scalars: Collection[str], inputs: Mapping[str, Any]) -> None:
+def check_call_names(
+    tensors: Mapping[str, str], scalars: Collection[str], inputs: Mapping[str, Any],
+    axes: Callable[[], Sequence[Axis]] = tuple,
+) -> None:  # fmt: skip
     """Refuse a call that lacks one of the tensors (name -> how the expression writes it) or scalars, or has another."""
     unknown = [name for name in inputs if name not in tensors and name not in scalars]
     absent = [name for name in (*tensors, *scalars) if name not in inputs]
     if unknown or absent:
         problems = [f"unknown: {', '.join(unknown)}"] * bool(unknown) + [f"missing: {', '.join(absent)}"] * bool(absent)
         needs = ", ".join([*tensors.values(), *(f"scalar {name}" for name in scalars)])
-        options = " ".join(filter(None, map(_option_meant, unknown)))
+        known = [axis.name for axis in axes()]
+        options = " ".join(filter(None, (_option_meant(name, known) for name in unknown)))
         advice = f" {options}" if options else ""
         raise InputError(
             f"the call's tensors do not fit the expression ({'; '.join(problems)}). It needs {needs}.{advice}"
@@ -285,6 +291,22 @@ def assumptions(scalar: Scalar) -> tuple[tuple[str, Callable[[float], bool]], ..
         for name, holds in ASSUMPTIONS
         if getattr(scalar, f"is_{name}") or getattr(scalar, f"is_extended_{name}", False)
     )
+
+
+def scalars_by_name(scalars: Iterable[Scalar], values: Any, caller: str) -> dict[str, float]:
+    """The values of some of the run-time scalars, by name, each as a call takes it.
+
+    Raises:
+        InputError: no mapping, no scalar of the function, or a number that it may not be.
+    """
+    known = {one.name: one for one in scalars}
+    if not isinstance(values, Mapping):
+        raise InputError(f'{caller}: scalars={values!r} gives no scalar a value. Write scalars={{"w": 256}}.')
+    named = {one.name if isinstance(one, Scalar) else one: value for one, value in values.items()}
+    if unknown := [name for name in named if name not in known]:
+        raise InputError(f"{caller}: the function has no run-time scalar `{unknown[0]}`; it has "
+                         f"{', '.join(known) or 'none'}.")  # fmt: skip
+    return {name: scalar_of(known[name], value) for name, value in named.items()}
 
 
 def scalar_of(scalar: Scalar, value: Any) -> float:

@@ -30,6 +30,9 @@ class FusedModule(Module):
         super().__init__()
         fused.to_json()  # which raises if the module could not be pickled
         self.fused = fused
+        if not isinstance(parameters, Mapping):
+            raise InputError(f"as_module: a {type(parameters).__name__} is given. Give parameters by the names of "
+                             'their tensors: `as_module({"w": …})`.')  # fmt: skip
         names = sorted({one.name for _, expr in fused.written for one in elements_of(expr)})
         for name, value in parameters.items():
             if name not in names:

@@ -19,32 +19,37 @@ from typing import Any, SupportsIndex
 from redalg.decompose.cascade import Cascade
 from redalg.errors import InputError
 from redalg.expression import Axis, Element, Extent, Tensor
+from redalg.expression.arguments import Spelling, option_names, short_text
 from redalg.expression.dtypes import ALIASES
-from redalg.expression.spelling import did_you_mean
 from redalg.runtime.bind.frameworks import imported_torch
 
 Sizes = Mapping[Any, SupportsIndex]
 """Whole numbers by axis, or by its name."""
 LOWERING = ("plan", "shapes", "empty", "precision", "varying")
-CHOOSING, RANKING = (*LOWERING, "memory"), ("shapes", "empty", "precision", "memory")
+CHOOSING, RANKING = (*LOWERING, "memory"), ("shapes", "empty", "precision", "memory", "scalars")
 OPTIONS = {"lower": LOWERING, "source": LOWERING, "save": LOWERING, "compile": CHOOSING, "plan": CHOOSING,
            "plans": RANKING}  # fmt: skip
 """The options of every method that plans a kernel."""
+CARDS_BY = {method: "device" if method in ("plan", "plans") else "target" for method in OPTIONS}
+"""The option by which each of these methods takes a card."""
 
 
 def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str, Any]:
-    """Sizes by axis name; whole numbers of any library become Python's.
+    """Sizes by axis name, none for None; whole numbers of any library become Python's.
 
     >>> from redalg import axis
     >>> named_sizes({axis("n"): 3, "b": 2})
     {'n': 3, 'b': 2}
     """
     where = f"{caller}: " if caller else ""
+    if sizes is None:
+        return {}
     if not isinstance(sizes, Mapping):
-        card = f" Name a card by {'device' if 'plan' in caller else 'target'}={sizes!r}." * isinstance(sizes, str)
+        other = next((name for name in option_names(sizes) if name in ("dtypes", CARDS_BY.get(caller))), None)
+        meant = f" Or do you mean {other}={sizes!r}?" if other else ""
         raise InputError(
-            f"{where}{option}={sizes!r} gives no axis a size. Write {option}={{n: 4096}}, by axes or by their names."
-            f"{card}"
+            f"{where}{option}={short_text(sizes)} gives no axis a size. Write {option}={{n: 4096}}, by axes or by "
+            f"their names.{meant}"
         )
     by_name = dict[str, Any]()
     for key, size in sizes.items():
@@ -137,15 +142,17 @@ def _tensor_name(key: Any) -> str:
     return name
 
 
-def known_options(options: Mapping[str, Any], names: Collection[str], caller: str) -> dict[str, Any]:
+def known_options(options: Mapping[str, Any], cascade: Cascade, caller: str) -> dict[str, Any]:
     """The options, each of which must be known; names of `varying` and `shapes` may be given as axes and tensors."""
-    for name in options:
-        if name not in names:
-            near = did_you_mean(name, (*names, "sizes", "dtypes", "target"))
-            raise InputError(
-                f"{caller}: there is no option `{name}`.{near} The "
-                f"options are {', '.join(names)}; tiles and threads are fields of a plan."
-            )
+    names = OPTIONS[caller]
+    if unknown := {name: value for name, value in options.items() if name not in names}:
+        takes = (*names, "sizes", "dtypes", CARDS_BY[caller])
+        needs = ["…"] if caller in ("lower", "save", "compile") else []
+        advice = Spelling(caller, takes, [axis.name for axis in cascade.axes()], needs=needs).advice(unknown)
+        raise InputError(
+            f"{caller}: there is no option `{next(iter(unknown))}`.{' ' * bool(advice)}{advice} The options are "
+            f"{', '.join(names)}; tiles and threads are fields of a plan."
+        )
     plain = dict(options)
     if "varying" in plain:
         plain["varying"] = tuple(one.name if isinstance(one, Axis) else one for one in plain["varying"])

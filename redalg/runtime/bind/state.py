@@ -13,6 +13,7 @@ from typing import Any, final
 from redalg.display import Displayed
 from redalg.errors import InputError
 from redalg.expression import Axis
+from redalg.expression.arguments import answer_methods
 from redalg.incremental.arrays.evaluate import Scope
 from redalg.incremental.arrays.interpret import Executor, Slots
 from redalg.incremental.form import FusedForm, Slot
@@ -27,6 +28,7 @@ from redalg.runtime.bind.places import Boxes
 from redalg.runtime.bind.state_bytes import ANEW, in_library, read_state, split_bytes, to_bytes, write_header
 
 
+@answer_methods(InputError)
 @final
 @dataclass(frozen=True, repr=False)
 class State(Displayed):
@@ -137,6 +139,8 @@ class State(Displayed):
         Raises:
             InputError: it has no header and buffer of a state.
         """
+        if not isinstance(state_dict, Mapping):
+            raise InputError(f"from_state_dict: it should be a dict, not a {type(state_dict).__name__}. {ANEW}")
         header, buffer = state_dict.get("header"), state_dict.get("buffer")
         if not isinstance(header, str) or library_name(buffer) is None:
             raise InputError(f"from_state_dict: it should have a `header` and a `buffer`; it has "

@@ -48,7 +48,7 @@ class Outline:
     def __init__(self, form: FusedForm, binding: Binding, problem: Problem, device: DeviceSpec) -> None:
         self.form, self.problem, self.device = form, problem, device
         self.binding, self.sizes = binding, binding.all_sizes(problem.sizes)
-        self.live = Live(form, binding, self.sizes)
+        self.live = Live(form, binding, self.sizes, problem.scalars)
         self.chain, self.work = chain_of(form), work_of(form)
         self.streamed = str(binding.streamed)
         self.inner = tuple(dict.fromkeys(str(one.cascade.axis) for one in form.cascade.producers))

@@ -1,7 +1,7 @@
 """The rules for narrow matrices: tiles of short rows and of few columns, without the padding of wide ones.
 
-A short row lies in one thread, or in a few: what it holds is reduced without a word to others. A tile of few columns
-has as many as there are, so that its lanes read memory in one run.
+A short row lies in one thread, or in a few, which exchange nothing with others to reduce it. A tile of few columns has
+as many as there are, so that its lanes read memory in one run.
 """
 
 from __future__ import annotations
@@ -12,10 +12,14 @@ from redalg.strategies.rules.powers import power_of_two
 
 NARROW = 64
 """Elements of a row up to which a tile is as narrow as it is."""
-LEAST_COLUMNS, WIDE_COLUMNS = 4, 32
-"""Columns of the narrowest tile; and of tiles of which a few threads share a row, if lengths are powers of two."""
-MOST_ROWS, TILE = 128, 1024
-"""Rows of a tile, and its elements."""
+LEAST_COLUMNS = 4
+"""Columns of the narrowest tile."""
+WIDE_COLUMNS = 32
+"""Columns from which a few threads share a row, and from which tiles of other rows serve lengths of powers of two."""
+MOST_ROWS = 128
+"""Rows of a tile, at most."""
+TILE = 1024
+"""Elements of a tile of rows that are written again, or ranked."""
 MOST_ALONE = 256
 """Rows of a tile of which a thread takes each whole, at most."""
 OF_A_RANK = 16
@@ -65,19 +69,28 @@ def ranked_rows(rows: int, length: int) -> NarrowTile | None:
     return NarrowTile(row, columns, max(32, row * columns // OF_A_RANK))
 
 
-COLUMNS_OF_NARROW_TILE, LONG_COLUMN = 32, 4096
-"""Columns of a tile of few, at most, and the elements of a column that are worth its lanes."""
-LANES_OF_FEW, EACH_OF_FEW = 512, 4
-"""Threads of a tile of few columns, and the rows of each."""
-BLOCKS_OF_FEW, PARTS_OF_FEW = 2, 256
-"""Blocks of few columns on each multiprocessor, and parts at most (H200, means and variances of 4e6 x 3 in float32
+COLUMNS_OF_NARROW_TILE = 32
+"""Columns of a tile of few columns, at most."""
+LONG_COLUMN = 4096
+"""Elements of a column, at least, that are worth the lanes of such a tile."""
+LANES_OF_FEW = 512
+"""Threads of a tile of few columns."""
+EACH_OF_FEW = 4
+"""Elements of a column that each of these threads takes from a tile."""
+PARTS_OF_FEW = 256
+"""Parts of few columns, at most."""
+BLOCKS_OF_FEW = 2
+"""Blocks of few columns on each multiprocessor (H200, means and variances of 4e6 x 3 in float32
 in 0.63 of the time of a block a column, of 1e6 x 17 in float16 0.69, in float32 0.54, sums 0.48, of 1e6 x 8 0.73; of
 1e6 x 64 0.81 of the time of blocks of 1024 threads alone)."""
 
 
-PADDED_COLUMNS, SLIM_COLUMNS = 0.75, 8
-"""The share of a tile's columns up to which slimmer ones are faster (H200, means and variances of 1e6 columns: 17 in
-float16 in 0.81 of the time of one tile of 32, 20 0.81, 48 0.72, 12 0.89, 12 in float32 0.92; 28 1.16)."""
+SLIM_COLUMNS = 8
+"""Columns of a slim tile."""
+PADDED_COLUMNS = 0.75
+"""The share of a tile's columns that are no padding, up to which slim tiles are faster (H200, means and variances of
+1e6 columns: 17 in float16 in 0.81 of the time of one tile of 32, 20 0.81, 48 0.72, 12 0.89, 12 in float32 0.92; 28
+1.16)."""
 
 
 def tile_of_few_columns(columns: int) -> tuple[int, int]:

@@ -95,23 +95,34 @@ def splittable(form: FusedForm, binding: Binding) -> bool:
     )
 
 
-LEAST_SEGMENT, RESIDENT_LANES, BUSY = 4096, 512, 0.8
-"""Elements of a segment that are worth a block of their own and a part to merge; lanes of blocks beside each other on
-an SM; and the part of the time in which blocks of columns keep the SMs busy that is enough."""
-TILES_OF_COLUMNS, TILES_OF_PAIRS, MOST_PARTS, MOST_PARTS_OF_SETS, MOST_PARTS_OF_PRODUCTS = 4, 2, 64, 256, 512
-"""Tiles of columns, and of pairs, that a part has at least; parts of an axis, at most, of those that select the best,
-which are merged many at a time, and of products in threads."""
+LEAST_SEGMENT = 4096
+"""Elements of a part that are worth a block of their own, and a merge."""
+RESIDENT_LANES = 512
+"""Lanes of the blocks that stand beside each other on a multiprocessor."""
+BUSY = 0.8
+"""The share of the time that is enough for blocks of columns to keep the multiprocessors busy."""
+TILES_OF_COLUMNS = 4
+"""Tiles of columns that a part has, at least."""
+TILES_OF_PAIRS = 2
+"""Tiles of pairs that a part has, at least."""
+MOST_PARTS = 64
+"""Parts of an axis, at most."""
+MOST_PARTS_OF_SETS = 256
+"""Parts of an axis of which the best are selected, at most: many sets are merged at a time."""
+MOST_PARTS_OF_PRODUCTS = 512
+"""Parts of the axis of a product that threads make, at most."""
 SCALAR_BLOCKS = 2
 """Blocks of a multiprocessor beside each other that make scores on CUDA cores (H100: 8192² scores of 64 products in
 0.81 of the time of one)."""
 SHORT_SERIAL = 128
 """Elements of an axis that a thread streams alone (H200, six statistics of 65536 x 100 in 0.65 of the time of 2 parts,
 which are merged by a kernel of their own)."""
-SERIAL_BLOCKS, FEW_SERIAL_BLOCKS = 8, 4
-"""Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16); and if
-a thread has rows of several columns, or producers of its own, of which few wait for each other (H100: sums of distances
-in 2 parts take 1.12, k-means in 2 parts 1.05; log-domain products of 512 x 1024 x 1024, of which each multiprocessor
-has two blocks already, in 2 parts 1.06)."""
+SERIAL_BLOCKS = 8
+"""Blocks of pairs on a multiprocessor, at least (H200: 20000 bodies in 32 parts take 0.94 of their time in 16)."""
+FEW_SERIAL_BLOCKS = 4
+"""Blocks of pairs on a multiprocessor, at least, if a thread has rows of several columns, or producers of its own: few
+of them wait for each other (H100: sums of distances in 2 parts take 1.12, k-means in 2 parts 1.05; log-domain products
+of 512 x 1024 x 1024, of which each multiprocessor has two blocks already, in 2 parts 1.06)."""
 
 
 def lane_segments(plan: Plan, problem: Problem, grid: int, *, weighs: bool) -> int:
@@ -225,8 +236,10 @@ def rows_at_once(plan: Plan, problem: Problem, merge: str = "kernel") -> int:
     return max(1, next(filter(fills, (most, most // 4)), most // 4))
 
 
-SPLIT_TILES, MOST_SPLITS = 2, 16
-"""Tiles of the inner axis that a part has at least, and parts that one expression adds."""
+SPLIT_TILES = 2
+"""Tiles of a producer's axis that a part has, at least."""
+MOST_SPLITS = 16
+"""Parts of a producer's axis, at most: one expression adds them."""
 
 
 def splits(plan: Plan, form: FusedForm, problem: Problem) -> int:

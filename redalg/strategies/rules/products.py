@@ -18,7 +18,7 @@ from redalg.expression import Cast, Element, RunningCast, Value, Where
 from redalg.expression.contents import values_of
 from redalg.expression.dtypes import is_eight_bits
 from redalg.incremental.form import Accumulator, FusedForm, PivotPolicy
-from redalg.strategies.binding import Binding, makes_product
+from redalg.strategies.binding import Binding, makes_product, product_sides
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 
@@ -98,3 +98,16 @@ def read_by(expr: Expr, form: FusedForm) -> frozenset[Value]:
     made = {one.value: one.expr for one in form.assignments}
     found = values_of(expr)
     return found.union(*(read_by(made[one], form) for one in found if one in made))
+
+
+def tensor_cores(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> bool:
+    """Tell if contractions, of which there are some, all multiply in a dtype of matrix instructions (or TF32)."""
+    if device.target == "c":
+        return False
+    dtypes = {operands_dtype(one, form, problem, device) for one in form.accumulators if len(one.factors) > 1}
+    reductions = (part for producer in form.cascade.producers for part in producer.cascade.reductions)
+    for sides in filter(None, (product_sides(part.term, binding) for part in reductions)):
+        left, right = (values_dtype(side, problem) for side in sides)
+        dtypes.add(product_dtype(left, right, problem, device))
+    tf32 = {"float32"} if problem.precision == "tf32" else set()
+    return bool(dtypes) and dtypes <= set(HOLDS) | tf32

@@ -19,15 +19,18 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
 from redalg.incremental.form import FusedForm
+from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
-from redalg.strategies.plan import Problem
+from redalg.strategies.levels import Loop, Unit
+from redalg.strategies.plan import Problem, grid_levels, inner_levels
+from redalg.strategies.schedule import Schedule
 
 Tile = tuple[int, int, int, int, bool]
 """(rows, streamed elements, stages, threads, warp specialisation)."""
 RATE: Mapping[int, float] = {192: 1.0, 128: 1.13}
 """Columns of a tile -> the relative time of a column."""
 WIDE_RATE: Mapping[int, float] = {256: 0.94, **RATE}
-"""The same where the numbers of 256 columns fit in registers: nothing else of a tile's size is read beside them."""
+"""The relative times of columns where the numbers of 256 fit in registers: nothing else of a tile's size is read."""
 SCALAR_COLUMNS = {"c": 128, "cuda": 64}
 
 
@@ -86,6 +89,14 @@ def columns_of(product: Product, device: DeviceSpec, columns: int, row: int) -> 
         return -(-blocks // device.multiprocessors) * width * rate[width]
 
     return columns if columns <= min(rate) else min(rate, key=time)
+
+
+def product_schedule(
+    device: DeviceSpec, binding: Binding, tile: tuple[int, int], loop: Loop, unit: Unit, *, inner: int = 0
+) -> Schedule:
+    """The schedule of products, from its tile (rows, columns), its loop, and the tile of inner axes (0: whole)."""
+    levels = (*grid_levels(binding, *tile), loop, *inner_levels(binding, inner), unit)
+    return Schedule.of_levels(levels, binding, device)
 
 
 def round_up(length: int, step: int) -> int:

@@ -15,6 +15,8 @@ from functools import cached_property, partial
 from typing import final, overload
 
 from redalg.display import Displayed
+from redalg.errors import InputError
+from redalg.expression.arguments import answer_methods
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import CHOICES
@@ -61,6 +63,7 @@ class Candidate(Displayed):
         return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
 
 
+@answer_methods(InputError)
 @final
 class Candidates(Displayed, Sequence[Candidate]):
     """Candidates that build, best first by predicted time; printed as a table of the first ones.
@@ -93,14 +96,15 @@ class Candidates(Displayed, Sequence[Candidate]):
     def __init__(
         self, entries: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None,
         choice: Callable[[], AnySchedule] | None = None, reason: Callable[[AnySchedule], str] | None = None,
+        *, note: str = "",
     ) -> None:  # fmt: skip
-        self.title = title
+        self.title, self.note = title, note
         self._entries, self._builds, self._choice, self._reason = tuple(entries), builds, choice, reason
         self._next, self._buildable = 0, list[Candidate]()
 
     def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
         """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
-        return Candidates(self._entries, self.title, self._builds, choice, self._reason)
+        return Candidates(self._entries, self.title, self._builds, choice, self._reason, note=self.note)
 
     @cached_property
     def choice(self) -> AnySchedule | None:
@@ -124,7 +128,7 @@ class Candidates(Displayed, Sequence[Candidate]):
         if isinstance(place, slice):
             has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
             chosen = self._up_to(place.stop if has_end else None)[place]
-            return Candidates(chosen, self.title, None, self._choice, self._reason)
+            return Candidates(chosen, self.title, None, self._choice, self._reason, note=self.note)
         return self._up_to(place + 1 if place >= 0 else None)[place]
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -161,6 +165,7 @@ class Candidates(Displayed, Sequence[Candidate]):
         notes = [f"the first {first} of at most {len(self._buildable) + rest} candidates"] if more else []
         marked = next((entry for place, entry in shown if MARK in place), None)
         notes += [f"{MARK} a call takes it{self._why(marked, shown[0][1])}"] if marked else []
+        notes += [self.note] if self.note else []
         return Table(self.title, ("", "µs", "bound", "tiling", "plan"), rows, "; ".join(notes))
 
     def _why(self, taken: Candidate, first: Candidate) -> str:
@@ -190,7 +195,7 @@ def rank_candidates(
     entries = [*(candidate(space, plan, prediction) for prediction, plan in space.rank()), *others]
     entries.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     title = f"plans for {space.device.part}, predicted"
-    return Candidates(entries, title, builds, reason=partial(reason_of_choice, space))
+    return Candidates(entries, title, builds, reason=partial(reason_of_choice, space), note=space.outline.live.premises)
 
 
 def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:

@@ -14,11 +14,11 @@ from redalg.incremental.form import FusedForm
 from redalg.strategies.model.cost import Prediction, predict_traffic
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import Plan
+from redalg.strategies.rules.contractions import has_few_blocks
 from redalg.strategies.rules.loop_tiles import THREE
 from redalg.strategies.rules.parts import blocks, has_lone_rows, is_short_row
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import folds_pairs
-from redalg.strategies.rules.rules import has_few_blocks
 from redalg.strategies.schedule import AnySchedule, Schedule, numbers_of
 from redalg.strategies.search.space import STAGES, Space, tile_lengths_of
 

@@ -53,7 +53,7 @@ from redalg.strategies.rules.pairs import (
 )
 from redalg.strategies.rules.parts import blocks, may_split, most_parts, rows_at_once
 from redalg.strategies.rules.powers import power_of_two
-from redalg.strategies.rules.products import folds_pairs
+from redalg.strategies.rules.products import folds_pairs, tensor_cores
 from redalg.strategies.rules.rows import (
     STAGES_OF_THREADS,
     TILE_OF_THREADS,
@@ -64,7 +64,6 @@ from redalg.strategies.rules.rows import (
     takes_rows_by_threads,
     vector,
 )
-from redalg.strategies.rules.rules import tensor_cores
 from redalg.strategies.rules.tiles import round_up, trims
 from redalg.strategies.schedule import Schedule, numbers_of
 from redalg.strategies.search.registers import fits_registers, suits_warps
