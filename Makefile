@@ -55,8 +55,9 @@ slow: $(STAMP)       ## every test that needs no GPU, every case of a sweep and 
 random: $(STAMP)       ## the property tests on new examples in every run; what fails is kept in .hypothesis, and tried first
 	HYPOTHESIS_PROFILE=random $(BIN)/python -m pytest -m "hypothesis and not gpu and not slow" --numprocesses auto --dist worksteal tests
 
-integration: $(OTHERS)/.installed       ## whole models, clusters of dask and Ray, a Parquet file of 1 GiB, in an environment of their own (some minutes)
+integration: $(OTHERS)/.installed       ## whole models, clusters of dask and Ray, Gloo ranks of 4 and 8, a Parquet file of 1 GiB, in an environment of their own (some minutes)
 	$(OTHERS)/bin/python -m pytest tests/integration
+	$(OTHERS)/bin/python -m pytest -n 0 -m "slow and not gpu" tests/distributed
 
 wheels: $(STAMP)       ## build the archives, install each extra into a clean environment and try it (minutes each; ASKED="torch" for some)
 	$(BIN)/python -m tests.wheels $(ASKED)
