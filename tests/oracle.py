@@ -203,8 +203,12 @@ class Oracle:
         return value, error + 3 * finite(np.abs(value))
 
     def vanishes(self, node: Expr) -> np.ndarray:
-        """Where an exponent has a term −∞."""
-        nothing = [self(term)[0] == -np.inf for term in Add.make_args(expand_mul(node.args[0]))]
+        """Where an exponent has a term −∞, and not by a division by 0."""
+        nothing = []
+        for term in Add.make_args(expand_mul(node.args[0])):
+            below = [one.base for one in Mul.make_args(term) if isinstance(one, Pow) and one.exp.is_negative]
+            parts = (self(term)[0] == -np.inf, *(self(one)[0] != 0 for one in below))
+            nothing.append(np.all(np.broadcast_arrays(*parts), axis=0))
         return np.any(np.broadcast_arrays(*nothing), axis=0)
 
     def exp(self, node: exp) -> Pair:

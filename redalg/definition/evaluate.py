@@ -179,8 +179,10 @@ class Evaluator:
         return self(mask.condition) if mask.args[1] is S.Zero else ~self(mask.condition)
 
     def infinite(self, node: exp) -> list[Any]:
-        """Masks, true where a term of the exponent is −∞."""
-        return [self.number(one) == -INFINITY for one in terms_of(node.args[0]) if one.has(Element)]
+        """Masks, true where a term of the exponent is −∞, and not by a division by 0."""
+        terms = [one for one in terms_of(node.args[0]) if one.has(Element)]
+        return [reduce(and_, (self.number(below) != 0 for below in divisors(term)), self.number(term) == -INFINITY)
+                for term in terms]  # fmt: skip
 
     def exponential(self, node: exp) -> Any:
         value = self.library.functions["exp"](self.number(node.args[0]))
@@ -273,6 +275,13 @@ def sum_place(term: Expr) -> tuple[int, bool]:
 def terms_of(exponent: Expr) -> tuple[Expr, ...]:
     """The terms of an exponent, products of sums multiplied out."""
     return tuple(Add.make_args(expand_mul(exponent)))
+
+
+@lru_cache(1 << 10)
+def divisors(term: Expr) -> tuple[Expr, ...]:
+    """The divisors of a term that hold data."""
+    powers = [one for one in Mul.make_args(term) if one.is_Pow and one.exp.could_extract_minus_sign()]
+    return tuple(one.base for one in powers if one.base.has(Element))
 
 
 @lru_cache(1 << 10)

@@ -2,6 +2,7 @@
 
 An exponent masks an element where a user writes −∞ or gives it as a datum, or where a logarithm is of 0. A square does
 not, nor a function with bounds: −(x − y)² is −∞ of data alone that are infinite themselves, or too large to be squared.
+Nor does a division by 0: (x − y)/0 is one infinity or NaN, though −y/0 alone is −∞.
 """
 
 from __future__ import annotations
@@ -22,6 +23,18 @@ BOUNDED = (tanh, sin, cos, atan, erf)
 def infinite_terms(exponent: Expr) -> tuple[Expr, ...]:
     """The terms of an exponent that may be −∞: those that hold data."""
     return tuple(one for one in Add.make_args(_distribute(exponent)) if _may_be_infinite(one))
+
+
+@cache
+def divisors_that_may_be_zero(term: Expr) -> tuple[Expr, ...]:
+    """The computed numbers that a term is divided by: where one is 0 the term is infinite, and masks nothing.
+
+    >>> from redalg.expression import axes, tensor
+    >>> divisors_that_may_be_zero(tensor("x[i]") / tensor("t[j]") / axes("i").extent)
+    (t[j],)
+    """
+    powers = [one for one in Mul.make_args(term) if isinstance(one, Pow) and one.exp.could_extract_minus_sign()]
+    return tuple(one.base for one in powers if one.base.is_zero is not False and one.base.has(Element, Reduce, Value))
 
 
 def _distribute(exponent: Expr) -> Expr:

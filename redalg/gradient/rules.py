@@ -19,7 +19,8 @@ from sympy.core.relational import Relational
 from sympy.logic.boolalg import BooleanFunction
 
 from redalg.errors import GradientError
-from redalg.expression import Cast, Let, StraightThrough, Where
+from redalg.expression import Cast, Let, Reduce, StraightThrough, Where
+from redalg.expression.contents import elements_of, free_axes
 
 STEPS = (floor, ceiling, sign, Relational, BooleanFunction)
 """Nodes that are constant nearly everywhere."""
@@ -76,11 +77,24 @@ def _by_sympy(node: Expr, g: Expr) -> Iterator[tuple[Expr, Expr]]:
 
 
 def times(g: Expr, factor: Expr) -> Expr:
-    """g·factor, where(c, g, 0)·factor as where(c, g·factor, 0): what a mask hides stays hidden, and is never read."""
+    """g·factor, where(c, g, 0)·factor as where(c, g·factor, 0): what a mask hides stays hidden, and is never read.
+
+    So does what a mask hides within a sum: Σ where(c, u, 0)·factor is Σ where(c, u·factor, 0).
+    """
     if isinstance(g, Where) and S.Zero in g.args[1:]:
         condition, a, b = g.args
         return Where(condition, *(S.Zero if one is S.Zero else times(one, factor) for one in (a, b)))
-    return Add(*(times(one, factor) for one in g.args)) if g.is_Add else g * factor
+    if g.is_Add:
+        return Add(*(times(one, factor) for one in g.args))
+    masked = next((one for one in Mul.make_args(g) if _is_masked_sum(one)), None)
+    if masked is None or not elements_of(factor) or free_axes(factor) & {*masked.bound}:
+        return g * factor
+    return g / masked * masked.rebuilt(times(masked.expr, factor), masked.bound)
+
+
+def _is_masked_sum(node: Expr) -> bool:
+    """Tell if a node is Σ where(c, u, 0)."""
+    return isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.expr, Where) and S.Zero in node.expr.args
 
 
 def _unknown(node: Expr) -> GradientError:

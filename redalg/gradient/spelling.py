@@ -229,7 +229,7 @@ def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr
         if not clash:
             return node
         for axis in clash:
-            own.setdefault(axis, Axis(names.fresh(axis.name)))
+            own.setdefault(axis, axis.renamed(names.fresh(axis.name)))
         renamed = tuple(own[axis] if axis in clash else axis for axis in node.bound)
         return node.rebuilt(node.expr.xreplace({axis: own[axis] for axis in clash}), renamed)
 

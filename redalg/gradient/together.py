@@ -68,7 +68,7 @@ class Joins:
 
     def _with_columns(self, row: Stage, columns: Sequence[Stage]) -> JointStage | None:
         """Columns that are summed over rows, and the rows: their own reductions bind other axes."""
-        own = {axis: Axis(self.make.axis_names.fresh(axis.name)) for axis in sorted(_bound_axes(row), key=str)}
+        own = {axis: axis.renamed(self.make.axis_names.fresh(axis.name)) for axis in sorted(_bound_axes(row), key=str)}
         reductions = {one: one.xreplace(own) for one in outermost_reductions(row.expr)}
         exprs = [*(part.expr for part in columns), replace_nodes(row.expr, reductions)]
         renamed = {new.name: old.name for old, new in own.items()}

@@ -199,3 +199,17 @@ def test_a_list_longer_than_the_samples_gets_a_verdict(size: int) -> None:
     huber = ra.sum(ra.where(Abs(rest) < 1, rest**2 / 2, Abs(rest) - Rational(1, 2)), n)
     assert isinstance(ra.analyze(huber), Undecided)
     assert len(ra.fuse(huber, passes=2).passes) == 2
+
+
+@pytest.mark.parametrize("backend", ["numpy", "torch", "tilelang"])
+def test_a_list_is_normalised_beside_what_streams_its_axis(backend: str) -> None:
+    """Of a list and its axis that axis is streamed, however the reductions over the list stand in each other."""
+    j = ra.axis("j", size=2)
+    best, places = ra.topk(s, n, j)
+    outputs = {"w": (ra.softmax(best, j), "b j"), "id": (places, "b j"), "z": (ra.logsumexp(s, n), "b")}
+    given = np.random.default_rng(0).standard_normal((3, 7))
+    w, order, z = ra.fuse(outputs)(s=given, backend=backend)
+    np.testing.assert_array_equal(order, np.argsort(-given, 1)[:, :2])
+    e = np.exp(np.take_along_axis(given, np.asarray(order), 1))
+    np.testing.assert_allclose(w, e / e.sum(1, keepdims=True), rtol=1e-12)
+    np.testing.assert_allclose(z, np.log(np.exp(given).sum(1)), rtol=1e-12)

@@ -121,6 +121,18 @@ def test_kernels_see_it_too() -> None:
     assert_as_defined(ra.sum(ra.softmax(s, n) * v, n), {"s": scores, "v": values}, kernel=True)
 
 
+@pytest.mark.parametrize("term", [exp((x - y) / z), exp(x / z - y / z)], ids=["a quotient", "a difference"])
+def test_a_division_by_zero_is_no_mask(term: Expr) -> None:
+    """A temperature or a deviation of 0: (x − y)/0 is an infinity or NaN, though −y/0 alone is −∞."""
+    numbers = {"x": rows([3, 1], [1, 1], [1, -INF]), "y": rows([1, 0], [2, 1], [2, 3]), "z": np.array([0, 0, 2], "f4")}
+    made = ra.fuse(ra.max(term, n), axes="b")
+    quotients = (numbers["x"] - numbers["y"]) / numbers["z"][:, None]
+    wanted = np.exp(quotients).max(1) if term == exp((x - y) / z) else [NAN, NAN, np.exp(-0.5)]
+    for backend in ("numpy", "torch", "tilelang"):
+        np.testing.assert_allclose(made(**numbers, backend=backend), wanted, rtol=1e-6)
+    np.testing.assert_allclose(made.reference(**numbers), wanted, rtol=1e-6)
+
+
 def test_what_the_exponent_holds_has_no_weight_either() -> None:
     """Σ exp(x)·x at x = −∞ is p·log p at p = 0; the verdict says so."""
     expr = ra.sum(exp(x) * x, n) / ra.sum(exp(x), n)

@@ -218,12 +218,19 @@ def test_steps_have_no_tangent_and_absolute_values_none_at_zero() -> None:
     assert tangent(ra.sum(ra.cast(x, "float16"), n), "b", {"x": [[1.5, 2]]}, x=[[1.0001, 2]]) == [3.5]
 
 
-def test_selected_elements_have_their_tangents() -> None:
+@pytest.mark.parametrize("beside", [False, True])
+def test_selected_elements_have_their_tangents(beside: bool) -> None:
+    """Beside another reduction too, where the place of the list is renamed and keeps its size."""
     j = ra.axis("j", size=2)
-    form = ra.fuse(ra.topk(x, n, j)[0] ** 2, axes="b j")
+    best = ra.topk(x, n, j)[0]
+    outputs = (
+        {"out": (ra.softmax(best, j), "b j"), "z": (ra.logsumexp(x, n), "b")} if beside else {"out": (best**2, "b j")}
+    )
+    form = ra.fuse(outputs)
     data = {"x": torch.randn(3, 7, generator=torch.Generator().manual_seed(0), dtype=torch.float64)}
     tangents = directions(data)
-    wanted = derivative(lambda x: x.topk(2, 1).values ** 2, (data["x"],), (tangents["x"],))
+    of_best = (lambda best: best.softmax(1)) if beside else torch.square
+    wanted = derivative(lambda x: of_best(x.topk(2, 1).values), (data["x"],), (tangents["x"],))
     torch.testing.assert_close(form.jvp()(tangents, **data)["out"], wanted)
 
 

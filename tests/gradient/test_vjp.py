@@ -106,6 +106,14 @@ def test_what_a_mask_hides_stays_hidden() -> None:
     np.testing.assert_allclose(found["y"], [[np.log(2), 0, 0]])
 
 
+@pytest.mark.parametrize("mask", [x > 1, ra.tensor("z[k]") * x > 1], ids=str)
+def test_what_masks_hide_of_all_terms_stays_hidden(mask: Any) -> None:
+    """A factor of the rows is not read either, by the gradient that sums what they share."""
+    form = ra.fuse(ra.sum(ra.where(mask, ra.tensor("z[k]") / x**2, 0), k), axes="b n")
+    found = form.vjp(wrt=["x"])(np.ones((1, 3)), x=np.array([[2.0, 0.0, np.nan]]), z=np.array([2.0, 3.0]))
+    np.testing.assert_allclose(found["x"], [[-5 / 4, 0, 0]])
+
+
 def test_a_row_of_which_nothing_counts_has_gradients_of_zero() -> None:
     """PyTorch's are NaN there; the other rows are as ever."""
     weights = ra.tensor("w[b,n]")

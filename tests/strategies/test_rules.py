@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from sympy import Eq, Expr, floor, oo, sqrt
+from sympy import Eq, Expr, floor, oo, sqrt, tanh
 
 import redalg as ra
 from benchmarks.ahead import recorded_problems
@@ -345,3 +345,12 @@ def test_scaled_scores_are_matrix_products(sizes: dict[str, int]) -> None:
     first, named = (one.plans(sizes | {"b": 8, "d": 64, "e": 64}, "float16", "H200")[0] for one in forms)
     assert str(first.plan) == str(named.plan)
     assert named.predicted_us < 1.2 * first.predicted_us
+
+
+@pytest.mark.parametrize(("dtype", "inner"), [("float16", 128), ("float32", 64), ("float64", 32)])
+def test_inner_tiles_shrink_last(dtype: str, inner: int) -> None:
+    """Rows of a producer that has the rows and the streamed axis fill a block alone: shorter tiles of it fit."""
+    x, k = ra.tensor("x[b,c,k]"), ra.axes("k")
+    nested = ra.fuse(ra.logsumexp(30 * tanh(ra.max(x, k) / 30) - ra.logsumexp(x, k), c))
+    plan = numbers_of(nested.lower("H200", {"b": 8, "c": 512, "k": 512}, dtype).plan)
+    assert (plan.block_row, plan.block_streamed, plan.block_inner) == (16, 16, inner)

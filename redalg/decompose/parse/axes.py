@@ -55,6 +55,7 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
     over = {node: next((one for one in wider if sums_rows_of(node, one)), axes) for node, axes in over.items()}
     together = _over_which(over) or _beside_parameters(over, exprs)
     together = together or _over_which({node: frozenset(node.bound) for node in tops})
+    together = together or _over_which({node: _of_a_list(node) or axes for node, axes in over.items()})
     if together is None:
         groups = dict.fromkeys(over.values())
         names = ", ".join(axis_list(indexing_order(one, exprs)) for one in groups)
@@ -159,6 +160,12 @@ def streams(node: Reduce) -> Axes:
     if node.kind == "sum" and cascades and _bare_axes(node.expr) <= free_axes(cascades[0]):
         return streams(cascades[0])
     return frozenset(node.bound)
+
+
+def _of_a_list(node: Reduce) -> Axes | None:
+    """The axes of the list (`topk`) over whose places a reduction goes, and over no data: an output makes it."""
+    lists = [one for one in reductions_of(node.expr) if one.place in node.bound]
+    return streams(lists[0]) if lists and _bare_axes(node.expr).isdisjoint(node.bound) else None
 
 
 def sums_rows_of(node: Reduce, axes: Axes) -> bool:

@@ -3,7 +3,7 @@
     written                            what counts
     where(c, a, b)                     the branch that c chooses; what the other holds is as if it were not there
     [c]·f, [c] = where(c, 1, 0)        0 where c fails, whatever f is: a factor of 1 and 0 is a mask
-    exp(u + v), u = −∞                 0, whatever v is
+    exp(u + v), u = −∞                 0, whatever v is; of exp((u + v)/0) what IEEE 754 says: to divide by 0 is no mask
     Σ exp(u)·f, u = −∞                 the term is 0, whatever f is of what varies along the axis: it has no weight
     Σ exp(u)·f, exp(u) too small       0·f: NaN where f is not finite. To underflow is no mask
     0·log 0, and 0·(log 0 + …)         0, as in p·log p; so Σ exp(x)·x takes x = −∞ for 0, as p·log p of p = exp(x)

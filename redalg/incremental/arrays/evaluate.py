@@ -28,7 +28,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import elements_of, guards_and_guarded, is_indicator
-from redalg.expression.infinite import infinite_terms
+from redalg.expression.infinite import divisors_that_may_be_zero, infinite_terms
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.view import View, checked_index
 from redalg.incremental.combine.let import Precision
@@ -297,7 +297,9 @@ class Scope:
         power = self.ops.exp(self.number_before_rounding(node.args[0]))
         terms = infinite_terms(node.args[0])
         for term in terms if node.args[0].is_Add or len(terms) > 1 else ():
-            power = self.ops.where(self.number(term) == -float("inf"), self.ops.scalar(0.0), power)
+            divided = [self.number(one) != 0 for one in divisors_that_may_be_zero(term)]
+            masked = reduce(and_, divided, self.number(term) == -float("inf"))
+            power = self.ops.where(masked, self.ops.scalar(0.0), power)
         return power
 
     def _where(self, node: Where) -> Any:

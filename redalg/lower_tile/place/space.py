@@ -12,7 +12,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes, is_indicator
-from redalg.expression.infinite import infinite_terms
+from redalg.expression.infinite import divisors_that_may_be_zero, infinite_terms
 from redalg.lower_tile.ir.names import kernel_name
 from redalg.lower_tile.ir.program import Region, index
 from redalg.lower_tile.ir.scalars import Is, IsFinite, IsNaN, Kept, Load, Within
@@ -113,7 +113,9 @@ class Space:
         if not node.args:
             return node
         if isinstance(node, exp) and len(infinite := infinite_terms(node.args[0])) > 1:  # −∞ counts, also beside +∞
-            nothing = Or(*(Is(self.read(one), S.NegativeInfinity) for one in infinite))
+            nothing = Or(*(And(Is(self.read(term), S.NegativeInfinity),
+                               *(Ne(self.read(below), S.Zero) for below in divisors_that_may_be_zero(term)))
+                           for term in infinite))  # fmt: skip
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
         if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
             return keep_nan(type(node), [self.read(arg) for arg in node.args])

@@ -48,7 +48,7 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
 
 
 def smaller(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield the schedule, then some with fewer stages, then with fewer streamed elements, then with fewer rows."""
+    """Yield the schedule, then some with fewer stages, streamed elements, rows, and at last inner elements."""
     plan = numbers_of(schedule)
     if plan.level == "row":
         yield schedule
@@ -63,3 +63,8 @@ def smaller(schedule: Schedule) -> Iterator[Schedule]:
                     special = plan.warp_specialized and stages > 0
                     yield with_choices(schedule, block_row=row, block_streamed=streamed, stages=stages, threads=threads,
                                   warp_specialized=special)  # fmt: skip
+    least = {"block_row": min(plan.block_row, 16), "block_streamed": min(plan.block_streamed, 16), "stages": 0}
+    for inner in (plan.block_inner // 2, plan.block_inner // 4):
+        if inner >= 16 and inner % 16 == 0 and plan.warps == "rows":
+            threads = min(plan.threads, 128)
+            yield with_choices(schedule, **least, block_inner=inner, threads=threads, warp_specialized=False)
