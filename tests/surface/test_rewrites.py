@@ -159,6 +159,18 @@ def joining() -> None:
     same_value(ra.mean(r**2, n, j) - means**2, ra.var(r, n, j), r=data(2, 7, 3))
 
 
+def splitting() -> None:
+    """The ratio of variances between and within groups, whose sums over all elements stand beside sums over each."""
+    means = ra.mean(r, j)
+    within, between = (r - means) ** 2, (means - ra.mean(r, n, j)) ** 2
+    ratio = ra.sum(between, n) / ra.sum(within, n, j)
+    assert ra.fuse(ratio).cascade.axis == n
+    written = ra.sum((means - ra.mean(means, n)) ** 2, n) / ra.sum(ra.sum(within, j), n)
+    same_value(ratio, written, r=data(2, 7, 3))
+    same_value(ra.max(means, n) - ra.max(r, n, j) + ra.sum(means**2, n),
+               ra.max(means, n) - ra.max(ra.max(r, j), n) + ra.sum(means**2, n), r=data(2, 7, 3))  # fmt: skip
+
+
 def total() -> None:
     made = ra.fuse(ra.sum(r, n, j) / (n.extent**2 * j.extent**2))
     assert made.cascade.extents() == ()
@@ -286,6 +298,7 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     **rewrites_of_extrema.PROPERTIES,
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,
+    "splitting        Σ_{i,j} f": splitting,
     "total            |i|·|j|": total,
     "exponents        Π_n A·exp(u)": exponents,
     "log(exp(u)·v)": logarithm_of_an_exponential,

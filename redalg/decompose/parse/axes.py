@@ -5,6 +5,7 @@ Rewrites, each exact:
     α-renaming       Σ_i f(X[i]) → Σ_n f(X[n])              n not free in f; both index the same tensor dimension, in
                                                             one output or in two
     joining          Σ_i A·Σ_j f → A·Σ_{i,j} f              A free of i and j; where others reduce over i and j at once
+    splitting        Σ_{i,j} f → Σ_i Σ_j f                  where others reduce over j alone and over i alone
     total            |i|·|j| → |i j|                        the number of elements over all the reduced axes i, j; where
                                                             one extent alone is unknown it follows from the total
 """
@@ -27,6 +28,8 @@ from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_
 from redalg.expression.rebuild import with_args
 
 Axes = frozenset[Axis]
+SPLIT = ("sum", "prod", "max", "min")
+"""The reductions over several axes that are reductions of reductions."""
 
 
 def outermost_reductions(expr: Basic) -> Iterator[Reduce]:
@@ -50,20 +53,25 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
     tops = [node for expr in exprs for node in outermost_reductions(expr)]
     if not tops:
         return ()
-    over = {node: streams(node) for node in tops}
-    wider = [axes for node, axes in over.items() if axes != frozenset(node.bound)]
-    over = {node: next((one for one in wider if sums_rows_of(node, one)), axes) for node, axes in over.items()}
-    together = _over_which(over) or _beside_parameters(over, exprs)
-    together = together or _over_which({node: frozenset(node.bound) for node in tops})
-    together = together or _over_which({node: _of_a_list(node) or axes for node, axes in over.items()})
+    together = _together(tops, exprs)
     if together is None:
-        groups = dict.fromkeys(over.values())
+        groups = dict.fromkeys(streams(node) for node in tops)
         names = ", ".join(axis_list(indexing_order(one, exprs)) for one in groups)
         raise ExpressionError(
             f"the outputs are reduced over unrelated axes {names}: {'; '.join(str(node) for node in tops)}. One pass "
             "streams one axis: fuse them one by one."
         )
     return _order_axes(together, exprs)
+
+
+def _together(tops: Sequence[Reduce], exprs: Sequence[Expr]) -> Axes | None:
+    """The axes that all outermost reductions reduce over at once, or carry; or None."""
+    over = {node: streams(node) for node in tops}
+    wider = [axes for node, axes in over.items() if axes != frozenset(node.bound)]
+    over = {node: next((one for one in wider if sums_rows_of(node, one)), axes) for node, axes in over.items()}
+    together = _over_which(over) or _beside_parameters(over, exprs)
+    together = together or _over_which({node: frozenset(node.bound) for node in tops})
+    return together or _over_which({node: _of_a_list(node) or axes for node, axes in over.items()})
 
 
 def innermost_axis(exprs: Mapping[str, Expr], orders: Mapping[str, Sequence[Axis]]) -> Axis:
@@ -110,8 +118,7 @@ def _order_axes(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     """The reduced axes, the streamed one first: the first in order over which no reduction over a part of them goes."""
     if len(together) == 1:
         return tuple(together)
-    order = indexing_order(together, exprs)
-    parts = [node for node in _reductions(exprs) if set(node.bound) < together]
+    order, parts = indexing_order(together, exprs), _parts(together, exprs)
     free = [axis for axis in order if not any(axis in node.bound for node in parts)]
     if not free:
         names = "; ".join(sorted(f"`{node}`" for node in parts))
@@ -120,6 +127,11 @@ def _order_axes(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
             "none of these is left to stream. Compute one of them first, and pass it as a tensor."
         )
     return (free[0], *(axis for axis in order if axis != free[0]))
+
+
+def _parts(together: Axes, exprs: Iterable[Expr]) -> list[Reduce]:
+    """The reductions over a part of some axes."""
+    return [node for node in _reductions(exprs) if set(node.bound) < together]
 
 
 def _reductions(exprs: Iterable[Expr]) -> set[Reduce]:
@@ -301,6 +313,29 @@ def _join(node: Any, several: set[Axes]) -> Any:
         return node
     axes, factor, term = nest
     return factor * Reduce(node.kind, term, axes_by_name(axes))
+
+
+def split_sums(exprs: dict[str, Expr]) -> dict[str, Expr]:
+    """Write sums over several axes as sums of sums, if others leave none of these to stream (splitting, in the module).
+
+    The inner sums go over the axes of the others that hold no further ones, if these are the same for all.
+    """
+    listed = list(exprs.values())
+    tops = [node for expr in listed for node in outermost_reductions(expr)]
+    together = _together(tops, listed) if tops else None
+    parts = _parts(together, listed) if together else []
+    if not together or len(together) == 1 or together != {axis for node in parts for axis in node.bound}:
+        return exprs
+    innermost = {frozenset(node.bound) for node in parts if not any(together & {*one.bound}
+                                                                    for one in reductions_of(node.expr))}  # fmt: skip
+    return exprs if len(innermost) != 1 else {name: _split(expr, *innermost) for name, expr in exprs.items()}
+
+
+def _split(node: Any, inner: Axes) -> Any:
+    node = with_args(node, [_split(arg, inner) for arg in node.args])
+    if not (isinstance(node, Reduce) and node.kind in SPLIT and inner < {*node.bound}):
+        return node
+    return node.rebuilt(node.rebuilt(node.expr, axes_by_name(inner)), axes_by_name({*node.bound} - inner))
 
 
 # ---- how many elements -----------------------------------------------------------------------------------------------

@@ -32,6 +32,7 @@ from redalg.decompose.parse.axes import (
     reduced_axes,
     refuse_parts,
     same_names,
+    split_sums,
     streams,
     total_extent,
     total_order,
@@ -56,7 +57,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     exprs = {name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()}
     refuse_division_by_zero(exprs)
     renamed = names_across_outputs(exprs.values())
-    exprs = join_nested_sums({name: expr.xreplace(renamed) for name, expr in exprs.items()})
+    exprs = split_sums(join_nested_sums({name: expr.xreplace(renamed) for name, expr in exprs.items()}))
     reduced = reduced_axes(list(exprs.values()))
     if not reduced:
         given = tuple((name, expr) for expr, name in names.items())
