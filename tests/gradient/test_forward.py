@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sympy import Max, floor, log, oo
+from sympy import Max, exp, floor, log, oo
 from torch.autograd import forward_ad
 from torch.func import grad, jacfwd, jacrev, jvp
 
@@ -136,6 +136,16 @@ def test_tangents_keep_their_digits_far_from_zero() -> None:
     wide = in_float64(data), in_float64(tangents)
     for name, one in tangents_of_definition(form, *wide).items():
         torch.testing.assert_close(found[name].double(), one, rtol=1e-4, atol=1e-5)
+
+
+def test_a_spread_under_weights_that_underflow_has_a_tangent() -> None:
+    """⟨x²⟩ − ⟨x⟩² under exp(−x): 0/0 unless the weights are taken about their largest, in every displacement."""
+    weight = exp(-x)
+    total = ra.sum(weight, n)
+    form = ra.fuse(ra.sum(x**2 * weight, n) / total - (ra.sum(x * weight, n) / total) ** 2)
+    near, tangents = np.random.default_rng(0).normal(size=(2, 40)), {"x": np.random.default_rng(1).normal(size=(2, 40))}
+    wanted = form.jvp(wrt="x")(tangents, x=near)["out"]
+    np.testing.assert_allclose(form.jvp(wrt="x")(tangents, x=near + 2000)["out"], wanted, rtol=1e-6)
 
 
 @pytest.mark.parametrize("backend", ["numpy", "tilelang"])

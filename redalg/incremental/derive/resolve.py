@@ -174,8 +174,8 @@ class Resolver:
         atoms = self.placement.decomposition.separator.atoms
         shift = self._substitute(laurent.multiply(centred.shift(atom), self.grades.scales({atom: -1})), self.maxima)
         raw = atoms.polynomial_expr(shift) - (pivot.value if pivot.has_slot else self.grades.of_maxima(pivot.source))
-        raw = self.scaled.safe(raw) if pivot.scales else raw
-        return atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw, exact
+        shown = atoms.polynomial_expr(exact) if (cancelled and pivot.has_slot) or pivot.slopes else raw
+        return self.scaled.safe(shown), exact
 
     def _units(self, centred: Centred, turns: dict[int, Expr]) -> dict[int, Unit]:
         """The units of generators about centres that do not cancel their scale, by their atoms."""
