@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from redalg.expression.contents import of_kind
 from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
@@ -23,7 +24,7 @@ def names_in(statement: Statement) -> set[str]:
     if isinstance(statement, Loop | Last):
         return {name for inner in statement.body for name in names_in(inner)}
     if isinstance(statement, Parallel):
-        reads = {load.name for node in expressions(statement) for load in node.atoms(Load)}
+        reads = {load.name for load in of_kind(Load, *expressions(statement))}
         return reads | {store.target for store in statement.body}
     return {str(getattr(side, "name", side)) for side in vars(statement).values()}
 

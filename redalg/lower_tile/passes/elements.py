@@ -26,6 +26,7 @@ from typing import Any
 from sympy import Add, Expr, S, preorder_traversal
 from sympy.core.basic import Basic
 
+from redalg.expression.contents import of_kind
 from redalg.lower_tile.ir.program import (
     Kernel,
     Last,
@@ -150,8 +151,7 @@ def elements_of_loop(loop: Parallel) -> set[str]:
 
 def loads_of_store(store: Store) -> Iterator[Load]:
     """Yield the reads of a store."""
-    for node in (store.expr, store.guard, *store.indices, *(node for _, node in store.once)):
-        yield from node.atoms(Load)
+    yield from of_kind(Load, store.expr, store.guard, *store.indices, *(node for _, node in store.once))
 
 
 def loads_of(loop: Parallel) -> Iterator[Load]:

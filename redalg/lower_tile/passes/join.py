@@ -17,6 +17,7 @@ from dataclasses import replace
 from sympy import Mod, S, floor
 
 from redalg.expression import Where
+from redalg.expression.contents import of_kind
 from redalg.lower_tile.ir.program import Last, Loop, Parallel, Statement
 from redalg.lower_tile.ir.scalars import Load
 
@@ -61,7 +62,7 @@ def outward(loop: Parallel, buffers: frozenset[str]) -> bool:
     """Tell if a loop over rows stores to parameters alone, to each once, and reads none of them."""
     targets = {store.target for store in loop.body}
     exprs = (expr for store in loop.body for expr in (store.expr, store.guard, *store.indices))
-    reads = {read.name for expr in exprs for read in expr.atoms(Load)}
+    reads = {read.name for read in of_kind(Load, *exprs)}
     return len(loop.indices) == 1 and len(targets) == len(loop.body) and not targets & (buffers | reads)
 
 
@@ -73,5 +74,5 @@ def by_element(loop: Parallel, *, tiles: bool) -> bool:
     place = tuple(name for name, _ in loop.indices)
     targets = {store.target for store in loop.body}
     own = all(store.indices == place and store.guard == S.true for store in loop.body)
-    reads = {read for store in loop.body for read in store.expr.atoms(Load)}
+    reads = of_kind(Load, *(store.expr for store in loop.body))
     return (tiles or len(place) == 1) and own and all(read.indices == place for read in reads if read.name in targets)

@@ -162,10 +162,15 @@ class _Naming:
         uses, targets = _Uses(), [store.target for store in stores]
         reads = dict[Basic, frozenset[str]]()
 
-        def visit(node: Basic, place: int) -> Key:
+        def names_read(node: Basic) -> frozenset[str]:
             if node not in reads:
-                reads[node] = frozenset(one.name for one in node.atoms(Load))
-            key = node, sum(target in reads[node] for target in targets[:place])
+                own = frozenset([node.name] if isinstance(node, Load) else ())
+                reads[node] = own.union(*map(names_read, node.args))
+            return reads[node]
+
+        def visit(node: Basic, place: int) -> Key:
+            names = names_read(node)
+            key = node, sum(target in names for target in targets[:place])
             if key not in uses.operands:
                 operands = [(visit(operand, place), branch) for operand, branch in self.operands(node)]
                 uses.operands[key], uses.first[key] = operands, place
