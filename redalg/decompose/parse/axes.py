@@ -326,8 +326,8 @@ def split_sums(exprs: dict[str, Expr]) -> dict[str, Expr]:
     parts = _parts(together, listed) if together else []
     if not together or len(together) == 1 or together != {axis for node in parts for axis in node.bound}:
         return exprs
-    innermost = {frozenset(node.bound) for node in parts if not any(together & {*one.bound}
-                                                                    for one in reductions_of(node.expr))}  # fmt: skip
+    holds = {node: {axis for one in reductions_of(node.expr) for axis in one.bound} for node in parts}
+    innermost = {frozenset(node.bound) for node in parts if not together & holds[node]}
     return exprs if len(innermost) != 1 else {name: _split(expr, *innermost) for name, expr in exprs.items()}
 
 
