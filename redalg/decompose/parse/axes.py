@@ -321,10 +321,11 @@ def split_sums(exprs: dict[str, Expr]) -> dict[str, Expr]:
     The inner sums go over the axes of the others that hold no further ones, if these are the same for all.
     """
     listed = list(exprs.values())
-    tops = [node for expr in listed for node in outermost_reductions(expr)]
-    together = _together(tops, listed) if tops else None
+    if all(len(node.bound) == 1 for node in _reductions(listed)):
+        return exprs
+    together = _together([node for expr in listed for node in outermost_reductions(expr)], listed)
     parts = _parts(together, listed) if together else []
-    if not together or len(together) == 1 or together != {axis for node in parts for axis in node.bound}:
+    if together is None or together != {axis for node in parts for axis in node.bound}:
         return exprs
     holds = {node: {axis for one in reductions_of(node.expr) for axis in one.bound} for node in parts}
     innermost = {frozenset(node.bound) for node in parts if not together & holds[node]}

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from redalg.strategies.device import WARP
 from redalg.strategies.rules.powers import power_of_two
 
 NARROW = 64
@@ -43,20 +44,21 @@ def narrow_rows(rows: int, length: int, *, again: bool) -> NarrowTile | None:
     Sums of 17 or 33 elements are made by threads that hold a row or half of one each, by one warp, which waits for no
     other (H200, 262144 rows in float32: variances of 3, 17, 33 elements in 0.14, 0.28, 0.22 of the time of 128
     threads for 1024 elements, of 17 in float64 0.28, logsumexps of 5 in 0.42). A thread holds a whole row of 16 or
-    fewer (0.87 to 0.97 of the time of two rows a thread). Rows that are written again need
-    neighbouring lanes at neighbouring places, but for the shortest (softmaxes of 3, 5, 9 elements in 0.21, 0.26, 0.41
-    of the time of 32 columns, layer norms 0.12, 0.14, 0.28).
+    fewer (0.87 to 0.97 of the time of two rows a thread).
+
+    Rows that are written again need neighbouring lanes at neighbouring places, but for the shortest (softmaxes of 3, 5,
+    9 elements in 0.21, 0.26, 0.41 of the time of 32 columns, layer norms 0.12, 0.14, 0.28).
     """
     columns = power_of_two(max(length, LEAST_COLUMNS))
     if columns > NARROW or (columns >= WIDE_COLUMNS and (again or columns == length)):
         return None
     if again:
         most, threads = (TILE // columns, 128) if columns < WIDE_COLUMNS // 2 else (TILE // WIDE_COLUMNS, 64)
-    else:
+    elif columns < WIDE_COLUMNS:
         most = MOST_ALONE if columns == LEAST_COLUMNS else MOST_ALONE // 2
-        threads = min(most, max(32, power_of_two(rows)))
-        if columns >= WIDE_COLUMNS:
-            most, threads = 32 * 32 // columns, 32
+        threads = min(most, max(WARP, power_of_two(rows)))
+    else:
+        most, threads = TILE // columns, WARP
     return NarrowTile(min(most, power_of_two(rows)), columns, threads)
 
 

@@ -71,12 +71,19 @@ def rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Bi
     return row_schedule(device, binding, (1, threads * loads * vector(problem)), threads, level)
 
 
-TILE_OF_THREADS, STAGES_OF_THREADS = (64, 16, 64), 2
-"""Rows of a block of which a thread takes each, elements of a tile, and threads; and the stages of its loads."""
-SHORTEST_OF_THREADS, SHORT_OF_THREADS, LONGEST_OF_THREADS = 32, 64, 128
-"""The rows that a thread may take: the whole tiles of shorter ones lie in one thread, or in two. A tile of short ones
-that are no fours of elements is loaded one by one, and is no slower than threads."""
-ROWS_OF_THREADS, FOUR = 128, 4
+TILE_OF_THREADS = (64, 16, 64)
+"""Rows of a block of which a thread takes each, elements of a tile, and threads."""
+STAGES_OF_THREADS = 2
+"""Stages of the loads of such a tile."""
+SHORTEST_OF_THREADS = 32
+"""Elements of a row that a thread does not take: the whole tile of such a row lies in one thread, or in two."""
+LONGEST_OF_THREADS = 128
+"""Elements of the longest row that a thread takes."""
+SHORT_OF_THREADS = 64
+"""Elements of a row whose whole tile is no slower than threads, unless `LOADED` of them are loaded at a time."""
+LOADED = 4
+"""Elements that a load of a whole tile takes, where the length is a multiple of them."""
+ROWS_OF_THREADS = 128
 """Rows for each multiprocessor from which a thread takes one."""
 PADDED_ROW = 0.75
 """The share of a whole tile up to which rows of few states are padded."""
@@ -106,7 +113,7 @@ def takes_rows_by_threads(form: FusedForm, problem: Problem, device: DeviceSpec,
     if states > 2 * FEW_SLOTS:
         return True
     padded = share < 1 if states > FEW_SLOTS else share <= PADDED_ROW
-    return padded and states > FEW_SLOTS // 2 and (length % FOUR == 0 or length > SHORT_OF_THREADS)
+    return padded and states > FEW_SLOTS // 2 and (length % LOADED == 0 or length > SHORT_OF_THREADS)
 
 
 def structures_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule:
