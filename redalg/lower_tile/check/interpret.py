@@ -42,6 +42,7 @@ from redalg.lower_tile.ir.program import (
 from redalg.lower_tile.ir.runtime_sizes import shape_at, sizes_in
 from redalg.lower_tile.ir.scalars import (
     FAR,
+    Divided,
     Fma,
     Instruction,
     Is,
@@ -431,6 +432,7 @@ INSTRUCTIONS: dict[str, Any] = {
 }  # fmt: skip
 OWN: dict[type, Any] = {
     Is: np.equal, Within: lambda condition, _: condition, Fma: multiply_add, Rounded: np.multiply, Rate: rate,
+    Divided: np.divide,
     Ranked: float_rank, RankedValue: ranked_value, RankedIndex: ranked_index, Ordered: double_order,
     OrderedValue: ordered_value, TwoTo: lambda power: 1 << power,
 }  # fmt: skip

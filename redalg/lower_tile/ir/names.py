@@ -33,6 +33,7 @@ RESERVED = NATIVE | frozenset(
         "add_transposed",
         "multiply_add",
         "rounded_product",
+        "divided",
         "rate",
         "instruction",
         "join_best",

@@ -105,6 +105,11 @@ class Rounded(Opaque):
 
 
 @final
+class Divided(Opaque):
+    """a/n to its last digit, by a known n: a whole number below 2^24 − 1, and no power of two."""
+
+
+@final
 class Instruction(Opaque):
     """A function of float32 as the hardware has it: 0 below the least normal number, off by two last digits at most.
 

@@ -14,6 +14,7 @@ from redalg.lower_tile.ir.program import Kernel, TileProgram
 from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
 from redalg.lower_tile.passes.choices import choose_after
+from redalg.lower_tile.passes.divisors import divide_by_known
 from redalg.lower_tile.passes.elements import name_elements
 from redalg.lower_tile.passes.exponents import add_exponents_once
 from redalg.lower_tile.passes.factors import share_factors
@@ -101,6 +102,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(share_reciprocals)),
     Pass("instructions", "exp(e), a/b, √b", "2^(log₂e·e), a·reciprocal_of(b), root_of(b), by one instruction each",
          "where a thread takes a tile's elements in turn, and e is computed", use_instructions),
+    Pass("divisors", "v = s/3", "v = divided(s, 3)", "where every thread has rows of its own, and 3 is known",
+         divide_by_known),
     Pass("factors", "s += a·b·x; t += a·b·y", "s += x·(a·b); t += y·(a·b)", "where both read the same a and b",
          _of_kernels(_share_factors)),
     Pass("whole tiles", "u = where(c, s, z)", "if not (c for the whole tile): s = where(c, s, z)",

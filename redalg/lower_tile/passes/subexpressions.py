@@ -44,14 +44,14 @@ from redalg.lower_tile.ir.program import (
     innermost,
     nested_statements,
 )
-from redalg.lower_tile.ir.scalars import Instruction, IsFinite, Kept, Load, ScaledExp, Wide
+from redalg.lower_tile.ir.scalars import Divided, Instruction, IsFinite, Kept, Load, ScaledExp, Wide
 from redalg.lower_tile.text.expr_printer import Printer, dtypes_of, is_of_places
 
 OFTEN = 2
 """Uses of a subexpression that has a name."""
 NOUNS: tuple[tuple[type | tuple[type, ...], str], ...] = (
     (Mul, "product"), ((exp, ScaledExp), "exponential"), (log, "logarithm"), (Where, "choice"), (Max, "maximum"),
-    (Min, "minimum"), (Abs, "size"), (Pow, "power"), ((And, Or), "condition"),
+    (Divided, "quotient"), (Min, "minimum"), (Abs, "size"), (Pow, "power"), ((And, Or), "condition"),
 )  # fmt: skip
 """Nouns for subexpressions, by their operation."""
 POWERS = {S(2): "square", S(3): "cube", S(4): "fourth", -S.One: "reciprocal", S.Half: "root", -S.Half: "inverse_root"}

@@ -204,8 +204,17 @@ def rate(c, k, power):  # k; where |c * k| is beyond 2^27 a power of 2 near it, 
 
 """.lstrip()
 
+DIVIDED = """
+def divided(a, n):  # a / n as a division rounds it: n is known, and no power of 2
+    near = a * T.float32(1 / n)
+    rest = multiply_add(-near, T.float32(n), a)  # NaN where a is infinite
+    return T.if_then_else(rest == rest, multiply_add(rest, T.float32(1 / n), near), near)
+
+
+""".lstrip()
+
 HELPERS = {"ranked(": RANKED, "ordered(": ORDERED, "modulo(": MODULO, "powered(": POWERED, "is_finite(": IS_FINITE,
-           "is_infinite(": IS_INFINITE, " rate(": RATE}  # fmt: skip
+           "is_infinite(": IS_INFINITE, " rate(": RATE, "divided(": DIVIDED}  # fmt: skip
 """Functions of the kernel's text, by the call that needs them."""
 
 COMPILE = '''

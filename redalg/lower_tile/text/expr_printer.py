@@ -1,7 +1,7 @@
 """Scalar expressions as TileLang text.
 
 exp(q·(u − c))   T.exp2((u - c) * (q·log2 e))       the difference first: its rounding is relative to the difference
-a·k + c          multiply_add(a, k, c)              rounded once; rounded_product(c, k) joins no sum
+a·k + c          multiply_add(a, k, c)              rounded once; rounded_product(c, k) joins no sum; divided(a, n)
 |x|              T.max(x, -x)                       T.abs does not exist on the C target
 isfinite(x)      is_finite(x)                       a function of the text: T.isfinite does not exist there either
 a + b + eps      what is read first, in order, then numbers: (b − a) + eps keeps its digits
@@ -50,6 +50,7 @@ from redalg.lower_tile.ir.program import NO_ELEMENT, Bind, TileProgram, nested_s
 from redalg.lower_tile.ir.scalars import (
     FAR,
     LOG2_E,
+    Divided,
     Fma,
     Instruction,
     Is,
@@ -73,7 +74,7 @@ from redalg.lower_tile.ir.scalars import (
 from redalg.lower_tile.text.branches import is_long_arithmetic
 from redalg.monoids.functions import Mantissa, Powered, Scaled
 
-ROUNDED_ONCE: dict[type, str] = {Fma: "multiply_add", Rounded: "rounded_product"}
+ROUNDED_ONCE: dict[type, str] = {Fma: "multiply_add", Rounded: "rounded_product", Divided: "divided"}
 """The functions of the header that no compiler joins with what stands beside them, or takes apart."""
 INT32 = 1 << 31
 """What int32 stays below. Integers so near the least of 64 bits are printed as their distance from it."""
@@ -255,7 +256,7 @@ class Printer:
             return made if self.compute == "float64" else f'T.cast({made}, "{self.compute}")'
         if isinstance(node, Kept):
             return f"({self.number(node.args[0])})"
-        if isinstance(node, Fma | Rounded | Rate | Instruction):
+        if isinstance(node, Fma | Rounded | Divided | Rate | Instruction):
             return self._of_header(node)
         if isinstance(node, Mul):
             return self._product(node.args)
@@ -269,7 +270,7 @@ class Printer:
         args = {"mantissa": (), "scaled": (self.integer(e),), "powered": (self.integer(e), self.number(h), times)}[name]
         return f"{name}({', '.join((self.number(m), *args))})"
 
-    def _of_header(self, node: Fma | Rounded | Rate | Instruction) -> str:
+    def _of_header(self, node: Fma | Rounded | Divided | Rate | Instruction) -> str:
         """A call of the header's instructions and arithmetic that is rounded once; `rate` takes Python's numbers."""
         if isinstance(node, Instruction):
             return f"{node.name}({self.number(node.args[1])})"
@@ -342,10 +343,8 @@ class Printer:
 
     def _factor(self, node: Expr) -> str:
         text = self.number(node)
-        plain = (
-            isinstance(node, Load | ScaledExp | Instruction | Where | Kept)
-            or text.replace(".", "").replace("_", "").isalnum()
-        )
+        word = text.replace(".", "").replace("_", "").isalnum()
+        plain = word or isinstance(node, Load | ScaledExp | Instruction | Divided | Where | Kept)
         return text if plain or (text.startswith("T.") and text.endswith(")") and text.count("(") == 1) else f"({text})"
 
     def _power(self, node: Pow) -> str:
