@@ -2,5 +2,5 @@
 
 TileProgram := Parameter*, Kernel*
 Kernel      := grid, Buffer*, Statement*
-Statement   := Copy | Contract | Fill | ReduceTile | JoinBest | Parallel | Loop | Last
+Statement   := Copy | Keep | Contract | Fill | ReduceTile | JoinBest | Parallel | Loop | Last
 """

@@ -16,7 +16,7 @@ import redalg as ra
 from redalg.lower_tile.check.interpret import interpret, multiply_add
 from redalg.lower_tile.ir.scalars import Divided, Load
 from redalg.lower_tile.passes.divisors import LIMIT, by_known
-from redalg.lower_tile.text.emit import DIVIDED
+from redalg.lower_tile.text.helpers import DIVIDED
 from redalg.runtime.lowered import Lowered
 from tests.sweeps import draws
 
@@ -29,7 +29,7 @@ VARIANCE = ra.var(x, n)
 
 def divided(a: np.ndarray[Any, Any], number: int) -> np.ndarray[Any, Any]:
     """The function of a kernel's text, in NumPy's float32."""
-    arithmetic = SimpleNamespace(float32=np.float32, if_then_else=np.where)
+    arithmetic = SimpleNamespace(float32=np.float32, max=np.fmax, min_value=lambda _: np.finfo(np.float32).min)
     scope: dict[str, Any] = {"T": arithmetic, "multiply_add": multiply_add}
     exec(DIVIDED, scope)
     found: np.ndarray[Any, Any] = scope["divided"](a, float(number))
@@ -89,6 +89,19 @@ def test_results_stay(rows: int, length: int, seed: int) -> None:
     [found] = interpret(lowered(rows, length).program, {"x": values}).values()
     np.testing.assert_allclose(found, values.astype(np.float64).var(1), rtol=2e-5, atol=1e-12)
     assert (found[::2] == 0).all()
+
+
+@pytest.mark.gpu
+def test_a_gpu_keeps_what_is_infinite() -> None:
+    """Bit for bit: the kernel's own arithmetic, whatever its compiler folds."""
+    values = torch.randn(4096, 3, device="cuda") * 10.0 ** torch.randint(-30, 30, (4096, 1), device="cuda")
+    values[:4] = torch.tensor([[torch.inf, 1, 2], [-torch.inf, 1, 2], [torch.nan, 1, 2], [torch.inf, -torch.inf, 0]])
+    found = ra.fuse(ra.sum(x, n) / 3 + ra.max(x, n) * 0, axes="b")(x=values)
+    exact = values.double().sum(1) / 3
+    torch.testing.assert_close(found[4:].double(), exact[4:], rtol=3e-7, atol=0)
+    assert torch.isnan(found[:4]).all()  # 0·∞
+    mean = ra.fuse(ra.mean(x, n), axes="b")(x=values)
+    torch.testing.assert_close(mean[:4].double(), exact[:4], equal_nan=True)
 
 
 @pytest.mark.gpu

@@ -29,6 +29,7 @@ from redalg.lower_tile.ir.program import (
     Copy,
     Fill,
     JoinBest,
+    Keep,
     Kernel,
     Last,
     Loop,
@@ -142,6 +143,7 @@ class _Block:
         {
             Bind: self._bind,
             Copy: self._copy,
+            Keep: lambda _: None,
             Fill: self._fill,
             Contract: self._contract,
             ReduceTile: self._reduce,

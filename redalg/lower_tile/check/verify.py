@@ -9,6 +9,7 @@ JoinBest: both have one row of integers of 64 bits; the best lie in shared memor
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
 the guard of a tile's statement is one for all of its elements
 Copy between buffers keeps the shape
+Keep: a row of whole lines of L2, within its parameter
 Last: its counter is one, with as many places as dimensions, and named by nothing else
 of nested loops one is pipelined
 """
@@ -22,6 +23,7 @@ from typing import Any, final
 from sympy import Symbol
 
 from redalg.errors import PlanError
+from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.mentions import bound_names
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -30,6 +32,7 @@ from redalg.lower_tile.ir.program import (
     Copy,
     Fill,
     JoinBest,
+    Keep,
     Kernel,
     Last,
     Loop,
@@ -44,6 +47,7 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.device import LINE_BYTES
 
 READ_ONLY = ("input", "scalar", "counter")
 """Roles of the parameters to which no statement stores (a counter changes by `Last`)."""
@@ -128,6 +132,16 @@ def _copy(copy: Copy, names: _Names) -> str | None:
         else:
             shapes.append(names.buffers[side].shape)
     return None if shapes[0] == shapes[1] else f"copies a tile of shape {shapes[0]} to one of {shapes[1]}"
+
+
+def _keep(keep: Keep, names: _Names) -> str | None:
+    source = names.parameters.get(keep.source.name)
+    if source is None or len(source.shape) != len(keep.source.place):
+        return f"`{keep.source.name}` is no parameter of {len(keep.source.place)} dimensions"
+    *others, (start, length) = (one if isinstance(one, tuple) else (one, 1) for one in keep.source.place)
+    whole = all(count == 1 for _, count in others) and (start, length) == (0, source.shape[-1])
+    lines = whole and length * DTYPES[source.dtype].bytes % LINE_BYTES == 0
+    return None if lines else f"is no whole row of lines of {LINE_BYTES} bytes"
 
 
 def _fill(fill: Fill, names: _Names) -> str | None:
@@ -235,6 +249,7 @@ def _last(last: Last, names: _Names) -> str | None:
 RULES: dict[type, Callable[[Any, _Names], str | None]] = {
     Bind: _bind,
     Copy: _copy,
+    Keep: _keep,
     Fill: _fill,
     Contract: _contract,
     ReduceTile: _reduce,

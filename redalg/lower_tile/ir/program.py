@@ -8,6 +8,7 @@
     buffer    := name, scope (shared | fragment | element), shape, dtype; a name in a loop is an `element`'s number
     statement := Bind(name, value, dtype)                      a number of the block's own, read once
                | Copy(source, target)                          one of them a Region of a parameter
+               | Keep(source)                                  ask the L2 cache for a Region, and to drop it last
                | Fill(buffer, value)
                | Contract(a, b, c, transposed, clear, guard)   c (+)= a · b or a · bᵀ, where guard holds
                | ReduceTile(kind, source, target, clear, dim)  along a dimension
@@ -128,6 +129,17 @@ class Copy:
 
     def __str__(self) -> str:
         return f"{self.target} <- {self.source}" + " by threads" * self.by_threads
+
+
+@final
+@dataclass(frozen=True)
+class Keep:
+    """Ask the L2 cache for a row of a parameter, of whole lines, and to drop it after all else. It changes no value."""
+
+    source: Region
+
+    def __str__(self) -> str:
+        return f"keep {self.source} in L2"
 
 
 @final
@@ -317,7 +329,7 @@ class Last:
         return "\n".join([head, *("  " + line for one in self.body for line in str(one).splitlines())])
 
 
-Statement = Bind | Copy | Fill | Contract | ReduceTile | JoinBest | Parallel | Loop | Last
+Statement = Bind | Copy | Keep | Fill | Contract | ReduceTile | JoinBest | Parallel | Loop | Last
 
 
 @final
@@ -395,8 +407,9 @@ def map_statement(statement: Statement, change: Callable[[Any], Any]) -> Stateme
     """The statement with every scalar expression, condition and index in it changed."""
     if isinstance(statement, Bind):
         return replace(statement, value=change(statement.value))
-    if isinstance(statement, Copy):
-        return Copy(_side(statement.source, change), _side(statement.target, change), statement.by_threads)
+    if isinstance(statement, Copy | Keep):
+        sides = {name: _side(side, change) for name, side in vars(statement).items() if name in ("source", "target")}
+        return replace(statement, **sides)
     if isinstance(statement, Contract):
         return replace(statement, guard=change(statement.guard))
     if isinstance(statement, Parallel):
@@ -411,7 +424,7 @@ def map_statement(statement: Statement, change: Callable[[Any], Any]) -> Stateme
     return statement
 
 
-def _side(side: Region | str, change: Callable[[Any], Any]) -> Region | str:
+def _side(side: Region | str, change: Callable[[Any], Any]) -> Any:
     if isinstance(side, str):
         return side
     return Region(side.name, tuple((change(p[0]), p[1]) if isinstance(p, tuple) else change(p) for p in side.place))

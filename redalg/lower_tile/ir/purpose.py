@@ -21,6 +21,7 @@ from redalg.lower_tile.ir.program import (
     Copy,
     Fill,
     JoinBest,
+    Keep,
     Kernel,
     Last,
     Loop,
@@ -115,6 +116,8 @@ def names_written(origin: Statement | Store, rows: Collection[str] = ()) -> set[
         return {origin.c}
     if isinstance(origin, JoinBest):
         return {origin.best}
+    if isinstance(origin, Keep):
+        return set()
     return {origin.name if isinstance(origin, Bind) else origin.target}
 
 

@@ -26,6 +26,7 @@ from redalg.lower_tile.ir.program import (
     Copy,
     Fill,
     JoinBest,
+    Keep,
     Kernel,
     Last,
     Loop,
@@ -221,6 +222,8 @@ def rename_statement(statement: Statement, names: Mapping[str, str]) -> Statemen
         return replace(statement, name=of(statement.name))
     if isinstance(statement, Copy):  # all by threads: what the copy engine stores, other blocks may not see in time
         return Copy(side(statement.source), side(statement.target), by_threads=True)
+    if isinstance(statement, Keep):
+        return Keep(replace(statement.source, name=of(statement.source.name)))
     if isinstance(statement, Fill):
         return replace(statement, buffer=of(statement.buffer))
     if isinstance(statement, Contract):

@@ -1,0 +1,70 @@
+"""Ask the L2 cache to drop last the rows that a kernel reads, where it writes as many.
+
+x = load row;  v = Σ_j x[j];  out[j] = f(v, x[j])   →   keep row in L2;  x = load row;  …
+
+It changes no value. Rows that are read once need no cache. But what they displace there is what was written before:
+that goes to memory at once, in long stretches, and not when a line is wanted for something else. Root mean squares of
+8192 x 8192 elements in bfloat16 take 0.97 of the time, of 16384 x 4096 0.965, layer norms of 4096 x 16384 0.975, with a
+residual 0.97 (H200). To have the rows read dropped first, which seems natural, takes 1.05.
+
+Where inputs and outputs are far larger than the cache, as much is written as is read, and blocks are narrow: tensors of
+134 MB take 1.007 of the time, gradients of softmaxes (two inputs, one output) 1.008, softmaxes of 16384 elements by 512
+threads 1.035.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from math import prod
+from typing import Any
+
+from sympy import S
+
+from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.program import Copy, Keep, Kernel, Parallel, Parameter, Region, Statement, TileProgram
+from redalg.strategies.device import LINE_BYTES
+from redalg.strategies.plan import Plan
+
+LARGE_BYTES = 200_000_000
+"""Of inputs and outputs: four times the L2 cache of an H100 or H200."""
+WIDEST = 256
+"""Threads of a block that waits for few others."""
+
+
+def keep_rows(program: TileProgram, plan: Plan) -> TileProgram:
+    """The program whose kernels of whole rows ask for what they read."""
+    parameters = {one.name: one for one in program.parameters}
+    kernels = (_in_kernel(one, one.plan or plan, parameters) for one in program.kernels)
+    return replace(program, kernels=tuple(kernels))
+
+
+def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> Kernel:
+    """A kernel of a row a block, if it writes rows too."""
+    if plan.level != "row" or plan.block_row > 1 or plan.threads > WIDEST or plan.device.target == "c" or kernel.blocks:
+        return kernel
+    read = {one.source.name for one in kernel.body if isinstance(one, Copy) and isinstance(one.source, Region)}
+    written = {store.target for one in kernel.body if isinstance(one, Parallel) and len(one.indices) > 1
+               for store in one.body if store.target in parameters}  # fmt: skip
+    into, out = (sum(bytes_of(parameters[one]) for one in names) for names in (read, written))
+    if not isinstance(into + out, int) or into + out < LARGE_BYTES or out < into:
+        return kernel
+    body = list[Statement]()
+    for statement in kernel.body:
+        source = statement.source if isinstance(statement, Copy) else None
+        if isinstance(source, Region) and is_row(source, parameters):
+            body.append(Keep(source))
+        body.append(statement)
+    return replace(kernel, body=tuple(body))
+
+
+def bytes_of(parameter: Parameter) -> Any:
+    """Bytes of a parameter; an expression if its sizes vary."""
+    return prod(parameter.shape) * DTYPES[parameter.dtype].bytes
+
+
+def is_row(region: Region, parameters: dict[str, Parameter]) -> bool:
+    """Tell if a region is a whole row of whole lines, of a parameter of several."""
+    source = parameters[region.name]
+    *others, last = (one if isinstance(one, tuple) else (one, 1) for one in region.place)
+    lines = source.shape[-1] * DTYPES[source.dtype].bytes % LINE_BYTES == 0
+    return bool(others) and all(count == 1 for _, count in others) and last == (S.Zero, source.shape[-1]) and lines
