@@ -79,7 +79,8 @@ def test_results_stay(rows: int, block: int, seed: int) -> None:
 
 
 @pytest.mark.parametrize(("rows", "length", "block", "expected"), [
-    (8192, 8192, 1, ["keep x[b_block:+1, 0:+8192] in L2"]), (4096, 4096, 1, []), (65536, 1024, 2, []), (8192, 8168, 1, []),
+    (8192, 8192, 1, ["keep x[b_block:+1, 0:+8192] in L2"]), (4096, 4096, 1, []), (65536, 1024, 2, []),
+    (8192, 8168, 1, []),
 ])  # fmt: skip
 def test_rows_of_large_tensors_are_kept(rows: int, length: int, block: int, expected: list[str]) -> None:
     """Of small ones, of several rows a block and of rows that end within a line none are."""
@@ -109,7 +110,7 @@ def test_a_row_that_is_kept_is_whole() -> None:
 @pytest.mark.parametrize("target", ["sm_80", "sm_86", "sm_90a"])
 @pytest.mark.parametrize("what", ["operands", "rows"])
 def test_nvcc_compiles_it(target: str, what: str) -> None:
-    schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 512))
+    schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 256))
     rows = FUNCTION.lower(target, {"b": 8192, "n": 8192}, "float16", plan=schedule)
     [kernel] = compile_only((lowered(target=target) if what == "operands" else rows).source)
     assert kernel.spill_bytes == 0
@@ -118,7 +119,7 @@ def test_nvcc_compiles_it(target: str, what: str) -> None:
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("rows", "length", "block", "lanes"), [
-    (4096, 1024, 2, 64), (1001, 1024, 2, 64), (37, 1024, 4, 64), (8192, 8192, 1, 256), (8193, 8192, 1, 512),
+    (4096, 1024, 2, 64), (1001, 1024, 2, 64), (37, 1024, 4, 64), (8192, 8192, 1, 256), (8193, 8192, 1, 128),
 ])  # fmt: skip
 def test_a_gpu_runs_it(rows: int, length: int, block: int, lanes: int) -> None:
     x, w, bias = (torch.randn(*shape, device="cuda").half() for shape in ((rows, length), (length,), (length,)))
