@@ -16,7 +16,7 @@ import redalg as ra
 from redalg.lower_tile.check.interpret import interpret, multiply_add
 from redalg.lower_tile.ir.scalars import Divided, Load
 from redalg.lower_tile.passes.divisors import LIMIT, by_known
-from redalg.lower_tile.text.helpers import DIVIDED
+from redalg.lower_tile.text.header_functions import DIVIDED
 from redalg.runtime.lowered import Lowered
 from tests.sweeps import draws
 

@@ -31,7 +31,7 @@ WIDEST = 256
 """Threads of a block that waits for few others."""
 
 
-def keep_rows(program: TileProgram, plan: Plan) -> TileProgram:
+def keep_large_rows(program: TileProgram, plan: Plan) -> TileProgram:
     """The program whose kernels of whole rows ask for what they read."""
     parameters = {one.name: one for one in program.parameters}
     kernels = (_in_kernel(one, one.plan or plan, parameters) for one in program.kernels)
@@ -43,9 +43,9 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> 
     if plan.level != "row" or plan.block_row > 1 or plan.threads > WIDEST or plan.device.target == "c" or kernel.blocks:
         return kernel
     read = {one.source.name for one in kernel.body if isinstance(one, Copy) and isinstance(one.source, Region)}
-    written = {store.target for one in kernel.body if isinstance(one, Parallel) and len(one.indices) > 1
-               for store in one.body if store.target in parameters}  # fmt: skip
-    into, out = (sum(bytes_of(parameters[one]) for one in names) for names in (read, written))
+    loops = [one for one in kernel.body if isinstance(one, Parallel) and len(one.indices) > 1]
+    written = {store.target for loop in loops for store in loop.body if store.target in parameters}
+    into, out = (sum(_size_in_bytes(parameters[one]) for one in names) for names in (read, written))
     if not isinstance(into + out, int) or into + out < LARGE_BYTES or out < into:
         return kernel
     body = list[Statement]()
@@ -57,7 +57,7 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> 
     return replace(kernel, body=tuple(body))
 
 
-def bytes_of(parameter: Parameter) -> Any:
+def _size_in_bytes(parameter: Parameter) -> Any:
     """Bytes of a parameter; an expression if its sizes vary."""
     return prod(parameter.shape) * DTYPES[parameter.dtype].bytes
 

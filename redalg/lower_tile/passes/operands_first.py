@@ -59,19 +59,19 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], 
     if not sums or not loads or plan.level != "row" or plan.device.target == "c" or kernel.blocks:
         return kernel
     after = kernel.body[sums[-1] + 1 :]
-    operands = sorted({name for one in after for name in operands_of(one, parameters, plan.threads)})
-    together = blocks_together(kernel, plan) * sum(bytes_of(parameters[one]) for one in operands)
+    operands = sorted({name for one in after for name in inputs_along_rows(one, parameters, plan.threads)})
+    together = _blocks_side_by_side(kernel, plan) * sum(_row_bytes(parameters[one]) for one in operands)
     if not operands or 2 * together > plan.device.smem_bytes:
         return kernel
     tiles = {one: names.fresh(f"{one}_tile") for one in operands}
     buffers = (Buffer(tile, "shared", parameters[one].shape, parameters[one].dtype) for one, tile in tiles.items())
-    copies = (Copy(whole(parameters[one]), tile, by_threads=True) for one, tile in tiles.items())
+    copies = (Copy(_whole_row(parameters[one]), tile, by_threads=True) for one, tile in tiles.items())
     first = max(place for place in loads if place < sums[0]) + 1 if loads[0] < sums[0] else 0
     rest = (of_tiles(one, tiles) for one in kernel.body[first:])
     return replace(kernel, buffers=(*kernel.buffers, *buffers), body=(*kernel.body[:first], *copies, *rest))
 
 
-def blocks_together(kernel: Kernel, plan: Plan) -> int:
+def _blocks_side_by_side(kernel: Kernel, plan: Plan) -> int:
     """The blocks that a multiprocessor has side by side, as asked for, or at most."""
     if kernel.beside > 1:
         return kernel.beside
@@ -80,7 +80,7 @@ def blocks_together(kernel: Kernel, plan: Plan) -> int:
     return min(most, -(-blocks // plan.device.multiprocessors)) if isinstance(blocks, int) else most
 
 
-def operands_of(statement: Statement, parameters: Mapping[str, Parameter], threads: int) -> Iterator[str]:
+def inputs_along_rows(statement: Statement, parameters: Mapping[str, Parameter], threads: int) -> Iterator[str]:
     """Yield the inputs that a loop reads along its last index, of which every thread loads whole 16 bytes."""
     if not isinstance(statement, Parallel) or len(statement.indices) == 1:
         return
@@ -89,16 +89,16 @@ def operands_of(statement: Statement, parameters: Mapping[str, Parameter], threa
         source = parameters.get(read.name)
         if source is None or source.role != "input" or read.indices != (along,) or source.shape != (extent,):
             continue
-        if bytes_of(source) % (LOAD_BYTES * threads) == 0:
+        if _row_bytes(source) % (LOAD_BYTES * threads) == 0:
             yield read.name
 
 
-def bytes_of(parameter: Parameter) -> int:
+def _row_bytes(parameter: Parameter) -> int:
     """Bytes of a row of fixed length."""
     return int(parameter.shape[0]) * DTYPES[parameter.dtype].bytes
 
 
-def whole(parameter: Parameter) -> Region:
+def _whole_row(parameter: Parameter) -> Region:
     """All of a row."""
     return Region(parameter.name, ((S.Zero, parameter.shape[0]),))
 

@@ -21,7 +21,7 @@ from redalg.lower_tile.passes.factors import share_factors
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.instructions import use_instructions
 from redalg.lower_tile.passes.join import fuse_row_loops
-from redalg.lower_tile.passes.kept_rows import keep_rows
+from redalg.lower_tile.passes.kept_rows import keep_large_rows
 from redalg.lower_tile.passes.loads_first import loads_first
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.operands_first import operands_first
@@ -121,7 +121,7 @@ PASSES: tuple[Pass, ...] = (
     Pass("operands first", "v = Σ_j x[j]; y[j] = v·w[j]", "a = load w; v = Σ_j x[j]; y[j] = v·a[j]",
          "where w has no rows, and shared memory is free for it", operands_first),
     Pass("kept rows", "x = load row", "keep row in L2; x = load row", "where a block writes the row too, of many",
-         keep_rows),
+         keep_large_rows),
     Pass("turns", "grid (q, h, b)", "grid (h, r, b), q = n − 1 − r", "where block q reads more tiles as q grows",
          longest_first),
     Pass("layouts", "x = f(w[j])", "x = c[i, j]; x = f(w[j])", "where x reads no tile in registers, beside a product c",

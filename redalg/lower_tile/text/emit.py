@@ -47,7 +47,7 @@ from redalg.lower_tile.text.bindings import (
     stage_suffix,
 )
 from redalg.lower_tile.text.expr_printer import ROUNDED_ONCE, Printer, dtypes_of
-from redalg.lower_tile.text.helpers import HELPERS
+from redalg.lower_tile.text.header_functions import HELPERS
 from redalg.lower_tile.text.launch import launch, shape_text
 from redalg.lower_tile.text.together import indent_lines, lines_together
 from redalg.lower_tile.text.wrap import break_long_lines, wrap_lines
