@@ -64,3 +64,44 @@ def test_no_name_is_taken_that_stands_for_something_else() -> None:
     columns, most = fused(x=X, w=W)
     np.testing.assert_allclose(columns, X.sum(0))
     np.testing.assert_allclose(most, X.max(0) + W[:, None])
+
+
+def pairs(first: ra.Axis, second: ra.Axis, of_first: ra.Axis, of_second: ra.Axis, below: ra.Axis) -> Any:
+    """Moran's I of places with weights, each mean over an axis of its own."""
+    here, there, last = x[first], x[second], x[below]
+    near = w[first, second]
+    products = near * (here - ra.mean(x[of_first], of_first)) * (there - ra.mean(x[of_second], of_second))
+    spread = ra.sum((last - ra.mean(last, below)) ** 2, below)
+    return ra.sum(products, first, second) / spread / ra.sum(near, first, second)
+
+
+@pytest.mark.parametrize("below", [i, j, k])
+@pytest.mark.parametrize("of_second", [i, j, k])
+@pytest.mark.parametrize("of_first", [i, j, k])
+def test_means_beside_pairs_of_the_same_places(of_first: ra.Axis, of_second: ra.Axis, below: ra.Axis) -> None:
+    generator = np.random.default_rng(0)
+    X, W = generator.normal(3, 1, 9), generator.random((9, 9))
+    centred = X - X.mean()
+    exact = (W * centred[:, None] * centred).sum() / (centred**2).sum() / W.sum()
+    np.testing.assert_allclose(ra.fuse(pairs(i, j, of_first, of_second, below))(x=X, w=W), exact, rtol=1e-12)
+
+
+def test_a_sum_that_reads_the_other_axis_keeps_its_own() -> None:
+    """Sums of rows and of columns are no numbers of all: both are parts, and the error says what to do."""
+    distance = abs(x[i] - x[j])
+    centred = distance - ra.mean(distance, i) - ra.mean(distance, j) + ra.mean(distance, i, j)
+    with pytest.raises(ra.ExpressionError, match="Compute one of them first"):
+        ra.fuse(ra.sum(centred**2, i, j))
+
+
+@given(st.integers(1, 5), st.integers(1, 9), st.integers(0, 10**6))
+def test_means_over_axes_of_other_names(rows: int, length: int, seed: int) -> None:
+    """The length of an axis that is renamed is that of the axis in its place."""
+    X = np.random.default_rng(seed).normal(3, 1, (rows, length))
+    row, other = x[i, j], x[i, k]
+    found = ra.fuse({
+        "mean": ra.mean(row, j), "square": ra.mean(other**2, k), "about": ra.mean((other - ra.mean(row, j)) ** 2, k),
+        "within": ra.mean((row - ra.mean(other, k)) ** 2, j), "length": ra.sum(other, k) * k.extent / j.extent,
+    })(x=X)  # fmt: skip
+    for got, exact in zip(found, (X.mean(1), (X**2).mean(1), X.var(1), X.var(1), X.sum(1)), strict=True):
+        np.testing.assert_allclose(got, exact, rtol=1e-9, atol=1e-9)

@@ -68,7 +68,7 @@ from tests.cases import (
 from tests.surface.rewrites_elsewhere import ELSEWHERE
 
 ROOT = Path(ra.__file__).parent
-MODULES = ("decompose/parse/axes", "decompose/parse/parse", "decompose/separate/separate",
+MODULES = ("decompose/parse/axes", "decompose/parse/same_axes", "decompose/parse/parse", "decompose/separate/separate",
            "decompose/separate/piecewise", "incremental/derive/centre", "decompose/domain", "decompose/parse/foreign",
            "decompose/extrema/extremal", "decompose/separate/curvature", "decompose/extrema/ties",
            "decompose/separate/finite", "decompose/separate/guarded", "decompose/separate/identities",
@@ -157,6 +157,27 @@ def joining() -> None:
     one, two = ra.fuse(ra.mean(r**2, n, j) - means**2), ra.fuse(ra.mean(r**2, n, j) - ra.mean(r, n, j) ** 2)
     assert str(one.form) == str(two.form)
     same_value(ra.mean(r**2, n, j) - means**2, ra.var(r, n, j), r=data(2, 7, 3))
+
+
+def first_name() -> None:
+    """Moran's I, whose means may go over either axis of the pairs."""
+    k = ra.axes("k")
+    w, here, there = ra.tensors("w[n,k] z[n] z[k]")
+    one, other = ra.mean(here, n), ra.mean(there, k)
+    below = ra.sum((here - one) ** 2, n)
+    first, second = (ra.sum(w * (here - one) * (there - mean), n, k) / below for mean in (one, other))
+    same_value(first, second, w=data(7, 7), z=data(7))
+
+
+def length() -> None:
+    """A variance whose mean goes over an axis of another name, beside an output over that axis alone."""
+    k = ra.axes("k")
+    own = ra.tensor("x[b,k]")
+    one, two = (ra.sum((x - mean) ** 2, n) for mean in (ra.mean(own, k), ra.mean(x, n)))
+    assert ra.fuse(one).cascade == ra.fuse(two).cascade
+    same_value(one, two, x=data(2, 7))
+    named = ra.fuse(ra.sum((x - ra.let("mu", ra.mean(own, k))) ** 2, n))
+    assert "mu" in named.explain("cascade")
 
 
 def splitting() -> None:
@@ -298,6 +319,8 @@ PROPERTIES: dict[str, Callable[[], None]] = {
     **rewrites_of_extrema.PROPERTIES,
     "α-renaming       Σ_i f(X[i])": alpha_renaming,
     "joining          Σ_i A·Σ_j f": joining,
+    "first name       Σ_j f(X[j])": first_name,
+    "length           |i|": length,
     "splitting        Σ_{i,j} f": splitting,
     "total            |i|·|j|": total,
     "exponents        Π_n A·exp(u)": exponents,

@@ -1,9 +1,7 @@
-"""The axes that are reduced together, the streamed one of them, and names that make this plain.
+"""The axes that are reduced together, the streamed one of them, and sums that make this plain.
 
 Rewrites, each exact:
 
-    α-renaming       Σ_i f(X[i]) → Σ_n f(X[n])              n not free in f; both index the same tensor dimension, in
-                                                            one output or in two
     joining          Σ_i A·Σ_j f → A·Σ_{i,j} f              A free of i and j; where others reduce over i and j at once
     splitting        Σ_{i,j} f → Σ_i Σ_j f                  where others reduce over j alone and over i alone
     total            |i|·|j| → |i j|                        the number of elements over all the reduced axes i, j; where
@@ -129,6 +127,13 @@ def _order_axes(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     return (free[0], *(axis for axis in order if axis != free[0]))
 
 
+def leave_none(exprs: Iterable[Expr]) -> bool:
+    """Tell if several axes are reduced together, and each of them alone too, so that none is left to stream."""
+    listed = list(exprs)
+    together = _together([node for expr in listed for node in outermost_reductions(expr)], listed)
+    return together is not None and together == {axis for node in _parts(together, listed) for axis in node.bound}
+
+
 def _parts(together: Axes, exprs: Iterable[Expr]) -> list[Reduce]:
     """The reductions over a part of some axes."""
     return [node for node in _reductions(exprs) if set(node.bound) < together]
@@ -211,77 +216,7 @@ def refuse_parts(reduced: Sequence[Axis], producers: Iterable[Producer], outputs
             )
 
 
-# ---- names -----------------------------------------------------------------------------------------------------------
-
-
-def same_names(expr: Expr) -> Expr:
-    """α-rename inner bound axes to the outer ones that index the same tensor dimensions, and order them by name."""
-    if len({node.bound for node in reductions_of(expr)}) < 2 and all(
-        len(node.bound) == 1 for node in outermost_reductions(expr)
-    ):
-        return expr
-
-    def visit(node: Basic, outer: Mapping[tuple[str, int], Axis], known: dict[Basic, Basic]) -> Basic:
-        """Rename a node under the axes outside it; `known` holds the nodes that were visited under these."""
-        if node not in known:
-            here, below = node, known
-            if isinstance(node, Reduce):
-                here, below = _rename_bound(node, outer), {}
-                outer = {**outer, **{place: axis for axis in here.bound for place in _places(here.expr, axis)}}
-            known[node] = with_args(here, [visit(arg, outer, below) for arg in here.args])
-        return known[node]
-
-    return visit(expr, {}, {})
-
-
-def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
-    used, renaming = {*node.bound, *free_axes(node.expr)}, dict[Basic, Basic]()
-    for axis in node.bound:
-        others = (outer[place] for place in _places(node.expr, axis) if place in outer)
-        other = next((one for one in others if one not in used), None)
-        if other is not None:
-            renaming[axis] = other
-            used.add(other)
-    bound = axes_by_name(renaming.get(axis, axis) for axis in node.bound)
-    return node if not renaming and bound == node.bound else node.rebuilt(node.expr.xreplace(renaming), bound)
-
-
-def names_across_outputs(exprs: Iterable[Expr]) -> dict[Basic, Basic]:
-    """Reduction → the same over the axes of another output's, where all index the same tensor dimensions (α-renaming).
-
-    A name stays if an output has an axis of that name.
-    """
-    exprs = list(exprs)
-    tops = list(dict.fromkeys(node for expr in exprs for node in outermost_reductions(expr)))
-    if len({node.bound for node in tops}) < 2:
-        return {}
-    carried = free_axes(Tuple(*exprs))
-    first = sorted(tops, key=lambda node: carried.isdisjoint(node.bound))  # stable: those with carried names are first
-    renamed = dict[Basic, Basic]()
-    for place, node in enumerate(first):
-        found = (_bound_as(node, renamed.get(other, other), carried) for other in first[:place])
-        new = next((one for one in found if one is not None), None)
-        renamed |= {node: new} if new is not None else {}
-    return renamed
-
-
-def _bound_as(node: Reduce, other: Basic, carried: Axes) -> Reduce | None:
-    """A reduction over the axes of another that goes over the same dimensions; None if there is no need, or no way."""
-    if not isinstance(other, Reduce) or {*node.bound} & ({*other.bound} | carried):
-        return None
-    used = free_axes(node.expr) | {axis for one in reductions_of(node.expr) for axis in one.bound}
-    there = {new: {*_places(other.expr, new)} for new in other.bound if new not in used}
-    pairs = {axis: [new for new, places in there.items() if not places.isdisjoint(_places(node.expr, axis))]
-             for axis in node.bound}  # fmt: skip
-    news = [found[0] for found in pairs.values() if len(found) == 1]
-    if len({*news}) != len(pairs) or len(pairs) != len(other.bound):
-        return None
-    return node.rebuilt(node.expr.xreplace(dict(zip(pairs, news, strict=True))), axes_by_name(news))
-
-
-def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
-    return sorted({(element.name, place) for element in elements_of(expr) for place, index in enumerate(element.indices)
-                   if index == axis})  # fmt: skip
+# ---- sums of sums ----------------------------------------------------------------------------------------------------
 
 
 def join_nested_sums(exprs: dict[str, Expr]) -> dict[str, Expr]:

@@ -27,11 +27,9 @@ from redalg.decompose.parse.axes import (
     axis_list,
     innermost_axis,
     join_nested_sums,
-    names_across_outputs,
     outermost_reductions,
     reduced_axes,
     refuse_parts,
-    same_names,
     split_sums,
     streams,
     total_extent,
@@ -40,6 +38,7 @@ from redalg.decompose.parse.axes import (
 )
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
 from redalg.decompose.parse.names import display_names, names_of_values, without_names
+from redalg.decompose.parse.same_axes import common_names, same_names
 from redalg.decompose.separate.plain import is_number
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce, Value, Where, without_sources
@@ -56,14 +55,14 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     names = display_names(list(expansions.values()))
     exprs = {name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()}
     refuse_division_by_zero(exprs)
-    renamed = names_across_outputs(exprs.values())
-    exprs = split_sums(join_nested_sums({name: expr.xreplace(renamed) for name, expr in exprs.items()}))
+    renamed = common_names(exprs.values())
+    exprs = split_sums(join_nested_sums({name: renamed(expr) for name, expr in exprs.items()}))
     reduced = reduced_axes(list(exprs.values()))
     if not reduced:
         given = tuple((name, expr) for expr, name in names.items())
         return replace(elementwise_cascade(exprs, {name: axes for name, (_, axes) in outputs.items()}), names=given)
     counted = {name: with_totals(expr, reduced) for name, expr in exprs.items()}
-    builder = _Builder(reduced, {with_totals(expr.xreplace(renamed), reduced): name for expr, name in names.items()})
+    builder = _Builder(reduced, {with_totals(renamed(expr), reduced): name for expr, name in names.items()})
     lifted = {name: builder.lift(expr, inside=False) for name, expr in counted.items()}
     results = tuple(_output(name, lifted[name], outputs[name][1], reduced, exprs[name]) for name in exprs)
     refuse_foreign_axes(builder, list(exprs.values()))
