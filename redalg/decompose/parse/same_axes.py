@@ -13,7 +13,7 @@ Rewrites, each exact:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from sympy import Expr, Tuple
@@ -42,11 +42,13 @@ def same_names(expr: Expr) -> Expr:
             if isinstance(node, Reduce):
                 here, below = _rename_bound(node, outer), {}
                 outer = {**outer, **{place: axis for axis in here.bound for place in _places(here.expr, axis)}}
-            known[node] = with_args(here, [visit(arg, outer, below) for arg in here.args])
+            made = with_args(here, [visit(arg, outer, below) for arg in here.args])
+            lengths = same_extents([node], [made], made.bound) if isinstance(made, Reduce) else {}
+            known[node] = made.rebuilt(made.expr.xreplace(lengths), made.bound) if lengths else made
         return known[node]
 
-    made = visit(expr, {}, {})
-    return made.xreplace(same_extents([expr], [made]))
+    whole = visit(expr, {}, {})
+    return whole.xreplace(same_extents([expr], [whole]))
 
 
 def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
@@ -151,10 +153,13 @@ def _over_first(node: Reduce, first: Mapping[Place, Axis]) -> Reduce:
     return node.rebuilt(node.expr.xreplace({axis: name}), (name,))
 
 
-def same_extents(before: Iterable[Expr], after: Iterable[Expr]) -> dict[Basic, Basic]:
-    """Length of an axis that tensors had before → that of the axis in its place (length, in the module)."""
-    there = dict(sorted(_axes_of_dimensions(after), key=str))
-    left = {*there.values()}
+def same_extents(before: Iterable[Expr], after: Iterable[Expr], of: Sequence[Axis] = ()) -> dict[Basic, Basic]:
+    """Length of an axis that tensors had before → that of the axis in its place (length, in the module).
+
+    Of several axes in its place one of these comes first.
+    """
+    now = sorted(_axes_of_dimensions(after), key=lambda one: (one[1] in of, str(one)))
+    there, left = dict(now), {axis for _, axis in now}
     gone = sorted({(place, axis) for place, axis in _axes_of_dimensions(before) if axis not in left}, key=str)
     return {Extent(axis.name): there[place].extent for place, axis in gone if place in there}
 
