@@ -413,6 +413,9 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
             InputError: one of them is none, or sizes stand in the place of a target.
         """
         settings, card = known_options(options, self.cascade, caller), CARDS_BY[caller]
+        if isinstance(target, Mapping) and isinstance(sizes, str):
+            raise InputError(f"{caller}: sizes and dtypes come first, and {card}={sizes!r} last. Write `{caller}("
+                             f'{short_text(dtypes)}, {short_text(target)}, "{sizes}")`.')  # fmt: skip
         if isinstance(target, Mapping):
             raise InputError(f"{caller}: {card}={short_text(target)} is the name of no card. Write `{caller}(…, {card}="
                              f'"H100", sizes={short_text(target)})`.')  # fmt: skip

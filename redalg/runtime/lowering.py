@@ -45,7 +45,7 @@ from redalg.runtime.unfused.unfused import (
     outruns_kernel,
 )
 from redalg.strategies.binding import bind_axes
-from redalg.strategies.device import card_of, device_for
+from redalg.strategies.device import CARDS, card_of, device_for
 from redalg.strategies.plan import Plan, Problem, shape_of
 from redalg.strategies.schedule import (
     TUNED,
@@ -358,7 +358,8 @@ def problem_of(
             )
     for name, dtype in dtypes.items():
         if dtype not in DTYPES:
-            raise InputError(f"dtypes={{{name!r}: {dtype!r}}}: no such dtype. Use one of {', '.join(DTYPES)}.")
+            card = f" {dtype} is a card: pass it by name, as `device=` or `target=`." if dtype in CARDS else ""
+            raise InputError(f"dtypes={{{name!r}: {dtype!r}}}: no such dtype. Use one of {', '.join(DTYPES)}.{card}")
     check_choice("empty", empty)
     check_choice("precision", precision)
     check_memory(memory)

@@ -180,6 +180,12 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "sizes of rows": (lambda: fused.expand(None, b=4), ra.InputError, 'write `expand(state, sizes={"b": 4})`.'),
     "sizes of a call": (lambda: fused(x=np.ones((1, 2)), b=1), ra.InputError, 'write sizes={"b": …}.'),
     "sizes as a tensor": (lambda: fused.bench(torch.ones(2)), ra.InputError, "sizes=a Tensor gives no axis a size."),
+    "a card first": (
+        lambda: fused.plans("H200", {"b": 4}, {"x": "float32"}),
+        ra.InputError,
+        "Write `plans({'b': 4}, {'x': 'float32'}, \"H200\")`.",
+    ),
+    "a card for a dtype": (lambda: fused.plans({"b": 4, "n": 8}, "H200"), ra.InputError, "H200 is a card: pass it by"),
     "sizes for a card": (lambda: fused.compile({"b": 4}), ra.InputError, "target={'b': 4} is the name of no card."),
     "tensors by keyword": (lambda: fused.accuracy(x=x), ra.InputError, 'write `accuracy(data={"x": …})`.'),
     "tensors of finish": (lambda: fused.finish(None, np.ones(2)), ra.InputError, '`finish(state, {"x": …})`'),
