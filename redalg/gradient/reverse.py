@@ -26,6 +26,7 @@ from sympy import Add, Eq, Expr, Mul, S, exp, oo
 from sympy.core.basic import Basic
 
 from redalg.decompose.parse.names import without_names
+from redalg.decompose.parse.same_axes import common_names, same_names
 from redalg.errors import GradientError, InputError
 from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression import prod as prod_over
@@ -87,7 +88,7 @@ def holds_product(exprs: Iterable[Expr]) -> bool:
 
 
 def differentiable_definition(fused: Any, wrt: Iterable[str] | None, method: str) -> dict[str, Expr]:
-    """The outputs of a function as they were written, without names.
+    """The outputs of a function as they were written, without names, and with one name for a dimension's bound axes.
 
     Raises:
         GradientError: the function is the derivative of a product.
@@ -95,7 +96,9 @@ def differentiable_definition(fused: Any, wrt: Iterable[str] | None, method: str
     """
     if fused.once:
         raise GradientError(PRODUCT)
-    written = {name: with_sums_of_tangents(without_names(expr)) for name, expr in fused.written}
+    given = {name: same_names(with_sums_of_tangents(without_names(expr))) for name, expr in fused.written}
+    in_common = common_names(given.values())
+    written = {name: in_common(expr) for name, expr in given.items()}
     tensors = tensor_names(written.values())
     if wrong := [one for one in wrt or () if one not in tensors]:
         raise InputError(f"{method}: wrt names {', '.join(wrong)}, which is no tensor of the expression. The tensors "

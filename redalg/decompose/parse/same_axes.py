@@ -43,12 +43,13 @@ def same_names(expr: Expr) -> Expr:
                 here, below = _rename_bound(node, outer), {}
                 outer = {**outer, **{place: axis for axis in here.bound for place in _places(here.expr, axis)}}
             made = with_args(here, [visit(arg, outer, below) for arg in here.args])
-            lengths = same_extents([node], [made], made.bound) if isinstance(made, Reduce) else {}
+            changed = isinstance(made, Reduce) and made != node
+            lengths = same_extents([node], [made], made.bound) if changed else {}
             known[node] = made.rebuilt(made.expr.xreplace(lengths), made.bound) if lengths else made
         return known[node]
 
     whole = visit(expr, {}, {})
-    return whole.xreplace(same_extents([expr], [whole]))
+    return expr if whole == expr else whole.xreplace(same_extents([expr], [whole]))
 
 
 def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
@@ -75,10 +76,16 @@ def names_across_outputs(exprs: Iterable[Expr]) -> dict[Basic, Basic]:
     carried = free_axes(Tuple(*exprs))
     first = sorted(tops, key=lambda node: carried.isdisjoint(node.bound))  # stable: those with carried names are first
     renamed = dict[Basic, Basic]()
-    for place, node in enumerate(first):
-        found = (_bound_as(node, renamed.get(other, other), carried) for other in first[:place])
+
+    def rename(node: Reduce, beside: Iterable[Reduce]) -> None:
+        found = (_bound_as(node, renamed.get(other, other), carried) for other in beside)
         new = next((one for one in found if one is not None), None)
-        renamed |= {node: new} if new is not None else {}
+        renamed.update({} if new is None else {node: new})
+
+    for place, node in enumerate(first):
+        rename(node, first[:place])
+    for node in (node for node in first if node not in renamed):  # by those after it, if none before it does
+        rename(node, first)
     return renamed
 
 
@@ -153,12 +160,12 @@ def _over_first(node: Reduce, first: Mapping[Place, Axis]) -> Reduce:
     return node.rebuilt(node.expr.xreplace({axis: name}), (name,))
 
 
-def same_extents(before: Iterable[Expr], after: Iterable[Expr], of: Sequence[Axis] = ()) -> dict[Basic, Basic]:
+def same_extents(before: Iterable[Expr], after: Iterable[Expr], own: Sequence[Axis] = ()) -> dict[Basic, Basic]:
     """Length of an axis that tensors had before → that of the axis in its place (length, in the module).
 
-    Of several axes in its place one of these comes first.
+    Of several axes in its place it is one of a reduction's own.
     """
-    now = sorted(_axes_of_dimensions(after), key=lambda one: (one[1] in of, str(one)))
+    now = sorted(_axes_of_dimensions(after), key=lambda one: (one[1] in own, str(one)))
     there, left = dict(now), {axis for _, axis in now}
     gone = sorted({(place, axis) for place, axis in _axes_of_dimensions(before) if axis not in left}, key=str)
     return {Extent(axis.name): there[place].extent for place, axis in gone if place in there}
