@@ -90,6 +90,15 @@ def test_rows_of_large_tensors_are_kept(rows: int, length: int, block: int, expe
     assert ("keep_in_l2(T.address_of(x[b_block, line * 64]))" in made.source.text) is bool(expected)
 
 
+def test_weights_count_for_nothing() -> None:
+    """A kernel that loads its operands first reads a little more than it writes, and keeps its rows all the same."""
+    norm = ra.fuse(X / sqrt(ra.mean(X**2, n) + 1e-5) * W, axes="b n")
+    schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 256))
+    program = norm.lower("sm_90a", {"b": 8192, "n": 8192}, "bfloat16", plan=schedule).program
+    assert operands(program) == ["w_tile"]
+    assert kept(program) == ["keep x[b_block:+1, 0:+8192] in L2"]
+
+
 def test_sums_alone_keep_nothing() -> None:
     schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 128))
     made = ra.fuse(ra.var(X, n), axes="b").lower("sm_90a", {"b": 32768, "n": 8192}, "float16", plan=schedule)

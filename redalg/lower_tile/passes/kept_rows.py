@@ -42,7 +42,8 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> 
     """A kernel of a row a block, if it writes rows too."""
     if plan.level != "row" or plan.block_row > 1 or plan.threads > WIDEST or plan.device.target == "c" or kernel.blocks:
         return kernel
-    read = {one.source.name for one in kernel.body if isinstance(one, Copy) and isinstance(one.source, Region)}
+    sources = [one.source for one in kernel.body if isinstance(one, Copy) and isinstance(one.source, Region)]
+    read = {one.name for one in sources if is_row(one, parameters)}
     loops = [one for one in kernel.body if isinstance(one, Parallel) and len(one.indices) > 1]
     written = {store.target for loop in loops for store in loop.body if store.target in parameters}
     into, out = (sum(_size_in_bytes(parameters[one]) for one in names) for names in (read, written))
