@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from sympy import Abs, Expr, Max, Rational, cos, cosh, exp, oo, sin, sinh, sqrt, tanh
+from sympy import Abs, Expr, Max, Rational, cos, cosh, exp, oo, sign, sin, sinh, sqrt, tanh
 
 import redalg as ra
 from redalg.errors import InputError
@@ -343,3 +343,16 @@ def test_a_centre_that_reads_a_tensor_is_no_natural_one(beside: Expr) -> None:
                      for part in (slice(4), slice(4, None)))  # fmt: skip
     state = form.merge(form.leaf(first), form.leaf(second, start={"n": 4}))
     torch.testing.assert_close(form.finish(state, {"t": data["t"]}), form.reference(**data))
+
+
+@pytest.mark.parametrize("extremum", [ra.max, ra.min])
+@pytest.mark.parametrize("signs", [(1.0,), (-1.0,), (0.0,), (-1.0, 1.0), (-1.0, 0.0, 2.0)])
+def test_several_exponentials_of_one_extremum_have_names_of_their_own(extremum: Any, signs: tuple[float, ...]) -> None:
+    """Those of positive, negative and zero y were one slot: the maximum was −∞."""
+    form = ra.fuse(extremum(exp(n.extent) * sign(ra.tensor("y[b,n]")) + exp(x), n), axes="b")
+    generator = np.random.default_rng(len(signs))
+    for length in (1, 2, 7):
+        data = {"x": generator.normal(size=(3, length)), "y": generator.choice(signs, size=(3, length))}
+        np.testing.assert_allclose(form(**data), form.reference(**data), rtol=1e-12)
+    names = [value.name for structure in form.form.structures for value in structure.values]
+    assert len({*names}) == len(names) > 2

@@ -245,13 +245,15 @@ def _hold_peak(
         if (other.monoid, other.term) == (kind, peak):
             return other.values
     axes = free_axes(peak)
-    values = tuple(placement.symbol(f"{reduction.name}_{part.name}{name}", axes) for part in kind.components)
+    own = (placement.symbol(f"{reduction.name}_{part.name}{name}", axes) for part in kind.components)
+    values = tuple(_with_free_name(value, placement) for value in own)
     placement.structures.append(Structure(values, kind, peak))
     return values
 
 
 def _with_free_name(value: Value, placement: Placement) -> Value:
     used = {one.value.name for one in placement.extrema}
+    used |= {value.name for structure in placement.structures for value in structure.values}
     names = (value.name, *(f"{value.name}{number}" for number in range(len(used))))
     return Value(Label(next(name for name in names if name not in used)), *value.indices)
 
