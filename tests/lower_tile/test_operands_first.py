@@ -99,6 +99,14 @@ def test_weights_count_for_nothing() -> None:
     assert kept(program) == ["keep x[b_block:+1, 0:+8192] in L2"]
 
 
+def test_a_tensor_of_the_loops_name_is_kept_too() -> None:
+    """The loop over lines has the name `line`; a tensor of that name gets another."""
+    norm = ra.fuse(ra.tensor("line[b,n]") / ra.sum(ra.tensor("line[b,n]"), n), axes="b n")
+    schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 256))
+    text = norm.lower("sm_90a", {"b": 8192, "n": 8192}, "bfloat16", plan=schedule).source.text
+    assert "keep_in_l2(T.address_of(line_[b_block, line * 64]))" in text
+
+
 def test_sums_alone_keep_nothing() -> None:
     schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 128))
     made = ra.fuse(ra.var(X, n), axes="b").lower("sm_90a", {"b": 32768, "n": 8192}, "float16", plan=schedule)

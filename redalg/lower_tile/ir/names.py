@@ -34,6 +34,8 @@ RESERVED = NATIVE | frozenset(
         "multiply_add",
         "rounded_product",
         "divided",
+        "keep_in_l2",
+        "line",
         "rate",
         "instruction",
         "join_best",
