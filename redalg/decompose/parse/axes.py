@@ -127,11 +127,14 @@ def _order_axes(together: Axes, exprs: list[Expr]) -> tuple[Axis, ...]:
     return (free[0], *(axis for axis in order if axis != free[0]))
 
 
-def leave_none(exprs: Iterable[Expr]) -> bool:
-    """Tell if several axes are reduced together, and each of them alone too, so that none is left to stream."""
+def parts_of_all(exprs: Iterable[Expr]) -> list[Reduce]:
+    """The reductions over a part of the axes that are reduced together, if they leave none to stream; else none."""
     listed = list(exprs)
+    if all(len(node.bound) == 1 for node in _reductions(listed)):
+        return []
     together = _together([node for expr in listed for node in outermost_reductions(expr)], listed)
-    return together is not None and together == {axis for node in _parts(together, listed) for axis in node.bound}
+    parts = _parts(together, listed) if together else []
+    return parts if {*(together or ())} == {axis for node in parts for axis in node.bound} else []
 
 
 def _parts(together: Axes, exprs: Iterable[Expr]) -> list[Reduce]:
@@ -255,13 +258,8 @@ def split_sums(exprs: dict[str, Expr]) -> dict[str, Expr]:
 
     The inner sums go over the axes of the others that hold no further ones, if these are the same for all.
     """
-    listed = list(exprs.values())
-    if all(len(node.bound) == 1 for node in _reductions(listed)):
-        return exprs
-    together = _together([node for expr in listed for node in outermost_reductions(expr)], listed)
-    parts = _parts(together, listed) if together else []
-    if together is None or together != {axis for node in parts for axis in node.bound}:
-        return exprs
+    parts = parts_of_all(exprs.values())
+    together = {axis for node in parts for axis in node.bound}
     holds = {node: {axis for one in reductions_of(node.expr) for axis in one.bound} for node in parts}
     innermost = {frozenset(node.bound) for node in parts if not together & holds[node]}
     return exprs if len(innermost) != 1 else {name: _split(expr, *innermost) for name, expr in exprs.items()}

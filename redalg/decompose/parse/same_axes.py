@@ -19,7 +19,7 @@ from itertools import chain
 from sympy import Expr, Tuple
 from sympy.core.basic import Basic
 
-from redalg.decompose.parse.axes import Axes, indexing_order, leave_none, outermost_reductions
+from redalg.decompose.parse.axes import Axes, indexing_order, outermost_reductions, parts_of_all
 from redalg.expression import Axis, Extent, Reduce
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.expression.rebuild import with_args
@@ -35,7 +35,7 @@ def same_names(expr: Expr) -> Expr:
     ):
         return expr
 
-    def visit(node: Basic, outer: Mapping[tuple[str, int], Axis], known: dict[Basic, Basic]) -> Basic:
+    def visit(node: Basic, outer: Mapping[Place, Axis], known: dict[Basic, Basic]) -> Basic:
         """Rename a node under the axes outside it; `known` holds the nodes that were visited under these."""
         if node not in known:
             here, below = node, known
@@ -52,7 +52,7 @@ def same_names(expr: Expr) -> Expr:
     return expr if whole == expr else whole.xreplace(same_extents([expr], [whole]))
 
 
-def _rename_bound(node: Reduce, outer: Mapping[tuple[str, int], Axis]) -> Reduce:
+def _rename_bound(node: Reduce, outer: Mapping[Place, Axis]) -> Reduce:
     used, renaming = {*node.bound, *free_axes(node.expr)}, dict[Basic, Basic]()
     for axis in node.bound:
         others = (outer[place] for place in _places(node.expr, axis) if place in outer)
@@ -105,7 +105,7 @@ def _bound_as(node: Reduce, other: Basic, carried: Axes) -> Reduce | None:
     return node.rebuilt(node.expr.xreplace(names | own), axes_by_name(news))
 
 
-def _places(expr: Expr, axis: Axis) -> list[tuple[str, int]]:
+def _places(expr: Expr, axis: Axis) -> list[Place]:
     return sorted({(element.name, place) for element in elements_of(expr) for place, index in enumerate(element.indices)
                    if index == axis})  # fmt: skip
 
@@ -115,7 +115,7 @@ def common_names(exprs: Iterable[Expr]) -> Callable[[Expr], Expr]:
     before = list(exprs)
     across = names_across_outputs(before)
     made = [expr.xreplace(across) for expr in before]
-    first = first_names(made) if leave_none(made) else {}
+    first = first_names(made) if parts_of_all(made) else {}
     made = [expr.xreplace(first) for expr in made]
     lengths = same_extents(before, made)
 

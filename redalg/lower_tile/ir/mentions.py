@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from redalg.expression.contents import of_kind
+from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
@@ -13,6 +14,7 @@ from redalg.lower_tile.ir.program import (
     Parallel,
     ReduceTile,
     Statement,
+    TileProgram,
     expressions,
     nested_statements,
 )
@@ -34,6 +36,12 @@ def names_stored_by(statement: Statement) -> set[str]:
     if isinstance(statement, Parallel):
         return {store.target for store in statement.body}
     return {statement.target} if isinstance(statement, ReduceTile) else names_in(statement)
+
+
+def free_names(program: TileProgram) -> Names:
+    """A source of names that no parameter and no buffer of a program has."""
+    buffers = (one.name for kernel in program.kernels for one in kernel.buffers)
+    return Names((*(one.name for one in program.parameters), *buffers))
 
 
 def product_names(kernel: Kernel) -> frozenset[str]:

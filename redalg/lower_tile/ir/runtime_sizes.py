@@ -9,6 +9,7 @@ from typing import Any
 
 from sympy import Symbol, sympify
 
+from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.program import Parameter
 
 
@@ -16,6 +17,11 @@ def shape_at(shape: tuple[Any, ...], sizes: Mapping[Symbol, int]) -> tuple[int, 
     """A shape at given run-time sizes."""
     known = {symbol: sympify(size) for symbol, size in sizes.items()}
     return tuple(one if isinstance(one, int) else int(sympify(one).xreplace(known)) for one in shape)
+
+
+def bytes_of_parameter(parameter: Parameter) -> Any:
+    """Bytes of a parameter's array; an expression if its sizes vary."""
+    return prod(parameter.shape) * DTYPES[parameter.dtype].bytes
 
 
 def sizes_in(parameters: Iterable[Parameter], shapes: Mapping[str, tuple[int, ...]]) -> dict[Symbol, int]:

@@ -15,13 +15,12 @@ threads 1.035.
 from __future__ import annotations
 
 from dataclasses import replace
-from math import prod
-from typing import Any
 
 from sympy import S
 
 from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.program import Copy, Keep, Kernel, Parallel, Parameter, Region, Statement, TileProgram
+from redalg.lower_tile.ir.runtime_sizes import bytes_of_parameter
 from redalg.strategies.device import LINE_BYTES
 from redalg.strategies.plan import Plan
 
@@ -46,7 +45,7 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> 
     read = {one.name for one in sources if is_row(one, parameters)}
     loops = [one for one in kernel.body if isinstance(one, Parallel) and len(one.indices) > 1]
     written = {store.target for loop in loops for store in loop.body if store.target in parameters}
-    into, out = (sum(_size_in_bytes(parameters[one]) for one in names) for names in (read, written))
+    into, out = (sum(bytes_of_parameter(parameters[one]) for one in names) for names in (read, written))
     if not isinstance(into + out, int) or into + out < LARGE_BYTES or out < into:
         return kernel
     body = list[Statement]()
@@ -56,11 +55,6 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> 
             body.append(Keep(source))
         body.append(statement)
     return replace(kernel, body=tuple(body))
-
-
-def _size_in_bytes(parameter: Parameter) -> Any:
-    """Bytes of a parameter; an expression if its sizes vary."""
-    return prod(parameter.shape) * DTYPES[parameter.dtype].bytes
 
 
 def is_row(region: Region, parameters: dict[str, Parameter]) -> bool:

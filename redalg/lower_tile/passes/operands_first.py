@@ -22,7 +22,7 @@ from math import prod
 from sympy import S
 from sympy.core.basic import Basic
 
-from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.mentions import free_names
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Buffer,
@@ -36,6 +36,7 @@ from redalg.lower_tile.ir.program import (
     TileProgram,
     map_statement,
 )
+from redalg.lower_tile.ir.runtime_sizes import bytes_of_parameter
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.passes.whole_row_sums import LOAD_BYTES
 from redalg.strategies.plan import Plan
@@ -47,7 +48,7 @@ THREADS = 2048
 def operands_first(program: TileProgram, plan: Plan) -> TileProgram:
     """The program whose blocks of whole rows load the operands of their last loops beside the rows."""
     parameters = {one.name: one for one in program.parameters}
-    names = Names((*parameters, *(one.name for kernel in program.kernels for one in kernel.buffers)))
+    names = free_names(program)
     kernels = (_in_kernel(one, one.plan or plan, parameters, names) for one in program.kernels)
     return replace(program, kernels=tuple(kernels))
 
@@ -60,7 +61,7 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: Mapping[str, Parameter], 
         return kernel
     after = kernel.body[sums[-1] + 1 :]
     operands = sorted({name for one in after for name in inputs_along_rows(one, parameters, plan.threads)})
-    together = _blocks_side_by_side(kernel, plan) * sum(_row_bytes(parameters[one]) for one in operands)
+    together = _blocks_side_by_side(kernel, plan) * sum(bytes_of_parameter(parameters[one]) for one in operands)
     if not operands or 2 * together > plan.device.smem_bytes:
         return kernel
     tiles = {one: names.fresh(f"{one}_tile") for one in operands}
@@ -89,13 +90,8 @@ def inputs_along_rows(statement: Statement, parameters: Mapping[str, Parameter],
         source = parameters.get(read.name)
         if source is None or source.role != "input" or read.indices != (along,) or source.shape != (extent,):
             continue
-        if _row_bytes(source) % (LOAD_BYTES * threads) == 0:
+        if bytes_of_parameter(source) % (LOAD_BYTES * threads) == 0:
             yield read.name
-
-
-def _row_bytes(parameter: Parameter) -> int:
-    """Bytes of a row of fixed length."""
-    return int(parameter.shape[0]) * DTYPES[parameter.dtype].bytes
 
 
 def _whole_row(parameter: Parameter) -> Region:

@@ -34,7 +34,7 @@ from typing import final
 from sympy import Add, Expr, Max, Min, S, Symbol
 
 from redalg.expression.dtypes import DTYPES, is_float
-from redalg.lower_tile.ir.mentions import names_in
+from redalg.lower_tile.ir.mentions import free_names, names_in
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
     Buffer,
@@ -91,7 +91,7 @@ class Lanes:
 def reduce_in_turns(program: TileProgram, plan: Plan) -> TileProgram:
     """The program whose threads reduce their own elements of a row in turns, before they meet."""
     parameters = {one.name: one for one in program.parameters}
-    names = Names((*parameters, *(one.name for kernel in program.kernels for one in kernel.buffers)))
+    names = free_names(program)
     kernels = (_in_kernel(one, one.plan or plan, parameters, names) for one in program.kernels)
     return replace(program, kernels=tuple(kernels))
 
