@@ -10,19 +10,19 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Expr, Integer, Mod, Rational, floor
+from sympy import Expr, Integer, Mod, Rational, exp, floor
 
 import redalg as ra
 from redalg.lower_tile.check.interpret import interpret, multiply_add
 from redalg.lower_tile.ir.scalars import Divided, Load
-from redalg.lower_tile.passes.divisors import LIMIT, by_known
+from redalg.lower_tile.passes.divisors import LIMIT, by_known, divides_plainly, is_flat
 from redalg.lower_tile.text.header_functions import DIVIDED
 from redalg.runtime.lowered import Lowered
 from tests.sweeps import draws
 
 i, n = ra.axes("i n")
 x = ra.tensor("x[b,n]")
-A, B, COUNT = Load("a", i), Load("b", i), Load("count", i)
+A, B, D, COUNT = Load("a", i), Load("b", i), Load("d", i), Load("count", i)
 NUMBERS = {"count": 33, "halves": 16}
 VARIANCE = ra.var(x, n)
 
@@ -54,6 +54,15 @@ def test_quotients_that_change(expr: Expr, expected: Expr) -> None:
     assert by_known(expr, NUMBERS) == expected
 
 
+@pytest.mark.parametrize(("reader", "flat"), [
+    (3 * D**2 + B - 2 * D * A, True), (D * (3 * D - 2 * A), True), (B - 2 * D * A + D**2 * COUNT / 11, True),
+    (B - D * A, False), (3 * D**2 + B - 2 * D * A + D, False), (exp(3 * D**2 - 2 * D * A), False),
+    (3 * D**2 - 2 * D * Load("a", 0), False), (3 * D**2 - 2 * D * A + Load("d", 0), False),
+])  # fmt: skip
+def test_readers_of_a_quotient_where_their_slope_is_0(reader: Expr, flat: bool) -> None:
+    assert is_flat(reader, D, A / 3, NUMBERS) is flat
+
+
 @given(st.integers(3, LIMIT - 1).filter(lambda one: one & (one - 1) != 0), st.integers(0, 2**32 - 1))
 @settings(max_examples=draws(40))
 def test_the_quotient_is_right_to_its_last_digit(number: int, seed: int) -> None:
@@ -71,7 +80,10 @@ def test_the_quotient_is_right_to_its_last_digit(number: int, seed: int) -> None
 def test_a_thread_with_rows_of_its_own_divides_so() -> None:
     """A row that threads share is divided once, as it is written; so is one of 4 elements."""
     text = lowered(262144, 3).source.text
-    assert text.count("= divided(") == 3
+    assert text.count("= divided(") == 2
+    assert "delta_sum_1[i] = constant(0.333" in text
+    assert divides_plainly(A / 33, {})
+    assert not divides_plainly(A / 41, {})  # 41·(1/41) is not 1 in float32
     assert " / " not in text[text.index("@T.prim_func") :]
     shared = ra.Schedule(ra.Grid("b"), ra.Whole("n", 1024), ra.Lanes("n", 32))
     for other in (lowered(262144, 4), lowered(64, 1000, shared)):

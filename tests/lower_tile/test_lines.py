@@ -9,9 +9,9 @@ from sympy import Eq, Expr, Max, S, sqrt
 from redalg.expression import Label, Value, Where
 from redalg.incremental.combine.let import Assign, Program
 from redalg.lower_tile.ir.program import Parallel, Statement
-from redalg.lower_tile.ir.scalars import Is, Load
+from redalg.lower_tile.ir.scalars import Is, IsFinite, Load
 from redalg.lower_tile.place.assembly import Assembly
-from redalg.lower_tile.place.expressions import positive_factor, with_tests
+from redalg.lower_tile.place.expressions import is_finite_always, positive_factor, with_tests, without_needless_tests
 from redalg.lower_tile.place.lines import Placer
 from redalg.lower_tile.place.space import I
 from tests.cases.kernels import fused, problem
@@ -71,3 +71,13 @@ def test_a_positive_number_comes_out_of_a_choice() -> None:
 
 def test_conditions_on_infinity_are_tests_that_sympy_does_not_decide() -> None:
     assert with_tests(Eq(A, -S.Infinity, evaluate=False)) == Is(A, -S.Infinity)
+
+
+def test_a_number_that_a_test_chose_is_not_tested_again() -> None:
+    a, b, c = (Load(name, I) for name in "abc")
+    stored = {b: Where(IsFinite(a), a, S.Zero), c: Where(IsFinite(a), a, b)}
+    assert without_needless_tests(Where(Is(c, S.NegativeInfinity), S.Zero, c), stored) == c
+    guarded = Where(Is(a, S.NegativeInfinity), S.Zero, a)
+    assert without_needless_tests(guarded, stored) == guarded
+    assert not is_finite_always(c, {c: Where(IsFinite(a), b, S.Zero)})
+    assert not is_finite_always(c, {c: Where(IsFinite(a), a, S.Infinity)})

@@ -165,16 +165,20 @@ class _Block:
             value = self._read(copy.source) if isinstance(copy.source, Region) else self.tiles[copy.source]
             self.tiles[copy.target][...] = self._round_to_dtype(copy.target, value)
 
+    def _array(self, name: str) -> Any:
+        """The array of a parameter or of a tile."""
+        return self.tiles[name] if name in self.tiles else self.memory[name]
+
     def _spans(self, region: Region) -> Iterator[tuple[int, int, int]]:
         """(first, last + 1, wanted length) of every dimension; the first two are cut to the elements that exist."""
-        for place, size in zip(region.place, self.memory[region.name].shape, strict=True):
+        for place, size in zip(region.place, self._array(region.name).shape, strict=True):
             start = int(self.value(place[0] if isinstance(place, tuple) else place))
             length = place[1] if isinstance(place, tuple) else 1
             yield min(max(start, 0), size), min(max(start + length, 0), size), length
 
     def _read(self, region: Region) -> Any:
         spans = list(self._spans(region))
-        part = self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)]
+        part = self._array(region.name)[tuple(slice(a, b) for a, b, _ in spans)]
         whole = np.zeros([length for _, _, length in spans], part.dtype)
         whole[tuple(slice(0, size) for size in part.shape)] = part
         return whole.reshape([p[1] for p in region.place if isinstance(p, tuple)])
@@ -183,7 +187,7 @@ class _Block:
         spans = list(self._spans(region))
         tile = tile.reshape([length for _, _, length in spans])
         cut = tile[tuple(slice(0, b - a) for a, b, _ in spans)]
-        self.memory[region.name][tuple(slice(a, b) for a, b, _ in spans)] = cut
+        self._array(region.name)[tuple(slice(a, b) for a, b, _ in spans)] = self._round_to_dtype(region.name, cut)
 
     def _fill(self, fill: Fill) -> None:
         self.tiles[fill.buffer][...] = int(fill.value) if fill.value.is_Integer else float(fill.value)

@@ -93,7 +93,7 @@ class Buffer:
 @final
 @dataclass(frozen=True)
 class Region:
-    """Part of a parameter: for every dimension an index, or (start, length)."""
+    """Part of a parameter, or of a tile in shared memory: for every dimension an index, or (start, length)."""
 
     name: str
     place: tuple[Expr | tuple[Expr, int], ...]

@@ -118,55 +118,79 @@ def _in_kernel(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter], nam
 def _in_statements(
     statements: Sequence[Statement], tiles: dict[str, Buffer], lanes: Lanes, names: Names
 ) -> tuple[list[Buffer], tuple[Statement, ...]]:
-    """Statements whose reductions of whole rows go in turns, and the buffers that these add."""
-    buffers, body, waiting = list[Buffer](), list[Statement](), dict[str, Statement]()
+    """Statements whose reductions of whole rows go in turns, and the buffers that these add.
+
+    What warps leave of several reductions is stored and read together: the warps' own sums do not wait for a barrier.
+    """
+    buffers, body, stores, waiting = list[Buffer](), list[Statement](), list[Statement](), dict[str, Statement]()
+    tables = dict[str, Buffer]()
     for statement in statements:
-        body += [waiting.pop(name) for name in list(waiting) if name in names_in(statement)]
+        read = [name for name in waiting if name in names_in(statement)]
+        body += [*(stores if read else ()), *(waiting.pop(name) for name in read)]
+        stores = [] if read else stores
         if not isinstance(statement, ReduceTile) or not _has_long_chain(statement, tiles, lanes):
             body.append(statement)
             continue
-        added, reduced, last = _among_warps(statement, tiles, lanes, names) if lanes.by_warps else (
-            _among_threads(statement, tiles, lanes, names))  # fmt: skip
+        if not lanes.by_warps:
+            fold, reduced = _among_threads(statement, tiles, lanes, names)
+            buffers.append(fold)
+            body += reduced
+            continue
+        added, reduced, store, waiting[statement.target] = _among_warps(statement, tiles, lanes, names, tables)
         buffers += added
         body += reduced
-        waiting |= {statement.target: last} if last else {}
-    return buffers, (*body, *waiting.values())
+        stores.append(store)
+    return [*buffers, *tables.values()], (*body, *stores, *waiting.values())
 
 
 Indices = tuple[tuple[Symbol, int], ...]
-Reduced = tuple[list[Buffer], list[Statement], Statement | None]
-"""Buffers, the statements that reduce, and the one that still has to stand ahead of the first read of the result."""
 
 
-def _among_threads(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes, names: Names) -> Reduced:
-    """Reduce in turns, then all threads."""
+def _among_threads(
+    reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes, names: Names
+) -> tuple[Buffer, list[Statement]]:
+    """Reduce in turns, then all threads: the buffer that this adds, and the statements."""
     tile = tiles[reduction.source]
     fold = Buffer(
         names.fresh(f"{reduction.target}_turns"), "fragment", (tile.shape[0], lanes.width), tile.dtype, "i, j"
     )
     read = Load(tile.name, I, TURN * lanes.width + J)
     turns = _turns(reduction, fold, tile, read, ((I, tile.shape[0]), (J, lanes.width)))
-    return [fold], [*turns, replace(reduction, source=fold.name)], None
+    return fold, [*turns, replace(reduction, source=fold.name)]
 
 
-def _among_warps(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes, names: Names) -> Reduced:
-    """Reduce in turns, then each warp, then what the warps leave in shared memory."""
+def _among_warps(
+    reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes, names: Names, tables: dict[str, Buffer]
+) -> tuple[list[Buffer], list[Statement], Statement, Statement]:
+    """Reduce in turns, then each warp, then what the warps leave in a row of a table in shared memory.
+
+    All reductions of a dtype have one table: another one might lie where the first is still read, behind a barrier.
+
+    Returns:
+        Buffers, the statements that reduce, and two that stand ahead of the first read of the result: they store and
+        read what warps leave.
+    """
     tile, warps, length = tiles[reduction.source], lanes.threads // WARP, WARP * lanes.elements
     several = tile.shape[0] > 1
     rows, row = ((tile.shape[0],), (I,)) if several else ((), ())
-    fold, part, shared = (names.fresh(f"{reduction.target}_{part}") for part in ("turns", "warp", "warps"))
+    fold, part = (names.fresh(f"{reduction.target}_{part}") for part in ("turns", "warp"))
     buffers = [
         Buffer(fold, "fragment", (*rows, warps, length), tile.dtype, "i, warp, lane" if several else "warp, lane"),
         Buffer(part, "fragment", (*rows, warps), tile.dtype, f"{reduction.kind} of a warp"),
-        Buffer(shared, "shared", (*rows, warps), tile.dtype),
     ]
+    before = tables.get(tile.dtype) or Buffer(
+        names.fresh("warps"), "shared", (0, *rows, warps), tile.dtype, "reduction, warp"
+    )
+    place, shared = before.shape[0], before.name
+    tables[tile.dtype] = replace(before, shape=(place + 1, *before.shape[1:]))
     read = Load(tile.name, I, TURN * lanes.width + IN_BLOCK * length + IN_WARP)
     indices = ((I, tile.shape[0]), (IN_BLOCK, warps), (IN_WARP, length))
     turns = _turns(reduction, buffers[0], tile, read, indices)
     within = ReduceTile(reduction.kind, fold, part, dim=len(row) + 1, clear=True)
-    total = _combine(reduction.kind, *(Load(shared, *row, S(warp)) for warp in range(warps)))
+    store = Copy(part, Region(shared, (S(place), *((S.Zero, length) for length in (*rows, warps)))))
+    total = _combine(reduction.kind, *(Load(shared, S(place), *row, S(warp)) for warp in range(warps)))
     last = Parallel(((I, tile.shape[0]),), (Store(reduction.target, (I,), total),))
-    return buffers, [*turns, within, Copy(part, shared)], last
+    return buffers, [*turns, within], store, last
 
 
 def _turns(

@@ -4,11 +4,12 @@ n·f                    the number n > 0 and f, where a maximum or a choice need
 exp(q·(u − c))         one node; a positive number that u and c share is part of q
 f·g, g holds a log     0 where f = 0 and g = −∞, as the definition has it: 0·log 0 counts for nothing
 x = ±∞, |x| < ∞        nodes of `scalars`, of x without its positive factor
+where(x = ±∞, a, b)    b, if x was stored as where(|y| < ∞, y, n) of a finite number n
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from sympy import Abs, Add, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Mul, Or, Pow, S, log
 from sympy.core.basic import Basic
@@ -18,7 +19,7 @@ from redalg.expression import Axis, Cast, Element, Extent, Scalar, Value, Where
 from redalg.expression import Let as Named
 from redalg.expression.dtypes import is_float
 from redalg.incremental.combine.sources import SECOND
-from redalg.lower_tile.ir.scalars import FAR, Is, IsFinite, Load, Places, ScaledExp
+from redalg.lower_tile.ir.scalars import FAR, Is, IsFinite, Kept, Load, Places, ScaledExp
 
 
 def numeric_factor(expr: Expr) -> tuple[Expr, Expr]:
@@ -74,6 +75,39 @@ def without_factors(expr: Expr) -> Expr:
     tests = {node: node.func(positive_factor(node.args[0])[1], *node.args[1:]) for node in expr.atoms(Is, IsFinite)}
     simple: Expr = expr.xreplace(tests) if tests else expr
     return simple
+
+
+def without_needless_tests(expr: Expr, stored: Mapping[Load, Expr]) -> Expr:
+    """The expression without choices by tests that tell if a number is ±∞, of numbers that are finite.
+
+    Args:
+        expr: the expression.
+        stored: read of a buffer -> the expression that was stored there.
+    """
+    if not isinstance(expr, Where):
+        return expr
+    condition, _, other = expr.args
+    needless = isinstance(condition, Is) and is_finite_always(condition.args[0], stored)
+    return without_needless_tests(other, stored) if needless else expr
+
+
+def is_finite_always(expr: Expr, stored: Mapping[Load, Expr]) -> bool:
+    """Tell if an expression is a finite number: one that is written, or one that a test chose from such numbers."""
+    expr = stored.get(expr, expr)
+    if isinstance(expr, Where):
+        condition, first, second = expr.args
+        return condition == IsFinite(first) and is_finite_always(second, stored)
+    return bool(expr.is_number and expr.is_finite)
+
+
+def rounded_once(target: Load, expr: Expr) -> Expr:
+    """A sum with what its target holds, to which the other terms are added as one number.
+
+    A sum grows, and what is added to it is small: of a + b + c, a long one, two roundings are those of a.
+    """
+    others = [term for term in Add.make_args(expr) if term != target]
+    grows = target in Add.make_args(expr) and len(others) > 1 and not any(term.is_number for term in others)
+    return target + Kept(Add(*others)) if grows else expr
 
 
 def nothing_beside_logarithms(product: Mul) -> list[tuple[Expr, Expr | None]]:

@@ -35,9 +35,11 @@ from redalg.lower_tile.place.expressions import (
     buffer_of,
     numeric_factor,
     positive_factor,
+    rounded_once,
     scaled_exp,
     with_tests,
     without_factors,
+    without_needless_tests,
 )
 from redalg.lower_tile.place.extent import is_place
 from redalg.lower_tile.place.joins import Joins
@@ -80,7 +82,7 @@ class Placer:
         self.slots: dict[Value, Load] = {}
         counted = {slot: name for slot, name in (data.nan if data else {}).items() if slot in program.results}
         self.nan = {program.results[slot]: name for slot, name in counted.items()}
-        self.buffers: set[Expr] = set()
+        self.buffers: dict[Expr, Expr] = {}
         self.body = list[Statement]() if body is None else body
 
     def build(self, slots: Mapping[Value, Expr]) -> list[Statement]:
@@ -108,7 +110,7 @@ class Placer:
 
     def _line(self, let: Assign) -> Expr:
         """The read of a line that has a buffer."""
-        expr = self._expr(let)
+        expr = without_needless_tests(self._expr(let), self.buffers)
         if self.named_lines is not None:
             return expr if self._needs_no_buffer(expr) else self._buffer(let.value, S.One, expr)
         splits = isinstance(let.expr, Max | Min | Where) or let.value in self.bases  # of an exponential
@@ -295,7 +297,7 @@ class Placer:
             return self.assembly.tile_of(buffer_name(value.name), expr, self.body)
         if target is None:
             target = self._new(value.name, expr)
-            self.buffers.add(target)
+            self.buffers[target] = expr
         self._assign(target, expr)
         return target
 
@@ -438,13 +440,3 @@ class Placer:
         exprs = [expr for target, expr in stores.items() if target != buffer]
         exprs += [pending.operand for read, pending in self.pending.items() if any(expr.has(read) for expr in exprs)]
         return any(expr.has(buffer) for expr in exprs)
-
-
-def rounded_once(target: Load, expr: Expr) -> Expr:
-    """A sum with what its target holds, to which the other terms are added as one number.
-
-    A sum grows, and what is added to it is small: of a + b + c, a long one, two roundings are those of a.
-    """
-    others = [term for term in Add.make_args(expr) if term != target]
-    grows = target in Add.make_args(expr) and len(others) > 1 and not any(term.is_number for term in others)
-    return target + Kept(Add(*others)) if grows else expr
