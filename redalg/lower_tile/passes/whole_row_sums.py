@@ -239,7 +239,8 @@ def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> La
 def lanes_of_loop(loop: Loop, kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> Lanes | None:
     """The layout of the whole rows that a loop takes one after another, of those in shared memory; None otherwise.
 
-    The block waits at each barrier of a row: nothing else fills that time.
+    The block waits at each barrier of a row: nothing else fills that time. A thread holds as many neighbours of a tile
+    that is computed as 16 bytes hold of the widest dtype there: of float32, if arithmetic is, whatever the data are.
     """
     shared = {one.name: one for one in kernel.buffers if one.scope == "shared"}
     copied = [one for one in loop.body if isinstance(one, Copy) and isinstance(one.source, Region)]
@@ -247,10 +248,10 @@ def lanes_of_loop(loop: Loop, kernel: Kernel, plan: Plan, parameters: dict[str, 
     if plan.device.target == "c" or kernel.blocks or plan.threads <= WARP or len({one.shape for one in tiles}) != 1:
         return None
     like = tiles_like({one.name for one in tiles}, loop.body)
-    dtypes = (*(one.dtype for one in tiles), *read_along(loop.body, like, shared, parameters))
-    widths = {DTYPES[one].bytes for one in dtypes}
-    wide, shape = LOAD_BYTES // max(widths), tiles[0].shape
-    plain = len(widths) == 1 and len(shape) == 2 and shape[0] == 1 and shape[1] % wide == 0
+    computed = (one.dtype for one in kernel.buffers if one.name in like)
+    wide = LOAD_BYTES // max(DTYPES[one].bytes for one in (*computed, *read_along(loop.body, like, shared, parameters)))
+    shape = tiles[0].shape
+    plain = len(shape) == 2 and shape[0] == 1 and shape[1] % wide == 0
     return Lanes(plan.threads, wide, like, by_warps=True) if plain else None
 
 
