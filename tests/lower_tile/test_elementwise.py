@@ -11,13 +11,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import Eq, Expr, Max, exp
+from hypothesis.extra.numpy import arrays
+from sympy import Eq, Expr, Max, Ne, exp, oo
 
 import redalg as ra
 from redalg.expression.contents import free_axes
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.compile.compile import compile_only
 from redalg.strategies.schedule import numbers_of
+from tests.sweeps import draws
 
 b, n, c = ra.axes("b n c")
 x, y, z, g, h, m, l = ra.tensors("x[b,n] y[n,b] z[b,n,c] g[b] h[n] m[b] l[b]")
@@ -226,3 +228,42 @@ def test_an_output_of_integers_is_rounded_and_saturates(term: Expr) -> None:
     assert [one.dtype for one in made] == [torch.int8] * 2
     assert made[0].tolist() == made[1].tolist()
     assert made[0].tolist()[0][5:7] == [127, -128]
+
+
+EXTREMES = st.sampled_from((-np.inf, np.inf, -88.0, -1.5, 0.0, 0.3, 40.0))
+CHOSEN = (exp(x - m), CROSS_ENTROPY, ra.where(x > m, exp(x - m) - 1, 0),
+          ra.where(Ne(m, -oo), exp(x - m), 0) / l - ra.where(Eq(n, t), 1, 0))  # fmt: skip
+
+
+@settings(max_examples=draws(30), deadline=None)
+@given(st.sampled_from(CHOSEN), arrays(np.float32, (5, 8), elements=EXTREMES), arrays(np.float32, 5, elements=EXTREMES))
+def test_exponentials_ahead_of_their_choice(term: Expr, x: np.ndarray, m: np.ndarray) -> None:
+    """Each is computed whatever is chosen, by one instruction where the output has 16 bits, and what it hides stays
+    hidden."""
+    form = ra.fuse(ra.cast(term, "float16"), axes="b n")
+    given = {"x": x, "m": m, "g": np.float32([1, -2, 0.5, 1, 3]), "l": np.float32([1, 2, 3, 4, 5]), "t": np.arange(5)}
+    given = {name: given[name] for name in form.cascade.inputs()}
+    dtypes = {name: str(one.dtype) for name, one in given.items()}
+    lowered = form.lower("sm_90a", {"b": 5, "n": 8}, dtypes)
+    assert "power_of_two(" in lowered.source.text
+    assert "T.exp(" not in lowered.source.text
+    exact = form.reference(**{name: torch.from_numpy(one) for name, one in given.items()})
+    with np.errstate(all="ignore"):
+        wanted_values = np.asarray(exact, dtype=np.float64).astype(np.float16)
+    np.testing.assert_allclose(interpret(lowered.program, given)["out"], wanted_values, rtol=2e-3, atol=1e-7)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("term", CHOSEN)
+def test_a_gpu_computes_exponentials_ahead_of_their_choice(term: Expr) -> None:
+    form = ra.fuse(ra.cast(term, "bfloat16"), axes="b n")
+    generator = torch.Generator("cuda").manual_seed(0)
+    x = torch.randn(70, 4099, generator=generator, device="cuda", dtype=torch.bfloat16) * 20
+    x[::7, ::5], x[3::7, ::9] = -torch.inf, torch.inf
+    m = x.float().amax(1)
+    m[0], m[1], m[2] = -torch.inf, torch.inf, 3
+    rows = {"m": m, "l": torch.rand(70, device="cuda") + 1, "g": torch.randn(70, device="cuda"),
+            "t": torch.arange(70, device="cuda")}  # fmt: skip
+    given = {"x": x, **{name: rows[name] for name in form.cascade.inputs() if name != "x"}}
+    exact = form.reference(**{name: one.double() if one.is_floating_point() else one for name, one in given.items()})
+    torch.testing.assert_close(form(**given).double(), exact.double(), rtol=8e-3, atol=1e-30, equal_nan=True)

@@ -8,6 +8,7 @@ from redalg.lower_tile.ir.program import (
     Bind,
     Contract,
     Copy,
+    Keep,
     Kernel,
     Last,
     Loop,
@@ -47,6 +48,11 @@ def free_names(program: TileProgram) -> Names:
 def product_names(kernel: Kernel) -> frozenset[str]:
     """The buffers that matrix products write."""
     return frozenset(one.c for one in nested_statements(kernel.body) if isinstance(one, Contract))
+
+
+def reduces_nothing(kernel: Kernel) -> bool:
+    """Tell if a kernel only computes elements from elements: it has no loop over tiles, no reduction and no product."""
+    return all(isinstance(one, Bind | Copy | Keep | Parallel) for one in kernel.body)
 
 
 def stored_names(kernel: Kernel) -> frozenset[str]:
