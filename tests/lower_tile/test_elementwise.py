@@ -241,7 +241,13 @@ def test_exponentials_ahead_of_their_choice(term: Expr, x: np.ndarray, m: np.nda
     """Each is computed whatever is chosen, by one instruction where the output has 16 bits, and what it hides stays
     hidden."""
     form = ra.fuse(ra.cast(term, "float16"), axes="b n")
-    given = {"x": x, "m": m, "g": np.float32([1, -2, 0.5, 1, 3]), "l": np.float32([1, 2, 3, 4, 5]), "t": np.arange(5)}
+    given: dict[str, Any] = {
+        "x": x,
+        "m": m,
+        "g": np.float32([1, -2, 0.5, 1, 3]),
+        "l": np.float32([1, 2, 3, 4, 5]),
+        "t": np.arange(5),
+    }
     given = {name: given[name] for name in form.cascade.inputs()}
     dtypes = {name: str(one.dtype) for name, one in given.items()}
     lowered = form.lower("sm_90a", {"b": 5, "n": 8}, dtypes)

@@ -10,7 +10,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from sympy import S, sqrt
+from sympy import Expr, Integer, S, sqrt
 
 import redalg as ra
 from redalg.errors import PlanError
@@ -107,6 +107,23 @@ def test_a_tensor_of_the_loops_name_is_kept_too() -> None:
     assert "keep_in_l2(T.address_of(line_[b_block, line * 64]))" in text
 
 
+KEPT_PART = ["keep x[b_block:+1, 2048*z:+2048] in L2"]
+
+
+@pytest.mark.parametrize(("term", "expected"), [
+    (2 * X + 1, ["keep x[2048*z:+2048] in L2"]), (2 * X + ra.tensor("g[b]"), KEPT_PART), (X * W, KEPT_PART),
+    (ra.where(n < 8000, X, 0), KEPT_PART), (X + ra.tensor("y[b,n]"), []),
+])  # fmt: skip
+def test_parts_of_rows_are_kept_where_nothing_is_reduced(term: Expr, expected: list[str]) -> None:
+    """Not where two tensors are read for one that is written."""
+    form = ra.fuse(term, axes="b n")
+    made = form.lower("sm_90a", {"b": 8192, "n": 8192}, "bfloat16")
+    assert kept(made.program) == expected
+    assert made.source.text.count(" + line * 64]))") == len(expected)
+    assert kept(form.lower("sm_90a", {"b": 8192, "n": 4096}, "bfloat16").program) == []
+    assert kept(form.lower("sm_90a", {"b": 8191, "n": 8199}, "bfloat16").program) == []
+
+
 def test_sums_alone_keep_nothing() -> None:
     schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 128))
     made = ra.fuse(ra.var(X, n), axes="b").lower("sm_90a", {"b": 32768, "n": 8192}, "float16", plan=schedule)
@@ -117,9 +134,10 @@ def test_a_row_that_is_kept_is_whole() -> None:
     schedule = ra.Schedule(ra.Grid("b"), ra.Whole("n", 8192), ra.Lanes("n", 128))
     program = FUNCTION.lower("sm_90a", {"b": 8192, "n": 8192}, "float16", plan=schedule).program
     [kernel] = program.kernels
-    for region in (Region("x", (S.Zero, (S.One, 8191))), Region("x", ((S.Zero, 2), (S.Zero, 8192))), Region("y", ())):
+    places = ((S.Zero, (S.One, 8191)), (S.Zero, (Integer(64), 4096)), ((S.Zero, 2), (S.Zero, 8192)))
+    for region in (*(Region("x", place) for place in places), Region("y", ())):
         broken = replace(kernel, body=(Keep(region), *kernel.body))
-        with pytest.raises(PlanError, match=r"no whole row|no parameter"):
+        with pytest.raises(PlanError, match=r"no row, or equal part|no parameter"):
             verify(replace(program, kernels=(broken,)))
 
 

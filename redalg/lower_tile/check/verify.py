@@ -9,7 +9,7 @@ JoinBest: both have one row of integers of 64 bits; the best lie in shared memor
 Parallel over a register tile sweeps the whole tile (a shorter loop over a fragment is silently truncated)
 the guard of a tile's statement is one for all of its elements
 Copy between buffers keeps the shape
-Keep: a row of whole lines of L2, within its parameter
+Keep: a row, or an equal part of one, of whole lines of L2, within its parameter
 Last: its counter is one, with as many places as dimensions, and named by nothing else
 of nested loops one is pipelined
 """
@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import Symbol
+from sympy import Add, Symbol
 
 from redalg.errors import PlanError
 from redalg.expression.dtypes import DTYPES
@@ -139,9 +139,10 @@ def _keep(keep: Keep, names: _Names) -> str | None:
     if source is None or len(source.shape) != len(keep.source.place):
         return f"`{keep.source.name}` is no parameter of {len(keep.source.place)} dimensions"
     *others, (start, length) = (one if isinstance(one, tuple) else (one, 1) for one in keep.source.place)
-    whole = all(count == 1 for _, count in others) and (start, length) == (0, source.shape[-1])
-    lines = whole and length * DTYPES[source.dtype].bytes % LINE_BYTES == 0
-    return None if lines else f"is no whole row of lines of {LINE_BYTES} bytes"
+    equal = all(count == 1 for _, count in others) and source.shape[-1] % length == 0
+    begins = all(term.as_coeff_Mul()[0] % length == 0 for term in Add.make_args(start))
+    lines = equal and begins and length * DTYPES[source.dtype].bytes % LINE_BYTES == 0
+    return None if lines else f"is no row, or equal part of a row, of lines of {LINE_BYTES} bytes"
 
 
 def _fill(fill: Fill, names: _Names) -> str | None:

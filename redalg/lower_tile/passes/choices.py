@@ -83,7 +83,7 @@ def apart_from_choice(store: Store, products: frozenset[str] | None, inside: fro
 
 
 def read_anyway(expr: Basic) -> set[Load]:
-    """What an expression reads whatever its conditions say."""
+    """The reads of an expression that no condition chooses."""
     if isinstance(expr, Load):
         return {expr}
     parts = expr.args[:1] if isinstance(expr, Where) else expr.args

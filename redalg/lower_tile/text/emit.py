@@ -241,11 +241,12 @@ class Emitter:
         return self.loop(statement) if isinstance(statement, Loop) else self.parallel(statement)
 
     def keep(self, row: Region) -> list[str]:
-        """A loop over the lines of a row."""
-        *others, (_, length) = (one if isinstance(one, tuple) else (one, 1) for one in row.place)
+        """A loop over the lines of a row, or of a part of one."""
+        *others, (first, length) = (one if isinstance(one, tuple) else (one, 1) for one in row.place)
         step = LINE_BYTES // DTYPES[self.printer.dtypes[row.name]].bytes
-        place = ", ".join(self.printer.integer(start) for start, _ in others)
-        call = f"keep_in_l2(T.address_of({row.name}[{place}, line * {step}]))"
+        ahead = f"{self.printer.integer(first)} + " if first != 0 else ""
+        place = ", ".join((*(self.printer.integer(start) for start, _ in others), f"{ahead}line * {step}"))
+        call = f"keep_in_l2(T.address_of({row.name}[{place}]))"
         return [f"for line in parallel({length // step}):", f"    {call}"]
 
     def bound(self, bind: Bind) -> str:
