@@ -309,11 +309,11 @@ class Kernel:
 
     @cached_property
     def exposed_share(self) -> float:
-        """The share of a load's wait that is left if the load begins some steps ahead."""
-        ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized))
-        if ahead < 1:
-            return 1.0
-        return self.constants.ahead_us / self.constants.step_us / float(ahead) ** self.constants.deeper
+        """The share of a load's wait that is left if it begins ahead: by steps, or loading warps by one of two products."""
+        two = bool(self.traffic.outline.inner) and self.plan.binding.contracted
+        ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized and two))
+        ratio = self.constants.ahead_us / self.constants.step_us
+        return 1.0 if ahead < 1 else ratio / float(ahead) ** self.constants.deeper
 
     @cached_property
     def warps(self) -> int:
