@@ -30,6 +30,7 @@ from redalg.lower_tile.passes.side_by_side import share_out_rows
 from redalg.lower_tile.passes.subexpressions import eliminate_common_subexpressions
 from redalg.lower_tile.passes.turn_terms import terms_in_turns
 from redalg.lower_tile.passes.turns import longest_first
+from redalg.lower_tile.passes.twins import share_twins
 from redalg.lower_tile.passes.whole_row_sums import reduce_in_turns
 from redalg.lower_tile.passes.whole_tiles import mask_where_needed
 from redalg.lower_tile.workarounds.bands import bands_by_difference
@@ -114,6 +115,8 @@ PASSES: tuple[Pass, ...] = (
          "where two bounds mask a tile in a branch", _of_kernels(bands_by_difference)),
     Pass("choices", "u = a·where(c, z, exp(s))", "u = exp(s); u = where(c, z, u); u = a·u",
          "where c asks s, a product on tensor cores", _of_kernels(choose_after)),
+    Pass("twins", "a[j] = f; b[j] = f", "a[j] = f, read for b too", "where both lie in shared memory",
+         _of_kernels(share_twins)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
          "where no store between writes what g reads", _share),
     Pass("elements", "a[i] = f; b[i] = g(a[i])", "a = f; b[i] = g(a)", "where a kernel has many such a",

@@ -309,7 +309,7 @@ class Kernel:
 
     @cached_property
     def exposed_share(self) -> float:
-        """The share of a load's wait that is left if it begins ahead: by steps, or loading warps by one of two products."""
+        """The share of a load's wait that is left by beginning ahead; loading warps do, by one of two products."""
         two = bool(self.traffic.outline.inner) and self.plan.binding.contracted
         ahead = max(self.plan.stages - 1, int(self.plan.warp_specialized and two))
         ratio = self.constants.ahead_us / self.constants.step_us
