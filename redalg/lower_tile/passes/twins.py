@@ -54,8 +54,8 @@ class Twins:
         loops = [one for one in statements if isinstance(one, Parallel)]
         times = Counter(store.target for loop in loops for store in loop.body)
         named = {name for one in statements if not isinstance(one, Parallel | Loop | Last) for name in names_in(one)}
-        self.tiles = {one.name: one for one in kernel.buffers
-                      if one.scope == "shared" and times[one.name] == 1 and one.name not in named}  # fmt: skip
+        shared = {one.name: one for one in kernel.buffers if one.scope == "shared"}
+        self.tiles = {name: tile for name, tile in shared.items() if times[name] == 1 and name not in named}
 
     def read(self, node: Basic) -> Basic:
         """An expression that reads the first of tiles that hold the same."""
@@ -74,7 +74,7 @@ class Twins:
                 continue
             key = self.key_of(statement, store)
             tile, place = known.get(key, (None, 0))
-            if tile is not None and is_unchanged(statement, store.target, left[place:]):
+            if tile is not None and is_still_alike(statement, store.target, left[place:]):
                 self.first[store.target] = tile
                 continue
             known[key] = store.target, len(left)
@@ -95,8 +95,8 @@ class Twins:
         return (tile.shape, tile.dtype, *(size for _, size in loop.indices), *written)
 
 
-def is_unchanged(loop: Statement, target: str, since: Sequence[Statement]) -> bool:
+def is_still_alike(loop: Statement, target: str, since: Sequence[Statement]) -> bool:
     """Tell if statements, of which the first is like a loop, neither name its target nor store what it reads."""
-    stored = {name for one in nested_statements(tuple(since)) if not isinstance(one, Loop | Last)
-              for name in names_stored_by(one)}  # fmt: skip
+    leaves = (one for one in nested_statements(tuple(since)) if not isinstance(one, Loop | Last))
+    stored = set[str]().union(*map(names_stored_by, leaves))
     return not (names_in(loop) - {target}) & stored and all(target not in names_in(one) for one in since)
