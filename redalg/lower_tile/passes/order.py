@@ -14,6 +14,7 @@ from redalg.lower_tile.ir.program import Kernel, TileProgram
 from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
 from redalg.lower_tile.passes.choices import choose_after
+from redalg.lower_tile.passes.constant_terms import add_constants_once
 from redalg.lower_tile.passes.divisors import divide_by_known
 from redalg.lower_tile.passes.elements import name_elements
 from redalg.lower_tile.passes.exponents import add_exponents_once
@@ -115,6 +116,8 @@ PASSES: tuple[Pass, ...] = (
          "where two bounds mask a tile in a branch", _of_kernels(bands_by_difference)),
     Pass("choices", "u = a·where(c, z, exp(s))", "u = exp(s); u = where(c, z, u); u = a·u",
          "where c asks s, a product on tensor cores", _of_kernels(choose_after)),
+    Pass("constant terms", "for j < k: n += 1", "n += k", "where the loop reads n nowhere else",
+         _of_kernels(add_constants_once)),
     Pass("twins", "a[j] = f; b[j] = f", "a[j] = f, read for b too", "where both lie in shared memory",
          _of_kernels(share_twins)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
