@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,7 +14,7 @@ import torch
 import redalg as ra
 from tests.distributed import test_again, test_calls, test_parts, test_rows
 from tests.distributed.cases import CASES, as_arrays, fused, n, whole_data, x
-from tests.distributed.pool import Pool, ranks
+from tests.distributed.pool import TIMEOUT, Pool, ranks
 
 pytestmark = pytest.mark.gpu
 total = ra.fuse(ra.sum(x, n))
@@ -104,11 +105,14 @@ def test_a_call_is_captured_in_a_graph(gpus: Pool) -> None:
         np.testing.assert_allclose(output, wanted, rtol=1e-5)
 
 
+def sum_of_ones(_: int, __: int) -> Any:
+    return total.distributed(axis=n)(x=torch.ones(2, 3, device="cuda")).tolist()
+
+
 def death(rank: int, _: int) -> Any:
-    call = total.distributed(axis=n)
-    call(x=torch.ones(2, 3, device="cuda"))
     if rank == 1:
         os._exit(1)
+    call = total.distributed(axis=n)
     found = call(x=torch.ones(2, 3, device="cuda"))
     call.check()
     return found.tolist()
@@ -116,7 +120,11 @@ def death(rank: int, _: int) -> Any:
 
 @pytest.mark.skipif(torch.cuda.device_count() < 2, reason="needs two GPUs")
 def test_a_rank_that_dies_ends_the_others(tmp_path) -> None:
+    """Within the group's timeout, beside which PyTorch takes up to a minute to write what its ranks did."""
     with ranks(2, tmp_path, "nccl") as alone:
-        first, second = alone.outcomes(death)
+        alone.values(
+            sum_of_ones
+        )  # so that the time of the group's start and of a kernel's compilation is no part of it
+        first, second = replace(alone, patience=TIMEOUT + 60).outcomes(death)
     assert second.error == "died"
     assert first.error in ("BackendError", "DistBackendError", "RuntimeError", "died")
