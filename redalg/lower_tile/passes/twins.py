@@ -3,7 +3,8 @@
 a[j, i] = f(j, i);  b[j, e] = f(j, e);  s[e, i] += a[j, i]·b[j, e]   →   a[j, i] = f(j, i);  s[e, i] += a[j, i]·a[j, e]
 
 Rows and columns of a covariance are two axes of one tensor, so that each has a tile of the same differences. Exact:
-both are stored once, one after the other, of what no statement between them changes.
+both are stored once, one after the other, of what no statement between them changes. Covariances of 64 columns take
+0.92 of the time (H200, with counts ahead of the loop).
 """
 
 from __future__ import annotations
