@@ -171,7 +171,7 @@ class Setting:
         fused: Measurable, sizes: Sizes | None, dtypes: Any, scale: Scale, **more: Any
     ) -> Setting:  # fmt: skip
         """The setting that a user asks for."""
-        chosen = scale.sizes(fused.cascade, named_sizes(sizes))
+        chosen = scale.sizes(fused.cascade, named_sizes(fused.cascade, sizes))
         named = {**dict.fromkeys(all_names(fused), "float32"), **named_dtypes(fused.cascade, dtypes)}
         unknown = [name for name in named.values() if name not in DTYPES]
         if unknown:

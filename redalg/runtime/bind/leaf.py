@@ -80,7 +80,7 @@ _checked: Remembered[bool] = Remembered(_check_leaf_indices)
 
 def read_piece(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> Piece:
     """A piece whose first element along the streamed axis has the global number `start`."""
-    start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
+    start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(form.cascade, extents, "leaf", "extents")
     _checked(form)
     inputs = without_gradients(inputs)
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
@@ -136,7 +136,7 @@ def check_piece_indices(
 
 def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
     """The identity of `merge`: the state of no elements."""
-    sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
+    sizes, cascade = named_sizes(form.cascade, sizes, "empty_state"), form.cascade
     check_piece_indices(leaf_exprs(form), form, "empty_state")
     shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
     dtype_of = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
