@@ -172,6 +172,9 @@ def no_elements(name: str, shape: list[int], dtype: str, device: str, library: s
             from None  # fmt: skip
     except (AttributeError, TypeError):
         pass
+    except RuntimeError as cause:
+        raise InputError(f"empty_state: torch makes no tensor on device={device!r}. Give the name of a device that it "
+                         'knows here, such as "cpu" or "cuda".') from cause  # fmt: skip
     raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.")
 
 
@@ -181,5 +184,8 @@ def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
     if isinstance(index, Axis):
         if index.name not in sizes and index.size is None:
             raise InputError(f'empty_state: the size of axis {index} is missing. Pass sizes={{"{index}": …}}.')
-        return int(sizes.get(index.name, index.size or 0))
+        size = sizes.get(index.name, index.size)
+        if not isinstance(size, int) or size < 0:
+            raise InputError(f"empty_state: the size of axis {index} should be a non-negative int, not {size!r}.")
+        return size
     return max([1, *sizes.values()])

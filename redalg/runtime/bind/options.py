@@ -178,7 +178,24 @@ def known_options(options: Mapping[str, Any], cascade: Cascade, caller: str) -> 
     if "varying" in plain:
         plain["varying"] = _axes_that_vary(cascade, plain["varying"], caller)
     if plain.get("shapes"):
-        plain["shapes"] = {
-            _tensor_name(key): tuple(map(python_integer, shape)) for key, shape in plain["shapes"].items()
-        }
+        plain["shapes"] = _shapes_by_name(cascade, plain["shapes"], caller)
     return plain
+
+
+def _shapes_by_name(cascade: Cascade, shapes: Any, caller: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of tensors by name, each of as many whole numbers as the tensor has dimensions."""
+    ranks = {one.name: len(one.indices) for one in cascade.elements()}
+    example = f'shapes={{"{next(iter(ranks), "x")}": (64, 4096)}}'
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"{caller}: shapes={short_text(shapes)} gives no tensor a shape. Write `{example}`.")
+    by_name = dict[str, tuple[int, ...]]()
+    for key, shape in shapes.items():
+        name = _tensor_name(key)
+        several = isinstance(shape, Collection) and not isinstance(shape, str)
+        numbers = [*map(python_integer, shape)] if several else []
+        rank = ranks.get(name, len(numbers))
+        if len(numbers) != rank or not all(isinstance(one, int) and one >= 0 for one in numbers) or not several:
+            raise InputError(f"{caller}: shapes={{{name!r}: {short_text(shape)}}}: tensor `{name}` has {rank} "
+                             f"dimensions. Give a whole number for each, as in `{example}`.")  # fmt: skip
+        by_name[name] = tuple(numbers)
+    return by_name

@@ -67,7 +67,7 @@ class Candidate(Displayed):
         return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
 
 
-@answer_methods(InputError)
+@answer_methods(InputError, "__getitem__")
 @final
 class Candidates(Displayed, Sequence[Candidate]):
     """Candidates: those that build, best first by predicted time, then those that do not; printed as a table.
