@@ -210,8 +210,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         if is_recorded(inputs):
             from redalg.gradient.recorded import recorded_call
 
-            return self._outputs(recorded_call(self, inputs, backend, named_sizes(sizes), options))
-        return self._outputs(call(self.passes, inputs, backend, named_sizes(sizes), options))
+            return self._outputs(recorded_call(self, inputs, backend, named_sizes(self.cascade, sizes), options))
+        return self._outputs(call(self.passes, inputs, backend, named_sizes(self.cascade, sizes), options))
 
     def reference(self, /, *positional: Any, sizes: Sizes | None = None, **tensors: Any) -> Any:
         """The definition: what was given to `fuse`, evaluated in float64 (by einsum, rows in chunks).
@@ -223,8 +223,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         """
         from redalg.runtime.unfused.defined import defined_outputs
 
-        inputs, unread = self._bind(positional, tensors), self._unread_inputs
-        return self._outputs(defined_outputs(self.cascade, self.written, inputs, named_sizes(sizes), unread))
+        inputs, sizes = self._bind(positional, tensors), named_sizes(self.cascade, sizes)
+        return self._outputs(defined_outputs(self.cascade, self.written, inputs, sizes, self._unread_inputs))
 
     @cached_property
     def _unread_inputs(self) -> Mapping[str, Element | Scalar]:
@@ -341,7 +341,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         Returns:
             A sequence that prints as a table, in which ← marks the plan that a call takes: of each candidate `plan` (to
             pass to a call), `predicted_us`, `bound` (what takes longest) and `expression` (the tiling, as MCFuser, SC
-            '24, writes it).
+            '24, writes it). Each is built when it is first read; the few that do not build are the last, with the
+            reason as `refusal`. Its length is that of all candidates, and builds none.
 
         >>> import redalg as ra
         >>> rows = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n")))
@@ -395,7 +396,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
         inputs = self._pass_inputs(self._bind(positional, tensors))
         how = Tuning(budget_s, seed, progress, empty, precision, memory)
-        return tune(self.passes, inputs, named_sizes(sizes, "tune"), how)
+        return tune(self.passes, inputs, named_sizes(self.cascade, sizes, "tune"), how)
 
     def _lower_passes(self, caller: str, each: Callable[..., Result], target: str, /, sizes: Any, dtypes: Any,
                       **options: Any) -> tuple[Result, ...]:  # fmt: skip
@@ -419,7 +420,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         if isinstance(target, Mapping):
             raise InputError(f"{caller}: {card}={short_text(target)} is the name of no card. Write `{caller}(…, {card}="
                              f'"H100", sizes={short_text(target)})`.')  # fmt: skip
-        return named_sizes(sizes, caller), named_dtypes(self.cascade, dtypes), settings
+        return named_sizes(self.cascade, sizes, caller), named_dtypes(self.cascade, dtypes), settings
 
 
 read_texts_by(Fused.of_text)

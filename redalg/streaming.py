@@ -45,6 +45,10 @@ class Streaming(ABC):
             names = ", ".join(f'"{name}": …' for name in self.cascade.inputs())
             raise InputError(f"{caller}: a {type(tensors).__name__} is given. Pass tensors by name: "
                              f"`{caller}({before}{{{names}}})`.")  # fmt: skip
+        if wrong := [key for key in tensors if not isinstance(key, str)]:
+            raise InputError(f"{caller}: a tensor is given by `{wrong[0]}`, a {type(wrong[0]).__name__}, and should be "
+                             f"by its name, a str. Write `{caller}({before}{{\"{getattr(wrong[0], 'name', '…')}\": "
+                             "…})`.")  # fmt: skip
 
     def leaf(self, tensors: Mapping[str, Any], start: Sizes | None = None,
              extents: Sizes | None = None, *, backend: str | None = None, by: Any = None,

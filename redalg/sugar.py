@@ -11,12 +11,14 @@ from redalg.errors import ExpressionError
 from redalg.expression import Reduce, eq, where
 from redalg.expression import max as _max
 from redalg.expression import sum as _sum
+from redalg.expression.operand import as_operand
 from redalg.expression.reduce import checked_axes, term_of
 from redalg.expression.spelling import REDUCTIONS, no_other
 
 EPS = Rational(1, 10**5)
 """What `layer_norm` adds to a variance unless told otherwise."""
 
+LAYER_NORM = "ra.layer_norm(x, n, eps=1e-5, weight=w, bias=b)"
 _NAMES = ("mean", "var", "std", "norm", "logsumexp", "softmax", "log_softmax", "layer_norm", "rms_norm", "normalize",
           "cosine_similarity")  # fmt: skip
 REDUCTIONS |= {name: name for name in _NAMES}
@@ -48,8 +50,8 @@ def mean(expr: Any, *axes: Any, **options: Any) -> Expr:
 
 def _mean_but(expr: Any, axes: tuple[Any, ...], correction: Any) -> Expr:
     """Σ expr / (n - correction), the divisor at least 0."""
-    total = _sum(expr, *axes)
-    return total / (extent(total) if correction == 0 else Max(0, extent(total) - sympify(correction)))
+    total, less = _sum(expr, *axes), as_operand("correction", correction, "ra.var(x, n, correction=1)")
+    return total / (extent(total) if less == 0 else Max(0, extent(total) - less))
 
 
 def var(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
@@ -223,6 +225,7 @@ def layer_norm(
     (x[n] - sum(x[n], n)/|n|)/sqrt(sum((x[n] - sum(x[n], n)/|n|)**2, n)/|n|)
     """
     _check("layer_norm", axes, options, ("eps", "weight", "bias", "correction"))
+    eps, weight, bias = (as_operand("layer_norm", one, LAYER_NORM) for one in (eps, weight, bias))
     return (expr - mean(expr, *axes)) / sqrt(var(expr, *axes, correction=correction) + eps) * weight + bias
 
 
@@ -236,5 +239,6 @@ def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1, **option
     w[n]*x[n]/sqrt(sum(x[n]**2, n)/|n|)
     """
     _check("rms_norm", axes, options, ("eps", "weight"))
-    expr = term_of("rms_norm", expr)
+    expr, written = term_of("rms_norm", expr), "ra.rms_norm(x, n, eps=1e-6, weight=w)"
+    eps, weight = as_operand("rms_norm", eps, written), as_operand("rms_norm", weight, written)
     return expr / sqrt(mean(expr**2, *axes) + eps) * weight

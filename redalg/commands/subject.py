@@ -17,7 +17,7 @@ from redalg.expression.spelling import did_you_mean
 from redalg.instruments.drawing import MEASURED
 from redalg.library import PATTERNS, Pattern
 from redalg.library.pattern import FLOATS
-from redalg.runtime.bind.options import dtype_name
+from redalg.runtime.bind.options import dtype_name, named_sizes
 from redalg.strategies.device import device_for
 
 SUFFIXES = (".py", ".json", ".txt")
@@ -103,6 +103,7 @@ def subject_of(
     made = _find_subject(text, axes, passes)
     made = replace(made, sizes=parse_sizes(sizes), dtype=_known_dtype(dtype, made))
     if isinstance(made.given, Fused | Exact | Approximate):
+        made = replace(made, sizes=named_sizes(made.function.cascade, made.sizes))
         made.all_sizes  # noqa: B018 - a wrong axis is told before anything is printed
     return made
 

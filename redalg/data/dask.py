@@ -92,7 +92,7 @@ def reduction(fused: Fused, tensors: Any, /, *, axis: Any = None, split_every: A
     check_choice("empty", empty, "reduction: ")
     inputs = inputs_by_name(fused, tensors, others)
     arrays, scalars = dask_arrays(da, fused, inputs, by)
-    bound = bind(form.cascade, {**stand_ins(arrays), **scalars}, named_sizes(sizes, "reduction"))
+    bound = bind(form.cascade, {**stand_ins(arrays), **scalars}, named_sizes(form.cascade, sizes, "reduction"))
     first = next(name for name in (*inputs, *arrays) if name in arrays)
     check_reduced_dimensions(axis, first, form)
     cuts: Cuts = cut_dimensions(form)
@@ -197,8 +197,7 @@ def check_reduced_dimensions(given: Any, first: str, form: FusedForm) -> None:
 def axis_of_key(key: Any, first: str, form: FusedForm, option: str) -> Axis:
     """An axis, given by itself, by its name, or as a dimension of the first tensor."""
     element = next(one for one in form.cascade.elements() if one.name == first)
-    by_name = {axis.name: axis for axis in form.cascade.axes()}
-    found: Any = by_name.get(key.name if isinstance(key, Axis) else key) if not isinstance(key, Integral) else None
+    found: Any = form.cascade.find_axis(key, form.cascade.axes())
     if isinstance(key, Integral) and -len(element.indices) <= int(key) < len(element.indices):
         found = element.indices[int(key)]
     if not isinstance(found, Axis):

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import final
+from typing import Any, final
 
 from sympy import Expr, S, Tuple
 from sympy.core.basic import Basic
@@ -120,7 +120,8 @@ class Cascade(Displayed):
     """Ordered reductions over one set of axes, the producers that feed them, and the outputs (see the module).
 
     `producers` are in dependency order, and so are `reductions`. `names` are those that the user gave to expressions
-    that are neither, each with its expression of values; they change nothing.
+    that are neither, each with its expression of values; they change nothing. `aliases` are names of axes as the user
+    wrote them, each with the name of the axis that now stands in its place.
     """
 
     axis: Axis
@@ -130,6 +131,7 @@ class Cascade(Displayed):
     domain: Boolean = S.true
     inner: tuple[Axis, ...] = ()
     names: tuple[tuple[str, Expr], ...] = ()
+    aliases: tuple[tuple[str, str], ...] = ()
 
     @property
     def sum_alone(self) -> Expr | None:
@@ -239,6 +241,16 @@ class Cascade(Displayed):
     def axes(self) -> tuple[Axis, ...]:
         """Every axis, producers' included, in order of name."""
         return self._axes
+
+    def names_of_axis(self, name: str) -> tuple[str, ...]:
+        """The names, here, of the axes that a user's name stands for: the name itself unless it is an alias."""
+        return tuple(axis for alias, axis in self.aliases if alias == name) or (name,)
+
+    def find_axis(self, given: Any, among: Iterable[Axis]) -> Axis | None:
+        """The axis among some that a user gives by itself or by its name, an alias too; None if it is none of them."""
+        name = given.name if isinstance(given, Axis) else given
+        names = self.names_of_axis(name) if isinstance(name, str) else ()
+        return next((axis for axis in among if axis.name in names), None)
 
     def verify(self) -> None:
         """Check the grammar: names unique, values used after they are made, free axes as declared."""

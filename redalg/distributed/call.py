@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, final
 
 import torch
 
+from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.passes import refuse_states
 from redalg.distributed.header import Header
 from redalg.distributed.packed import ANEW, first_words, message_packing, slots_in, write_failure, write_slots
@@ -176,7 +177,7 @@ class Distributed:
             refuse_transforms()
             check_choice("empty", empty, "distributed: ")
             inputs = self.fused._pass_inputs(self.fused._bind(positional, tensors))
-            extents = named_sizes(sizes, "distributed")
+            extents = named_sizes(self.fused.cascade, sizes, "distributed")
             lengthy = None if self._needs_lengths else self.axis
             of_keys = check_keys(self.form, by, groups, fixed=self.deterministic is not None)
             kind = call_kind(self.form.cascade, inputs, lengthy, (empty, *of_keys, *sorted(extents.items())))
@@ -382,7 +383,7 @@ def distribute(
     refuse_states("distributed", fused.cascade, fused.earlier)
     form = fused.form
     split = axis_by_name(
-        form.cascade.reduced_axes, axis, "axis", "is not reduced. States are merged along a reduced axis"
+        form.cascade, form.cascade.reduced_axes, axis, "axis", "is not reduced. States are merged along a reduced axis"
     )
     check_form(form, split)
     check_parts(deterministic)
@@ -392,21 +393,26 @@ def distribute(
             raise InputError("distributed: zigzag=True is an order of rows. Pass `rows=` too.")
         if sharded is None:
             return Distributed(fused, group_ranks(group), split, deterministic)
-        kept = axis_by_name(free, sharded, "sharded", "is no free axis. Outputs are split along an axis that all have")
+        kept = axis_by_name(
+            form.cascade, free, sharded, "sharded", "is no free axis. Outputs are split along an axis that all have"
+        )
         check_sharded(form, split, kept)
         return Distributed(fused, group_ranks(group), split, deterministic, kept)
     if sharded is not None:
         raise InputError("distributed: rows= splits the outputs along the rows. Leave `sharded=` out.")
-    row = axis_by_name(free, rows, "rows", "is no free axis. Rows are split along an axis that outputs have")
+    row = axis_by_name(
+        form.cascade, free, rows, "rows", "is no free axis. Rows are split along an axis that outputs have"
+    )
     check_rows(form, split, row)
     return DistributedRows(fused, group_ranks(group), split, row, zigzag, deterministic)
 
 
-def axis_by_name(axes: Sequence[Axis], given: Axis | str | None, option: str, fault: str) -> Axis:
+def axis_by_name(
+    cascade: Cascade, axes: Sequence[Axis], given: Axis | str | None, option: str, fault: str
+) -> Axis:  # fmt: skip
     """The axis of these that is given by itself or by name; None is the only one."""
-    by_name = {str(one.name): one for one in axes}
-    name = given.name if isinstance(given, Axis) else next(iter(by_name)) if given is None and len(axes) == 1 else given
-    if not isinstance(name, str) or name not in by_name:
+    found = axes[0] if given is None and len(axes) == 1 else cascade.find_axis(given, axes)
+    if found is None:
         raise InputError(f"distributed: {option}={given} {fault}: pass "
-                         f"{' or '.join(f'{option}={one}' for one in by_name)}.")  # fmt: skip
-    return by_name[name]
+                         f"{' or '.join(f'{option}={one}' for one in axes)}.")  # fmt: skip
+    return found

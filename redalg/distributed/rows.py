@@ -170,11 +170,11 @@ class DistributedRows:
         if is_recorded(named):
             from redalg.distributed.row_gradients import recorded_rows
 
-            return recorded_rows(self, named, empty, named_sizes(sizes, "distributed"))
+            return recorded_rows(self, named, empty, named_sizes(self.fused.cascade, sizes, "distributed"))
         with protocol.stops_all(device):
             check_choice("empty", empty, "distributed: ")
             inputs = self.fused._pass_inputs(self.fused._bind((), named))
-            extents = named_sizes(sizes, "distributed")
+            extents = named_sizes(self.fused.cascade, sizes, "distributed")
             shape = () if by is None else (tuple(by.shape),)
             kind = call_kind(self.form.cascade, inputs, None, (empty, *of_keys, *shape, *sorted(extents.items())))
         known, cast = protocol.last, cast_inputs(self.fused, inputs)

@@ -165,7 +165,8 @@ def nest_parts(schedule: Any) -> list[object]:
 
 def candidate_parts(candidate: Candidate) -> list[object]:
     """A plan's nest, and what bounds it."""
-    time = "\n".join(time_lines(candidate.predicted_us, candidate.terms)) if candidate.terms else str(candidate)
+    timed = candidate.terms and not candidate.refusal
+    time = "\n".join(time_lines(candidate.predicted_us, candidate.terms)) if timed else str(candidate)
     return [*nest_parts(candidate.plan), time]
 
 

@@ -1,10 +1,11 @@
 """Arguments that a function does not take: an error that says what to write stands in the place of Python's own.
 
     @answer_arguments(InputError)            a function
-    @answer_methods(InputError)              every public method of a class that does not take any argument there is
+    @answer_methods(InputError)              every public method of a class
 
-The signature is looked at after a `TypeError` alone, so that a call which fits costs what it did. The advice is the
-first that is meant by the arguments:
+The signature is looked at after an error alone, so that a call which fits costs what it did. Where the arguments fit
+it, and the error is none of redalg's, the message is about the first of another kind than its annotation names
+(`annotations`). Else the advice is the first that is meant by the arguments:
 
     b=4               of an axis          sizes are one mapping: `bench(sizes={"b": 4})`
     x=array           of a tensor         tensors are one mapping: `leaf({"x": …})`
@@ -25,6 +26,7 @@ from types import FunctionType
 from typing import Any, ParamSpec, Protocol, TypeVar, final
 
 from redalg.errors import RedalgError
+from redalg.expression.annotations import first_misfit, hint_in_words
 from redalg.expression.dtypes import ALIASES, DTYPES
 from redalg.expression.spelling import did_you_mean
 
@@ -146,7 +148,8 @@ def short_text(value: Any) -> str:
     >>> short_text(4), short_text("c"), short_text({"b": 4}), short_text([0.5] * 99)
     ('4', "'c'", "{'b': 4}", 'a list')
     """
-    written = repr(value) if isinstance(value, str | int | float | Mapping | list | tuple | PurePath) else ""
+    told = value is None or isinstance(value, str | int | float | Mapping | list | tuple | PurePath)
+    written = repr(value) if told else ""
     return written if 0 < len(written) <= 60 else f"a {type(value).__name__}"
 
 
@@ -162,7 +165,7 @@ def option_names(value: Any) -> tuple[str, ...]:
     name = str(value).removeprefix("torch.")
     if name in DTYPES or name in ALIASES:
         return ("dtypes", "dtype")
-    return ("library",) if value in LIBRARIES else CARDS if isinstance(value, str) else ()
+    return ("library",) if name in LIBRARIES else CARDS if isinstance(value, str) else ()
 
 
 def answer_arguments(
@@ -187,9 +190,17 @@ def answer_arguments(
         def call(*args: Arguments.args, **options: Arguments.kwargs) -> Result:
             try:
                 return function(*args, **options)
-            except TypeError:
-                if message := fault_of(function, args, options, otherwise):
+            except RedalgError as refusal:  # of a function within, perhaps: the caller's own words are meant
+                cause = refusal.__cause__
+                known = cause is None or isinstance(cause, RedalgError)
+                if not known and (message := misfit_of(function, args, options)):
+                    raise error(message) from cause
+                raise
+            except Exception as cause:
+                if isinstance(cause, TypeError) and (message := fault_of(function, args, options, otherwise)):
                     raise error(message) from None
+                if message := misfit_of(function, args, options):
+                    raise error(message) from cause
                 raise
 
         return call
@@ -218,18 +229,12 @@ def answer_methods(error: type[RedalgError], *special: str, otherwise: str = "")
             wrap = type(member) if isinstance(member, classmethod | staticmethod) else None
             function = member.__func__ if isinstance(member, classmethod | staticmethod) else member
             is_public = name[0] != "_" or name in special
-            if is_public and isinstance(function, FunctionType) and not takes_anything(function):
+            if is_public and isinstance(function, FunctionType):
                 answered = answer_arguments(error, otherwise)(function)
                 setattr(cls, name, wrap(answered) if wrap else answered)
         return cls
 
     return decorate
-
-
-def takes_anything(function: Callable[..., Any]) -> bool:
-    """Tell if Python itself never refuses a function's arguments: any values and any names."""
-    kinds = {parameter.kind for parameter in signature(function).parameters.values()}
-    return {Parameter.VAR_POSITIONAL, Parameter.VAR_KEYWORD} <= kinds
 
 
 def fault_of(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any], otherwise: str = "") -> str:
@@ -246,6 +251,18 @@ def fault_of(function: Callable[..., Any], args: Sequence[Any], options: Mapping
             parameters, args = parameters[1:], args[1:]
         return _fault(name, parameters, args, options, cascade, otherwise=otherwise)
     return ""
+
+
+def misfit_of(function: Callable[..., Any], args: Sequence[Any], options: Mapping[str, Any]) -> str:
+    """The message about an argument of another kind than its annotation names; empty if all are of theirs."""
+    place, value, needed = first_misfit(function, args, options)
+    if not place:
+        return ""
+    optional = signature(function).parameters[place].default is not Parameter.empty
+    advice = f" Or leave `{place}` out." if optional else ""
+    name = function.__name__ if function.__name__[0] != "_" else type(args[0]).__name__.lower()
+    found = "" if value is None else f", not {hint_in_words(type(value))}"
+    return f"{name}: {place}={short_text(value)} should be {needed}{found}.{advice}"
 
 
 def _fault(

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
-from sympy import And, Eq, Expr, Ne, Not, Or, sympify
+from sympy import And, Eq, Expr, Ne, Not, Or
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
 from redalg.expression.arguments import answer_arguments
 from redalg.expression.nodes import Where
+from redalg.expression.operand import as_operand
 
 
 @answer_arguments(ExpressionError, "Write `ra.where(condition, a, b)`.")
@@ -31,7 +32,8 @@ def where(condition: Any, a: Any = None, b: Any = None) -> Expr:
     if a is None or b is None:
         raise ExpressionError("where: it takes a condition and two values, one where it holds and one elsewhere. Write "
                               "`ra.where(k <= q, x, 0)`.")  # fmt: skip
-    return Where(as_condition(condition, "where"), a, b)
+    written = "ra.where(k <= q, x, 0)"
+    return Where(as_condition(condition, "where"), as_operand("where", a, written), as_operand("where", b, written))
 
 
 def as_condition(condition: Any, caller: str) -> Boolean:
@@ -41,14 +43,11 @@ def as_condition(condition: Any, caller: str) -> Boolean:
             f"{caller}: the condition is the Python bool {condition}, which Python made before redalg saw it "
             "(`==` and `!=` compare expressions as written). Write `ra.eq(a, b)` or `ra.ne(a, b)`."
         )
-    condition = sympify(condition)
-    if isinstance(condition, Boolean):
-        return condition
-    if isinstance(condition, Expr):
-        return Ne(condition, 0)
-    raise ExpressionError(f"{caller}: `{condition}` is not a condition. Write a relation, as in `k <= q`.")
+    found = as_operand(caller, condition, "k <= q")
+    return found if isinstance(found, Boolean) else Ne(found, 0)
 
 
+@answer_arguments(ExpressionError, "Write `ra.eq(a, b)`.")
 def eq(a: Any, b: Any) -> Boolean:
     """`a == b`, element by element (Python's `==` compares expressions as written).
 
@@ -57,9 +56,10 @@ def eq(a: Any, b: Any) -> Boolean:
     >>> eq(a, b), a == b
     (Eq(a[n], b[n]), False)
     """
-    return Eq(a, b)
+    return Eq(*(as_operand("eq", one, "ra.eq(a, b)") for one in (a, b)))
 
 
+@answer_arguments(ExpressionError, "Write `ra.ne(a, b)`.")
 def ne(a: Any, b: Any) -> Boolean:
     """`a != b`, element by element.
 
@@ -68,7 +68,7 @@ def ne(a: Any, b: Any) -> Boolean:
     >>> ne(a, b), a != b
     (Ne(a[n], b[n]), True)
     """
-    return Ne(a, b)
+    return Ne(*(as_operand("ne", one, "ra.ne(a, b)") for one in (a, b)))
 
 
 def logical_and(*conditions: Any) -> Boolean:
@@ -93,6 +93,7 @@ def logical_or(*conditions: Any) -> Boolean:
     return Or(*(as_condition(one, "logical_or") for one in conditions))
 
 
+@answer_arguments(ExpressionError, "Write `ra.logical_not(condition)`.")
 def logical_not(condition: Any) -> Boolean:
     """The negation of the condition. Of `x > m` it is `x <= m`, as SymPy writes it: a NaN fulfils neither.
 

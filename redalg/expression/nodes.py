@@ -19,6 +19,7 @@ from redalg.expression.arguments import answer_arguments
 from redalg.expression.dtypes import DTYPES, dtype_as_spelled
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
+from redalg.expression.operand import as_operand
 
 
 @final
@@ -185,7 +186,7 @@ def cast(expr: Any, dtype: Any) -> Cast:
     name = dtype_as_spelled(dtype)
     if name not in known:
         raise ExpressionError(f"cast: unknown dtype {dtype!r}. Use one of {', '.join(known)}.")
-    return Cast(expr, name)
+    return Cast(as_operand("cast", expr, f'ra.cast(x, "{name}")'), name)
 
 
 @answer_arguments(ExpressionError, 'Write `ra.let("name", expression)`.')
@@ -217,4 +218,4 @@ def let(name: str, expr: Any) -> Let:
         raise ExpressionError(f'let: the name comes first. Write `ra.let("{expr}", {name})`.')
     if not isinstance(name, str) or not name.isidentifier():
         raise ExpressionError(f"let: {name!r} is not a name. Write an identifier, as in `let('m', ra.max(x, n))`.")
-    return Let(name, expr)
+    return Let(name, as_operand("let", expr, f'ra.let("{name}", ra.max(x, n))'))

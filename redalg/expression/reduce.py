@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, final
 
-from sympy import Expr, KroneckerDelta, Mul, S, SympifyError, Tuple, sympify
+from sympy import Expr, KroneckerDelta, Mul, S, Tuple, sympify
 from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
@@ -14,6 +14,7 @@ from redalg.expression.known import no_more_known
 from redalg.expression.masks import as_condition
 from redalg.expression.node import Node
 from redalg.expression.nodes import Where
+from redalg.expression.operand import expression_of
 from redalg.expression.spelling import no_other
 from redalg.expression.tensor import Element
 
@@ -216,10 +217,7 @@ def checked_axes(kind: str, axes: tuple[Any, ...]) -> list[Axis]:
 
 def term_of(kind: str, expr: Any) -> Expr:
     """A term as an expression, or an error that names the reduction."""
-    try:
-        term = None if isinstance(expr, str) else sympify(expr)
-    except (SympifyError, ValueError, TypeError):
-        term = None
+    term = expression_of(expr)
     if isinstance(term, Boolean) and not isinstance(term, Expr):
         raise ExpressionError(f"{kind}: `{term}` is a condition, not a number. Count what fulfils it by "
                               f"`ra.{kind}(ra.where({term}, 1, 0), n)`.")  # fmt: skip

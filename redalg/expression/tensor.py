@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from functools import cache, lru_cache
-from typing import Any, Never, final
+from typing import TYPE_CHECKING, Any, Never, final
 
-from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol, sympify
+from sympy import Expr, Integer, KroneckerDelta, Mul, S, Symbol
 from sympy.core.assumptions import StdFactKB
 
-from redalg.errors import ExpressionError
+from redalg.errors import ExpressionError, OperationError
 from redalg.expression.arguments import answer_arguments, answer_methods
 from redalg.expression.axis import AS_WRITTEN, Axis, split_names
 from redalg.expression.known import no_more_known
 from redalg.expression.node import Node
+from redalg.expression.operand import expression_of
 from redalg.expression.spelling import no_other
 
+UNINDEXED = "`{}` is the name of a tensor, without indices. Index it first, as in `x[b, n]`."
 ELEMENT = re.compile(r"\s*([^\W\d]\w*)\s*(?:\[([^\]]*)\])?\s*")
 
 
@@ -167,9 +169,25 @@ class Tensor:
     def __repr__(self) -> str:
         return f"Tensor({self.label.name!r})"
 
+    if not TYPE_CHECKING:  # for a type checker a tensor would have every attribute
+
+        def __getattr__(self, name: str) -> object:
+            """Nothing: what is asked for is asked of an element."""
+            if name.startswith("_") or name in Tensor.__slots__:
+                raise AttributeError(f"'Tensor' object has no attribute {name!r}", name=name, obj=self)
+            raise OperationError(f"{UNINDEXED} `{name}` is asked of it as it stands.", self)
+
+        def _refuse_use(self, *_: object) -> Never:
+            raise OperationError(f"{UNINDEXED} It stands for no value.", self)
+
+        # without `__iter__` Python would index it by 0, 1, 2 … without end
+        __iter__ = __neg__ = __abs__ = __lt__ = __le__ = __gt__ = __ge__ = _refuse_use
+        __add__ = __sub__ = __mul__ = __truediv__ = __pow__ = __matmul__ = __floordiv__ = __mod__ = _refuse_use
+        __radd__ = __rsub__ = __rmul__ = __rtruediv__ = __rpow__ = __rmatmul__ = _refuse_use
+
 
 def _index(name: str, index: Any) -> Expr:
-    expr = None if isinstance(index, str) else sympify(index)
+    expr = expression_of(index)
     if isinstance(expr, _Indexed) or (isinstance(expr, Expr) and expr.is_integer is not False and not expr.is_Float):
         return expr
     raise ExpressionError(f"tensor `{name}`: index `{index}` is not an integer expression. Index by axes, integers, "

@@ -87,12 +87,12 @@ class Backward(Displayed):
         """The names of the forward's outputs."""
         return tuple(self.cotangents)
 
-    def __call__(self, cotangents: Any, /, *, sizes: Mapping[str, int] | None = None, **tensors: Any) -> dict[str, Any]:
+    def __call__(self, cotangents: Any, /, *, sizes: Sizes | None = None, **tensors: Any) -> dict[str, Any]:
         """The gradients by tensor name.
 
         Args:
             cotangents: of the outputs: one tensor, or a dict by output name; those left out are 0.
-            sizes: extents of axes that no tensor carries, by name.
+            sizes: extents of axes that no tensor carries, by axis or by its name.
             tensors: the tensors and scalars of the forward, by name.
 
         >>> import numpy as np, redalg as ra
@@ -102,10 +102,11 @@ class Backward(Displayed):
         array([ 2.,  4., 12.])
         """
         own = self.for_tensors(tensors)
-        made = own.forward(**tensors, sizes=dict(sizes or {}))
+        sizes = named_sizes(own.forward.cascade, sizes, "vjp")
+        made = own.forward(**tensors, sizes=sizes)
         names = (*own.outputs, *own.saved)
         known = dict(zip(names, (made,) if own.forward.single else made, strict=True))
-        return own.from_saved(cotangents, known, tensors, sizes or {})
+        return own.from_saved(cotangents, known, tensors, sizes)
 
     def for_tensors(self, tensors: Mapping[str, Any]) -> Backward:
         """The backward for tensors of their dtypes: row values are float32 where a tensor has 16 bits or fewer."""
@@ -197,4 +198,4 @@ class Backward(Displayed):
         known = output_dtypes(own.forward, dtypes_of_floats(read))
         known |= {name: known[output] for output, name in (*own.made.items(), *own.cotangents.items())}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(sizes, "source"), options)
+        return sources_of_stages(own.stages, target, named_sizes(self.forward.cascade, sizes, "source"), options)

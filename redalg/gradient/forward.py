@@ -68,13 +68,13 @@ class Forward(Displayed):
     again: Callable[[Mapping[str, str]], Forward] | None = None
     given: Names = ()
 
-    def __call__(self, tangents: Any, /, *, sizes: Mapping[str, int] | None = None, **tensors: Any) -> dict[str, Any]:
+    def __call__(self, tangents: Any, /, *, sizes: Sizes | None = None, **tensors: Any) -> dict[str, Any]:
         """The tangents of the outputs by name; an output that is constant has none.
 
         Args:
             tangents: of the tensors: a dict by tensor name, or one array where one tensor has a tangent; those left
                 out are 0.
-            sizes: extents of axes that no tensor carries, by name.
+            sizes: extents of axes that no tensor carries, by axis or by its name.
             tensors: the tensors and scalars of the function, by name.
 
         >>> import numpy as np, redalg as ra
@@ -89,7 +89,7 @@ class Forward(Displayed):
         known = dict(tensors)
         for name, own_name in own.names.items():
             known[own_name] = zeros_like(tensors[name]) if given.get(name) is None else given[name]
-        lengths = {**sizes_of(self.function.cascade, tensors), **(sizes or {})}
+        lengths = {**sizes_of(self.function.cascade, tensors), **named_sizes(self.function.cascade, sizes, "jvp")}
         for stage in own.stages:
             known |= stage.tensors(known, lengths)
         return {output: known[name] for output, name in own.tangents.items()}
@@ -176,4 +176,4 @@ class Forward(Displayed):
         own = for_dtypes(self, given)
         known = {own_name: given[name] for name, own_name in own.names.items()}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(sizes, "source"), options)
+        return sources_of_stages(own.stages, target, named_sizes(self.function.cascade, sizes, "source"), options)

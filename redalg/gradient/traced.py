@@ -59,6 +59,7 @@ def call_text(number: str, lists: str, choices: str, training: bool) -> str:
     """
     names, scalars, sizes = (tuple(one.split(NAME)) if one else () for one in lists.split(FIELD))
     empty, precision, backend = choices.split(FIELD)
+    sizes = tuple(FUNCTIONS[number].cascade.names_of_axis(name)[0] for name in sizes)
     return Call(text_of(number), names, scalars, sizes, empty, precision, backend, training).text
 
 

@@ -203,7 +203,7 @@ def accuracy_of_data(
     if not any(library_name(one) for one in data.values()):
         raise InputError("accuracy: data= holds no tensor. Give tensors by name, as a call takes them.")
     with progress_bar("accuracy of the data"):
-        judge = Judge.of(fused, dict(data), named_sizes(sizes), backend)
+        judge = Judge.of(fused, dict(data), named_sizes(fused.cascade, sizes), backend)
         rows = judge.rows(GIVEN)
     shapes = ", ".join(f"{name} {tuple(one.shape)}" for name, one in data.items() if library_name(one))
     title = f"accuracy, {shapes}, {judge.dtype}{'' if backend is None else f', {backend}'}"

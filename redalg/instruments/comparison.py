@@ -28,6 +28,7 @@ from redalg.instruments.measuring import (
 )
 from redalg.instruments.plotting import draw_bars
 from redalg.runtime.bind.inputs import array_dtype, bind, library_name, promote_dtypes
+from redalg.runtime.call.dispatch import check_known_backend
 from redalg.runtime.lowering import target_of
 from redalg.strategies.model.operations import form_operations
 from redalg.strategies.table import Table, Tabled
@@ -130,7 +131,11 @@ def plain_number(value: Any) -> Any:
 
 def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str, Any], *, compiled: bool) -> Comparison:
     """Measure redalg on some backends beside the definition in PyTorch and beside peers."""
-    given = {name: one for name, one in peers.items() if callable(one)} if isinstance(peers, Mapping) else {}
+    given = (
+        {name: one for name, one in peers.items() if isinstance(name, str) and callable(one)}
+        if isinstance(peers, Mapping)
+        else {}
+    )
     if not isinstance(peers, Mapping) or len(given) < len(peers):
         raise InputError("compare: peers= gives callables by name, as in peers={'mine': f}; they are called with the "
                          "tensors by keyword.")  # fmt: skip
@@ -291,7 +296,10 @@ def as_tensor(value: Any, dtype: str, device: str) -> Any:
 def chosen_backends(backend: str | Sequence[str] | None, device: str) -> tuple[str, ...]:
     """The backends that are asked for; else the kernel and, on the CPU, the derived form block by block."""
     if backend is not None:
-        return (backend,) if isinstance(backend, str) else tuple(backend)
+        names = (backend,) if isinstance(backend, str) else tuple(backend)
+        for name in names:
+            check_known_backend(name)
+        return names
     kernels = ("tilelang",) if find_spec("tilelang") else ()
     return kernels if device == "cuda" and kernels else (*kernels, "torch")
 

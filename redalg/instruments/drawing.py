@@ -94,7 +94,7 @@ class Scale:
         """A size for every axis that has none of its own; those that are given stay.
 
         Raises:
-            InputError: a size is given for an axis that the function lacks.
+            InputError: a size is given for an axis that the function lacks, or is no size.
         """
         outside = {axis for output in cascade.outputs for axis in output.axes}
         own = {axis.name: self.streamed if axis == cascade.axis else self.free if axis in outside else self.inner
@@ -102,6 +102,9 @@ class Scale:
         foreign = [name for name in given if name not in own]
         if foreign:
             raise InputError(f"sizes: there is no axis `{foreign[0]}` here. The axes are {', '.join(own)}.")
+        for name, size in given.items():
+            if not isinstance(size, int) or size < 0:
+                raise InputError(f"sizes: the size of axis {name} should be a non-negative int, not {size!r}.")
         made = self.smaller({**own, **given}, given, str(cascade.axis.name))
         return alike_sizes(cascade, made, given)
 
@@ -171,7 +174,7 @@ class Setting:
         fused: Measurable, sizes: Sizes | None, dtypes: Any, scale: Scale, **more: Any
     ) -> Setting:  # fmt: skip
         """The setting that a user asks for."""
-        chosen = scale.sizes(fused.cascade, named_sizes(sizes))
+        chosen = scale.sizes(fused.cascade, named_sizes(fused.cascade, sizes))
         named = {**dict.fromkeys(all_names(fused), "float32"), **named_dtypes(fused.cascade, dtypes)}
         unknown = [name for name in named.values() if name not in DTYPES]
         if unknown:

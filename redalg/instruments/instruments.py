@@ -59,7 +59,7 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         if data is not None:
             return accuracy_of_data(self, data, backend, sizes)
         chosen = dtypes if isinstance(dtypes, list | tuple) else [dtypes]
-        sizes = named_sizes(sizes, "accuracy")
+        sizes = named_sizes(self.cascade, sizes, "accuracy")
         settings = drawn_settings(self, sizes, chosen, device=device, backend=backend, shapes=shapes)
         return measure_accuracy(settings, backend, families_named(families))
 
@@ -158,7 +158,7 @@ def problems_of(
     from redalg.instruments.comparison import Problem, user_problem
     from redalg.instruments.drawing import MEASURED, ON_CPU, Setting, chosen_device, library_for
 
-    sizes = [named_sizes(given, caller) for given in each]
+    sizes = [named_sizes(fused.cascade, given, caller) for given in each]
     if data is not None:
         return [user_problem(fused, data, sizes[0])]
     where = chosen_device(device)

@@ -294,16 +294,24 @@ def plan_candidates(
     for name in {element.name for element in form.cascade.elements()} - space.problem.shapes.keys():
         shape_of(name, form.cascade.elements(), space.problem)  # refuses a shape that cannot be known
     others = [one.candidate for one in (offer_unfused(form, space), offer_product(form, space)) if one is not None]
-    return rank_candidates(space, others, partial(builds, space.stages, space.problem))
+    return rank_candidates(space, others, partial(refusal_of_plan, space.stages, space.problem))
 
 
-def builds(stages: Stages, problem: Problem, plan: AnySchedule) -> bool:
-    """Tell if a plan has a program that keeps every rule and fits its device (PyTorch's operations need none)."""
+def refusal_of_plan(stages: Stages, problem: Problem, plan: AnySchedule) -> str:
+    """The reason why a plan has no program that keeps every rule and fits its device; empty if it has one.
+
+    PyTorch's operations need none.
+    """
     if not isinstance(plan, Schedule):
-        return True
+        return ""
     stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
-    candidates = programs(stages, [replace(plan, origin="model")], problem)
-    return any(fits(program, numbers) for _, numbers, program in candidates)
+    try:
+        for _, numbers, program in programs(stages, [replace(plan, origin="given")], problem):
+            check_operands(program, numbers, problem.precision)
+            check_fit(program, numbers)
+    except RedalgError as refusal:
+        return str(refusal).removeprefix(f"plan `{plan}`").lstrip(", ")
+    return ""
 
 
 def first_that_fits(candidates: Iterable[tuple[Schedule, Plan, TileProgram]]) -> tuple[Schedule, Plan, TileProgram]:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 from itertools import islice
+from unittest.mock import Mock
 
 import numpy as np
 import pytest
@@ -13,12 +14,14 @@ from sympy import Expr, Rational, S, exp, sqrt
 
 import redalg as ra
 from redalg.errors import PlanError
+from redalg.library import chained_product
 from redalg.lower_tile.check.interpret import interpret
 from redalg.lower_tile.check.verify import verify
 from redalg.lower_tile.ir.program import Parallel, Store, index
 from redalg.lower_tile.ir.scalars import Kept, Load, ScaledExp, Wide
 from redalg.lower_tile.place.lanes import GROUP
 from redalg.lower_tile.text.expr_printer import Printer
+from redalg.runtime import lowering
 from redalg.runtime.call.sizes import newly
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import problem_of
@@ -102,13 +105,24 @@ def test_what_plans_list_builds(width: int) -> None:
     assert plans[0].predicted_us <= plans[1].predicted_us
 
 
-def test_a_listing_of_plans_is_a_sequence() -> None:
-    """Length, negative places and iteration speak of the plans that build alone."""
-    plans = ra.fuse(ra.logsumexp(x, n)).plans({"b": 64, "n": 300}, "float32", "H200")
+def test_a_listing_of_plans_is_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its length builds nothing; plans are built as they are read, and those that are refused are the last."""
+    refuse = Mock(wraps=lowering.refusal_of_plan)
+    monkeypatch.setattr(lowering, "refusal_of_plan", refuse)
+    plans = chained_product().plans({"b": 1, "m": 64, "n": 64, "k": 64, "h": 64}, "bfloat16", "H200")
+    assert len(plans) > 1
+    assert plans
+    assert not refuse.called
+    best = plans[:3]
+    assert 3 <= refuse.call_count < len(plans)
     every = list(plans)
-    assert len(plans) == len(every) > 1
-    assert (plans[-1], plans[0]) == (every[-1], every[0])
-    assert list(plans[1:3]) == every[1:3]
+    refused = [one for one in every if one.refusal]
+    assert len(every) == len(plans) >= refuse.call_count
+    assert 0 < len(refused) < len(every)
+    assert every[-len(refused) :] == refused
+    assert (plans[-1], plans[0], list(best)) == (every[-1], every[0], every[:3])
+    assert "two tiles of so few were seen summed wrongly" in " ".join(str(plans[-2:]).split())
+    assert refused[0].plan.form == "online"
 
 
 def sizes_of(heads: int, queries: int, keys: int) -> dict[str, int]:

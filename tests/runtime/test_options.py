@@ -1,5 +1,6 @@
 """Options as a person writes them: axes or names, whole numbers and dtypes of any library; refusals by name."""
 
+import pickle
 from typing import Any, cast
 
 import numpy as np
@@ -14,6 +15,10 @@ x, w, label = ra.tensors("x[b,n] w[n] label[b]")
 fused = ra.fuse(ra.sum(x * w, n))
 SIZES = {"b": 64, "n": 256}
 X, W = np.arange(12, dtype=np.float32).reshape(3, 4), np.ones(4, np.float32)
+T = ra.Tensor("x")
+centred = T[b, n] - ra.mean(T[b, k], k)
+renamed = ra.fuse(ra.sum(centred**2, n), axes="b")
+deviation = ra.fuse(ra.sum(abs(centred), n), axes="b", passes=2)
 places = ra.fuse(ra.sum(ra.where(n >= 10, x, 0), n))
 
 
@@ -34,6 +39,52 @@ def test_sizes_of_calls_and_states() -> None:
     total = ra.fuse(ra.sum(x / n.extent, n))
     state = total.merge(total.leaf({"x": X}, extents={n: 4}), total.empty_state({b: 3, n: 4}, library="numpy"))
     assert total.finish(state).tolist() == [1.5, 5.5, 9.5]
+
+
+ALIAS: dict[str, Any] = {
+    "a call": lambda sizes: renamed(x=X, sizes=sizes).tolist(),
+    "a call that records": lambda sizes: renamed(x=torch.ones(3, 4, requires_grad=True), sizes=sizes).tolist(),
+    "the reference": lambda sizes: renamed.reference(x=X, sizes=sizes).tolist(),
+    "a compiled call": lambda sizes: torch.compile(lambda t: renamed(x=t, sizes=sizes), backend="eager")(
+        torch.ones(3, 4)
+    ).tolist(),
+    "lower": lambda sizes: renamed.lower("c", sizes, "float32").source.text,
+    "source": lambda sizes: renamed.source("c", sizes, "float32", varying=list(sizes)[:1]),
+    "plans": lambda sizes: str(renamed.plans(sizes, "float32")),
+    "plan": lambda sizes: str(renamed.plan(sizes, "float32")),
+    "a state": lambda sizes: str(renamed.merge(
+        renamed.leaf({"x": X}, extents=sizes, start=dict.fromkeys(sizes, 0)),
+        renamed.empty_state(sizes, library="numpy"),
+    )),
+    "accuracy": lambda sizes: str(renamed.accuracy(sizes)),
+    "a backward": lambda sizes: str(renamed.vjp()(np.ones(3, np.float32), x=X, sizes=sizes)),
+    "the source of a backward": lambda sizes: renamed.vjp().source("c", sizes, "float32"),
+    "forward mode": lambda sizes: str(renamed.jvp()(X, x=X, sizes=sizes)),
+    "the source of forward mode": lambda sizes: renamed.jvp().source("c", sizes, "float32"),
+    "two passes": lambda sizes: deviation(x=X, sizes=sizes).tolist(),
+    "two passes of a function that was pickled": lambda sizes: pickle.loads(pickle.dumps(deviation)).source("c", sizes),
+    "of JSON": lambda sizes: ra.from_json(renamed.to_json()).source("c", sizes),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("call", ALIAS.values(), ids=ALIAS.keys())
+def test_a_name_that_a_rewrite_took_away_is_that_of_the_axis_in_its_place(call: Any) -> None:
+    """The user wrote axis k; the cascade has n in its place."""
+    assert call({"b": 3, "k": 4}) == call({b: 3, k: 4, "n": 4}) == call({"b": 3, "n": 4})
+
+
+def test_aliases() -> None:
+    """A name of a reduction within another, beside it or in another output; an axis of an output keeps its own."""
+    y = ra.Tensor("y")
+    rows = {one: one[b, n] - ra.mean(one[b, k], k) for one in (T, y)}
+    both = {"x": (ra.sum(rows[T] ** 2, n), "b"), "y": (ra.sum(y[b, n] - ra.max(y[b, k], k), n), "b")}
+    assert ra.fuse(both).cascade.aliases == (("k", "n"),)
+    two = ra.fuse({"x": (ra.sum(T[b, n], n), "b"), "y": (ra.max(T[b, k] ** 2, k), "b")})
+    assert two.cascade.aliases == (("k", "n"),)
+    shares = ra.fuse({"x": (T[b, n] / ra.sum(T[b, n], n), "b n"), "y": (ra.max(T[b, k], k), "b")})
+    assert shares.cascade.aliases == (("k", "n"),)
+    apart = {"x": (ra.sum(T[b, n] - ra.mean(T[b, k], k), n), "b"), "y": (y[b, k] / ra.sum(T[b, n], n), "b k")}
+    assert ra.fuse(apart).cascade.aliases == ()
 
 
 def test_a_saved_file_takes_axes(tmp_path: Any) -> None:
@@ -78,6 +129,22 @@ REFUSED: dict[str, Case] = {
         lambda: fused.source("c", sizes={n: 4, "n": 5}),
         ra.InputError,
         "source: sizes gives axis n two sizes, 4 and 5. Give it once.",
+    ),
+    "a size by two names": Case(
+        lambda: renamed(x=X, sizes={n: 4, "k": 5}),
+        ra.InputError,
+        "sizes gives axis n two sizes, 4 and 5, as `n` and as `k`: both are names of this axis, since they index the "
+        "same dimension of a tensor. Give it once.",
+    ),
+    "a size by a name in the place of another": Case(
+        lambda: renamed(x=X, sizes={"k": 5}),
+        ra.InputError,
+        "axis n has several sizes: 4 in x (dimension 1), 5 in sizes=. Every tensor must agree on it.",
+    ),
+    "sizes that vary along no axis": Case(
+        lambda: fused.source("c", sizes=SIZES, varying="m"),
+        ra.InputError,
+        "source: varying='m' should name axes whose size is a run-time one, as in varying=[\"n\"]. The axes are b, n.",
     ),
     "sizes left out": Case(
         lambda: fused.source("c"),

@@ -362,7 +362,7 @@ def test_candidates_print_as_a_table_of_the_first() -> None:
     last = next(place for place, line in enumerate(text) if line.startswith("the first"))
     text, note = text[:last], " ".join(text[last:])
     assert text[0] == "plans for A10, predicted"
-    assert re.fullmatch(r"the first 12 of at most \d+ candidates; ← a call takes it(, by the rules: .*)?", note)
+    assert re.fullmatch(r"the first 12 of \d+ candidates; ← a call takes it(, by the rules: .*)?", note)
     taken = fused("logsumexp").plan(*given)
     assert found.choice == taken
     assert [entry.plan for place, entry in found.places(1) if "←" in place] == [taken]

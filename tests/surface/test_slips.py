@@ -21,6 +21,10 @@ A, B = ra.tensors("A[m,k] B[k,n]")
 j = ra.axis("j", size=4)
 VARIANCE = ra.fuse(ra.var(x, n))
 fused: Any = VARIANCE
+T: Any = ra.Tensor("T")
+KNOWN = {"b": 2, "n": 8}
+PLANS: Any = fused.plans(KNOWN, "float32", "H100")
+STATE = fused.leaf({"x": np.ones((2, 8))})
 SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "np.exp": (lambda: np.exp(x), ("`np.exp` is given the expression `x[b, n]`, which is no array. Functions of "
                "expressions are SymPy's: write `exp(x)`, with `from sympy import exp`.")),
@@ -117,6 +121,25 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "fuse text": (lambda: ra.fuse("sum(x[n], n)"), "The command `redalg explain \"…\"` reads text."),
     "fuse axis": (lambda: any_.fuse(x, axis="b n"), "fuse: there is no option `axis`."),
     "axes of a tuple": (lambda: any_.fuse(x, axes=("b", "n")), "Write axes=\"b n\"."),
+    "an output of three": (lambda: ra.fuse({"a": (x, "b n", 3)}), "fuse: output `a` is a tuple of 3."),
+    "inputs of None": (lambda: any_.fuse(x, inputs=None), "a sequence of tensor elements, inputs=(Q, K, V), not None."),
+    "exact of text": (lambda: any_.fuse(x, exact="yes"), "fuse: exact='yes' should be True or False, not a str."),
+    "a condition of text": (lambda: ra.where("x > 0", x, 0), "where: 'x > 0' is no expression. Write tensor elements"),
+    "a value of text": (lambda: ra.where(x > 0, x, "y"), "where: 'y' is no expression."),
+    "equal to None": (lambda: ra.eq(x, None), "eq: None is no expression."),
+    "equal to an array": (lambda: ra.ne(x, np.ones(2)), "ne: a ndarray is no expression."),
+    "a list of masks": (lambda: ra.logical_and([x > 0, y > 0]), "is no expression. Write tensor elements and numbers"),
+    "a cast of text": (lambda: ra.cast("x", "half"), "cast: 'x' is no expression."),
+    "a name of None": (lambda: any_.let("m", None), "let: None is no expression."),
+    "correction of None": (lambda: ra.var(x, n, correction=None), "as in `ra.var(x, n, correction=1)`"),
+    "eps of None": (lambda: ra.rms_norm(x, n, eps=None), "rms_norm: None is no expression."),
+    "a weight of data": (lambda: ra.layer_norm(x, n, weight=np.ones(2)), "layer_norm: a ndarray is no expression."),
+    "a slice": (lambda: T[b, :], "tensor `T`: index `slice(None, None, None)` is not an integer expression."),
+    "a tensor without indices": (lambda: ra.sum(T, n), "sum: a Tensor is not an expression."),
+    "a list of a tensor": (lambda: list(T), "`Tensor('T')` is the name of a tensor, without indices. Index it first"),
+    "a tensor plus": (lambda: 2 * T, "It stands for no value."),
+    "a tensor's shape": (lambda: T.shape, "`shape` is asked of it as it stands."),
+    "a score of a number": (lambda: any_.library.attention(score=3), "score=3 should be a function or None"),
 }  # fmt: skip
 
 
@@ -213,6 +236,41 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
         ra.ExpressionError,
         "write `library.variance()(…)`.",
     ),
+    "a section of a number": (
+        lambda: fused.explain(3),
+        ra.InputError,
+        "should be a str, a list of str or None",
+    ),
+    "a place of text": (lambda: PLANS["a"], ra.InputError, "place='a' should be an int or a slice, not a str."),
+    "rows of text": (lambda: PLANS.table("3"), ra.InputError, "table: most='3' should be an int or None, not a str."),
+    "shapes of a number": (lambda: fused.plans({}, shapes=3), ra.InputError, 'Write `shapes={"x": (64, 4096)}`.'),
+    "a shape of a number": (lambda: fused.plans({}, shapes={"x": 3}), ra.InputError, "`x` has 2 dimensions. Give a"),
+    "a list for a card": (
+        lambda: fused.lower(["c"], KNOWN),
+        ra.InputError,
+        "target=['c'] should be a str, not a",
+    ),
+    "no path": (lambda: fused.save(None, "c", KNOWN), ra.InputError, "save: path=None should be a str or a path."),
+    "a budget of text": (lambda: fused.tune(x=1, budget_s="3"), ra.InputError, "budget_s='3' should be a number, not"),
+    "a tensor by its element": (lambda: fused.leaf({x: 1}), ra.InputError, '`leaf({"x": …})`'),
+    "states of no function": (lambda: fused.expand(STATE, {"b": 3}, of=3), ra.InputError, "of=3 should be a Streaming"),
+    "a size below 0": (lambda: fused.empty_state({"b": -3}), ra.InputError, "axis b should be a non-negative int"),
+    "a size of a drawing": (lambda: fused.accuracy({"b": -3}), ra.InputError, "a non-negative int, not -3."),
+    "no such device": (lambda: fused.empty_state({"b": 3}, device="gpu"), ra.InputError, 'such as "cpu" or "cuda".'),
+    "data of a number": (lambda: fused.accuracy(data=3), ra.InputError, "data=3 should be a dict"),
+    "families of a number": (lambda: fused.accuracy(KNOWN, families=3), ra.InputError, "should be a list of str or"),
+    "a peer by a number": (lambda: fused.compare({3: max}, sizes=KNOWN), ra.InputError, "peers={'mine': f}"),
+    "no such backend": (lambda: fused.bench(KNOWN, backend=[3]), ra.BackendError, "backend=3 is not known."),
+    "plans in a list": (
+        lambda: fused(x=torch.ones(2, 8), plan=[], backend="tilelang"),
+        ra.InputError,
+        "plan= should be a `Schedule`, not a list.",
+    ),
+    "rows of many lengths": (
+        lambda: fused(x=torch.nested.nested_tensor([torch.ones(2), torch.ones(3)])),
+        ra.InputError,
+        "tensor `x` is nested, and redalg reads rows of one length.",
+    ),
     "a module's": (lambda: fused.to("cuda"), AttributeError, "`as_module` makes a module."),
     "backward": (lambda: fused.backward(x), AttributeError, "or derive its backward by `vjp`."),
     "a near name": (lambda: fused.expalin("cost"), AttributeError, "Fused has no `expalin`. Did you mean explain"),
@@ -222,6 +280,7 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
 }
 
 
+@pytest.mark.filterwarnings("ignore:The PyTorch API of nested tensors")
 @pytest.mark.parametrize("slip", CALLS)
 def test_a_slip_at_a_call_is_answered_in_words(slip: str) -> None:
     call, kind, said = CALLS[slip]
@@ -247,6 +306,16 @@ def test_no_method_answers_by_pythons_own_error() -> None:
     for method in asked:
         with pytest.raises(ra.RedalgError):
             method(no_such_option=1)
+
+
+def test_an_error_stays_where_the_arguments_fit() -> None:
+    """Words about an argument are for one of another kind alone; the error of a wrong place or file is Python's own."""
+    with pytest.raises(IndexError):
+        PLANS[10**6]
+    with pytest.raises(OSError, match="No such file"):
+        fused.save("/no/such/folder/x.py", "c", KNOWN, "float32")
+    with pytest.raises(ZeroDivisionError):
+        any_.library.attention(score=lambda s: 1 / 0)
 
 
 def test_sizes_stand_where_other_methods_have_them() -> None:

@@ -38,7 +38,7 @@ from redalg.decompose.parse.axes import (
 )
 from redalg.decompose.parse.distribute import SUMS, Sides, pull_reductions, replace_side_parts
 from redalg.decompose.parse.names import display_names, names_of_values, without_names
-from redalg.decompose.parse.same_axes import common_names, same_names
+from redalg.decompose.parse.same_axes import axis_aliases, common_names, same_names
 from redalg.decompose.separate.plain import is_number
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce, Value, Where, without_sources
@@ -56,7 +56,9 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     exprs = {name: without_nothing(name, without_names(expr)) for name, expr in expansions.items()}
     refuse_division_by_zero(exprs)
     renamed = common_names(exprs.values())
-    exprs = split_sums(join_nested_sums({name: renamed(expr) for name, expr in exprs.items()}))
+    common = {name: renamed(expr) for name, expr in exprs.items()}
+    aliases = axis_aliases([expr for expr, _ in outputs.values()], common.values())
+    exprs = split_sums(join_nested_sums(common))
     reduced = reduced_axes(list(exprs.values()))
     if not reduced:
         given = tuple((name, expr) for expr, name in names.items())
@@ -68,7 +70,7 @@ def parse(outputs: Mapping[str, tuple[Expr, tuple[Axis, ...] | None]]) -> Cascad
     refuse_foreign_axes(builder, list(exprs.values()))
     refuse_parts(reduced, builder.producers, results)
     parts = tuple(builder.reductions), tuple(builder.producers), results
-    cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:], names=builder.other_names()))
+    cascade = with_domain(Cascade(reduced[0], *parts, inner=reduced[1:], names=builder.other_names(), aliases=aliases))
     cascade.verify()
     return cascade
 

@@ -13,7 +13,7 @@ Rewrites, each exact:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import chain
 
 from sympy import Expr, Tuple
@@ -21,7 +21,7 @@ from sympy.core.basic import Basic
 
 from redalg.decompose.parse.axes import Axes, indexing_order, outermost_reductions, parts_of_all
 from redalg.expression import Axis, Extent, Reduce
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import with_args
 
 Place = tuple[str, int]
@@ -169,6 +169,20 @@ def same_extents(before: Iterable[Expr], after: Iterable[Expr], own: Sequence[Ax
     there, left = dict(now), {axis for _, axis in now}
     gone = sorted({(place, axis) for place, axis in _axes_of_dimensions(before) if axis not in left}, key=str)
     return {Extent(axis.name): there[place].extent for place, axis in gone if place in there}
+
+
+def axis_aliases(before: Collection[Expr], after: Collection[Expr]) -> tuple[tuple[str, str], ...]:
+    """Names of axes that rewrites took away, each with the name of the axis that stands in its place.
+
+    Both index the same dimension of a tensor, before and after.
+    """
+    gone = {axis.name for axis in of_kind(Axis, *before)} - {axis.name for axis in of_kind(Axis, *after)}
+    if not gone:
+        return ()
+    now = [*_axes_of_dimensions(after)]
+    pairs = {(axis.name, new.name) for place, axis in _axes_of_dimensions(before) if axis.name in gone
+             for other, new in now if other == place}  # fmt: skip
+    return tuple(sorted(pairs))
 
 
 def _axes_of_dimensions(exprs: Iterable[Expr]) -> Iterator[tuple[Place, Axis]]:

@@ -51,7 +51,11 @@ def check_spelling(expr: Any, axes: Any) -> None:
     """Raise an error unless axes are one string, and every output's name can be a field of a namedtuple."""
     specs = [] if isinstance(expr, list | tuple) else [axes]  # several outputs without names are refused elsewhere
     if isinstance(expr, Mapping):
-        specs = [one[1] for one in expr.values() if isinstance(one, tuple)]
+        specs = [one[1] for one in expr.values() if isinstance(one, tuple) and len(one) == 2]
+        wrong = next((name for name, one in expr.items() if isinstance(one, tuple) and len(one) != 2), None)
+        if wrong is not None:
+            raise ExpressionError(f"fuse: output `{wrong}` is a tuple of {len(expr[wrong])}. Give an expression, or an "
+                                  f'expression and its axes: {{"{wrong}": (expr, "b h q")}}.')  # fmt: skip
     for spec in specs:
         if spec is not None and not isinstance(spec, str):
             names = spec if isinstance(spec, tuple | list) else (spec,)
@@ -81,7 +85,8 @@ def check_expression_names(cascade: Cascade, inputs: Sequence[Element]) -> None:
     if reserved:
         raise ExpressionError(f"a tensor is named `{reserved[0]}`, which is an option of the call. Rename the tensor; "
                               f"the reserved names are {', '.join(OPTIONS)}.")  # fmt: skip
-    if isinstance(inputs, Element | str) or not all(isinstance(one, Element | Scalar) for one in inputs):
+    one_alone = isinstance(inputs, Element | str) or not isinstance(inputs, Iterable)
+    if one_alone or not all(isinstance(one, Element | Scalar) for one in inputs):
         raise ExpressionError(
             f"fuse: inputs should be a sequence of tensor elements, inputs=(Q, K, V), not {inputs!r}."
         )

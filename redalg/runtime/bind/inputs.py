@@ -353,6 +353,10 @@ def _check_array(name: str, array: Any) -> None:
         raise InputError(f"tensor `{name}` has a tangent (`torch.func.jvp`, `forward_ad`), and only a call has "
                          f"derivatives: states and the reference do not. Pass `unpack_dual({name}).primal` if no "
                          "tangent is needed; none is dropped silently.")  # fmt: skip
+    if getattr(array, "is_nested", False):
+        raise InputError(f"tensor `{name}` is nested, and redalg reads rows of one length. Pass "
+                         f"`torch.nested.to_padded_tensor({name}, 0.0)`, and mask what is beyond each row's length by "
+                         "`ra.where`.")  # fmt: skip
     layout = str(getattr(array, "layout", "torch.strided"))
     if layout != "torch.strided":
         raise InputError(f"tensor `{name}` has layout {layout}, and redalg reads strided tensors. Pass "

@@ -80,7 +80,7 @@ _checked: Remembered[bool] = Remembered(_check_leaf_indices)
 
 def read_piece(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any) -> Piece:
     """A piece whose first element along the streamed axis has the global number `start`."""
-    start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(extents, "leaf", "extents")
+    start, extents = global_starts(form.cascade, start, "leaf"), named_sizes(form.cascade, extents, "leaf", "extents")
     _checked(form)
     inputs = without_gradients(inputs)
     lone = [one for one in form.cascade.extents() if one in reduced_names(form) and one not in extents]
@@ -136,7 +136,7 @@ def check_piece_indices(
 
 def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: str) -> State:
     """The identity of `merge`: the state of no elements."""
-    sizes, cascade = named_sizes(sizes, "empty_state"), form.cascade
+    sizes, cascade = named_sizes(form.cascade, sizes, "empty_state"), form.cascade
     check_piece_indices(leaf_exprs(form), form, "empty_state")
     shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
     dtype_of = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
@@ -172,6 +172,9 @@ def no_elements(name: str, shape: list[int], dtype: str, device: str, library: s
             from None  # fmt: skip
     except (AttributeError, TypeError):
         pass
+    except RuntimeError as cause:
+        raise InputError(f"empty_state: torch makes no tensor on device={device!r}. Give the name of a device that it "
+                         'knows here, such as "cpu" or "cuda".') from cause  # fmt: skip
     raise InputError(f"empty_state: {library} has no dtype {dtype!r}, given of tensor `{name}`.")
 
 
@@ -181,5 +184,8 @@ def _size(index: Any, sizes: Mapping[str, int], form: FusedForm) -> int:
     if isinstance(index, Axis):
         if index.name not in sizes and index.size is None:
             raise InputError(f'empty_state: the size of axis {index} is missing. Pass sizes={{"{index}": …}}.')
-        return int(sizes.get(index.name, index.size or 0))
+        size = sizes.get(index.name, index.size)
+        if not isinstance(size, int) or size < 0:
+            raise InputError(f"empty_state: the size of axis {index} should be a non-negative int, not {size!r}.")
+        return size
     return max([1, *sizes.values()])

@@ -34,11 +34,16 @@ CARDS_BY = {method: "device" if method in ("plan", "plans") else "target" for me
 """The option by which each of these methods takes a card."""
 
 
-def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str, Any]:
-    """Sizes by axis name, none for None; whole numbers of any library become Python's.
+def named_sizes(cascade: Cascade, sizes: Any, caller: str = "", option: str = "sizes") -> dict[str, Any]:
+    """Sizes by the cascade's names of axes, none for None; whole numbers of any library become Python's.
 
-    >>> from redalg import axis
-    >>> named_sizes({axis("n"): 3, "b": 2})
+    A name that the user wrote and a rewrite took away is that of the axis in its place.
+
+    >>> import redalg as ra
+    >>> b, n, k = ra.axes("b n k")
+    >>> x = ra.Tensor("x")
+    >>> variance = ra.fuse(ra.mean((x[b, n] - ra.mean(x[b, k], k)) ** 2, n))
+    >>> named_sizes(variance.cascade, {k: 3, "b": 2})
     {'n': 3, 'b': 2}
     """
     where = f"{caller}: " if caller else ""
@@ -51,17 +56,20 @@ def named_sizes(sizes: Any, caller: str = "", option: str = "sizes") -> dict[str
             f"{where}{option}={short_text(sizes)} gives no axis a size. Write {option}={{n: 4096}}, by axes or by "
             f"their names.{meant}"
         )
-    by_name = dict[str, Any]()
+    by_name, names = dict[str, Any](), dict[str, str]()
     for key, size in sizes.items():
         name = key.name if isinstance(key, Axis | Extent) else key
         if not isinstance(name, str):
             raise InputError(f"{where}{option}={{{key!r}: …}}: {key!r} is no axis. Give axes, or their names.")
         number = python_integer(size)
-        if name in by_name and by_name[name] != number:
-            raise InputError(
-                f"{where}{option} gives axis {name} two sizes, {by_name[name]!r} and {number!r}. Give it once."
-            )
-        by_name[name] = number
+        for axis in cascade.names_of_axis(name):
+            first = names.setdefault(axis, name)
+            if by_name.setdefault(axis, number) != number:
+                why = "" if first == name else (
+                    f", as `{first}` and as `{name}`: both are names of this axis, since they index the same dimension "
+                    "of a tensor")  # fmt: skip
+                raise InputError(f"{where}{option} gives axis {axis} two sizes, {by_name[axis]!r} and {number!r}{why}. "
+                                 "Give it once.")  # fmt: skip
     return by_name
 
 
@@ -78,19 +86,20 @@ def global_starts(cascade: Cascade, start: Any, caller: str) -> dict[Axis, int]:
     """
     if start is None:
         return {}
-    axes = {axis.name: axis for axis in cascade.axes()}
+    axes = cascade.axes()
     if not isinstance(start, Mapping):
         raise InputError(
             f"{caller}: start={start!r} names no axis. Write start={{{cascade.axis}: {start!r}}}; the axes are "
-            f"{', '.join(axes)}."
+            f"{', '.join(map(str, axes))}."
         )
     starts = dict[Axis, int]()
     for key, number in start.items():
-        axis, first = axes.get(key.name if isinstance(key, Axis) else key), python_integer(number)
+        axis, first = cascade.find_axis(key, axes), python_integer(number)
         if axis is None or not isinstance(first, int) or isinstance(first, bool) or first < 0:
             raise InputError(
                 f"{caller}: start should give an axis its first element's number, as in "
-                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {number!r}}}. The axes are {', '.join(axes)}."
+                f"start={{{cascade.axis}: 128}}, not {{{key!r}: {number!r}}}. The axes are "
+                f"{', '.join(map(str, axes))}."
             )
         starts[axis] = first
     return starts
@@ -142,6 +151,18 @@ def _tensor_name(key: Any) -> str:
     return name
 
 
+def _axes_that_vary(cascade: Cascade, varying: Any, caller: str) -> tuple[str, ...]:
+    """The names of the axes whose size is a run-time one."""
+    several = isinstance(varying, Collection) and not isinstance(varying, str | Axis)
+    found = [cascade.find_axis(key, cascade.axes()) for key in (varying if several else [varying])]
+    if None in found:
+        raise InputError(
+            f"{caller}: varying={varying!r} should name axes whose size is a run-time one, as in varying="
+            f'["{cascade.axis}"]. The axes are {", ".join(map(str, cascade.axes()))}.'
+        )
+    return tuple(axis.name for axis in found if axis is not None)
+
+
 def known_options(options: Mapping[str, Any], cascade: Cascade, caller: str) -> dict[str, Any]:
     """The options, each of which must be known; names of `varying` and `shapes` may be given as axes and tensors."""
     names = OPTIONS[caller]
@@ -155,9 +176,26 @@ def known_options(options: Mapping[str, Any], cascade: Cascade, caller: str) -> 
         )
     plain = dict(options)
     if "varying" in plain:
-        plain["varying"] = tuple(one.name if isinstance(one, Axis) else one for one in plain["varying"])
+        plain["varying"] = _axes_that_vary(cascade, plain["varying"], caller)
     if plain.get("shapes"):
-        plain["shapes"] = {
-            _tensor_name(key): tuple(map(python_integer, shape)) for key, shape in plain["shapes"].items()
-        }
+        plain["shapes"] = _shapes_by_name(cascade, plain["shapes"], caller)
     return plain
+
+
+def _shapes_by_name(cascade: Cascade, shapes: Any, caller: str) -> dict[str, tuple[int, ...]]:
+    """The shapes of tensors by name, each of as many whole numbers as the tensor has dimensions."""
+    ranks = {one.name: len(one.indices) for one in cascade.elements()}
+    example = f'shapes={{"{next(iter(ranks), "x")}": (64, 4096)}}'
+    if not isinstance(shapes, Mapping):
+        raise InputError(f"{caller}: shapes={short_text(shapes)} gives no tensor a shape. Write `{example}`.")
+    by_name = dict[str, tuple[int, ...]]()
+    for key, shape in shapes.items():
+        name = _tensor_name(key)
+        several = isinstance(shape, Collection) and not isinstance(shape, str)
+        numbers = [*map(python_integer, shape)] if several else []
+        rank = ranks.get(name, len(numbers))
+        if len(numbers) != rank or not all(isinstance(one, int) and one >= 0 for one in numbers) or not several:
+            raise InputError(f"{caller}: shapes={{{name!r}: {short_text(shape)}}}: tensor `{name}` has {rank} "
+                             f"dimensions. Give a whole number for each, as in `{example}`.")  # fmt: skip
+        by_name[name] = tuple(numbers)
+    return by_name

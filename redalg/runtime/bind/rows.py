@@ -86,7 +86,7 @@ def expand_rows(form: FusedForm, state: State, sizes: Any, of: FusedForm | None)
     check_state(of or form, state, "expand")
     if of is not None:
         check_shared_tensors(form, of)
-    own, known = identity(form), named_sizes(sizes, "expand")
+    own, known = identity(form), named_sizes(form.cascade, sizes, "expand")
     for name, size in known.items():
         axis = row_axis(form, name, "expand")
         before = state.sizes.get(name)

@@ -53,12 +53,18 @@ def call(
     for name in CHOICES:
         check_choice(name, options[name])
     check_memory(options["memory"])
-    if backend is not None and backend not in (names := (KERNELS, *ARRAY_BACKENDS)):
-        raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, names))}.")
+    check_known_backend(backend)
     steps, tensors = start_earlier_passes(passes, inputs, backend, sizes, options)
     last, outputs = start_pass(passes.last, bind_pass(passes, passes.last, tensors, sizes), tensors, backend, options)
     keep(kind, (*steps, last), passes, options["plan"])
     return outputs
+
+
+def check_known_backend(backend: Any) -> None:
+    """Refuse a backend that there is not; None chooses one."""
+    names = (KERNELS, *ARRAY_BACKENDS)
+    if backend is not None and (not isinstance(backend, str) or backend not in names):
+        raise BackendError(f"backend={backend!r} is not known. Use one of {', '.join(map(repr, names))}.")
 
 
 def call_again(

@@ -74,18 +74,22 @@ def kind_of_tensors(inputs: Mapping[str, Any]) -> list[Any] | None:
     torch = imported_torch()
     tensor, strided = (torch.Tensor, torch.strided) if torch is not None else (None, None)
     key: list[Any] = []
-    for name, value in inputs.items():
-        kind = type(value)
-        if is_unsigned(getattr(value, "dtype", None)):  # converted at every call
-            return None
-        if kind is tensor and value.layout is strided:
-            key += (name, value.shape, value.dtype, value.stride(), value.device, value.requires_grad, value.is_neg())
-        elif kind is np.ndarray:
-            key += (name, value.shape, value.dtype, value.strides, value.flags.writeable)
-        elif kind is float or kind is int or issubclass(kind, np.generic):
-            key += [name, kind]
-        else:
-            return None
+    try:
+        for name, value in inputs.items():
+            kind = type(value)
+            if is_unsigned(getattr(value, "dtype", None)):  # converted at every call
+                return None
+            if kind is tensor and value.layout is strided:
+                key += (name, value.shape, value.dtype, value.stride(), value.device)
+                key += (value.requires_grad, value.is_neg())
+            elif kind is np.ndarray:
+                key += (name, value.shape, value.dtype, value.strides, value.flags.writeable)
+            elif kind is float or kind is int or issubclass(kind, np.generic):
+                key += [name, kind]
+            else:
+                return None
+    except RuntimeError:  # a nested tensor, which has no shape
+        return None
     return key
 
 

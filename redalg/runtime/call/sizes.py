@@ -30,6 +30,7 @@ from redalg.runtime.known.tuned import tuned_schedules, was_measured
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import (
     ByLibrary,
+    checked_plan,
     choose_library,
     choose_library_for,
     lower_passes,
@@ -62,6 +63,8 @@ def lowering_for(
     """The lowering for a call's sizes, or the unfused form, kept in process by what it depends on."""
     shapes = {name: tuple(array.shape) or (1,) for name, array in tensors.items()}
     target, settings = target_of(bound.device), {**options_of(options), "result": bound.result}
+    if not isinstance(settings["plan"], Hashable):
+        checked_plan(settings["plan"], target)  # which refuses it
     key = key_of(form, target, bound.sizes, bound.dtypes, shapes, settings)
     if key not in _LOWERED:
         plan = settings.pop("plan")

@@ -100,7 +100,7 @@ def leaf(form: FusedForm, inputs: Mapping[str, Any], start: Any, extents: Any, b
         return leaf_of_keys(form, piece, backend, read_keys(by, groups, piece.bound, form.cascade.axis, caller))
     if backend == "library":
         return leaf_by_arrays(form, read_piece(form, inputs, start, extents))
-    inputs, extents = without_gradients(inputs), named_sizes(extents, "leaf", "extents")
+    inputs, extents = without_gradients(inputs), named_sizes(form.cascade, extents, "leaf", "extents")
     plain = not may_have_tangents() and all(isinstance(size, int) for size in extents.values())
     starts = global_starts(form.cascade, start, "leaf")
     kind = None
@@ -322,5 +322,5 @@ def nothing_of(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: s
         return empty_state(form, sizes, dtypes, device, library)
     check_grouped(form, "empty_state")
     check_groups(groups, "empty_state")
-    sizes = {**named_sizes(sizes, "empty_state"), group_axis(form).name: groups}
+    sizes = {**named_sizes(form.cascade, sizes, "empty_state"), group_axis(form).name: groups}
     return empty_state(grouped_form(form), sizes, dtypes, device, library)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import final, overload
 
@@ -44,6 +44,7 @@ class Candidate(Displayed):
         expression: its tiling expression, `bhqek(d)`: blocks, rows and columns, the streamed loop, then inner ones.
         smem_bytes: shared memory of a block, estimated; those that exceed the device's are listed last.
         terms: the time that each unit would take alone, in microseconds; empty of what is no kernel.
+        refusal: why the plan has no program, or none that fits the device; empty if it has, or if it was not built yet.
 
     >>> import redalg as ra
     >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
@@ -58,19 +59,24 @@ class Candidate(Displayed):
     expression: str
     smem_bytes: int = 0
     terms: Mapping[str, float] = field(default_factory=dict, compare=False, repr=False)
+    refusal: str = field(default="", compare=False)
 
     def __str__(self) -> str:
+        if self.refusal:
+            return f"refused: {self.expression}: {self.plan}: {self.refusal}"
         return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
 
 
-@answer_methods(InputError)
+@answer_methods(InputError, "__getitem__")
 @final
 class Candidates(Displayed, Sequence[Candidate]):
-    """Candidates that build, best first by predicted time; printed as a table of the first ones.
+    """Candidates: those that build, best first by predicted time, then those that do not; printed as a table.
 
     The table marks the plan that a call takes: rules may prefer it to those that are predicted to be faster.
-    Each is built when it is first read, and left out if its program breaks a rule or does not fit the device: the first
-    few cost milliseconds each, `len` costs them all.
+
+    Only building tells if a program breaks a rule or does not fit the device. So each is built when it is first read,
+    in milliseconds, and those that are refused come last, each with its `refusal`. The length is that of all, and
+    builds none. A negative place builds all of them, and so does a `list`.
 
     >>> import redalg as ra
     >>> total = ra.fuse(ra.sum(ra.tensor("x[b,n]"), ra.axes("n")))
@@ -82,9 +88,11 @@ class Candidates(Displayed, Sequence[Candidate]):
      0   25.63   memory       bn   Grid(b) Lanes(n, 64) Loop(n, 1024)
      1   25.63   memory       bn   Grid(b) Lanes(n, 64) Loop(n, 512)
      ←   25.71   memory       bn   Grid(b) Lanes(n, 128) Loop(n, 512)
-    the first 2 of at most 72 candidates; ← a call takes it, by the rules: the model
-    was not fitted to long rows that fill the chip, on which the rules were measured
-    to be better, and its order of such plans is a guess
+    the first 2 of 72 candidates; ← a call takes it, by the rules: the model was not
+    fitted to long rows that fill the chip, on which the rules were measured to be
+    better, and its order of such plans is a guess
+    >>> len(plans)
+    72
     >>> plans[0].predicted_us <= plans[1].predicted_us
     True
     >>> str(plans.choice).split(";")[0]
@@ -94,17 +102,17 @@ class Candidates(Displayed, Sequence[Candidate]):
     """
 
     def __init__(
-        self, entries: Sequence[Candidate], title: str = "", builds: Callable[[AnySchedule], bool] | None = None,
+        self, entries: Sequence[Candidate], title: str = "", refuse: Callable[[AnySchedule], str] | None = None,
         choice: Callable[[], AnySchedule] | None = None, reason: Callable[[AnySchedule], str] | None = None,
         *, note: str = "",
     ) -> None:  # fmt: skip
         self.title, self.note = title, note
-        self._entries, self._builds, self._choice, self._reason = tuple(entries), builds, choice, reason
-        self._next, self._buildable = 0, list[Candidate]()
+        self._entries, self._refuse, self._choice, self._reason = tuple(entries), refuse, choice, reason
+        self._next, self._buildable, self._refused = 0, list[Candidate](), list[Candidate]()
 
     def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
         """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
-        return Candidates(self._entries, self.title, self._builds, choice, self._reason, note=self.note)
+        return Candidates(self._entries, self.title, self._refuse, choice, self._reason, note=self.note)
 
     @cached_property
     def choice(self) -> AnySchedule | None:
@@ -112,13 +120,13 @@ class Candidates(Displayed, Sequence[Candidate]):
         return None if self._choice is None else self._choice()
 
     def _up_to(self, count: int | None) -> list[Candidate]:
-        """Build candidates until `count` work (all candidates if None); return those that work so far."""
+        """Build candidates until `count` work (all if None); those that work so far, and the others after the last."""
         while self._next < len(self._entries) and (count is None or len(self._buildable) < count):
             entry = self._entries[self._next]
+            refusal = entry.refusal or (self._refuse(entry.plan) if self._refuse is not None else "")
+            (self._refused if refusal else self._buildable).append(replace(entry, refusal=refusal))
             self._next += 1
-            if self._builds is None or self._builds(entry.plan):
-                self._buildable.append(entry)
-        return self._buildable
+        return self._buildable if self._next < len(self._entries) else [*self._buildable, *self._refused]
 
     @overload
     def __getitem__(self, place: int) -> Candidate: ...
@@ -133,12 +141,12 @@ class Candidates(Displayed, Sequence[Candidate]):
 
     def __iter__(self) -> Iterator[Candidate]:
         place = 0
-        while len(self._up_to(place + 1)) > place:
-            yield self._buildable[place]
+        while len(first := self._up_to(place + 1)) > place:
+            yield first[place]
             place += 1
 
     def __len__(self) -> int:
-        return len(self._up_to(None))
+        return len(self._entries)
 
     def places(self, most: int | None = LINES) -> list[tuple[str, Candidate]]:
         """The first `most` candidates, each after its place; then that of a call, if it is none of them.
@@ -158,11 +166,9 @@ class Candidates(Displayed, Sequence[Candidate]):
     def table(self, most: int | None = LINES) -> Table:
         """The table of the first `most` candidates; of all if None. ← marks the plan that a call takes."""
         shown = self.places(most)
-        rows = tuple((place, f"{entry.predicted_us:.2f}", entry.bound, entry.expression, levels_text(entry.plan))
-                     for place, entry in shown)  # fmt: skip
-        first, rest = len(self._up_to(most)[:most]), len(self._entries) - self._next
-        more = len(self._buildable) > first or rest
-        notes = [f"the first {first} of at most {len(self._buildable) + rest} candidates"] if more else []
+        rows = tuple((place, *cells_of(entry)) for place, entry in shown)
+        first = len(self._up_to(most)[:most])
+        notes = [f"the first {first} of {len(self)} candidates"] if first < len(self) else []
         marked = next((entry for place, entry in shown if MARK in place), None)
         notes += [f"{MARK} a call takes it{self._why(marked, shown[0][1])}"] if marked else []
         notes += [self.note] if self.note else []
@@ -182,6 +188,14 @@ class Candidates(Displayed, Sequence[Candidate]):
         return str(self.table(FEW))
 
 
+def cells_of(candidate: Candidate) -> tuple[str, ...]:
+    """A row of the table, without its place."""
+    if candidate.refusal:
+        return "-", "refused", candidate.expression, f"{levels_text(candidate.plan)}: {candidate.refusal}"
+    levels = levels_text(candidate.plan)
+    return f"{candidate.predicted_us:.2f}", candidate.bound, candidate.expression, levels
+
+
 def levels_text(plan: AnySchedule) -> str:
     """A plan without the target, which the title of a table names."""
     limits = getattr(plan, "limits", None)
@@ -189,13 +203,16 @@ def levels_text(plan: AnySchedule) -> str:
 
 
 def rank_candidates(
-    space: Space, others: Iterable[Candidate] = (), builds: Callable[[AnySchedule], bool] | None = None
+    space: Space, others: Iterable[Candidate] = (), refuse: Callable[[AnySchedule], str] | None = None
 ) -> Candidates:
-    """Every plan of a space that `builds`, and others that are no kernels, best first by predicted time."""
+    """Every plan of a space, and others that are no kernels, best first by predicted time.
+
+    `refuse` gives the reason why a plan does not build; empty if it does.
+    """
     entries = [*(candidate(space, plan, prediction) for prediction, plan in space.rank()), *others]
     entries.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     title = f"plans for {space.device.part}, predicted"
-    return Candidates(entries, title, builds, reason=partial(reason_of_choice, space), note=space.outline.live.premises)
+    return Candidates(entries, title, refuse, reason=partial(reason_of_choice, space), note=space.outline.live.premises)
 
 
 def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:
