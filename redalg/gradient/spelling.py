@@ -1,5 +1,7 @@
 """The stages as kernels want them: one product for what shares factors, axes of their own, operands of 16 bits.
 
+e^u·e^(r·u)                    →  e^((1 + r)·u)                 r a number: 1/e^u overflows where e^u is 0
+log(e^u·v)                     →  u + log v                     e^u may be 0 or overflow where u is finite
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
 (r·x + y)·s                    →  r·s·x + s·y                   where factors of rows cancel then
 2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
@@ -18,13 +20,40 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from sympy import Add, And, Expr, Mul, S, expand_mul
+from sympy import Add, And, Expr, Mul, S, exp, expand_mul, log
 from sympy.core.basic import Basic
 
 from redalg.expression import Axis, Cast, Element, Reduce, Scalar, Where
 from redalg.expression.contents import free_axes, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.lower_tile.ir.names import Names
+
+
+def with_joined_exponentials(node: Basic) -> Basic:
+    """An expression whose products hold one exponential for those whose exponents are multiples of each other, and
+    whose logarithms hold none as a factor."""
+    if not node.args or isinstance(node, Element):
+        return node
+    node = with_args(node, [with_joined_exponentials(one) for one in node.args])
+    if isinstance(node, log):
+        factors = Mul.make_args(node.args[0])
+        rest = Mul(*(one for one in factors if not isinstance(one, exp)))
+        return Add(*(one.args[0] for one in factors if isinstance(one, exp)), log(rest))
+    exponents = dict[Expr, list[Expr]]()
+    for factor in Mul.make_args(node):
+        if isinstance(factor, exp):
+            exponents.setdefault(_direction(factor.args[0]), []).append(factor.args[0])
+    several = [own for own in exponents.values() if len(own) > 1]
+    if not several:
+        return node
+    rest = [one for one in node.args if not any(one.args[0] in own for own in several if isinstance(one, exp))]
+    return Mul(*rest, *(exp(Add(*own)) for own in several))
+
+
+def _direction(exponent: Expr) -> Expr:
+    """The expression that an exponent is a multiple of, alike for all of its multiples."""
+    _, whole = exponent.as_content_primitive()
+    return -whole if whole.could_extract_minus_sign() else whole
 
 
 def with_shared_factors(node: Basic) -> Basic:

@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from sympy import Expr, Float, Mul, Rational, exp, oo, sqrt
+from sympy import Expr, Float, Mul, Rational, exp, log, oo, sqrt
 
 import redalg as ra
 from redalg.expression import Cast
+from redalg.expression.contents import nodes_of
 from redalg.gradient.spelling import (
     with_inner_sums,
+    with_joined_exponentials,
     with_masked_weights,
     with_narrow_operands,
     with_own_axes,
@@ -41,6 +43,22 @@ def test_what_leaves_a_sum_has_none_of_its_axes() -> None:
     """A quotient of two products of exponentials, which SymPy does not cancel, kept them."""
     weights = exp(x - g) * exp(2 * g - 2 * x)
     assert with_rows_outside(ra.sum(weights * w * y, n)) == w * ra.sum(weights * y, n)
+
+
+def test_exponentials_of_multiples_are_one() -> None:
+    assert with_joined_exponentials(w * exp(x - g) * exp(2 * g - 2 * x)) == w * exp(g - x)
+    assert with_joined_exponentials(ra.sum(log(exp(x) * g) * exp(x), n)) == ra.sum((x + log(g)) * exp(x), n)
+    apart = exp(x) * exp(g) * log(1 + exp(x))
+    assert with_joined_exponentials(apart) == apart
+
+
+def test_differences_from_a_maximum_are_rounded_at_their_own_size() -> None:
+    """Of two rows of scores: x − m − (y − m') was added up at the size of x. Exponentials have guards of their own."""
+    form = ra.fuse(ra.sum(ra.softmax(x, n) * (ra.log_softmax(x, n) - ra.log_softmax(y, n)), n), axes="b")
+    [[part]] = (stage.parts for stage in form.vjp(["x"]).stages)
+    top, other = ra.tensors("row_max_0[b] row_max_1[b]")
+    assert {ra.where(ra.ne(top, -oo), x - top, 0), ra.where(ra.ne(other, -oo), y - other, 0)} <= nodes_of(part.expr)
+    assert ra.where(ra.ne(top, -oo), exp(x - top), 0) in nodes_of(part.expr)
 
 
 @pytest.mark.parametrize("number", [Rational(1, 8), Float(0.3), 1 / sqrt(d.extent)])
