@@ -10,6 +10,7 @@ where(c, x, 0) + where(c, where(e, y, 0), 0)  →  where(c, x + where(e, y, 0), 
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
+Σ_n (x − r/|n|)                →  Σ_n (x − r/|n_1|)             |n_1| is |n|, told by a call and not counted
 Σ_k K[k,d]·w[q,k]              →  Σ_k K[k,d]·cast(w[q,k])       of a product of matrices, to the dtype of K
 """
 
@@ -23,8 +24,8 @@ from operator import and_
 from sympy import Add, And, Expr, Mul, S, exp, expand_mul, log
 from sympy.core.basic import Basic
 
-from redalg.expression import Axis, Cast, Element, Reduce, Scalar, Where
-from redalg.expression.contents import free_axes, reductions_of
+from redalg.expression import Axis, Cast, Element, Extent, Reduce, Scalar, Where
+from redalg.expression.contents import free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.lower_tile.ir.names import Names
 
@@ -263,6 +264,19 @@ def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr
         return node.rebuilt(node.expr.xreplace({axis: own[axis] for axis in clash}), renamed)
 
     return rename(expr), {new.name: axis.name for axis, new in own.items()}
+
+
+def with_told_lengths(expr: Expr, names: Names) -> tuple[Expr, dict[str, str]]:
+    """An expression whose sums read the lengths of their axes as numbers that a call tells, and what these lengths are.
+
+    Of a mean that is rounded Σ (x − r/|n|) is what it lost; Σ x − r has no digit of that.
+    """
+    sums = [one for one in reductions_of(expr) if one.kind == "sum"]
+    read = {total: {axis.extent for axis in total.bound} & of_kind(Extent, total.expr) for total in sums}
+    told = {length: names.fresh(length.name) for length in sorted(set().union(*read.values()), key=str)}
+    others = {length: Extent(name) for length, name in told.items()}
+    changed = {total: total.rebuilt(total.expr.xreplace(others), total.bound) for total, own in read.items() if own}
+    return replace_nodes(expr, changed), {name: length.name for length, name in told.items()}
 
 
 def with_narrow_operands(expr: Expr, dtypes: Mapping[str, str]) -> Expr:

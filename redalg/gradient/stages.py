@@ -28,6 +28,7 @@ from redalg.gradient.spelling import (
     with_narrow_operands,
     with_own_axes,
     with_shared_factors,
+    with_told_lengths,
 )
 from redalg.gradient.stage import Stage, axes_text, dimension, second_axis
 from redalg.lower_tile.ir.names import Names
@@ -78,6 +79,9 @@ class Stages:
         own, renamed = with_own_axes(
             self.rows.with_differences(self.rows.zero_empty_rows(shared)), order, self.axis_names
         )
+        if not self.dtypes:
+            own, lengths = with_told_lengths(own, self.axis_names)
+            renamed |= lengths
         own = with_narrow_operands(own, self.dtypes)
         result = self.wide(own) if dtype is None else Cast(own, dtype)
         try:
