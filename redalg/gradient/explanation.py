@@ -122,14 +122,14 @@ def stage_line(stage: AnyStage, names: Names | None) -> Line:
     tensors, passes = comma_list(tensors_of_stage(stage)), passes_of_stage(stage)
     if names is None:
         return sentence(*tensors, f": {passes}.")
-    equations = [Equation(labelled_element(part.name, part.axes), stage_in_names(part.expr, names))
+    equations = [Equation(labelled_element(part.name, part.axes), stage_in_names(part.printable, names))
                  for part in stage.parts]  # fmt: skip
     return column((*tensors, f", {passes}"), equations)
 
 
 def equations_of_names(stages: Sequence[AnyStage], names: Names, others: Iterable[Expr] = ()) -> list[Equation]:
     """The definitions of the names that stages, and other expressions, hold."""
-    expressions = [*others, *(one.expr for stage in stages for one in stage.parts)]
+    expressions = [*others, *(one.printable for stage in stages for one in stage.parts)]
     inside = set[str]().union(*(value_names(stage_in_names(one, names)) for one in expressions))
     used = used_names(names, inside)
     known = [(name, expr, names[:place]) for place, (name, expr) in enumerate(names)]

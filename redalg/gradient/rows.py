@@ -4,22 +4,24 @@ r_k = ⊕_B u(x, r_j)   j < k           inner ones first; each is a tensor to th
 e^(u − m), 1/Σ e^(u − m)  →  0 where m = max u is −∞         a row of which nothing counts has gradients of 0
 1/(Σ e^(u − m) + e^(t − m))  →  0 there too                 every term is 0
 t(e^(u − m), …) + s       →  where(m ≠ −∞, t, 0) + s         and tangents of 0: terms together, no factor of them alone
+q·u − q·m + …       →  q·where(m ≠ −∞, u − m, 0) + …        rounded at the size of u − m, and finite there
 m, saved            →  where(Σ e^(u − m) < ∞, m, NaN)   a NaN of u is one of the sum
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count
 from typing import Any, final
 
 from sympy import Add, And, Expr, Lt, Mul, Ne, Pow, S, exp, nan, oo
 from sympy.core.basic import Basic
+from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
-from redalg.expression.rebuild import replace_nodes
+from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.gradient.attained import CHOSEN, threshold_of
 from redalg.monoids import monoid
 
@@ -68,6 +70,16 @@ class RowValues:
                 weight = node.base if isinstance(node, Pow) else node
                 changed[node] = _zero_where(self._empty_at(weight), node)
         return replace_nodes(expr, {node: new for node, new in changed.items() if new != node})
+
+    def with_differences(self, node: Basic) -> Basic:
+        """An expression of the tensors in which a number less its maximum is a difference of its own."""
+        if not node.args or isinstance(node, Element | exp | Boolean):
+            return node
+        node = with_args(node, [self.with_differences(one) for one in node.args])
+        if isinstance(node, Add):
+            for own in (one for one in self.names if one.kind == "max"):
+                node = _with_difference(node, Add.make_args(self.read(own.expr)), self.element(own))
+        return node
 
     def zero_where_empty(self, value: Expr, weight: Expr) -> Expr:
         """A value, 0 in the rows in which a weight's pivots are −∞."""
@@ -156,6 +168,16 @@ def _pivots_of(expr: Expr) -> frozenset[Reduce]:
     """The maxima that exponentials are less."""
     maxima = (one for one in reductions_of(expr) if one.kind == "max")
     return frozenset(one for one in maxima if any(is_pivot(one, exponential) for exponential in of_kind(exp, expr)))
+
+
+def _with_difference(total: Expr, number: Sequence[Expr], maximum: Element) -> Expr:
+    """A sum with q·(u − m) in the place of q·u and −q·m, 0 where m is −∞, if it holds all terms of u so."""
+    factor = -total.coeff(maximum)
+    pair = [*(factor * one for one in number), -factor * maximum]
+    if factor is S.Zero or not factor.is_number or any(one not in total.args for one in pair):
+        return total
+    rest = Add(*(one for one in total.args if one not in pair))
+    return rest + factor * Where(Ne(maximum, -oo), Add(*number, -maximum), S.Zero)
 
 
 def _zero_where(pivots: Iterable[Element], value: Expr) -> Expr:

@@ -1,5 +1,7 @@
 """The stages as kernels want them: one product for what shares factors, axes of their own, operands of 16 bits.
 
+e^u·e^(r·u)                    →  e^((1 + r)·u)                 r a number: 1/e^u overflows where e^u is 0
+log(e^u·v)                     →  u + log v                     e^u may be 0 or overflow where u is finite
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
 (r·x + y)·s                    →  r·s·x + s·y                   where factors of rows cancel then
 2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
@@ -8,6 +10,7 @@ where(c, x, 0) + where(c, where(e, y, 0), 0)  →  where(c, x + where(e, y, 0), 
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
+Σ_n (x − r/|n|)                →  Σ_n (x − r/|n_1|)             |n_1| is |n|, told by a call and not counted
 Σ_k K[k,d]·w[q,k]              →  Σ_k K[k,d]·cast(w[q,k])       of a product of matrices, to the dtype of K
 """
 
@@ -18,13 +21,40 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import reduce
 from operator import and_
 
-from sympy import Add, And, Expr, Mul, S, expand_mul
+from sympy import Add, And, Expr, Mul, S, exp, expand_mul, log
 from sympy.core.basic import Basic
 
-from redalg.expression import Axis, Cast, Element, Reduce, Scalar, Where
-from redalg.expression.contents import free_axes, reductions_of
+from redalg.expression import Axis, Cast, Element, Extent, Reduce, Scalar, Where
+from redalg.expression.contents import free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.lower_tile.ir.names import Names
+
+
+def with_joined_exponentials(node: Basic) -> Basic:
+    """An expression whose products hold one exponential for those whose exponents are multiples of each other, and
+    whose logarithms hold none as a factor."""
+    if not node.args or isinstance(node, Element):
+        return node
+    node = with_args(node, [with_joined_exponentials(one) for one in node.args])
+    if isinstance(node, log):
+        factors = Mul.make_args(node.args[0])
+        rest = Mul(*(one for one in factors if not isinstance(one, exp)))
+        return Add(*(one.args[0] for one in factors if isinstance(one, exp)), log(rest))
+    exponents = dict[Expr, list[Expr]]()
+    for factor in Mul.make_args(node):
+        if isinstance(factor, exp):
+            exponents.setdefault(_direction(factor.args[0]), []).append(factor.args[0])
+    several = [own for own in exponents.values() if len(own) > 1]
+    if not several:
+        return node
+    rest = [one for one in node.args if not any(one.args[0] in own for own in several if isinstance(one, exp))]
+    return Mul(*rest, *(exp(Add(*own)) for own in several))
+
+
+def _direction(exponent: Expr) -> Expr:
+    """The expression that an exponent is a multiple of, alike for all of its multiples."""
+    _, whole = exponent.as_content_primitive()
+    return -whole if whole.could_extract_minus_sign() else whole
 
 
 def with_shared_factors(node: Basic) -> Basic:
@@ -234,6 +264,19 @@ def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr
         return node.rebuilt(node.expr.xreplace({axis: own[axis] for axis in clash}), renamed)
 
     return rename(expr), {new.name: axis.name for axis, new in own.items()}
+
+
+def with_told_lengths(expr: Expr, names: Names) -> tuple[Expr, dict[str, str]]:
+    """An expression whose sums read the lengths of their axes as numbers that a call tells, and what these lengths are.
+
+    Of a mean that is rounded Σ (x − r/|n|) is what it lost; Σ x − r has no digit of that.
+    """
+    sums = [one for one in reductions_of(expr) if one.kind == "sum"]
+    read = {total: {axis.extent for axis in total.bound} & of_kind(Extent, total.expr) for total in sums}
+    told = {length: names.fresh(length.name) for length in sorted(set().union(*read.values()), key=str)}
+    others = {length: Extent(name) for length, name in told.items()}
+    changed = {total: total.rebuilt(total.expr.xreplace(others), total.bound) for total, own in read.items() if own}
+    return replace_nodes(expr, changed), {name: length.name for length, name in told.items()}
 
 
 def with_narrow_operands(expr: Expr, dtypes: Mapping[str, str]) -> Expr:

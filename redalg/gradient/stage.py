@@ -12,7 +12,7 @@ from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
 from redalg.display import Displayed
-from redalg.expression import Axis, Element, Scalar
+from redalg.expression import Axis, Element, Extent, Scalar
 from redalg.expression.contents import nodes_of
 from redalg.expression.dtypes import DTYPES
 from redalg.gradient.again import outputs_of
@@ -75,7 +75,7 @@ class Stage(Displayed):
         expr: what it is, in the user's tensors, the row values, and the tensors of earlier stages.
         axes: its dimensions in order.
         fused: the stage as a function of the axes that it has; None if it is a tensor as it stands, or a number.
-        renamed: axis that it binds instead of one of its own dimensions -> that dimension.
+        renamed: axis that it binds instead of one of its own dimensions, or length that a call tells -> the dimension.
     """
 
     name: str
@@ -137,9 +137,14 @@ class Stage(Displayed):
         """The names of the tensors and of the scalars that it reads."""
         return frozenset(one.name for one in nodes_of(self.expr) if isinstance(one, Element | Scalar))
 
+    @property
+    def printable(self) -> Expr:
+        """Its expression with lengths by the names of their axes, as it is printed."""
+        return self.expr.xreplace({Extent(new): Extent(old) for new, old in self.renamed.items()})
+
     def __str__(self) -> str:
         indices = ", ".join(map(str, self.axes))
-        return f"{self.name}[{indices}] = {self.expr}"
+        return f"{self.name}[{indices}] = {self.printable}"
 
 
 @dataclass(frozen=True)
@@ -261,7 +266,7 @@ def for_dtypes(derived: D, dtypes: Mapping[str, str]) -> D:
 def lines_of_stages(stages: Iterable[AnyStage], write: Callable[[Expr], Expr] | None = None) -> Iterator[str]:
     """Yield a line for each stage, with its passes over the data; `write` puts its expressions into other words."""
     for stage in stages:
-        parts = (part if write is None else replace(part, expr=write(part.expr)) for part in stage.parts)
+        parts = (part if write is None else replace(part, expr=write(part.printable)) for part in stage.parts)
         text = "\n".join(map(str, parts))
         elementwise = stage.function is None or stage.function.form.is_elementwise
         yield f"{text}    ({'element by element' if elementwise else f'passes: {len(stage.function.passes)}'})"

@@ -22,7 +22,14 @@ from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
 from redalg.gradient.rows_apart import RowsApart
-from redalg.gradient.spelling import with_inner_sums, with_narrow_operands, with_own_axes, with_shared_factors
+from redalg.gradient.spelling import (
+    with_inner_sums,
+    with_joined_exponentials,
+    with_narrow_operands,
+    with_own_axes,
+    with_shared_factors,
+    with_told_lengths,
+)
 from redalg.gradient.stage import Stage, axes_text, dimension, second_axis
 from redalg.lower_tile.ir.names import Names
 
@@ -66,10 +73,15 @@ class Stages:
 
         `dtype` is that of its result, if it is to be rounded.
         """
-        shared = with_inner_sums(with_shared_factors(expr))
+        shared = with_inner_sums(with_shared_factors(with_joined_exponentials(expr)))
         if self.dtypes:
             shared = self.apart.of_products(shared)
-        own, renamed = with_own_axes(self.rows.zero_empty_rows(shared), order, self.axis_names)
+        own, renamed = with_own_axes(
+            self.rows.with_differences(self.rows.zero_empty_rows(shared)), order, self.axis_names
+        )
+        if not self.dtypes:
+            own, lengths = with_told_lengths(own, self.axis_names)
+            renamed |= lengths
         own = with_narrow_operands(own, self.dtypes)
         result = self.wide(own) if dtype is None else Cast(own, dtype)
         try:

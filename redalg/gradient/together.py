@@ -118,7 +118,8 @@ class Joins:
             fused = of_fewest_passes(self.make.fuse, outputs, None, "stages together")
         except GradientError:
             return None
-        return JointStage(parts, fused, renamed or {}, alike) if len(fused.passes) == 1 else None
+        own = {new: old for part in parts for new, old in part.renamed.items()} | dict(renamed or {})
+        return JointStage(parts, fused, own, alike) if len(fused.passes) == 1 else None
 
 
 def _bound_axes(stage: Stage) -> set[Axis]:
