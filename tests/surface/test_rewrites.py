@@ -73,7 +73,7 @@ MODULES = ("decompose/parse/axes", "decompose/parse/same_axes", "decompose/parse
            "decompose/extrema/extremal", "decompose/separate/curvature", "decompose/extrema/ties",
            "decompose/separate/finite", "decompose/separate/guarded", "decompose/separate/identities",
            "decompose/parse/merged", "decompose/extrema/truth", "decompose/parse/distribute",
-           "decompose/parse/totals", "decompose/separate/bounds", "decompose/verdict/passes",
+           "decompose/parse/totals", "decompose/separate/bounds", "decompose/verdict/passes", "incremental/derive/weights",
            "incremental/derive/carried", "incremental/arrange/unroll", "incremental/derive/cancel",
            "incremental/derive/auxiliary", "incremental/derive/placement", "incremental/derive/scales",
            "incremental/derive/exponents", "incremental/arrange/orient", "incremental/fix_pivots",
@@ -82,8 +82,7 @@ MODULES = ("decompose/parse/axes", "decompose/parse/same_axes", "decompose/parse
            "lower_tile/passes/subexpressions", "lower_tile/place/producers", "lower_tile/ir/powers",
            "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arrange_products",
            "incremental/arrange/vectors", "incremental/arrange/bounded_weights", "incremental/arrange/one_row",
-           "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices",
-           "incremental/derive/weights")  # fmt: skip
+           "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")

@@ -122,10 +122,9 @@ class Product:
     @cached_property
     def may_cancel(self) -> bool:
         """Tell if a factor of it may be a small difference."""
-        sums = [one for one in self.factors if one.is_sum]
-        return self._degree > 1 and any(
-            len({x for x, _ in one.of_x}) + len(one.at_rest) > 2 for one in sums if one.at_rest
-        )
+        resting = [one for one in self.factors if one.is_sum and one.at_rest]
+        terms = (len({x for x, _ in factor.of_x}) + len(factor.at_rest) for factor in resting)
+        return self._degree > 1 and any(number > 2 for number in terms)
 
     @property
     def _degree(self) -> int:

@@ -23,15 +23,13 @@ def join_weights(centred: Mapping[str, Centred], atoms: Atoms) -> dict[str, Cent
     """The sums of a form with factors joined to their weights."""
     shifted = frozenset(atom for one in centred.values() for atom in _centred_atoms(one))
     factors: dict[Monomial, AbstractSet[int]] = {}
-    for one in centred.values():
-        for x, _ in one.polynomial:
+    for centred_sum in centred.values():
+        for x, _ in centred_sum.polynomial:
             t = _split_weight(x, shifted)[0]
-            plain = {atom for atom, q in x if q == 1} & shifted - _centred_atoms(one)
+            plain = {atom for atom, q in x if q == 1} & shifted - _centred_atoms(centred_sum)
             factors[t] = factors.get(t, plain) & plain
     joining = Joining(atoms, shifted, factors)
-    return {name: replace(one, polynomial=joining.rewrite(one.polynomial),
-                          guarded=tuple((some, joining.rewrite(part)) for some, part in one.guarded))
-            for name, one in centred.items()}  # fmt: skip
+    return {name: joining.rewrite_sum(centred_sum) for name, centred_sum in centred.items()}
 
 
 def _centred_atoms(centred: Centred) -> AbstractSet[int]:
@@ -53,7 +51,12 @@ class Joining:
     shifted: AbstractSet[int]
     factors: Mapping[Monomial, AbstractSet[int]]
 
-    def rewrite(self, polynomial: Polynomial) -> Polynomial:
+    def rewrite_sum(self, centred: Centred) -> Centred:
+        """A sum with t·x as one generator, in all of its parts."""
+        guarded = tuple((some, self._rewrite(part)) for some, part in centred.guarded)
+        return replace(centred, polynomial=self._rewrite(centred.polynomial), guarded=guarded)
+
+    def _rewrite(self, polynomial: Polynomial) -> Polynomial:
         """A polynomial with t·x as one generator; exponentials in t stay apart, as they have pivots of their own."""
         result: Polynomial = {}
         for (x, d), c in polynomial.items():
