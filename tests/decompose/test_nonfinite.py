@@ -232,6 +232,28 @@ def test_a_mask_hides_whatever_its_condition_is_of(expr: Expr) -> None:
     assert_as_defined(expr, DATA, runs={name: run for name, run in RUNS.items() if name != "2 | 0 | 2"})
 
 
+MEAN = ra.mean(w, n)
+BESIDE = {
+    "a value": exp(s) * ra.where(n > 0, MEAN, 0),
+    "a value and a factor": exp(s) * ra.where(M, MEAN * y, 0),
+    "a factor beside": x * exp(s) * ra.where(n > 0, MEAN, 0),
+    "about its maximum": exp(s - ra.max(s, n)) * ra.where(n > 2, MEAN * y, 0),
+    "all about it": x * exp(s - ra.max(s, n)) * ra.where(n > 0, MEAN, 0),
+    "about another value": exp(s - MEAN) * ra.where(n > 0, MEAN, 0),
+    "in the other branch": exp(s) * ra.where(n < 1, 0, n.extent),
+}
+
+
+@pytest.mark.parametrize("term", BESIDE.values(), ids=BESIDE)
+def test_a_choice_of_0_that_is_no_mask_hides_no_weight(term: Expr) -> None:
+    """Found by the fuzzer, seed 911770: exp(NaN)·where(c, h, 0) is NaN; so is exp(∞)·0, and exp(−∞)·0 is 0."""
+    scores = rows([NAN, 1, 2], [INF, 1, 2], [-INF, 1, 2], [700, 1, 2], [-INF] * 3, [1, NAN, 2], [1, -INF, 2])
+    factors = rows([1, 2, 3], [1, 2, 3], [NAN, 2, 3], [INF, 2, 3], [NAN, 2, 3], [1, 2, 3], [1, 2, 3])
+    plain = np.ones((7, 3), np.float32)
+    beside = {"s": scores.astype("f8"), "x": factors, "w": plain, "y": 2 * plain, "M": plain > rows([1, 0, 0])}
+    assert_as_defined(ra.sum(term, n), beside, runs={name: one for name, one in RUNS.items() if name != "2 | 0 | 2"})
+
+
 def test_of_a_scalar_and_in_two_outputs() -> None:
     hidden = ra.where(alpha > 0, log(alpha) * y, 0)
     made = ra.fuse({"a": (ra.sum(hidden, n), "b"), "c": (ra.sum(y, n), "b")})

@@ -249,9 +249,11 @@ def announced(
     except RedalgError:
         return False
     kappa = named(results[1])[name]
+    found, wanted = got[name], want[name][0]
     with np.errstate(all="ignore"):
-        off, largest = np.abs(got[name] - want[name][0]), np.maximum(np.abs(got[name]), np.abs(want[name][0]))
-        return bool(((off == 0) | (off <= ROOM * EPS * kappa * largest)).all())
+        off, largest = np.abs(found - wanted), np.maximum(np.abs(found), np.abs(wanted))
+        neither = ~np.isfinite(found) & ~np.isfinite(wanted)
+        return bool((neither | (off == 0) | (off <= ROOM * EPS * kappa * largest)).all())
 
 
 def wrong(got: np.ndarray, want: np.ndarray, bound: np.ndarray, plain: np.ndarray) -> tuple[str, str] | None:

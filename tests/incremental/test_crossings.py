@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import numpy as np
 import pytest
-from sympy import Expr, sqrt
+from sympy import Expr, sqrt, tanh
 
 import redalg as ra
 from redalg.decompose.separate import laurent
@@ -63,6 +63,27 @@ def test_a_centre_of_other_data_is_not_taken_over_a_scale(size: float, centre: s
     given |= {"x": given["x"] * size, "y": given["y"] / max(size, 1)}
     given = {name: given[name] for name in form.cascade.inputs()}
     np.testing.assert_allclose(form(**given, backend="numpy"), form.reference(**given), rtol=1e-13)
+
+
+POSITIVE = ra.sum(ra.where(x > 0, 1, 0), n)
+ROOT = sqrt(ra.sum(abs(x), n))
+SHRINKING = {
+    "a count": ra.sum(((POSITIVE + x) * (POSITIVE + abs(x)) + w * x) * p, n) / ra.sum(p, n),
+    "a count beside a function": ra.sum((POSITIVE + tanh(x)) * (POSITIVE + abs(x)) * p, n) / ra.sum(p, n),
+    "a count beside a product": ra.sum((POSITIVE + w * x) * (POSITIVE + abs(x)) * p, n) / ra.sum(p, n),
+    "a root": sqrt(ra.sum((abs(x) - ROOT) ** 2 * p, n)),
+}
+
+
+@pytest.mark.parametrize("name", SHRINKING)
+@pytest.mark.parametrize("size", [1e-310, 1e-200, 1])
+def test_a_centre_that_does_not_shrink_as_the_data_is_not_taken_over_their_scale(size: float, name: str) -> None:
+    """Found by the fuzzer, seed 34004411: a count over a scale of 1e-310 is infinite; over 1e-200 it hid all digits."""
+    form = ra.fuse(SHRINKING[name], axes="b")
+    rng = np.random.default_rng(6)
+    given = {name: rng.uniform(0.5, 1, (2, 5)) for name in "pw"} | {"x": size * rng.standard_normal((2, 5))}
+    given = {name: given[name] for name in form.cascade.inputs()}
+    np.testing.assert_allclose(form(**given, backend="numpy"), form.reference(**given), rtol=1e-12)
 
 
 def test_a_centre_of_the_data_themselves_keeps_its_scale() -> None:

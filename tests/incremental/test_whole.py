@@ -16,6 +16,7 @@ import redalg as ra
 from redalg.lower_tile.check.interpret import interpret
 from redalg.strategies.schedule import with_choices
 from tests.cases import generators
+from tests.oracle import Oracle
 
 b, n = ra.axes("b n")
 x, y, w = ra.tensors("x[b,n] y[b,n] w[b,n]")
@@ -135,6 +136,23 @@ def test_any_spelling_keeps_its_digits(name: str) -> None:
     call = tensors_of(form, given)
     for backend in ("numpy", "torch"):
         assert error(form(**call, backend=backend).o, written(text, given)) < 2e-4
+
+
+TOP = ra.max(w * x, n)
+DEVIATIONS = {
+    "squares": ra.sum((x - TOP) ** 2 * (y - TOP) ** 2, n),
+    "beside another sum": ra.sum((x - TOP) ** 2 * (y - TOP) ** 2, n) * ra.sum(y, n),
+}
+
+
+@pytest.mark.parametrize("name", DEVIATIONS)
+def test_products_of_deviations_stay_products(name: str) -> None:
+    """Found by the fuzzer, seed 34000789: x·y − m·x − m·y + m², kept whole on lines, lost what x − m and y − m keep."""
+    rng = np.random.default_rng(3)
+    given = {"x": 1 + 1e-6 * rng.uniform(size=(2, 9)), "y": 1 + 1e-6 * rng.uniform(size=(2, 9)), "w": np.ones((2, 9))}
+    form = ra.fuse(DEVIATIONS[name], axes="b")
+    exact, _ = Oracle(given, {}, {"b": 2, "n": 9}).output(DEVIATIONS[name], "b")
+    assert error(form(**given, backend="numpy"), exact) < 1e-8
 
 
 # ---- the range of an exponential -------------------------------------------------------------------------------------

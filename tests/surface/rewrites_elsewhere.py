@@ -37,6 +37,7 @@ ELSEWHERE = {
     **dict.fromkeys(("(x − c) − δ", "Σ_j (x[i, j] − c[i])"), MEANS),
     "Σ_n α·(x[n] − R/|n|)": "tests/gradient/test_residuals.py::test_gradients_are_as_near_as_bfloat16_is",
     "x/v": "tests/lower_tile/test_elementwise.py::test_divisors_of_any_size",
+    "Σ t·(x − c)·f + c·Σ t·f": "tests/incremental/test_weights.py::test_a_pivot_of_another_sum_costs_no_digit",
     "Σ where(c, f, 0)·g": f"{FOUND}::test_a_choice_beside_a_factor_hides_its_own_branch_alone",
     "Σ where(c, h, 0)·g": f"{FOUND}::test_a_mask_of_no_weight_hides_nothing_beside_it",
     "Σ exp(t + s − max(t + s))": f"{FOUND}::test_what_cancels_in_an_exponent_shows_where_it_is_not_finite",

@@ -12,18 +12,19 @@
 
 Exact; c is of x, or free of it. Taken apart f is a sum of h·g(x), h of d and of parameters, and h·0 is not 0
 where h is not finite: 1/Σw of weights that are all 0, or log z of z < 0, for which the masks w > 0 and z > 0 are there.
-What stands beside a mask and holds h is read everywhere.
+What stands beside a mask and holds h is read everywhere. If g = exp(u)·f and u = −∞, 0·g is 0: it has no weight.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from sympy import Abs, Add, And, Expr, Mul, Or, Pow, S, exp
+from sympy import Abs, Add, And, Eq, Expr, Mul, Or, Pow, S, exp
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.separate.finite import OPENED_LIMIT, assume_condition, conditions_of_d
 from redalg.decompose.separate.laurent import Polynomial
-from redalg.decompose.separate.plain import nothing_times
+from redalg.decompose.separate.plain import is_finite, is_number, nothing_times
 from redalg.decompose.separate.separate import Separator
 from redalg.decompose.separate.theorems import D, X
 from redalg.expression import UNDEFINED, Element, Scalar, Value, Where
@@ -57,7 +58,10 @@ def _of_addend(addend: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]
             own = _at(place, condition, S.One) if hides_all else S.One
             yield _together(some, inner, own), beside * _at(place, condition, part)
     if hides_all and S.Zero in branches:
-        yield some, _at(branches.index(S.Zero), condition, _zero_beside(beside, separator))
+        place = branches.index(S.Zero)
+        for own, zero in _zeros_beside(beside, separator):
+            indicator = S.One if own is S.One else _together(_at(place, condition, S.One), own)
+            yield _together(some, indicator), own * _at(place, condition, zero)
 
 
 def _of_product(
@@ -82,8 +86,8 @@ def _of_product(
         return
     for place, parts in enumerate(either):
         if S.Zero in parts:
-            zero = _zero_beside(Mul(*(one for one in parts if one is not S.Zero)), separator)
-            yield _at(place, condition, S.One), _at(place, condition, zero)
+            for own, zero in _zeros_beside(Mul(*(one for one in parts if one is not S.Zero)), separator):
+                yield _together(_at(place, condition, S.One), own), own * _at(place, condition, zero)
             continue
         for inner, part in _of_addend(Mul(*parts), separator):
             yield _together(_at(place, condition, S.One), inner), _at(place, condition, part)
@@ -98,14 +102,44 @@ def _masks_of_factors(node: Expr) -> Iterator[Where]:
             yield from _masks_of_factors(part)
 
 
-def _zero_beside(beside: Expr, separator: Separator) -> Expr:
-    """0·g where a mask of no weight stands beside g: NaN where a part of g is not finite, unless another hides it."""
+def _zeros_beside(beside: Expr, separator: Separator) -> Iterator[tuple[Expr, Expr]]:
+    """Yield 0·g where a mask of no weight stands beside g, each with a mask of the elements that it is of.
+
+    It is NaN where a part of g is not finite, unless another hides it: a mask, or an exponential of −∞.
+    """
     parts = [*_parts_of_factors(beside, separator)]
     of_x = [one for one in parts if separator.side(one) & X]
+    weights = [one for one in of_x if isinstance(one, exp)]
     of_d = [one for one in parts if separator.side(one) == D and not _is_finite(one, separator)]
-    if any(is_indicator(one) or isinstance(one, exp) or separator.side(one) == MIXED for one in of_x):
-        return S.Zero
-    return Add(*(nothing_times(Mul(*one)) for one in (of_x, of_d)))
+    terms = [term for one in weights for term in Add.make_args(one.args[0])]
+    plain = [one for one in of_x if one not in weights]
+    if any(is_indicator(one) or separator.side(one) == MIXED for one in (*plain, *terms)):
+        yield S.One, S.Zero
+        return
+    if of_d:
+        yield S.One, nothing_times(Mul(*of_d))
+    if not weights:
+        yield S.One, nothing_times(Mul(*plain))
+        return
+    u = Add(*(one for one in terms if separator.side(one) & X))
+    v = Add(*(one for one in terms if not separator.side(one) & X))
+    own = _unless(Eq(v, S.NegativeInfinity))
+    if plain or not any(separator.facts.get(-one) == ("max", u) for one in Add.make_args(v)):  # it is NaN if u is
+        finite = And(_is_weight(u), *(is_finite(one) for one in plain))
+        yield own, Where(Or(Eq(u, S.NegativeInfinity), finite), S.Zero, UNDEFINED)
+    if separator.side(v):
+        yield own * _unless(Eq(u, S.NegativeInfinity)), Where(_is_weight(v), S.Zero, UNDEFINED)
+
+
+def _is_weight(u: Expr) -> Boolean:
+    """The condition that exp(u) is a number and not ∞."""
+    below = u < S.Infinity
+    return is_number(u) if below is S.true else below
+
+
+def _unless(condition: Boolean) -> Expr:
+    """1 where a condition fails, 0 where it holds."""
+    return Where(condition, S.Zero, S.One)
 
 
 def _parts_of_factors(node: Expr, separator: Separator) -> Iterator[Expr]:

@@ -28,7 +28,8 @@ from redalg.incremental.derive.resolve import Resolver
 from redalg.incremental.derive.scales import divided_atoms, in_kernels, pays, pays_of_shifts, rooted_atoms, sized_atoms
 from redalg.incremental.derive.tangents import about_tangents
 from redalg.incremental.derive.vanished import sums_kept
-from redalg.incremental.derive.wholes import keep_wholes, whole_candidates
+from redalg.incremental.derive.weights import join_weights
+from redalg.incremental.derive.wholes import is_needless, keep_wholes, whole_candidates
 from redalg.incremental.factors import group_factors
 from redalg.incremental.form import Accumulator, Assignment, FormOutput, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_accumulator, mapped_output, mapped_pivot
@@ -42,6 +43,8 @@ def derive(decomposition: Decomposition) -> FusedForm:
     form, paying = derive_about(decomposition, centred)
     for candidate in whole_candidates(decomposition):
         whole, generators = keep_wholes(decomposition, candidate)
+        if is_needless(whole, decomposition, centred):
+            continue
         about = centre_all(whole)
         other, pivots = derive_about(whole, about)
         scaled = other.structures and not other.is_lanewise  # lanes, which fold structures, share no pivot
@@ -206,7 +209,7 @@ def centre_all(decomposition: Decomposition) -> dict[str, Centred]:
     for separation in sums:
         if fixed & set(centred[separation.reduction.name].centres):
             centred[separation.reduction.name] = Centred(separation.polynomial, {}, separation.guarded)
-    return centred
+    return join_weights(centred, separator.atoms)
 
 
 def unnatural(centred: dict[str, Centred]) -> set[int]:

@@ -29,6 +29,7 @@ from dataclasses import replace
 from sympy import Abs, Add, And, Expr, Max, Min, Mul, Ne, Or, Pow, S, floor, log
 from sympy.logic.boolalg import Boolean
 
+from redalg.decompose.cascade import Reduction
 from redalg.decompose.extrema.truth import fails
 from redalg.decompose.separate.laurent import Atom, Ratio
 from redalg.decompose.verdict.verdict import Decomposition
@@ -38,6 +39,7 @@ from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.derive.auxiliary import expressions_after_loop
 from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.centre import Centred
+from redalg.incremental.derive.data_orders import DataOrders, data_names
 from redalg.incremental.form import FusedForm, PivotPolicy
 
 Powers = dict[int, set[tuple[Ratio, Ratio]]]
@@ -103,20 +105,31 @@ def _sums_under(
 
 
 def _foreign(decomposition: Decomposition, centred: dict[str, Centred]) -> frozenset[int]:
-    """Generators with a centre that is made of other data: over the scale of the generator it may leave the range."""
+    """Generators with a centre that does not go to 0 as they do: over the scale of the generator it may overflow.
+
+    It is of other data, or of another order in them, as a number of elements is, or a mean of x beside x².
+    """
     atoms = decomposition.separator.atoms.list
     reductions = {one.value: one for one in decomposition.cascade.reductions}
-    produced = {one.value for one in decomposition.cascade.producers}
-
-    def names(expr: Expr) -> set[str]:
-        sources = {one.name for one in elements_of(expr)}
-        sources |= {str(value) for value in values_of(expr) & produced}
-        return sources.union(*(names(reductions[value].term) for value in values_of(expr) & reductions.keys()))
-
+    shifts = ((atom, d) for one in centred.values() for atom in one.centres for _, d in one.shift(atom))
     return frozenset(
-        atom for centred_sum in centred.values() for atom in centred_sum.centres
-        if any(not names(Mul(*(atoms[number].base for number, _ in d))) & names(atoms[atom].base)
-               for _, d in centred_sum.shift(atom)))  # fmt: skip
+        atom
+        for atom, d in shifts
+        if not _shrinks_with(Mul(*(atoms[number].power(q) for number, q in d)), atoms[atom].base, reductions)
+    )
+
+
+def _shrinks_with(v: Expr, u: Expr, reductions: Mapping[Value, Reduction]) -> bool:
+    """Tell if v goes to 0 as fast as u if the data of u do, those of one name or all."""
+    names = data_names(u, reductions)
+    if not names & data_names(v, reductions):
+        return False
+    for some in (names, *({name} for name in names)):
+        orders = DataOrders(some, reductions)
+        of_u, of_v = orders.order(u), orders.order(v)
+        if (of_u > 0 and of_v < of_u) or (of_u < 0 and of_v > of_u):
+            return False
+    return True
 
 
 def _divides(factor: Expr, counts: AbstractSet[Value]) -> bool:

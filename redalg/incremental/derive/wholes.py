@@ -13,7 +13,7 @@ holds a sum of r and no condition hides it: for g < 0 a sum of g is a number and
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -29,6 +29,7 @@ from redalg.decompose.separate.whole import Whole, canonical, monomial_product, 
 from redalg.decompose.verdict.verdict import Decomposition, Separation
 from redalg.expression import Axis, Where
 from redalg.expression.contents import free_axes, is_indicator, of_kind, values_of
+from redalg.incremental.derive.centre import Centred
 
 ROOTS = (2, 3, 4)
 """Powers k of a generator that may be g^k of another: g is then the one to keep whole."""
@@ -95,6 +96,20 @@ def _with_whole(
         )
 
     return replace(decomposition, separations=tuple(map(of, decomposition.separations))), whole
+
+
+def is_needless(whole: Decomposition, plain: Decomposition, centred: Mapping[str, Centred]) -> bool:
+    """Tell if wholes are in no sum but products of deviations, Π (X − v)^k, which lose nothing as they are."""
+    pairs = zip(plain.separations, whole.separations, strict=True)
+    changed = [before.reduction.name for before, after in pairs if before.polynomial != after.polynomial]
+    return all(_is_of_deviations(centred[name]) for name in changed)
+
+
+def _is_of_deviations(centred: Centred) -> bool:
+    """Tell if every term has every generator as a factor, each about a centre that is of d alone."""
+    used = set(laurent.atoms_of(centred.polynomial))
+    about = {atom for atom in centred.centres if centred.shift(atom) and not centred.slopes(atom)}
+    return not centred.guarded and used <= about and all(used <= dict(x).keys() for x, _ in centred.polynomial)
 
 
 @final
