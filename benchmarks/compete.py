@@ -15,7 +15,7 @@ import torch
 
 from benchmarks.ahead import compile_all
 from benchmarks.family import Contestant, Family, Problem, Row, Tensors
-from benchmarks.timing import Timing, input_sets, measure
+from benchmarks.timing import SAMPLES, Timing, input_sets, measure
 from redalg.errors import RedalgError
 from redalg.runtime.call.sizes import lower
 from redalg.runtime.lowering import choose_library_for, lower_passes
@@ -111,7 +111,7 @@ def timed_again(
     if (before := measured.timing) is None:
         return measured
     calls = [family.prepare(row, call, one) for one in inputs]
-    again = measure(calls, torch.device("cuda"), captured=before.method == "cuda graph")
+    again = measure(calls, torch.device("cuda"), SAMPLES // 2, captured=before.method == "cuda graph")
     if again.method != before.method:
         return measured
     return replace(measured, timing=replace(before, samples_us=(*before.samples_us, *again.samples_us)))
@@ -132,7 +132,8 @@ def compete(
             return Measurement(error, None, f"wrong: error {error:.1e}, allowed {family.tolerance(row):.1e}")
         peak = peak_bytes(once, device)
         calls = [family.prepare(row, call, one) for one in inputs]
-        return Measurement(error, measure(calls, device, captured=captured), peak_bytes=peak)
+        samples = SAMPLES if device.type != "cuda" else SAMPLES // 2  # and as many again
+        return Measurement(error, measure(calls, device, samples, captured=captured), peak_bytes=peak)
     except Exception as failure:  # noqa: BLE001 - a contestant's failure is a result
         return Measurement(None, None, said(failure))
 

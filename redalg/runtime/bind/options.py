@@ -152,9 +152,11 @@ def _tensor_name(key: Any) -> str:
 
 
 def _axes_that_vary(cascade: Cascade, varying: Any, caller: str) -> tuple[str, ...]:
-    """The names of the axes whose size is a run-time one."""
-    several = isinstance(varying, Collection) and not isinstance(varying, str | Axis)
-    found = [cascade.find_axis(key, cascade.axes()) for key in (varying if several else [varying])]
+    """The names of the axes whose size is a run-time one; a text is the name of one, or a letter for each."""
+    axes, alone = cascade.axes(), isinstance(varying, Axis) or not isinstance(varying, Collection)
+    if isinstance(varying, str):
+        alone = cascade.find_axis(varying, axes) is not None
+    found = [cascade.find_axis(key, axes) for key in ([varying] if alone else varying)]
     if None in found:
         raise InputError(
             f"{caller}: varying={varying!r} should name axes whose size is a run-time one, as in varying="
