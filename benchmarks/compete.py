@@ -100,14 +100,14 @@ def contest(family: Family, row: Row, device: torch.device) -> dict[str, Measure
                      for name, method in methods.items() if method != "cuda events"}  # fmt: skip
     if device.type == "cuda":
         for name in reversed(contestants):
-            measured[name] = timed_again(measured[name], family, row, contestants[name], inputs)
+            measured[name] = time_again(measured[name], family, row, contestants[name], inputs)
     return measured
 
 
-def timed_again(
+def time_again(
     measured: Measurement, family: Family, row: Row, call: Contestant, inputs: Sequence[Tensors]
 ) -> Measurement:
-    """A measurement with as many samples again; as it is without a time."""
+    """Add as many samples again to a measurement; one without a time stays as it is."""
     if (before := measured.timing) is None:
         return measured
     calls = [family.prepare(row, call, one) for one in inputs]

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any, final
 
-from sympy import Add, Symbol
+from sympy import Symbol
 
 from redalg.errors import PlanError
-from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.cache_lines import is_part_of_lines
 from redalg.lower_tile.ir.mentions import bound_names
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -139,9 +139,7 @@ def _keep(keep: Keep, names: _Names) -> str | None:
     if source is None or len(source.shape) != len(keep.source.place):
         return f"`{keep.source.name}` is no parameter of {len(keep.source.place)} dimensions"
     *others, (start, length) = (one if isinstance(one, tuple) else (one, 1) for one in keep.source.place)
-    equal = all(count == 1 for _, count in others) and source.shape[-1] % length == 0
-    begins = all(term.as_coeff_Mul()[0] % length == 0 for term in Add.make_args(start))
-    lines = equal and begins and length * DTYPES[source.dtype].bytes % LINE_BYTES == 0
+    lines = all(count == 1 for _, count in others) and is_part_of_lines(start, length, source)
     return None if lines else f"is no row, or equal part of a row, of lines of {LINE_BYTES} bytes"
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 from redalg.expression.contents import of_kind
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
@@ -37,6 +39,14 @@ def names_stored_by(statement: Statement) -> set[str]:
     if isinstance(statement, Parallel):
         return {store.target for store in statement.body}
     return {statement.target} if isinstance(statement, ReduceTile) else names_in(statement)
+
+
+def names_stored_once(kernel: Kernel) -> set[str]:
+    """The names that one store of all loops over tiles stores, and that no other kind of statement names."""
+    statements = nested_statements(kernel.body)
+    times = Counter(store.target for one in statements if isinstance(one, Parallel) for store in one.body)
+    named = {name for one in statements if not isinstance(one, Parallel | Loop | Last) for name in names_in(one)}
+    return {name for name, count in times.items() if count == 1} - named
 
 
 def free_names(program: TileProgram) -> Names:

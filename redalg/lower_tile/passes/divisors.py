@@ -26,7 +26,7 @@ from dataclasses import replace
 from numpy import float32
 from sympy import Dummy, Expr, Float, Integer, Mul, Pow, Rational, S
 
-from redalg.lower_tile.ir.mentions import names_in, names_stored_by
+from redalg.lower_tile.ir.mentions import names_stored_by, names_stored_once
 from redalg.lower_tile.ir.program import (
     Kernel,
     Last,
@@ -77,13 +77,11 @@ def _in_kernel(kernel: Kernel) -> Kernel:
 
 def read_where_flat(kernel: Kernel, numbers: Mapping[str, int]) -> frozenset[str]:
     """The buffers of quotients by known numbers that are read where the slope of all that reads them is 0."""
-    statements = list(nested_statements(kernel.body))
-    stores = [store for one in statements if isinstance(one, Parallel) for store in one.body]
-    times = Counter(store.target for store in stores)
-    named = {name for one in statements if not isinstance(one, Parallel | Loop | Last) for name in names_in(one)}
-    named |= {read.name for store in stores for read in store.guard.atoms(Load)}
-    alone = [one for one in stores if times[one.target] == 1 and one.target not in named]
-    found = set[str]()
+    loops = (one for one in nested_statements(kernel.body) if isinstance(one, Parallel))
+    stores = [store for one in loops for store in one.body]
+    guards = {read.name for store in stores for read in store.guard.atoms(Load)}
+    once, found = names_stored_once(kernel) - guards, set[str]()
+    alone = [one for one in stores if one.target in once]
     for store in (one for one in alone if divides_plainly(one.expr, numbers)):
         at = Load(store.target, *store.indices)
         readers = [one.expr for one in stores if any(read.name == at.name for read in one.expr.atoms(Load))]

@@ -18,13 +18,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from sympy import Add, Expr
-
-from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.cache_lines import is_part_of_lines
 from redalg.lower_tile.ir.mentions import reduces_nothing
 from redalg.lower_tile.ir.program import Copy, Keep, Kernel, Parallel, Parameter, Region, Statement, TileProgram
 from redalg.lower_tile.ir.runtime_sizes import bytes_of_parameter
-from redalg.strategies.device import LINE_BYTES
 from redalg.strategies.plan import Plan
 
 LARGE_BYTES = 200_000_000
@@ -70,9 +67,3 @@ def is_of_lines(region: Region, parameters: dict[str, Parameter]) -> bool:
     *others, (start, length) = (one if isinstance(one, tuple) else (one, 1) for one in region.place)
     alone = all(count == 1 for _, count in others) and (bool(others) or length < source.shape[-1])
     return alone and is_part_of_lines(start, length, source)
-
-
-def is_part_of_lines(start: Expr, length: int, source: Parameter) -> bool:
-    """Tell if a stretch of a parameter's rows is one of equal parts that lie on whole lines."""
-    equal = bool(source.shape[-1] % length == 0) and length * DTYPES[source.dtype].bytes % LINE_BYTES == 0
-    return equal and all(term.as_coeff_Mul()[0] % length == 0 for term in Add.make_args(start))

@@ -9,7 +9,6 @@ both are stored once, one after the other, of what no statement between them cha
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
 from typing import final
@@ -17,7 +16,7 @@ from typing import final
 from sympy import Dummy, S
 from sympy.core.basic import Basic
 
-from redalg.lower_tile.ir.mentions import names_in, names_stored_by
+from redalg.lower_tile.ir.mentions import names_in, names_stored_by, names_stored_once
 from redalg.lower_tile.ir.program import (
     Kernel,
     Last,
@@ -51,12 +50,8 @@ class Twins:
 
     def __init__(self, kernel: Kernel) -> None:
         self.first = dict[str, str]()
-        statements = list(nested_statements(kernel.body))
-        loops = [one for one in statements if isinstance(one, Parallel)]
-        times = Counter(store.target for loop in loops for store in loop.body)
-        named = {name for one in statements if not isinstance(one, Parallel | Loop | Last) for name in names_in(one)}
-        shared = {one.name: one for one in kernel.buffers if one.scope == "shared"}
-        self.tiles = {name: tile for name, tile in shared.items() if times[name] == 1 and name not in named}
+        once = names_stored_once(kernel)
+        self.tiles = {one.name: one for one in kernel.buffers if one.scope == "shared" and one.name in once}
 
     def read(self, node: Basic) -> Basic:
         """An expression that reads the first of tiles that hold the same."""
