@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -14,8 +15,8 @@ from tests.lower_tile.test_tall_products import FORMS
 
 I, J, T = symbols("i j t")
 COUNT, TOTAL = Load("count", I), Load("total", I)
-PLAN: Any = None
-"""The pass asks nothing of it."""
+PLAN: Any = SimpleNamespace(is_serial=True, binding=SimpleNamespace(column=I))
+"""Of threads that keep columns."""
 
 
 def kernel_of(*exprs: Expr, start: int = 0, stop: int = 5, index: Expr = I) -> Kernel:

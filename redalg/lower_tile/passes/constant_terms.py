@@ -3,7 +3,8 @@
 for j < k:  n[i] = n[i] + 1;  s[i] += f(j)   →   n[i] = n[i] + 1·k;  for j < k:  s[i] += f(j)
 
 A count is a sum of ones. Exact: the number is whole, and sums of such are exact below 2^24; beyond it a sum that grows
-by 1 stays where it is, and this one does not.
+by 1 stays where it is, and this one does not. It is done where threads keep several columns of a row, whose loops
+arithmetic bounds; batch statistics, which memory bounds, took 1.02 of the time in one run (H200).
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.plan import Plan
 
 
-def add_constants_once(kernel: Kernel, _: Plan) -> Kernel:
+def add_constants_once(kernel: Kernel, plan: Plan) -> Kernel:
     """The kernel with such sums ahead of its innermost loops."""
+    if not (plan.is_serial and plan.binding.column is not None):
+        return kernel
     return replace(kernel, body=_in_statements(kernel.body))
 
 

@@ -116,7 +116,7 @@ PASSES: tuple[Pass, ...] = (
          "where two bounds mask a tile in a branch", _of_kernels(bands_by_difference)),
     Pass("choices", "u = a·where(c, z, exp(s))", "u = exp(s); u = where(c, z, u); u = a·u",
          "where c asks s, a product on tensor cores", _of_kernels(choose_after)),
-    Pass("constant terms", "for j < k: n += 1", "n += k", "where the loop reads n nowhere else",
+    Pass("constant terms", "for j < k: n += 1", "n += k", "where nothing else names n, and threads keep columns",
          _of_kernels(add_constants_once)),
     Pass("twins", "a[j] = f; b[j] = f", "a[j] = f, read for b too", "where both lie in shared memory",
          _of_kernels(share_twins)),
