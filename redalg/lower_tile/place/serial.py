@@ -8,7 +8,9 @@ Sums that are rescaled with a running maximum take several elements at a time, s
 
 So do sums about means over a count, whose centres move once for all elements of a group (`lagged`):
 
-    for eight elements of the tile: for each: state[i] += term(i, j) about c[i];  then c[i] moves to the mean
+    for eight elements of the tile: t = 0; for each: t += term(i, j) about c[i];  state[i] += t;  c[i] moves to the mean
+
+Their terms are added up on their own first, so that a state of n elements is rounded n/8 times.
 
 Two axes of rows, e and i, have a state for each pair: what is read of x[e, j] serves all i, and y[j, i] all e.
 Producers s(i, j) = ⊕_u f(x[i, u], y[j, u]) are computed for a group of elements first:
@@ -40,7 +42,7 @@ from redalg.incremental.combine.programs import (
 )
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
-from redalg.lower_tile.ir.program import Loop, Statement, index
+from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
 from redalg.lower_tile.ir.scalars import IsFinite, Kept
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
@@ -224,6 +226,8 @@ def take_group(
     reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
     lagged = bool(form.slot_pivots)
     begin = start_centres(step, slots, places[0]) if lagged else []
+    added = {one.value: assembly.new(f"{one.value.name}_group", *slots.loads[one.value].indices)
+             for one in form.accumulators if lagged and not one.is_count}  # fmt: skip
 
     def of_each(program: Program, at: Mapping[Value, Expr], wanted: Mapping[Value, Expr]) -> tuple[Statement, ...]:
         step.body = []
@@ -232,7 +236,7 @@ def take_group(
         return repeat(step.body)
 
     searches = of_each(written.of(lane_program, ends=ends, full=False, steps=1), reads, reads) if extrema else ()
-    additions = of_each(written.of(add_program, ends=ends, full=lagged), state, sums)
+    additions = of_each(written.of(add_program, ends=ends, full=lagged), state | added, sums | added)
     values = tag_slots(state, FIRST) | tag_slots(reads, SECOND)
     moved = {one.value: state[one.value] for one in form.accumulators if one.weight or not lagged}
     moves = Placer(written.of(move_program).only(moved), assembly, step.space, values).build(moved) if moved else []
@@ -242,7 +246,9 @@ def take_group(
         *searches,
         *moves,
         *([assembly.stores(*((load, ahead[value]) for value, load in extrema.items()))] if extrema else ()),
+        *(Fill(load.name, S.Zero) for load in added.values()),
         *additions,
+        *([assembly.stores(*((state[value], state[value] + load) for value, load in added.items()))] if added else ()),
         *(move_centres(form, assembly, step.space, slots) if lagged else ()),
     )
 

@@ -20,8 +20,9 @@ merges are half as many as at the root, and the error is hardly larger."""
 LONG_PART: Final = RUN**2 // 4
 LEAST_RUN, WHOLE = 16, 8
 """Elements of the shortest run, and those that a thread may take together, of which a run has whole groups."""
-MANY: Final = 2 * RUN
-"""Elements of a part that one sum takes in a row, at most."""
+MANY, MANY_MOVED = RUN, 2 * RUN
+"""Elements of a part that one sum takes in a row, at most; and one that moves with a maximum or a centre, whose merge
+with a run's takes an exponential or a move."""
 
 
 def run_length(form: FusedForm, plan: Plan, problem: Problem) -> int:
@@ -34,9 +35,10 @@ def run_length(form: FusedForm, plan: Plan, problem: Problem) -> int:
         return 0
     length, tile = problem.sizes[plan.binding.streamed.name], plan.block_streamed
     part = -(-length // plan.segments) if isinstance(length, int) else LONG_PART
-    if part <= MANY:
+    weighted = any(one.weight for one in form.accumulators)
+    if part <= (MANY_MOVED if weighted or form.slot_pivots else MANY):
         return 0
     run = RUN if part <= LONG_PART else LONG_RUN
-    if run % tile == 0 and any(one.weight for one in form.accumulators):  # their merge takes an exponential a sum
+    if run % tile == 0 and weighted:  # their merge takes an exponential a sum
         return run
     return next((one for one in range(run, LEAST_RUN - 1, -WHOLE) if tile % one == 0), tile)
