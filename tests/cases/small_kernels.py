@@ -119,6 +119,9 @@ def every() -> Iterator[Small]:
         yield Small("lanes along columns", name, partial(narrow, "columns"), partial(normal, x=shapes), SINGLE)
     for name, shape in NARROW_SHAPES.items():
         yield Small("narrow", name, partial(narrow, name), partial(normal, **shape), SINGLE)
+    for dtype, length in ((SINGLE, 30_000), (DOUBLE, 20_000)):
+        tensors = partial(normal, x=(length, 41))
+        yield Small("columns by columns", f"covariance, {dtype}", partial(narrow, "covariance"), tensors, dtype)
     yield Small("narrow", "a best of parts", partial(narrow, "a best each"), partial(normal, x=(6, 5000)), SINGLE,
                 {"segments": 3})  # fmt: skip
     yield Small("stretches", "statistics of channels", channels, images, HALF)
@@ -143,6 +146,7 @@ RUNS = ra.fuse(ra.sum(ra.softmax(ra.sum(ra.tensor("Q[h,q,d]") * ra.tensor("K[h,k
 N, X = ra.axes("n"), ra.tensor("x[b,n]")
 NARROW = {
     "columns": ra.fuse(ra.var(ra.tensor("x[n,c]"), N), axes="c"),
+    "covariance": ra.fuse(ra.covariance(ra.tensor("x[n,i]"), ra.tensor("x[n,j]"), N), axes="i j"),
     "a best each": ra.fuse({"at": (ra.argmax(X, N), "b"), "best": (ra.max(X, N), "b")}),
     "weighed columns": ra.fuse(ra.sum(ra.softmax(X, N) * ra.tensor("y[b,n,c]"), N), axes="b c"),
     "a thread a row": ra.fuse({
@@ -150,8 +154,8 @@ NARROW = {
         "d": (ra.logsumexp(X, N), "b"), "e": (ra.var(X, N), "b"),
     }),
 }  # fmt: skip
-"""Lanes along columns, as neighbours in memory are; lanes that keep a best each; a maximum for many columns; threads
-that take a row each, which many rows of no power of two have."""
+"""Lanes along columns, as neighbours in memory are; products of columns over a long axis; lanes that keep a best each;
+a maximum for many columns; threads that take a row each, which many rows of no power of two have."""
 NARROW_SHAPES: dict[str, dict[str, tuple[int, ...]]] = {
     "a best each": {"x": (6, 5000)}, "weighed columns": {"x": (3, 130), "y": (3, 130, 70)},
     "a thread a row": {"x": (34_000, 45)},
