@@ -124,7 +124,7 @@ def contrastive_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 def distillation_in_torch(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
     """See `library.kl_divergence`."""
     student, teacher = torch.log_softmax(wide(x) / 2, 1), torch.log_softmax(wide(y) / 2, 1)
-    return (teacher.exp() * (teacher - student)).sum(1)
+    return (teacher.exp() * (teacher - student)).sum(1).to(x.dtype)
 
 
 def groups_norm() -> ra.Fused:
