@@ -211,6 +211,21 @@ def test_tiles_of_three_warpgroups_compare_integers() -> None:
     np.testing.assert_allclose(found, form.reference(**exact), atol=4e-3)
 
 
+@pytest.mark.parametrize(
+    ("name", "varying", "target", "wanted"),
+    [("two windows", [], "H200", False), ("two windows", ["q", "k"], "H200", True),
+     ("window and first", [], "H200", True), ("window and first", [], "c", False)],
+)  # fmt: skip
+def test_bounds_of_two_ranges_that_a_run_tells_are_variables(
+    name: str, varying: list[str], target: str, *, wanted: bool
+) -> None:
+    """A kernel of such ranges took TileLang's solver minutes to compile, of two ranks' pieces (`workarounds.known`)."""
+    sizes = {"q": 8, "k": 7, "b": 1, "d": 4, "e": 3}
+    lowered = FORMS[name].lower(target, sizes, "float32", varying=varying)
+    variables = [line for line in str(lowered.source).splitlines() if 'T.alloc_var("int32"' in line]
+    assert any("other_stop" in line for line in variables) == bool(variables) == wanted
+
+
 def test_tiles_that_data_choose_are_listed_where_products_are_split() -> None:
     """The workspaces of the list came to no program."""
     i = ra.axes("i")

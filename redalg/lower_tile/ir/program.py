@@ -110,6 +110,7 @@ class Bind:
     name: str
     value: Expr
     dtype: str
+    in_register: bool = False  # reads are of a variable, not of the value written out (`workarounds.known`)
 
     def __str__(self) -> str:
         return f"{self.name} := {self.value} as {self.dtype}"

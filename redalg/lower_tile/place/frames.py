@@ -171,6 +171,9 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
     Where warps are specialised and data says how many there are, a block that needs none reads one, of which nothing
     counts: else TMA could load no tile ahead of the loop (`workarounds.tma`), which costs up to half of the time.
     Where they load for a loop within the tile, a part is one tile, and takes it whether it is needed or not.
+
+    The bounds of several ranges that only a run tells are variables, where no warps are specialised
+    (`workarounds.known` says why).
     """
     domain = S.true if job.form.structures else job.form.cascade.domain  # elements are selected from all
     needed, parts = needed_tiles(domain, space), Integer(job.plan.segments)
@@ -184,6 +187,7 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
         bound.append(Bind(names.fresh(wanted), value, "int32"))
         return Load(bound[-1].name)
 
+    of_data = any(one.first.has(Load) or one.stop.has(Load) for one in needed)
     first = bind("first_tile", needed[0].first)
     stop = bind("stop_tile", Max(first, needed[0].stop))
     for other in needed[1:]:
@@ -192,12 +196,14 @@ def span(job: Job, space: Space, names: Names, *, segmented: bool) -> Span:
         share = bind("share", floor((stop - first + parts - 1) / parts))
         begin = first + SEGMENT * share  # both read it: `workarounds.known` says why
         first, stop = bind("first_of_part", Min(stop, begin)), bind("stop_of_part", Min(stop, begin + share))
-    elif job.plan.warp_specialized and any(one.first.has(Load) or one.stop.has(Load) for one in needed):
+    elif job.plan.warp_specialized and of_data:
         number, last = bind("tiles", Max(S.One, stop - first)), sympify(space.tiles) - 1
         near = bind("near_tile", Max(S.Zero, Min(first, last))) if tile == TILE else S.Zero
         tile = TILE + near if tile == TILE else Max(S.Zero, Min(tile, last))
         first, stop = S.Zero, number
-    return Span(first, stop, tuple(bound), tile=tile)
+    told_by_run = of_data or bool(job.problem.varying)
+    in_register = told_by_run and len(needed) > 1 and not job.plan.warp_specialized and job.plan.device.target != "c"
+    return Span(first, stop, tuple(replace(one, in_register=in_register) for one in bound), tile=tile)
 
 
 def span_of_list(listing: Listing, variables: Mapping[Axis, Symbol], plan: Plan, names: Names) -> Span:

@@ -210,7 +210,9 @@ class Emitter:
     def statement(self, statement: Statement) -> list[str]:
         """A statement's lines."""
         if isinstance(statement, Bind):
-            return [f"{statement.name} = {self.bound(statement)}"]
+            value = self.bound(statement)
+            in_register = f'T.alloc_var("{statement.dtype}", init={value})'
+            return [f"{statement.name} = {in_register if statement.in_register else value}"]
         if isinstance(statement, Copy):
             unit = ", disable_tma=True" * statement.by_threads
             return [f"T.copy({self.side(statement.source)}, {self.side(statement.target)}{unit})"]

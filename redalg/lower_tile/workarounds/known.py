@@ -119,6 +119,11 @@ WORKAROUNDS = (
         "tries widths of vectors for each condition of a loop, by a solver, at every root of its search for layouts",
         ("lower_tile.workarounds.widths:take_each_alone",),
     ),
+    Workaround(
+        "asks a solver about every two reads of shared memory, with what a loop's bounds are written out: for minutes, "
+        "of two ranges of tiles that places of run time shift",
+        ("lower_tile.place.frames:span",),
+    ),
     Workaround("inlines what a guarded store computes once", ("lower_tile.text.emit:Emitter.store",)),
     Workaround(
         "sums two tiles of a pipeline wrongly where warpgroups take 16 columns each (an H200)",
