@@ -138,9 +138,10 @@ class Protocol(Generic[T]):
         """The statuses of all ranks, for which the host waits.
 
         Raises:
+            BackendError: they have not come within the group's timeout.
             InputError: a rank failed, or ranks called several functions; it is raised on all.
         """
-        return self._statuses_of(messages, first_words(messages).tolist())
+        return self._statuses_of(messages, self.ranks.to_host(first_words(messages)).tolist())
 
     def _statuses_of(self, messages: torch.Tensor, words: list[int]) -> list[int]:
         statuses, names = [status_of(word) for word in words], self.ranks.names

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from time import monotonic, sleep
 from typing import Any, NoReturn, final
 
 import torch
@@ -17,6 +18,7 @@ import torch.distributed as dist
 from redalg.distributed.header import HEADER_BYTES, Header
 from redalg.distributed.packed import first_words
 from redalg.errors import BackendError, InputError
+from redalg.runtime.bind.private import timeout_of
 
 
 @final
@@ -92,23 +94,51 @@ class Ranks:
         try:
             yield
         except RuntimeError as error:
-            raise BackendError(
-                f"distributed: rank {self.names[self.number]} could not exchange states with the others of its group "
-                f"({len(self.names)} ranks): one is gone, or has not come within the group's timeout. Find the first "
-                f"error of the others, and start the job again. PyTorch says: {error}"
-            ) from error
+            raise BackendError(self._gone_message(f"PyTorch says: {error}")) from error
+
+    def _gone_message(self, why: str) -> str:
+        return (
+            f"distributed: rank {self.names[self.number]} could not exchange states with the others of its group "
+            f"({len(self.names)} ranks): one is gone, or has not come within the group's timeout. Find the first error "
+            f"of the others, and start the job again. {why}"
+        )
+
+    def wait_for(self, done: torch.cuda.Event) -> None:
+        """Wait on the host for messages on CUDA, which an event says are there.
+
+        PyTorch ends a process whose messages don't come, and takes a minute longer than the timeout to do so.
+
+        Raises:
+            BackendError: they have not come within the group's timeout.
+        """
+        limit = timeout_of(self.group, torch.device("cuda"))
+        begin = monotonic()
+        while not done.query():
+            if monotonic() - begin > limit:
+                raise BackendError(self._gone_message(f"It waited for {limit:g} s."))
+            sleep(0)
+
+    def to_host(self, messages: torch.Tensor) -> torch.Tensor:
+        """A copy of messages in the host's memory, for which the host waits.
+
+        Raises:
+            BackendError: they have not come within the group's timeout.
+        """
+        if not messages.is_cuda:
+            return messages.cpu()
+        there = torch.empty(messages.shape, dtype=messages.dtype, pin_memory=True).copy_(messages, non_blocking=True)
+        self.wait_for(event_of_now())
+        return there
 
     def report(self, messages: torch.Tensor, statuses: torch.Tensor) -> Report:
         """The statuses of messages on CUDA, on their way into pinned memory."""
         statuses.copy_(first_words(messages), non_blocking=True)
-        done = torch.cuda.Event()
-        done.record()
-        return Report(messages, statuses, done)
+        return Report(self, messages, statuses, event_of_now())
 
     def gather_headers(self, header: Header, device: torch.device | None) -> list[Header]:
         """The headers of all ranks, in the order of the group. `device` is that of the tensors, if there are any."""
         message = torch.frombuffer(bytearray(header.to_bytes()), dtype=torch.uint8)
-        rows = self.gather(message.to(header_device(self.group, device))).cpu()
+        rows = self.to_host(self.gather(message.to(header_device(self.group, device))))
         data = rows.numpy().tobytes()
         return [Header.of_bytes(data[start : start + HEADER_BYTES]) for start in range(0, len(data), HEADER_BYTES)]
 
@@ -143,11 +173,13 @@ class Report:
     """The statuses that ranks sent with their messages, on their way to the host.
 
     Attributes:
+        ranks: the group.
         messages: a row for each rank.
         statuses: their first words, in the host's memory.
         done: the event that says that they are there.
     """
 
+    ranks: Ranks
     messages: torch.Tensor
     statuses: torch.Tensor
     done: torch.cuda.Event
@@ -158,10 +190,21 @@ class Report:
         return self.done.query()
 
     def read(self) -> list[int]:
-        """The statuses, for which the host waits."""
-        self.done.synchronize()
+        """The statuses, for which the host waits.
+
+        Raises:
+            BackendError: they have not come within the group's timeout.
+        """
+        self.ranks.wait_for(self.done)
         found: list[int] = self.statuses.tolist()
         return found
+
+
+def event_of_now() -> torch.cuda.Event:
+    """An event of the current stream, which is there when all that was asked of it so far is done."""
+    event = torch.cuda.Event()
+    event.record()
+    return event
 
 
 def header_device(group: Any, device: torch.device | None) -> torch.device:

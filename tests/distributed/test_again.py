@@ -99,9 +99,6 @@ class Done:
     def query(self) -> bool:
         return True
 
-    def synchronize(self) -> None:
-        pass
-
 
 def told_by(function: Callable[[], Any]) -> Any:
     """The value of a function, or the text of its error."""
@@ -116,7 +113,7 @@ def late(rank: int, size: int, second: str) -> Any:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redalg.distributed.call.may_learn_late", lambda *_: True)
         patch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
-        patch.setattr(Ranks, "report", lambda _, sent, *__: Report(sent, first_words(sent).clone(), Done()))
+        patch.setattr(Ranks, "report", lambda ranks, sent, *_: Report(ranks, sent, first_words(sent).clone(), Done()))
         call = (above if second == "hidden" else total).distributed(axis=n)
         call(x=torch.ones(2, 3))
         unknown = {"x": torch.ones(2, 3), "empty": "none"}

@@ -130,7 +130,7 @@ def late_call(rank: int, size: int) -> tuple[list[bool], str, float]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("redalg.distributed.call.may_learn_late", lambda *_: True)
         patch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
-        patch.setattr(Ranks, "report", lambda _, sent, *__: Report(sent, first_words(sent).clone(), Done()))
+        patch.setattr(Ranks, "report", lambda ranks, sent, *_: Report(ranks, sent, first_words(sent).clone(), Done()))
         call = call_by_kernels()
         for _ in range(3):
             before = call(**data_of(rank, 0))

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
 import torch
+import torch.distributed as dist
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 
-from redalg.runtime.bind.private import computes_tangents, is_eager, is_in_forward_mode, is_transforming
+from redalg.runtime.bind.private import computes_tangents, is_eager, is_in_forward_mode, is_transforming, timeout_of
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of PyTorch itself
 ONES = torch.ones(2, 3)
@@ -77,3 +79,11 @@ def test_tangents_stop_at_a_recorded_function() -> None:
     with forward_ad.dual_level():
         Recorded.apply(forward_ad.make_dual(ONES, ONES))
     assert answers == [False]
+
+
+def test_a_group_tells_its_timeout() -> None:
+    dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1, timeout=timedelta(seconds=7))
+    try:
+        assert timeout_of(dist.group.WORLD, torch.device("cpu")) == 7
+    finally:
+        dist.destroy_process_group()

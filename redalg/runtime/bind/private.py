@@ -6,6 +6,8 @@ on Inductor's own modules too, and checks PyTorch's version.
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 
 
@@ -27,3 +29,8 @@ def is_in_forward_mode() -> bool:
 def computes_tangents() -> bool:
     """Tell if operations pass tangents on within a level of forward mode: not so inside recorded calls."""
     return bool(torch._C._is_fwd_grad_enabled())
+
+
+def timeout_of(group: Any, device: torch.device) -> float:
+    """Seconds that a process group waits for a message between devices of this type."""
+    return float(group._get_backend(device).options._timeout.total_seconds())
