@@ -16,7 +16,7 @@ from typing import final, overload
 
 from redalg.display import Displayed
 from redalg.errors import InputError
-from redalg.expression.arguments import answer_methods
+from redalg.expression.arguments import answer_methods, short_text
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import CHOICES
@@ -133,6 +133,8 @@ class Candidates(Displayed, Sequence[Candidate]):
     @overload
     def __getitem__(self, place: slice) -> Candidates: ...
     def __getitem__(self, place: int | slice) -> Candidate | Candidates:
+        if hasattr(place, "shape") and place.shape:
+            raise InputError(f"plans[{short_text(place)}]: plans are numbered from 0, the fastest. Write `plans[0]`.")
         if isinstance(place, slice):
             has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
             chosen = self._up_to(place.stop if has_end else None)[place]
