@@ -347,8 +347,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         Returns:
             A sequence that prints as a table, in which ← marks the plan that a call takes: of each candidate `plan` (to
             pass to a call), `predicted_us`, `bound` (what takes longest) and `expression` (the tiling, as MCFuser, SC
-            '24, writes it). Each is built when it is first read; the few that do not build are the last, with the
-            reason as `refusal`. Its length is that of all candidates, and builds none.
+            '24, writes it). All are ranked when the first is read. Each is built when it is read; those that do not
+            build are the last, with the reason as `refusal`. Its length is that of all candidates, and builds none.
 
         >>> import redalg as ra
         >>> rows = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n")))
