@@ -15,13 +15,13 @@ from functools import cached_property, partial
 from typing import final, overload
 
 from redalg.display import Displayed
-from redalg.errors import InputError
+from redalg.errors import InputError, PlanError
 from redalg.expression.arguments import answer_methods, short_text
 from redalg.progress import progress_bar
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import CHOICES
-from redalg.strategies.schedule import AnySchedule, Schedule, choices_of, numbers_of
+from redalg.strategies.schedule import AnySchedule, Schedule, check_tiles, choices_of, for_form, numbers_of
 from redalg.strategies.search.choice import reason_of_choice
 from redalg.strategies.search.space import Space
 from redalg.strategies.table import Table
@@ -110,15 +110,41 @@ class Candidates(Displayed, Sequence[Candidate]):
     def __init__(
         self, rank: Callable[[], Iterable[Entry]], title: str = "", refuse: Callable[[AnySchedule], str] | None = None,
         choice: Callable[[], AnySchedule] | None = None, reason: Callable[[AnySchedule], str] | None = None,
-        *, note: str = "",
+        *, note: str = "", price: Callable[[Schedule], Candidate] | None = None,
     ) -> None:  # fmt: skip
-        self.title, self.note = title, note
+        self.title, self.note, self._price = title, note, price
         self._rank, self._refuse, self._choice, self._reason = rank, refuse, choice, reason
         self._next, self._buildable, self._refused = 0, list[Candidate](), list[Candidate]()
 
     def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
         """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
-        return Candidates(self._ranked, self.title, self._refuse, choice, self._reason, note=self.note)
+        own = {"note": self.note, "price": self._price}
+        return Candidates(self._ranked, self.title, self._refuse, choice, self._reason, **own)
+
+    def predict(self, plan: AnySchedule) -> Candidate:
+        """The candidate of any plan, listed or not: what the model predicts for it, and why it does not build, if so.
+
+        Args:
+            plan: a schedule, or a plan by PyTorch's operations that is listed.
+
+        Raises:
+            PlanError: the schedule does not suit the function or the device.
+
+        >>> import redalg as ra
+        >>> n = ra.axes("n")
+        >>> plans = ra.fuse(ra.sum(ra.tensor("x[b,n]"), n)).plans({"b": 64, "n": 10**6}, "float32", "H100")
+        >>> mine = plans.predict(ra.Schedule(ra.Grid("b"), ra.Lanes(n, 128), ra.Loop(n, 512)))
+        >>> mine.refusal, mine.predicted_us > plans[0].predicted_us
+        ('', True)
+        """
+        if self._price is not None and isinstance(plan, Schedule):
+            found = self._price(plan)
+            return found if self._refuse is None else replace(found, refusal=self._refuse(found.plan))
+        for entry, make in self._entries:
+            if entry == plan:
+                return make()
+        raise InputError(f"predict: plan={short_text(plan)} is no schedule, and none of these plans. Write it as "
+                         '`ra.Schedule(ra.Grid("b"), …)`.')  # fmt: skip
 
     @cached_property
     def _entries(self) -> tuple[Entry, ...]:
@@ -152,7 +178,8 @@ class Candidates(Displayed, Sequence[Candidate]):
             has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
             chosen = self._up_to(place.stop if has_end else None)[place]
             some = [(entry.plan, partial(replace, entry)) for entry in chosen]
-            return Candidates(partial(tuple, some), self.title, None, self._choice, self._reason, note=self.note)
+            own = {"note": self.note, "price": self._price}
+            return Candidates(partial(tuple, some), self.title, None, self._choice, self._reason, **own)
         return self._up_to(place + 1 if place >= 0 else None)[place]
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -227,7 +254,22 @@ def rank_candidates(
     """
     title = f"plans for {space.device.part}, predicted"
     rank = partial(rank_entries, space, tuple(others))
-    return Candidates(rank, title, refuse, reason=partial(reason_of_choice, space), note=space.outline.live.premises)
+    more = {"reason": partial(reason_of_choice, space), "price": partial(price_of_own, space)}
+    return Candidates(rank, title, refuse, note=space.outline.live.premises, **more)
+
+
+def price_of_own(space: Space, plan: Schedule) -> Candidate:
+    """The candidate of a schedule that a user wrote.
+
+    Raises:
+        PlanError: it does not suit the form, the sizes or the device.
+    """
+    if plan.limits is not None and plan.limits.target != space.device.target:
+        raise PlanError(f"the plan is for {plan.limits.target}, and these are for {space.device.target}. Make a plan "
+                        f"for {space.device.target}.")  # fmt: skip
+    schedule = for_form(plan, space.binding, space.device)
+    check_tiles(schedule, space.sized_problem.sizes, space.problem.varying)
+    return candidate(space, schedule, space.predict(schedule))
 
 
 def rank_entries(space: Space, others: Iterable[Candidate]) -> list[Entry]:
