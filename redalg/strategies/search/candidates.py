@@ -160,11 +160,13 @@ class Candidates(Displayed, Sequence[Candidate]):
 
     def _up_to(self, count: int | None) -> list[Candidate]:
         """Build candidates until `count` work (all if None); those that work so far, and the others after the last."""
-        while self._next < len(self._entries) and (count is None or len(self._buildable) < count):
-            entry = self._entries[self._next][1]()
-            refusal = entry.refusal or (self._refuse(entry.plan) if self._refuse is not None else "")
-            (self._refused if refusal else self._buildable).append(replace(entry, refusal=refusal))
-            self._next += 1
+        with progress_bar("build plans", len(self._entries), enabled=self._next < len(self._entries)) as tell:
+            while self._next < len(self._entries) and (count is None or len(self._buildable) < count):
+                tell(self._next)
+                entry = self._entries[self._next][1]()
+                refusal = entry.refusal or (self._refuse(entry.plan) if self._refuse is not None else "")
+                (self._refused if refusal else self._buildable).append(replace(entry, refusal=refusal))
+                self._next += 1
         return self._buildable if self._next < len(self._entries) else [*self._buildable, *self._refused]
 
     @overload
