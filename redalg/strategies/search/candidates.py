@@ -119,7 +119,7 @@ class Candidates(Displayed, Sequence[Candidate]):
     def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
         """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
         own = {"note": self.note, "price": self._price}
-        return Candidates(self._ranked, self.title, self._refuse, choice, self._reason, **own)
+        return Candidates(self._in_order, self.title, self._refuse, choice, self._reason, **own)
 
     def predict(self, plan: AnySchedule) -> Candidate:
         """The candidate of any plan, listed or not: what the model predicts for it, and why it does not build, if so.
@@ -150,7 +150,7 @@ class Candidates(Displayed, Sequence[Candidate]):
     def _entries(self) -> tuple[Entry, ...]:
         return tuple(self._rank())
 
-    def _ranked(self) -> tuple[Entry, ...]:
+    def _in_order(self) -> tuple[Entry, ...]:
         return self._entries
 
     @cached_property
