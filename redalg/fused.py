@@ -199,6 +199,10 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
             if not is_within_operator():
                 return traced_call(self, positional, tensors, sizes or {}, {**options, "backend": backend})
+        if torch is not None and torch.jit.is_tracing():
+            from redalg.gradient.traced import call_in_trace
+
+            return call_in_trace(self, positional, tensors, sizes or {}, {**options, "backend": backend})
         if torch is not None and (torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")):
             from redalg.runtime.bind.autocast import call_in_autocast
 
