@@ -42,7 +42,7 @@ def test_compare_has_the_columns_of_its_device(device: str, monkeypatch: pytest.
     assert found.plot().axes[0].get_xlabel().startswith("device" if device == "cuda" else "wall")
     if device == "cuda":
         assert torch.cuda.get_device_name() in " ".join(text.split())
-        assert rows[own].peak_bytes < 2**20  # a call allocates its outputs alone
+        assert (rows[own].peak_bytes or 0) < 2**20  # a call allocates its outputs alone
 
 
 @pytest.mark.parametrize("device", DEVICES)

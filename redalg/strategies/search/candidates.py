@@ -118,8 +118,8 @@ class Candidates(Displayed, Sequence[Candidate]):
 
     def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
         """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
-        own = {"note": self.note, "price": self._price}
-        return Candidates(self._in_order, self.title, self._refuse, choice, self._reason, **own)
+        return Candidates(self._in_order, self.title, self._refuse, choice, self._reason, note=self.note,
+                          price=self._price)  # fmt: skip
 
     def predict(self, plan: AnySchedule) -> Candidate:
         """The candidate of any plan, listed or not: what the model predicts for it, and why it does not build, if so.
@@ -180,8 +180,8 @@ class Candidates(Displayed, Sequence[Candidate]):
             has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
             chosen = self._up_to(place.stop if has_end else None)[place]
             some = [(entry.plan, partial(replace, entry)) for entry in chosen]
-            own = {"note": self.note, "price": self._price}
-            return Candidates(partial(tuple, some), self.title, None, self._choice, self._reason, **own)
+            return Candidates(partial(tuple, some), self.title, None, self._choice, self._reason, note=self.note,
+                              price=self._price)  # fmt: skip
         return self._up_to(place + 1 if place >= 0 else None)[place]
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -256,8 +256,8 @@ def rank_candidates(
     """
     title = f"plans for {space.device.part}, predicted"
     rank = partial(rank_entries, space, tuple(others))
-    more = {"reason": partial(reason_of_choice, space), "price": partial(price_of_own, space)}
-    return Candidates(rank, title, refuse, note=space.outline.live.premises, **more)
+    return Candidates(rank, title, refuse, reason=partial(reason_of_choice, space), note=space.outline.live.premises,
+                      price=partial(price_of_own, space))  # fmt: skip
 
 
 def price_of_own(space: Space, plan: Schedule) -> Candidate:
@@ -279,9 +279,12 @@ def rank_entries(space: Space, others: Iterable[Candidate]) -> list[Entry]:
     most = space.device.smem_bytes
     with progress_bar("rank plans"):
         ranked = space.rank()
-    entries = [(prediction.smem_bytes > most, prediction.time_us, plan, partial(candidate, space, plan, prediction))
-               for prediction, plan in ranked]  # fmt: skip
-    entries += [(entry.smem_bytes > most, entry.predicted_us, entry.plan, partial(replace, entry)) for entry in others]
+    entries = list[tuple[bool, float, AnySchedule, Callable[[], Candidate]]]()
+    for prediction, plan in ranked:
+        make = partial(candidate, space, plan, prediction)
+        entries.append((prediction.smem_bytes > most, prediction.time_us, plan, make))
+    for entry in others:
+        entries.append((entry.smem_bytes > most, entry.predicted_us, entry.plan, partial(replace, entry)))
     entries.sort(key=lambda entry: entry[:2])
     return [(plan, make) for *_, plan, make in entries]
 
