@@ -308,6 +308,21 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     "an accuracy of none": (lambda: fused.accuracy(KNOWN, dtypes=[]), ra.InputError, "dtypes=[] names no dtype."),
     "a backend of accuracy": (lambda: fused.accuracy(KNOWN, backend="gpu"), ra.BackendError, "'gpu' is not known."),
     "a family": (lambda: fused.accuracy(KNOWN, families=["hug"]), ra.InputError, "no family 'hug'. Did you mean huge?"),
+    "rows without numbers": (
+        lambda: fused.take(STATE, torch.ones(2, device="meta"), "b"),
+        ra.InputError,
+        "take: rows=a Tensor are no rows.",
+    ),
+    "data without numbers": (
+        lambda: fused.accuracy(data={"x": torch.ones(2, 8, device="meta")}),
+        ra.InputError,
+        "on meta has no numbers to compare",
+    ),
+    "an index of truth values": (
+        lambda: ra.fuse(ra.sum(ra.Tensor("x")[ra.tensor("i[n]")], n))(x=np.ones(2), i=np.ones(3, bool)),
+        ra.InputError,
+        "index `i[n]` holds truth values. Index by integers",
+    ),
     "a near pivot": (lambda: fused.pivots["c0"], KeyError, "no pivot is named 'c0'. Did you mean c_0?"),
     "a near slot": (lambda: STATE.slots["cnt"], KeyError, "no slot is named 'cnt'. Did you mean count?"),
     "a near name": (lambda: fused.expalin("cost"), AttributeError, "Fused has no `expalin`. Did you mean explain"),
