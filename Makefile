@@ -16,7 +16,7 @@ export PYTHONUNBUFFERED := 1
 export HYPOTHESIS_PROFILE ?= ci
 .DEFAULT_GOAL := help
 .NOTPARALLEL:
-.PHONY: help demo test lint format types unit notebooks docs links slow random integration wheels gpu budget fuzz fuzz-ranks replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
+.PHONY: help demo test lint format types unit notebooks docs look links slow random integration wheels gpu budget fuzz fuzz-ranks replay architecture golden bench models step parquet readme accuracy sanitize fit cold clean
 
 help:       ## list the targets
 	@grep -E '^[a-z]+: .*##' $(MAKEFILE_LIST) | sed -E 's/^([a-z]+):.*## /  make \1\t/' | expand -t 20
@@ -45,6 +45,9 @@ notebooks: $(STAMP)       ## execute the notebooks on the CPU
 
 docs: $(STAMP)       ## build the site into build/docs; warnings are errors
 	$(BIN)/python -m docs.generate html
+
+look: $(STAMP)       ## every page of the built site in a headless Chromium (one must be installed): what is cut off or broken
+	$(BIN)/python -m docs.generate look
 
 links: $(STAMP)       ## ask for every address outside of the site that its pages name
 	$(BIN)/python -m docs.generate links

@@ -56,8 +56,9 @@ from redalg.expression import (
     topk,
     where,
 )
+from redalg.expression.arguments import answer_arguments
 from redalg.fuse import Fused, analyze, from_json, fuse
-from redalg.monoids import register_monoid
+from redalg.monoids import register_monoid as _register_monoid
 from redalg.registration import register_operators
 from redalg.sugar import (
     cosine_similarity,
@@ -123,6 +124,7 @@ else:
 
 
 __version__ = VERSION
+register_monoid = answer_arguments(ExpressionError)(_register_monoid)
 register_operators()
 
 __all__ = [

@@ -66,12 +66,12 @@ class Algebra(ABC):
     def bound(self) -> dict[str, Expr]:
         """By reduction, how far its value may lie from the definition's for roundings that mix x and d (SymPy)."""
         errors = bounds(self.decomposition.cascade, self.decomposition.roundings)
-        return {reduction.name: most for reduction, most in errors.items()}
+        return ByReduction({reduction.name: most for reduction, most in errors.items()})
 
     @cached_property
     def pivots(self) -> dict[str, tuple[Expr, Value]]:
         """Each pivot's name -> (what it shifts or scales, its symbol)."""
-        return {one.value.name: (one.base, one.value) for one in self.form.pivots}
+        return ByPivot({one.value.name: (one.base, one.value) for one in self.form.pivots})
 
     @property
     def forms(self) -> tuple[FusedForm, ...]:
@@ -88,9 +88,25 @@ def _one_or_tuple(parts: tuple[Expr, ...]) -> Expr:
     return parts[0] if len(parts) == 1 else Tuple(*parts) if parts else S.Zero
 
 
-@final
-class ByReduction(dict[str, Part]):
-    """Values by reduction; a name that no reduction has is refused with the nearest."""
+class ByName(dict[str, Part], ABC):
+    """Values by the name of something; a name that nothing has is refused with the nearest."""
+
+    noun = "value"
 
     def __missing__(self, name: str) -> Part:
-        raise KeyError(f"no reduction is named {name!r}.{did_you_mean(str(name), self)} There are {', '.join(self)}.")
+        there = f"There are {', '.join(self)}." if self else "There is none."
+        raise KeyError(f"no {self.noun} is named {name!r}.{did_you_mean(str(name), self)} {there}")
+
+
+@final
+class ByReduction(ByName[Part]):
+    """Values by reduction."""
+
+    noun = "reduction"
+
+
+@final
+class ByPivot(ByName[Part]):
+    """Values by pivot."""
+
+    noun = "pivot"

@@ -199,6 +199,10 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
 
             if not is_within_operator():
                 return traced_call(self, positional, tensors, sizes or {}, {**options, "backend": backend})
+        if torch is not None and torch.jit.is_tracing():
+            from redalg.gradient.traced import call_in_trace
+
+            return call_in_trace(self, positional, tensors, sizes or {}, {**options, "backend": backend})
         if torch is not None and (torch.is_autocast_enabled("cuda") or torch.is_autocast_enabled("cpu")):
             from redalg.runtime.bind.autocast import call_in_autocast
 
@@ -229,6 +233,12 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
     @cached_property
     def _unread_inputs(self) -> Mapping[str, Element | Scalar]:
         return unread_inputs(self.written, [one.cascade for one in (*self.earlier, self.decomposition)])
+
+    @cached_property
+    def _known_tensors(self) -> tuple[str, ...]:
+        """The names of the tensors that the function has, those that one pass makes for another among them."""
+        read = [one.name for form in self.passes for one in form.cascade.elements()]
+        return tuple(dict.fromkeys([*self.cascade.inputs(), *self._unread_inputs, *read]))
 
     def _pass_inputs(self, inputs: Mapping[str, Any]) -> Mapping[str, Any]:
         """The tensors and scalars that reductions read, of those that are given."""
@@ -341,8 +351,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         Returns:
             A sequence that prints as a table, in which ← marks the plan that a call takes: of each candidate `plan` (to
             pass to a call), `predicted_us`, `bound` (what takes longest) and `expression` (the tiling, as MCFuser, SC
-            '24, writes it). Each is built when it is first read; the few that do not build are the last, with the
-            reason as `refusal`. Its length is that of all candidates, and builds none.
+            '24, writes it). All are ranked when the first is read. Each is built when it is read; those that do not
+            build are the last, with the reason as `refusal`. Its length is that of all candidates, and builds none.
 
         >>> import redalg as ra
         >>> rows = ra.fuse(ra.logsumexp(ra.tensor("x[b,n]"), ra.axes("n")))
@@ -353,7 +363,8 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         from redalg.runtime.bind.inputs import scalars_by_name
         from redalg.runtime.lowering import plan_candidates
 
-        if values := options.pop("scalars", None):
+        values = options.pop("scalars", None)
+        if values is not None:
             values = scalars_by_name(self.cascade.scalars(), values, "plans")
         found = self._lower_passes("plans", plan_candidates, device, sizes, dtypes, scalars=values, **options)[-1]
         return found.with_choice(partial(self.plan, sizes, dtypes, device, **options))
@@ -413,14 +424,16 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         Raises:
             InputError: one of them is none, or sizes stand in the place of a target.
         """
-        settings, card = known_options(options, self.cascade, caller), CARDS_BY[caller]
+        tensors = self._known_tensors
+        settings, card = known_options(options, self.cascade, caller, tensors), CARDS_BY[caller]
         if isinstance(target, Mapping) and isinstance(sizes, str):
             raise InputError(f"{caller}: sizes and dtypes come first, and {card}={sizes!r} last. Write `{caller}("
                              f'{short_text(dtypes)}, {short_text(target)}, "{sizes}")`.')  # fmt: skip
         if isinstance(target, Mapping):
             raise InputError(f"{caller}: {card}={short_text(target)} is the name of no card. Write `{caller}(…, {card}="
                              f'"H100", sizes={short_text(target)})`.')  # fmt: skip
-        return named_sizes(self.cascade, sizes, caller), named_dtypes(self.cascade, dtypes), settings
+        named = named_dtypes(self.cascade, dtypes, tensors, caller)
+        return named_sizes(self.cascade, sizes, caller), named, settings
 
 
 read_texts_by(Fused.of_text)

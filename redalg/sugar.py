@@ -11,6 +11,7 @@ from redalg.errors import ExpressionError
 from redalg.expression import Reduce, eq, where
 from redalg.expression import max as _max
 from redalg.expression import sum as _sum
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.operand import as_operand
 from redalg.expression.reduce import checked_axes, term_of
 from redalg.expression.spelling import REDUCTIONS, no_other
@@ -31,11 +32,17 @@ def _check(caller: str, axes: tuple[Any, ...], options: Mapping[str, Any], known
     checked_axes(caller, axes)
 
 
+def _no_truth_value(caller: str, eps: Any, written: str) -> None:
+    if isinstance(eps, bool):
+        raise ExpressionError(f"{caller}: eps={eps} should be a number, in units of expr². Write `{written}`.")
+
+
 def extent(reduction: Reduce) -> Expr:
     """Number of reduced elements, as the count that streams with the data: Σ 1 over the same axes."""
     return Mul(*(axis.extent for axis in reduction.bound))
 
 
+@answer_arguments(ExpressionError, "Write `ra.mean(x, n)`.")
 def mean(expr: Any, *axes: Any, **options: Any) -> Expr:
     """Σ expr / n over the axes; over an empty axis 0/0.
 
@@ -54,6 +61,7 @@ def _mean_but(expr: Any, axes: tuple[Any, ...], correction: Any) -> Expr:
     return total / (extent(total) if less == 0 else Max(0, extent(total) - less))
 
 
+@answer_arguments(ExpressionError, "Write `ra.var(x, n)`.")
 def var(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     """Variance, Σ (expr - mean)² / (n - correction): the definition as written, two passes on paper.
 
@@ -72,6 +80,7 @@ def var(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     return _mean_but((expr - mean(expr, *axes)) ** 2, axes, correction)
 
 
+@answer_arguments(ExpressionError, "Write `ra.logsumexp(x, n)`.")
 def logsumexp(expr: Any, *axes: Any, **options: Any) -> Expr:
     """log Σ exp(expr), written with its maximum: m + log Σ exp(expr - m). Over an empty axis -inf.
 
@@ -84,6 +93,7 @@ def logsumexp(expr: Any, *axes: Any, **options: Any) -> Expr:
     return largest + log(_sum(exp(expr - largest), *axes))
 
 
+@answer_arguments(ExpressionError, "Write `ra.softmax(x, n)`.")
 def softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     """exp(expr - max) / Σ exp(expr - max) over the axes: it still carries them.
 
@@ -96,6 +106,7 @@ def softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     return weight / _sum(weight, *axes)
 
 
+@answer_arguments(ExpressionError, "Write `ra.log_softmax(x, n)`.")
 def log_softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     """expr - log Σ exp(expr) over the axes, written with the maximum: it still carries them.
 
@@ -107,6 +118,7 @@ def log_softmax(expr: Any, *axes: Any, **options: Any) -> Expr:
     return expr - logsumexp(expr, *axes)
 
 
+@answer_arguments(ExpressionError, "Write `ra.std(x, n)`.")
 def std(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     """Standard deviation, √(Σ (expr - mean)² / (n - correction)), correction as in `var`: the axes are gone.
 
@@ -121,6 +133,7 @@ def std(expr: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     return sqrt(var(expr, *axes, correction=correction))
 
 
+@answer_arguments(ExpressionError, "Write `ra.covariance(a, b, n)`.")
 def covariance(a: Any, b: Any, *axes: Any, correction: Any = 0, **options: Any) -> Expr:
     """Covariance, Σ (a - mean a)(b - mean b) / (n - correction), correction as in `var`: the axes are gone.
 
@@ -136,6 +149,7 @@ def covariance(a: Any, b: Any, *axes: Any, correction: Any = 0, **options: Any) 
     return _mean_but((a - mean(a, *axes)) * (b - mean(b, *axes)), axes, correction)
 
 
+@answer_arguments(ExpressionError, "Write `ra.norm(x, n)`.")
 def norm(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     """The p-norm (Σ |expr|^p)^(1/p), of a matrix over two axes with p = 2 Frobenius': the axes are gone.
 
@@ -164,6 +178,7 @@ def norm(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     return _sum(expr**power if power % 2 == 0 else Abs(expr) ** power, *axes) ** (1 / power)
 
 
+@answer_arguments(ExpressionError, "Write `ra.entropy(x, n)`.")
 def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
     """-Σ p log p of a distribution p = expr over the axes, in nats, with 0 log 0 = 0: the axes are gone.
 
@@ -180,6 +195,7 @@ def entropy(expr: Any, *axes: Any, **options: Any) -> Expr:
     return -_sum(term if expr.has(Reduce) else where(eq(expr, 0), 0, term), *axes)
 
 
+@answer_arguments(ExpressionError, "Write `ra.cosine_similarity(a, b, n)`.")
 def cosine_similarity(a: Any, b: Any, *axes: Any, **options: Any) -> Expr:
     """Σ a·b / √(Σ a² · Σ b²), between -1 and 1; of a zero vector 0/0: the axes are gone.
 
@@ -194,6 +210,7 @@ def cosine_similarity(a: Any, b: Any, *axes: Any, **options: Any) -> Expr:
     return _sum(a * b, *axes) / sqrt(_sum(a**2, *axes) * _sum(b**2, *axes))
 
 
+@answer_arguments(ExpressionError, "Write `ra.normalize(x, n)`.")
 def normalize(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     """expr / norm(expr) over the axes; of a zero vector 0/0: it still carries the axes.
 
@@ -205,6 +222,7 @@ def normalize(expr: Any, *axes: Any, p: Any = 2, **options: Any) -> Expr:
     return expr / norm(expr, *axes, p=p)
 
 
+@answer_arguments(ExpressionError, "Write `ra.layer_norm(x, n)`.")
 def layer_norm(
     expr: Any, *axes: Any, eps: Any = EPS, weight: Any = 1, bias: Any = 0, correction: Any = 0, **options: Any
 ) -> Expr:
@@ -225,10 +243,12 @@ def layer_norm(
     (x[n] - sum(x[n], n)/|n|)/sqrt(sum((x[n] - sum(x[n], n)/|n|)**2, n)/|n|)
     """
     _check("layer_norm", axes, options, ("eps", "weight", "bias", "correction"))
+    _no_truth_value("layer_norm", eps, LAYER_NORM)
     eps, weight, bias = (as_operand("layer_norm", one, LAYER_NORM) for one in (eps, weight, bias))
     return (expr - mean(expr, *axes)) / sqrt(var(expr, *axes, correction=correction) + eps) * weight + bias
 
 
+@answer_arguments(ExpressionError, "Write `ra.rms_norm(x, n)`.")
 def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1, **options: Any) -> Expr:
     """expr / √(Σ expr² / n + eps) · weight: it still carries the axes.
 
@@ -240,5 +260,6 @@ def rms_norm(expr: Any, *axes: Any, eps: Any = S.Zero, weight: Any = 1, **option
     """
     _check("rms_norm", axes, options, ("eps", "weight"))
     expr, written = term_of("rms_norm", expr), "ra.rms_norm(x, n, eps=1e-6, weight=w)"
+    _no_truth_value("rms_norm", eps, written)
     eps, weight = as_operand("rms_norm", eps, written), as_operand("rms_norm", weight, written)
     return expr / sqrt(mean(expr**2, *axes) + eps) * weight

@@ -4,12 +4,16 @@ html     build/docs, all of it
 check    every page without the outputs of its code, the gallery's without derivations and kernels
 links    as `check`, and every address outside of the site is asked for
 tables   writes the tables that the pages of docs/ hold themselves; builds nothing
+look     every page of build/docs in a headless Chromium, wide and narrow, light and dark: what is cut off or broken;
+         `look PATTERN …` writes pictures of the pages of these names into build/docs-pictures
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from asyncio import run
+from collections.abc import Sequence
 from pathlib import Path
 
 from docs.generate.stage import DOCS, ROOT, Staging, stage
@@ -39,11 +43,33 @@ def build(verb: str, folder: Path) -> int:
     return build_main([*strict, "--builder", BUILDERS[verb], *folders])
 
 
+def look_at(folder: Path, patterns: Sequence[str]) -> int:
+    """Look at the pages of the built site; gives 1 if one has a fault.
+
+    Args:
+        folder: where builds are kept.
+        patterns: names of pages, such as `guide/*`, of which pictures are written; none for all pages, without.
+    """
+    from docs.generate.browser import VIEWS, look
+
+    site, pictures = folder / "docs", folder / "docs-pictures"
+    pages = [page for page in sorted(site.rglob("*.html")) if "_static" not in page.parts]
+    pages = [page for page in pages if not patterns or any(page.match(f"{one}.html") for one in patterns)]
+    pictures.mkdir(exist_ok=True)
+    faults = run(look(pages, pictures if patterns else None))
+    for view, found in faults.items():
+        print(f"{view}: {'; '.join(found)}")
+    print(f"{len(pages)} pages, {len(pages) * len(VIEWS)} views, {len(faults)} with a fault")
+    return int(bool(faults))
+
+
 if __name__ == "__main__":
     verb = sys.argv[1] if len(sys.argv) > 1 else "html"
     if verb == "tables":
         write_tables()
         raise SystemExit
+    if verb == "look":
+        raise SystemExit(look_at(ROOT / "build", sys.argv[2:]))
     if verb not in BUILDERS:
-        raise SystemExit(f"{verb}: no such build. Ask for {', '.join(BUILDERS)} or tables.")
+        raise SystemExit(f"{verb}: no such build. Ask for {', '.join(BUILDERS)}, tables or look.")
     raise SystemExit(build(verb, ROOT / "build"))

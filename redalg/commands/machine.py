@@ -37,6 +37,7 @@ PACKAGES = {  # package: what it gives, and the requirement that installs it
 }
 NEEDED = ("sympy", "numpy")
 TIMEOUT_S = 20
+NVCC_WORDS = "Cuda compilation tools, "
 
 
 @final
@@ -129,7 +130,7 @@ def tool_version(command: str) -> str:
         return ""
     lines = [line.strip() for line in done.stdout.splitlines() if any(one.isdigit() for one in line)]
     release = [line for line in lines if "release" in line] or lines
-    return f"{command}: {release[0]}" if release else command
+    return f"{command}: {release[0].removeprefix(NVCC_WORDS)}" if release else command
 
 
 def card_lines() -> list[str]:

@@ -69,7 +69,7 @@ def udaf(fused: Fused, name: str | None = None, *, inputs: Sequence[str] | None 
     names = {tensor: tensor if order.count(tensor) == 1 else [tensor] * order.count(tensor) for tensor in order}
     columns = Columns.of_function(fused, names, tensors, "udaf")
     slots = [(tensor, order[:place].count(tensor)) for place, tensor in enumerate(order)]
-    known = named_dtypes(form.cascade, "float64") | named_dtypes(form.cascade, dtypes)
+    known = named_dtypes(form.cascade, "float64") | named_dtypes(form.cascade, dtypes, form.cascade.inputs(), "udaf")
     types = {slot: arrow_type(pa, known[slot[0]], f"argument `{slot[0]}`") for slot in slots}
     state = columns.empty(types)
     kinds = {

@@ -28,8 +28,8 @@ SMALL = Shape(b=1, h=2, q=77, k=513, d=32, e=48)
 MIB = 2**20
 LEGEND = (
     "error: max|out - ref| / max|ref|, ref in float64, on a few rows; peak memory: above the inputs, each contestant "
-    "in a process of its own; time: the fastest of a few calls. On a CPU the derived form saves memory beside the "
-    "unfused formula; time, on a GPU."
+    "in a process of its own; time: the fastest of a few calls, on a CPU that of one core, whatever else runs there. "
+    "On a CPU the derived form saves memory beside the unfused formula; time, on a GPU."
 )
 MORE = "The whole derivation: redalg demo --full. Its kernel: redalg source attention. More patterns: redalg list."
 Results = dict[Trial, Outcome]

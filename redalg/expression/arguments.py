@@ -292,4 +292,4 @@ def _fault(
         advice = spelling.advice({}, [value]) or f"Write `{twice[0]}=` alone."
         return f"{name}: `{twice[0]}` is given twice, as {short_text(value)} by its place and by its name. {advice}"
     missing = [need for need in needs if need not in options and need not in places[: len(args)]]
-    return f"{name}: `{missing[0]}` is missing. Write `{spelling.call()}`."
+    return f"{name}: `{missing[0]}` is missing. {otherwise or f'Write `{spelling.call()}`.'}"

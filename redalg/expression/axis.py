@@ -9,7 +9,7 @@ from sympy import Expr, Integer, Symbol
 from sympy.core.assumptions import _assume_defined
 
 from redalg.errors import ExpressionError
-from redalg.expression.arguments import answer_arguments
+from redalg.expression.arguments import answer_arguments, short_text
 from redalg.expression.node import Node
 from redalg.expression.spelling import did_you_mean
 
@@ -153,5 +153,9 @@ def scalars(names: str, **assumptions: bool) -> Any:
     for unknown in assumptions.keys() - ASSUMED:
         raise ExpressionError(f"scalars: there is no assumption `{unknown}`.{did_you_mean(unknown, ASSUMED)} It takes "
                               "those of SymPy, such as `positive=True`; numbers are given at the call.")  # fmt: skip
+    for name, held in assumptions.items():
+        if held is not None and not isinstance(held, bool):
+            raise ExpressionError(f"scalars: {name}={short_text(held)} should be True or False. Numbers are given at "
+                                  "the call, by name.")  # fmt: skip
     symbols = tuple(Scalar(name, **assumptions) for name in split_names(names, "scalars"))
     return symbols[0] if len(symbols) == 1 else symbols

@@ -71,6 +71,7 @@ def ne(a: Any, b: Any) -> Boolean:
     return Ne(*(as_operand("ne", one, "ra.ne(a, b)") for one in (a, b)))
 
 
+@answer_arguments(ExpressionError, "Write `ra.logical_and(a, b)`.")
 def logical_and(*conditions: Any) -> Boolean:
     """All of the conditions.
 
@@ -82,6 +83,7 @@ def logical_and(*conditions: Any) -> Boolean:
     return And(*(as_condition(one, "logical_and") for one in conditions))
 
 
+@answer_arguments(ExpressionError, "Write `ra.logical_or(a, b)`.")
 def logical_or(*conditions: Any) -> Boolean:
     """Any of the conditions.
 

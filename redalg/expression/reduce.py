@@ -9,6 +9,7 @@ from sympy.core.symbol import Str
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
+from redalg.expression.arguments import answer_arguments
 from redalg.expression.axis import Axis
 from redalg.expression.known import no_more_known
 from redalg.expression.masks import as_condition
@@ -229,6 +230,7 @@ def term_of(kind: str, expr: Any) -> Expr:
     return term
 
 
+@answer_arguments(ExpressionError, "Write `ra.sum(x, n)`.")
 def sum(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """Σ of `expr` over the axes (0 over an empty axis).
 
@@ -239,6 +241,7 @@ def sum(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     return _reduce("sum", expr, axes, options)
 
 
+@answer_arguments(ExpressionError, "Write `ra.prod(x, n)`.")
 def prod(expr: Any, *axes: Any, **options: Any) -> Reduce:
     """Π of `expr` over the axes (1 over an empty axis).
 
@@ -249,6 +252,7 @@ def prod(expr: Any, *axes: Any, **options: Any) -> Reduce:
     return _reduce("prod", expr, axes, options)
 
 
+@answer_arguments(ExpressionError, "Write `ra.max(x, n)`.")
 def max(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """Largest `expr` over the axes (-inf over an empty axis).
 
@@ -259,6 +263,7 @@ def max(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     return _reduce("max", expr, axes, options)
 
 
+@answer_arguments(ExpressionError, "Write `ra.min(x, n)`.")
 def min(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """Smallest `expr` over the axes (+inf over an empty axis).
 
@@ -269,6 +274,7 @@ def min(expr: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     return _reduce("min", expr, axes, options)
 
 
+@answer_arguments(ExpressionError, "Write `ra.any(x, n)`.")
 def any(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """1 where `condition` holds for any element, else 0 (0 over an empty axis); an output of it is Boolean.
 
@@ -282,6 +288,7 @@ def any(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     return _reduce("any", truth_value(condition, "any"), axes, options)
 
 
+@answer_arguments(ExpressionError, "Write `ra.all(x, n)`.")
 def all(condition: Any, *axes: Any, **options: Any) -> Reduce:  # noqa: A001
     """1 where `condition` holds for all elements, else 0 (1 over an empty axis); see `any`.
 

@@ -18,6 +18,7 @@ from redalg.expression.spelling import no_other
 from redalg.monoids import Monoid, monoid
 
 
+@answer_arguments(ExpressionError, "Write `ra.argmax(x, n)`.")
 def argmax(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     """Index of the largest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis).
 
@@ -31,6 +32,7 @@ def argmax(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     return _only(reductions("argmax", (expr,), axis, more=more))
 
 
+@answer_arguments(ExpressionError, "Write `ra.argmin(x, n)`.")
 def argmin(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     """Index of the smallest `expr` along `axis`, the lowest of several (int64; −1 over an empty axis; see `argmax`).
 
@@ -42,6 +44,7 @@ def argmin(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     return _only(reductions("argmin", (expr,), axis, more=more))
 
 
+@answer_arguments(ExpressionError, "Write `values, indices = ra.topk(x, n, j)`.")
 def topk(expr: Any, axis: Any = None, place: Any = None, **options: Any) -> tuple[Reduce, Reduce]:
     """The largest elements of `expr` along `axis` with their indices, in falling order; of equal ones the lower first.
 
@@ -83,6 +86,7 @@ def _misspelt_topk(axis: Any, place: Any, options: Mapping[str, Any]) -> Express
     )
 
 
+@answer_arguments(ExpressionError, "Write `ra.sum_at_max(value, weight, n)`.")
 def sum_at_max(value: Any, weight: Any, axis: Any = None, **options: Any) -> Reduce:
     """Σ `weight` over the elements whose `value` is the largest along `axis` (0 over an empty axis; NaN beside a NaN).
 
@@ -97,6 +101,7 @@ def sum_at_max(value: Any, weight: Any, axis: Any = None, **options: Any) -> Red
     return _only(reductions("sum_at_max", (value, weight), axis))
 
 
+@answer_arguments(ExpressionError, "Write `ra.first(x, n)`.")
 def first(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Reduce:
     """`expr` at the first element along `axis` (of those at which the condition `where` holds); NaN where none is.
 
@@ -110,6 +115,7 @@ def first(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Red
     return _only(reductions("first", (expr, _counts(where, "first")), axis))
 
 
+@answer_arguments(ExpressionError, "Write `ra.last(x, n)`.")
 def last(expr: Any, axis: Any = None, where: Any = None, **options: Any) -> Reduce:
     """`expr` at the last element along `axis` (of those at which the condition `where` holds); see `first`.
 
@@ -126,6 +132,7 @@ def _counts(where: Any, caller: str) -> Expr:
     return S.One if where is None else truth_value(where, caller)
 
 
+@answer_arguments(ExpressionError, "Write `ra.affine(a, b, n)`.")
 def affine(scale: Any, shift: Any, axis: Any = None, **options: Any) -> tuple[Reduce, Reduce]:
     """The linear recurrence h_n = scale_n·h_(n−1) + shift_n along `axis`, as (A, B) with h = A·h_0 + B at its end.
 
@@ -143,6 +150,7 @@ def affine(scale: Any, shift: Any, axis: Any = None, **options: Any) -> tuple[Re
     return a, b
 
 
+@answer_arguments(ExpressionError, "Write `ra.compensated_sum(x, n)`.")
 def compensated_sum(expr: Any, axis: Any = None, *more: Any, **options: Any) -> Reduce:
     """Σ of `expr` along `axis`, with the rounding error carried beside the sum: nearly twice the digits.
 

@@ -28,6 +28,7 @@ from redalg.gradient.stage import (
     lines_of_stages,
     needed_stages,
     sizes_of,
+    source_options,
     sources_of_stages,
 )
 from redalg.runtime.bind.arrays import output_dtypes
@@ -192,10 +193,12 @@ class Backward(Displayed):
         Options as of `Fused.source`; sizes by the forward's axes. `dtypes` may name cotangents and row values too:
         without that a cotangent has its output's dtype.
         """
-        given = named_dtypes(self.forward.cascade, dtypes)
+        given, cascade = named_dtypes(self.forward.cascade, dtypes), self.forward.cascade
         own = for_dtypes(self, given)
+        names = (*own.cotangents.values(), *own.saved, *own.made.values())
+        options = source_options(cascade, given, options, names, own.stages)
         read = {name: given[name] for name in own.forward.cascade.inputs()}
         known = output_dtypes(own.forward, dtypes_of_floats(read))
         known |= {name: known[output] for output, name in (*own.made.items(), *own.cotangents.items())}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(self.forward.cascade, sizes, "source"), options)
+        return sources_of_stages(own.stages, target, named_sizes(cascade, sizes, "source"), options)

@@ -28,6 +28,7 @@ from redalg.gradient.stage import (
     for_tensors,
     lines_of_stages,
     sizes_of,
+    source_options,
     sources_of_stages,
 )
 from redalg.runtime.bind.options import Sizes, named_dtypes, named_sizes
@@ -172,8 +173,9 @@ class Forward(Displayed):
         Options as of `Fused.source`; sizes by the function's axes. A tangent has its tensor's dtype, if `dtypes` does
         not name it.
         """
-        given = named_dtypes(self.function.cascade, dtypes)
+        given, cascade = named_dtypes(self.function.cascade, dtypes), self.function.cascade
         own = for_dtypes(self, given)
+        options = source_options(cascade, given, options, own.names.values(), own.stages)
         known = {own_name: given[name] for name, own_name in own.names.items()}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(self.function.cascade, sizes, "source"), options)
+        return sources_of_stages(own.stages, target, named_sizes(cascade, sizes, "source"), options)

@@ -19,6 +19,7 @@ from redalg.gradient.again import outputs_of
 from redalg.gradient.arrays import by_library_of, repeat_along
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.inputs import array_dtype, dtypes_of_floats, promote_dtypes
+from redalg.runtime.bind.options import check_tensor_names, known_options, missing_dtypes_error
 
 
 class Derivative(Protocol):
@@ -277,12 +278,30 @@ def sources_of_stages(
 ) -> dict[str, str]:
     """The TileLang programs of the stages that are functions, by name; `dtypes` are those of what they are given."""
     known, found = dict[str, str](options["dtypes"]), dict[str, str]()
+    shapes = options.get("shapes") or {}
     for stage in stages:
         known |= {part.name: known.get(part.name) or part.dtype_of(known) for part in stage.parts}
         if stage.function is not None:
             own = {name: known[name] for name in stage.inputs if name in known}
-            found[stage.name] = stage.source(target, sizes, **{**options, "dtypes": own})
+            read = {name: one for name, one in shapes.items() if name in stage.inputs}
+            found[stage.name] = stage.source(target, sizes, **{**options, "dtypes": own, "shapes": read})
     return found
+
+
+def source_options(
+    cascade: Cascade, given: Mapping[str, str], options: Mapping[str, Any], own: Iterable[str],
+    stages: Iterable[AnyStage],
+) -> dict[str, Any]:  # fmt: skip
+    """The options of `source`, each known: `dtypes` and `shapes` name tensors of the function, or of the derivation.
+
+    Raises:
+        InputError: there is no such option or tensor, or a tensor of the function has no dtype.
+    """
+    named = (*cascade.inputs(), *own, *(part.name for stage in stages for part in stage.parts))
+    check_tensor_names(given, named, "source", "dtypes")
+    if absent := [name for name in cascade.inputs() if name not in given]:
+        raise missing_dtypes_error(absent)
+    return known_options(options, cascade, "source", named)
 
 
 def own_sizes(fused: Any, sizes: Mapping[str, int], renamed: Mapping[str, str] | None = None) -> dict[str, int]:

@@ -47,6 +47,15 @@ def traced_call(
     return made[0] if fused.single else fused.result(*made[: len(fused.result._fields)])
 
 
+def call_in_trace(
+    fused: Any, positional: Sequence[Any], tensors: Mapping[str, Any], sizes: Mapping[Any, Any],
+    options: Mapping[str, Any],
+) -> Any:  # fmt: skip
+    """The outputs of a call that `torch.jit.trace` records: one operator, for any sizes, with a backward."""
+    with torch.no_grad():
+        return traced_call(fused, positional, tensors, sizes, options)
+
+
 @assume_constant_result
 def call_text(number: str, lists: str, choices: str, training: bool) -> str:
     """The text of a call, for a tracer a constant: nothing of SymPy is traced.

@@ -20,10 +20,11 @@ from sympy import Function
 
 from redalg.decompose.samples.rank import has_long_double
 from redalg.errors import InputError, RedalgError
-from redalg.expression.arguments import answer_methods
+from redalg.expression.arguments import answer_methods, short_text
 from redalg.expression.contents import of_kind
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.expression.operators import OPERATORS, numpy_function
+from redalg.expression.spelling import did_you_mean
 from redalg.instruments.drawing import Measurable, Setting, Tensors
 from redalg.instruments.errors import Output, Outputs, Truth, error_text, named_results, output_error
 from redalg.instruments.families import DATA_FAMILIES, Family
@@ -343,7 +344,9 @@ def families_named(names: Iterable[str] | None) -> Sequence[Family]:
     if names is None:
         return DATA_FAMILIES
     known = {one.name: one for one in DATA_FAMILIES}
-    unknown = [name for name in names if name not in known]
+    names = [names] if isinstance(names, str) else list(names)
+    unknown = [name for name in names if not isinstance(name, str) or name not in known]
     if unknown:
-        raise InputError(f"accuracy: there is no family {unknown[0]!r}. There are {', '.join(known)}.")
+        near = did_you_mean(str(unknown[0]), known)
+        raise InputError(f"accuracy: there is no family {short_text(unknown[0])}.{near} There are {', '.join(known)}.")
     return [known[name] for name in names]

@@ -22,6 +22,7 @@ from redalg.instruments.measuring import (
     Tensors,
     bytes_of,
     device_name,
+    index_of_card,
     measure_contest,
     memory_text,
     time_text,
@@ -39,6 +40,7 @@ BACKENDS = {"tilelang": "redalg, kernel", "torch": "redalg, blocks", "numpy": "r
 EAGER, COMPILED, EXACT = "eager PyTorch", "torch.compile", "definition, float64"
 ERROR = "error: max|out - ref| / max|ref|, ref in float64"
 WALL = {"cpu": "wall time", "cuda": "device time"}
+GAPS = "no CUDA graph holds it, so that its time has the gaps between launches"
 
 
 @final
@@ -96,8 +98,9 @@ class Comparison(Tabled):
         rows = tuple((row.name, "-" if math.isnan(row.ratio) else f"{row.ratio:.2f}", time_text(row.microseconds),
                       memory_text(row.peak_bytes), error_text(row.error)) for row in self.rows)  # fmt: skip
         note = f"over redalg: above 1, redalg is faster; {WALL[self.device]}, medians; memory above the inputs\n{ERROR}"
-        failed = [f"{row.name}: {row.failure}" for row in self.rows if row.failure]
-        return Table(self.title, ("", "over redalg", "time", "memory", "error"), rows, "\n".join([note, *failed]),
+        told = [f"{row.name}: {GAPS}" for row in self.rows if row.method == "cuda events"]
+        told += [f"{row.name}: {row.failure}" for row in self.rows if row.failure]
+        return Table(self.title, ("", "over redalg", "time", "memory", "error"), rows, "\n".join([note, *told]),
                      figures_last=True)  # fmt: skip
 
     def tables(self) -> list[Table]:
@@ -225,7 +228,7 @@ class Problem:
     @property
     def target(self) -> str:
         """The target of the device: a card, an architecture, or `c`."""
-        return target_of("cpu" if self.device == "cpu" else "cuda:0")
+        return target_of("cpu" if self.device == "cpu" else f"cuda:{index_of_card(self.tensors.values())}")
 
     @property
     def bytes(self) -> int:
@@ -243,7 +246,8 @@ class Problem:
     def title(self, what: str) -> str:
         """A line of sizes, dtypes and device."""
         sizes = " ".join(f"{axis}={size}" for axis, size in self.all_sizes.items())
-        return f"{what}, {sizes}, {', '.join(sorted(set(self.dtypes.values())))}, {device_name(self.device)}"
+        where = device_name(self.device, index_of_card(self.tensors.values()))
+        return f"{what}, {sizes}, {', '.join(sorted(set(self.dtypes.values())))}, {where}"
 
     def error(self, made: Any) -> float:
         """The error of what a contestant returns."""

@@ -30,7 +30,7 @@ from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.passes import Passes
 from redalg.runtime.bind.frameworks import imported_torch
 from redalg.runtime.bind.inputs import assumptions, promote_dtypes
-from redalg.runtime.bind.options import Sizes, named_dtypes, named_sizes
+from redalg.runtime.bind.options import Sizes, named_dtypes, named_shapes, named_sizes
 from redalg.unfused.legal import divided_weights, integer_bound, roots_and_logs, scalar_value
 
 GATHERED = 64
@@ -99,6 +99,8 @@ class Scale:
         outside = {axis for output in cascade.outputs for axis in output.axes}
         own = {axis.name: self.streamed if axis == cascade.axis else self.free if axis in outside else self.inner
                for axis in cascade.axes() if axis.size is None}  # fmt: skip
+        declared = {axis.name for axis in cascade.axes() if axis.size is not None}
+        given = {name: size for name, size in given.items() if name not in declared}
         foreign = [name for name in given if name not in own]
         if foreign:
             raise InputError(f"sizes: there is no axis `{foreign[0]}` here. The axes are {', '.join(own)}.")
@@ -175,11 +177,13 @@ class Setting:
     ) -> Setting:  # fmt: skip
         """The setting that a user asks for."""
         chosen = scale.sizes(fused.cascade, named_sizes(fused.cascade, sizes))
-        named = {**dict.fromkeys(all_names(fused), "float32"), **named_dtypes(fused.cascade, dtypes)}
+        names = all_names(fused)
+        named = {**dict.fromkeys(names, "float32"), **named_dtypes(fused.cascade, dtypes, names)}
         unknown = [name for name in named.values() if name not in DTYPES]
         if unknown:
             raise InputError(f"dtypes: {unknown[0]!r} is no dtype of redalg. There are {', '.join(DTYPES)}.")
-        return Setting(fused, chosen, named, **more)
+        given = named_shapes(fused.cascade, more.pop("given", None) or {}, tensors=names)
+        return Setting(fused, chosen, named, given, **more)
 
     @property
     def result(self) -> str:

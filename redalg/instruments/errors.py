@@ -9,6 +9,7 @@ from typing import Any, final
 
 import numpy as np
 
+from redalg.errors import InputError
 from redalg.expression.dtypes import DTYPES
 
 
@@ -26,7 +27,11 @@ class Output:
         if hasattr(array, "detach"):
             array = array.detach()
             name = str(array.dtype).removeprefix("torch.")
-            return Output((array.double() if array.is_floating_point() else array).cpu().numpy(), name)
+            try:
+                return Output((array.double() if array.is_floating_point() else array).cpu().numpy(), name)
+            except (TypeError, NotImplementedError) as cause:
+                raise InputError(f"a tensor of {name} and layout {array.layout} on {array.device} has no numbers to "
+                                 f"compare: {cause}") from cause  # fmt: skip
         made = np.asarray(array)
         narrow = made.dtype.kind == "f" and made.itemsize < 8
         return Output(made.astype(np.float64) if narrow else made, made.dtype.name)

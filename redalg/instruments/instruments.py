@@ -55,10 +55,14 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         True
         """
         from redalg.instruments.accuracy import accuracy_of_data, families_named, measure_accuracy
+        from redalg.runtime.call.dispatch import check_known_backend
 
+        check_known_backend(backend)
         if data is not None:
             return accuracy_of_data(self, data, backend, sizes)
         chosen = dtypes if isinstance(dtypes, list | tuple) else [dtypes]
+        if not chosen:
+            raise InputError('accuracy: dtypes=[] names no dtype. Write dtypes="float32", or a list of several.')
         sizes = named_sizes(self.cascade, sizes, "accuracy")
         settings = drawn_settings(self, sizes, chosen, device=device, backend=backend, shapes=shapes)
         return measure_accuracy(settings, backend, families_named(families))
@@ -136,6 +140,8 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
         from redalg.instruments.comparison import chosen_backends
 
         each = [*(sizes if isinstance(sizes, list | tuple) else [sizes]), *more]
+        if not each:
+            raise InputError("bench: sizes=[] is a list of no sizes. Leave it out, or give sizes by axis.")
         problems = problems_of(self, "bench", each, data, dtypes=dtypes, device=device, shapes=shapes)
         return bench_problems(problems, chosen_backends(backend, problems[0].device))
 
@@ -146,7 +152,7 @@ def drawn_settings(
     """A setting for every choice of dtypes."""
     from redalg.instruments.drawing import JUDGED, Setting, library_for
 
-    more = {"device": device, "library": library_for(backend, device), "given": dict(shapes or {})}
+    more = {"device": device, "library": library_for(backend, device), "given": shapes}
     return [Setting.of_options(fused, sizes, each, JUDGED, **more) for each in dtypes]
 
 
@@ -162,7 +168,8 @@ def problems_of(
     if data is not None:
         return [user_problem(fused, data, sizes[0])]
     where = chosen_device(device)
-    more = {"device": where, "library": library_for(None, where), "given": dict(shapes or {})}
-    dtypes = dtypes or ("float16" if where == "cuda" else "float32")
+    more = {"device": where, "library": library_for(None, where), "given": shapes}
+    if dtypes is None:
+        dtypes = "float16" if where == "cuda" else "float32"
     scale = ON_CPU if where == "cpu" else MEASURED
     return [Problem.of_setting(Setting.of_options(fused, given, dtypes, scale, **more)) for given in sizes]

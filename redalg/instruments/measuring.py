@@ -8,7 +8,8 @@ a while is busy for all; a median is taken.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, field, replace
 from functools import partial
 from statistics import median
@@ -67,7 +68,8 @@ def measure_contest(
         judge: what a contestant returns -> its error.
         device: `cpu` or `cuda`.
     """
-    with torch.no_grad(), progress_bar("measuring", 2 * len(contestants)) as tell:
+    card = torch.cuda.device(index_of_card(tensors.values())) if device == "cuda" else nullcontext()
+    with torch.no_grad(), card, progress_bar("measuring", 2 * len(contestants)) as tell:
         found = dict[str, Measured]()
         for number, (name, call) in enumerate(contestants.items()):
             tell(number, f"{name}: first call")
@@ -140,6 +142,12 @@ def input_copies(tensors: Tensors, device: torch.device) -> list[Tensors]:
     return [tensors, *copies]
 
 
+def index_of_card(arrays: Iterable[Any]) -> int:
+    """The number of the card that holds arrays; 0 if none does."""
+    devices = (array.device for array in arrays if isinstance(array, torch.Tensor))
+    return next((device.index or 0 for device in devices if device.type == "cuda"), 0)
+
+
 def bytes_of(arrays: Any) -> int:
     """The bytes of arrays, alone or in a tuple or mapping; numbers have none."""
     several = arrays.values() if isinstance(arrays, Mapping) else arrays if isinstance(arrays, tuple) else (arrays,)
@@ -174,6 +182,6 @@ def memory_text(peak: int | None) -> str:
     return f"{peak / 2**20:.1f} MiB" if peak >= 2**20 / 10 else "< 0.1 MiB"
 
 
-def device_name(device: str) -> str:
+def device_name(device: str, index: int = 0) -> str:
     """The device in words."""
-    return torch.cuda.get_device_name() if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"
+    return torch.cuda.get_device_name(index) if device == "cuda" else f"CPU, {torch.get_num_threads()} threads"

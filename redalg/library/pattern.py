@@ -12,11 +12,12 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from inspect import getdoc
-from typing import TypeVar, cast, final
+from functools import wraps
+from inspect import getdoc, signature
+from typing import Any, TypeVar, cast, final
 
-from redalg.errors import ExpressionError
-from redalg.expression.arguments import answer_arguments
+from redalg.errors import ExpressionError, RedalgError
+from redalg.expression.arguments import answer_arguments, short_text
 from redalg.fuse import Fused
 
 Function = TypeVar("Function", bound=Callable[..., Fused])
@@ -112,11 +113,31 @@ def pattern(
     def register(function: Function) -> Function:
         name = function.__name__
         advice = f"Axes get their sizes from the tensors of a call: write `library.{name}()(…)`."
-        answered = answer_arguments(ExpressionError, advice)(function)
+        answered = refuse_operands(name, answer_arguments(ExpressionError, advice)(function))
         PATTERNS[name] = Pattern(name, field, answered, sizes, dtype, tensors, shapes, takes)
         return cast("Function", answered)
 
     return register
+
+
+def refuse_operands(name: str, function: Callable[..., Fused]) -> Callable[..., Fused]:
+    """The function with errors in words where arguments fit it by number, and cannot stand in its expression."""
+
+    @wraps(function)
+    def build(*args: Any, **options: Any) -> Fused:
+        try:
+            return function(*args, **options)
+        except RedalgError:
+            raise
+        except (TypeError, AttributeError, KeyError, ValueError) as cause:
+            given = signature(function).bind(*args, **options).arguments
+            told = ", ".join(f"{option}={short_text(value)}" for option, value in given.items())
+            raise ExpressionError(
+                f"library.{name}: {told} cannot stand in its expression ({type(cause).__name__}: {cause}). Give "
+                'numbers, or scalars such as `ra.scalars("t", positive=True)`, which get their numbers at the call.'
+            ) from cause
+
+    return build
 
 
 def _paragraphs(function: Callable[..., Fused]) -> list[str]:

@@ -22,6 +22,7 @@ from redalg.lower_tile.text.emit import Source, emit
 from redalg.lower_tile.text.header import header, self_check
 from redalg.runtime.bind.arrays import output_dtype
 from redalg.runtime.bind.inputs import check_choice, check_memory, promote_dtypes
+from redalg.runtime.bind.options import missing_dtypes_error
 from redalg.runtime.known.tuned import tuned_schedules
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.unfused.product import (
@@ -353,7 +354,7 @@ def problem_of(
         raise InputError(f"the sizes of axes {', '.join(absent)} are missing. Pass sizes={{{example}}}.")
     unknown = [name for name in form.cascade.inputs() if name not in dtypes]
     if unknown:
-        raise InputError(f'the dtypes of tensors {", ".join(unknown)} are missing. Pass dtypes={{"{unknown[0]}": …}}.')
+        raise missing_dtypes_error(unknown)
     names = {axis.name for axis in form.cascade.axes()} | set(form.cascade.extents())
     for name, size in sizes.items():
         if name not in names:

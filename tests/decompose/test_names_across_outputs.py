@@ -105,3 +105,17 @@ def test_means_over_axes_of_other_names(rows: int, length: int, seed: int) -> No
     })(x=X)  # fmt: skip
     for got, exact in zip(found, (X.mean(1), (X**2).mean(1), X.var(1), X.var(1), X.sum(1)), strict=True):
         np.testing.assert_allclose(got, exact, rtol=1e-9, atol=1e-9)
+
+
+def test_a_declared_size_is_that_of_every_name() -> None:
+    m = ra.axis("m", size=8)
+    variance = ra.fuse(ra.mean((w[c] - ra.mean(w[m], m)) ** 2, c))
+    assert [(axis.name, axis.size) for axis in variance.cascade.axes()] == [("c", 8)]
+    data = np.arange(8.0)
+    parts = [variance.leaf({"w": data[first : first + 4]}, start={"c": first}) for first in (0, 4)]
+    for found in (variance(w=data), variance.finish(variance.merge(*parts))):
+        np.testing.assert_allclose(found, data.var())
+    with pytest.raises(ra.InputError, match=r"several sizes: 10 in w \(dimension 0\), 8 in its declaration"):
+        variance(w=np.arange(10.0))
+    with pytest.raises(ra.ExpressionError, match="axes m of size 8 and n of size 4 index the same dimension of w"):
+        ra.fuse(ra.sum(w[m], m) * ra.max(w[ra.axis("n", size=4)], ra.axis("n", size=4)))

@@ -101,3 +101,18 @@ print(torch.ops.redalg.run.default, [one for one in sys.meta_path if type(one)._
     made = subprocess.run(command, check=False, cwd=ROOT, capture_output=True, text=True, timeout=300)
     assert made.returncode == 0, made.stderr
     assert made.stdout.split() == ["redalg.run.default", "[]"]
+
+
+@pytest.mark.filterwarnings("ignore:`torch.jit")
+@pytest.mark.parametrize("module", [Causal, Several])
+def test_a_jit_trace_holds_one_operator_for_any_sizes(module: type[torch.nn.Module]) -> None:
+    layer = module()
+    trace = torch.jit.trace(layer, (torch.randn(1, 2, 3, 4) if module is Causal else torch.randn(2, 3),))
+    assert str(trace.graph).count("redalg::run") == 1
+    data = torch.randn(2, 3, 5, 4) if module is Causal else torch.randn(4, 7)
+    made, wanted = trace(data), layer(data)
+    for mine, one in zip(made, wanted, strict=True):
+        torch.testing.assert_close(mine, one, rtol=0, atol=0)
+    for parameter in layer.parameters():
+        found = [torch.autograd.grad(each[0].square().sum(), parameter)[0] for each in (trace(data), layer(data))]
+        torch.testing.assert_close(*found)

@@ -25,7 +25,9 @@ from redalg.runtime import lowering
 from redalg.runtime.call.sizes import newly
 from redalg.runtime.lowered import Lowered
 from redalg.runtime.lowering import problem_of
-from redalg.strategies.schedule import numbers_of, with_choices
+from redalg.strategies.model.cost import Prediction
+from redalg.strategies.schedule import Schedule, numbers_of, with_choices
+from redalg.strategies.search.space import Space
 
 b, g, h, i, j, k, n, q = ra.axes("b g h i j k n q")
 d, e, l = ra.axes("d e l")
@@ -106,12 +108,21 @@ def test_what_plans_list_builds(width: int) -> None:
 
 
 def test_a_listing_of_plans_is_a_sequence(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its length builds nothing; plans are built as they are read, and those that are refused are the last."""
+    """It ranks when it is read, and its length builds nothing; plans are built as they are read, refused ones last."""
+    rank, ranked = Space.rank, list[Space]()
+
+    def counted_rank(space: Space) -> list[tuple[Prediction, Schedule]]:
+        ranked.append(space)
+        return rank(space)
+
+    monkeypatch.setattr(Space, "rank", counted_rank)
     refuse = Mock(wraps=lowering.refusal_of_plan)
     monkeypatch.setattr(lowering, "refusal_of_plan", refuse)
     plans = chained_product().plans({"b": 1, "m": 64, "n": 64, "k": 64, "h": 64}, "bfloat16", "H200")
+    assert not ranked
     assert len(plans) > 1
     assert plans
+    assert len(ranked) == 1
     assert not refuse.called
     best = plans[:3]
     assert 3 <= refuse.call_count < len(plans)

@@ -176,7 +176,7 @@ REFUSED: dict[str, Case] = {
     "a dtype of no tensor": Case(
         lambda: fused.empty_state({"b": 3, "n": 4}, {"y": "float32"}),
         ra.InputError,
-        "empty_state: dtypes: the expression holds no tensor `y`. It holds w, x.",
+        "empty_state: dtypes={'y': …}: the function has no tensor `y`. It has w, x.",
     ),
     "a dtype that the library lacks": Case(
         lambda: fused.empty_state({"b": 3}, "bf16", library="numpy"),

@@ -24,6 +24,7 @@ fused: Any = VARIANCE
 T: Any = ra.Tensor("T")
 KNOWN = {"b": 2, "n": 8}
 PLANS: Any = fused.plans(KNOWN, "float32", "H100")
+SIZED: Any = ra.fuse(ra.sum(ra.Tensor("y")[b, ra.axis("t", size=4)], ra.axis("t", size=4)))
 STATE = fused.leaf({"x": np.ones((2, 8))})
 SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "np.exp": (lambda: np.exp(x), ("`np.exp` is given the expression `x[b, n]`, which is no array. Functions of "
@@ -273,6 +274,57 @@ CALLS: dict[str, tuple[Callable[[], Any], type[Exception], str]] = {
     ),
     "a module's": (lambda: fused.to("cuda"), AttributeError, "`as_module` makes a module."),
     "backward": (lambda: fused.backward(x), AttributeError, "or derive its backward by `vjp`."),
+    "sizes of an array": (
+        lambda: fused.source("c", {"n": np.ones(2)}),
+        ra.InputError,
+        "the size of an axis is a whole",
+    ),
+    "a size that is declared": (
+        lambda: SIZED.source("H100", {"b": 2, "t": 8}, "float32"),
+        ra.InputError,
+        "source: sizes gives axis t the size 8, and it is declared with 4. Leave it out.",
+    ),
+    "shapes of another": (
+        lambda: fused.plans(KNOWN, shapes={"X": (2, 8)}),
+        ra.InputError,
+        "plans: shapes={'X': …}: the function has no tensor `X`. Did you mean x? It has x.",
+    ),
+    "dtypes of another": (lambda: fused.bench(KNOWN, dtypes={"X": "half"}), ra.InputError, "Did you mean x? It has x."),
+    "shapes in a bench": (lambda: fused.bench(KNOWN, shapes={"y": (1,)}), ra.InputError, "the function has no tensor"),
+    "dtypes of a backward": (
+        lambda: fused.vjp().source("H100", KNOWN, {"X": "half"}),
+        ra.InputError,
+        "source: dtypes={'X': …}: the function has no tensor `X`. Did you mean x?",
+    ),
+    "no dtypes": (lambda: fused.jvp().source("H100", KNOWN, {}), ra.InputError, "the dtypes of tensors x are missing."),
+    "a flag": (lambda: fused(x=np.ones((2, 8)), check="no"), ra.InputError, "check='no' should be True or False."),
+    "an assumption": (lambda: any_.scalars("a", positive=3), ra.ExpressionError, "positive=3 should be True or False."),
+    "nothing to sum": (any_.sum, ra.ExpressionError, "sum: `expr` is missing. Write `ra.sum(x, n)`."),
+    "a number of a loss": (
+        lambda: any_.library.focal_loss("two"),
+        ra.ExpressionError,
+        "library.focal_loss: gamma='two' cannot stand in its expression",
+    ),
+    "an accuracy of none": (lambda: fused.accuracy(KNOWN, dtypes=[]), ra.InputError, "dtypes=[] names no dtype."),
+    "a backend of accuracy": (lambda: fused.accuracy(KNOWN, backend="gpu"), ra.BackendError, "'gpu' is not known."),
+    "a family": (lambda: fused.accuracy(KNOWN, families=["hug"]), ra.InputError, "no family 'hug'. Did you mean huge?"),
+    "rows without numbers": (
+        lambda: fused.take(STATE, torch.ones(2, device="meta"), "b"),
+        ra.InputError,
+        "take: rows=a Tensor are no rows.",
+    ),
+    "data without numbers": (
+        lambda: fused.accuracy(data={"x": torch.ones(2, 8, device="meta")}),
+        ra.InputError,
+        "on meta has no numbers to compare",
+    ),
+    "an index of truth values": (
+        lambda: ra.fuse(ra.sum(ra.Tensor("x")[ra.tensor("i[n]")], n))(x=np.ones(2), i=np.ones(3, bool)),
+        ra.InputError,
+        "index `i[n]` holds truth values. Index by integers",
+    ),
+    "a near pivot": (lambda: fused.pivots["c0"], KeyError, "no pivot is named 'c0'. Did you mean c_0?"),
+    "a near slot": (lambda: STATE.slots["cnt"], KeyError, "no slot is named 'cnt'. Did you mean count?"),
     "a near name": (lambda: fused.expalin("cost"), AttributeError, "Fused has no `expalin`. Did you mean explain"),
     "a near reduction": (lambda: fused.g["sum_9"], KeyError, "There are count, sum_0, sum_1."),
     "a near pattern": (lambda: any_.library.atention, AttributeError, "Did you mean attention?"),
@@ -293,8 +345,8 @@ VALUES = (
     fused, fused.vjp(), fused.jvp(), fused.draw(), ra.analyze(ra.var(x, n)), fused.leaf({"x": np.ones((1, 2))}),
     ra.Schedule(ra.Whole("n", 4), ra.Lanes("n", 4)), fused.accuracy({"b": 2, "n": 8}, families=[]),
 )  # fmt: skip
-FUNCTIONS = (ra.fuse, ra.analyze, ra.axes, ra.axis, ra.tensor, ra.tensors, ra.cast, ra.let, ra.where, ra.Tensor,
-             ra.from_json, ra.Grid, ra.Loop, ra.Lanes, ra.library.variance, ra.library.attention)  # fmt: skip
+FUNCTIONS = [one for name in ra.__all__ if callable(one := getattr(ra, name)) and not isinstance(one, type)]
+FUNCTIONS += [ra.Tensor, ra.Grid, ra.Loop, ra.Lanes, ra.library.variance, ra.library.attention]
 
 
 def test_no_method_answers_by_pythons_own_error() -> None:
@@ -302,7 +354,7 @@ def test_no_method_answers_by_pythons_own_error() -> None:
     names = [(value, name) for value in VALUES for name in dir(type(value)) if name[0] != "_"]
     methods = [getattr(value, name) for value, name in names if callable(getattr(type(value), name))]
     asked = [one for one in (*methods, *FUNCTIONS) if one.__module__.startswith("redalg")]
-    assert len(asked) > 50
+    assert len(asked) > 80
     for method in asked:
         with pytest.raises(ra.RedalgError):
             method(no_such_option=1)

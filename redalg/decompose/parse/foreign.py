@@ -254,7 +254,17 @@ def _reduce(node: Any, axes: dict[Basic, Expr]) -> Expr:
 
 
 def one_axis_per_name(exprs: Sequence[Expr]) -> list[Expr]:
-    """Make axes of one name one axis, of the size that any of them states; refuse two sizes."""
+    """Make axes of one name one axis, of the size that it was declared with; refuse two sizes.
+
+    Axes of other names that index the same dimension of a tensor have its size: α-renaming keeps it so.
+
+    >>> from redalg.expression import Axis, Tensor, max as maximum, sum as total
+    >>> b, n, k = Axis("b"), Axis("n"), Axis("k", 8)
+    >>> x = Tensor("x")
+    >>> [product] = one_axis_per_name([total(x[b, k], k) * maximum(x[b, n], n)])
+    >>> sorted((axis.name, axis.size) for axis in of_kind(Axis, product))
+    [('b', None), ('k', 8), ('n', 8)]
+    """
     axes, known = of_kind(Axis, *exprs), dict[str, int | None]()
     for axis in sorted(axes, key=lambda one: (one.name, one.size or 0)):
         if axis.size is not None and known.get(axis.name) not in (None, axis.size):
@@ -262,7 +272,28 @@ def one_axis_per_name(exprs: Sequence[Expr]) -> list[Expr]:
         known[axis.name] = known.get(axis.name) if axis.size is None else axis.size
     if not any(size is not None for size in known.values()):
         return list(exprs)
+    known |= _sizes_of_dimensions(exprs, known)
     swap: dict[Basic, Basic] = {axis: Axis(axis.name, known[axis.name]) for axis in axes
                                 if axis.size != known[axis.name]}  # fmt: skip
     swap |= {one: Integer(known[one.name]) for one in of_kind(Extent, *exprs) if known.get(one.name) is not None}
     return [expr.xreplace(swap) for expr in exprs] if swap else list(exprs)
+
+
+def _sizes_of_dimensions(exprs: Sequence[Expr], declared: Mapping[str, int | None]) -> dict[str, int]:
+    """The sizes of axes, by name, that index a dimension of a tensor which an axis of declared size indexes, too."""
+    names = dict[tuple[str, int], set[str]]()
+    for element in of_kind(Element, *exprs):
+        for place, index in enumerate(element.indices):
+            if isinstance(index, Axis):
+                names.setdefault((element.name, place), set()).add(index.name)
+    sizes = {name: size for name, size in declared.items() if size is not None}
+    together = [(place, found) for place, found in sorted(names.items()) if len(found) > 1]
+    for _ in together:  # sizes go from dimension to dimension, through axes that index both
+        for (tensor, place), found in together:
+            stated = {sizes[name]: name for name in sorted(found, reverse=True) if name in sizes}
+            if len(stated) > 1:
+                (size, first), (other, second) = sorted(stated.items(), key=lambda pair: pair[1])[:2]
+                raise ExpressionError(f"axes {first} of size {size} and {second} of size {other} index the same "
+                                      f"dimension of {tensor} (dimension {place}). Declare them alike.")  # fmt: skip
+            sizes |= dict.fromkeys(found, next(iter(stated))) if stated else {}
+    return sizes

@@ -51,6 +51,8 @@ def checked_index(node: Element, dim: int, at: Any, size: int, scope: Scope) -> 
     first = scope.offsets.get(index, 0) if isinstance(index, Axis) else 0
     if scope.ops.is_float(at):
         raise InputError(f"`{node}`: index `{index}` is a floating-point number. Index by integers.")
+    if str(at.dtype).removeprefix("torch.") == "bool":
+        raise InputError(f"`{node}`: index `{index}` holds truth values. Index by integers, or choose by `ra.where`.")
     where = at - first + scope.ops.arange(0, 1)  # bytes would be taken for a mask
     outside = (where < 0) | (where >= size)
     if scope.live is not None:

@@ -18,7 +18,7 @@ from redalg.runtime.bind.autocast import without_autocast
 from redalg.runtime.bind.blocks import Ranges, block_lengths, pieces
 from redalg.runtime.bind.inputs import library_name, native, without_gradients
 from redalg.runtime.bind.leaf import check_piece_indices
-from redalg.runtime.bind.options import check_places, global_starts
+from redalg.runtime.bind.options import check_places, check_tensor_names, global_starts
 from redalg.runtime.bind.places import computed_axes, finished_exprs, finished_producers
 from redalg.runtime.bind.state import State, check_state, reduced_names, unpack, unpacked_scope
 
@@ -62,11 +62,10 @@ def read_finished(
             f"finish: the outputs hold {', '.join(absent)}, which a state does not. Pass them as tensors: "
             f'`finish(state, {{"{absent[0].split("[")[0]}": …}})`.'
         )
-    inputs = {name: native(one) if name in elements else one for name, one in inputs.items()}
-    names = {*form.cascade.inputs(), *(one.name for one in form.cascade.scalars())}
-    unknown = [name for name in inputs if name not in names]
-    if unknown:
-        raise InputError(f"finish: the expression holds no tensor `{unknown[0]}`. It holds {', '.join(sorted(names))}.")
+    scalars = [one.name for one in form.cascade.scalars()]
+    check_tensor_names(inputs, (*form.cascade.inputs(), *scalars), "finish", "tensors")
+    known = {name: inputs[name] for name in inputs if name in elements or name in scalars}
+    inputs = {name: native(one) if name in elements else one for name, one in known.items()}
     check_scalars(form, state, inputs)
     piece = {**piece_sizes(form, state, {name: inputs[name] for name in elements}), **sizes}
     for axis, (first, stop) in summed_boxes(form, state, piece).items():

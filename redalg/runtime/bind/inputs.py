@@ -57,7 +57,7 @@ CHOICES = {"empty": ("nan", "zero"), "precision": ("ieee", "tf32", "wide")}
 def check_choice(option: str, value: Any, where: str = "") -> None:
     """Refuse a value that an option does not have; `where` names the method, as in `"finish: "`."""
     choices = CHOICES[option]
-    if value not in choices:
+    if not isinstance(value, str) or value not in choices:
         raise InputError(f"{where}{option}={value!r} is not an option. Use one of {', '.join(map(repr, choices))}.")
 
 
@@ -304,8 +304,8 @@ def scalars_by_name(scalars: Iterable[Scalar], values: Any, caller: str) -> dict
         raise InputError(f'{caller}: scalars={values!r} gives no scalar a value. Write scalars={{"w": 256}}.')
     named = {one.name if isinstance(one, Scalar) else one: value for one, value in values.items()}
     if unknown := [name for name in named if name not in known]:
-        raise InputError(f"{caller}: the function has no run-time scalar `{unknown[0]}`; it has "
-                         f"{', '.join(known) or 'none'}.")  # fmt: skip
+        raise InputError(f"{caller}: the function has no run-time scalar `{unknown[0]}`."
+                         f"{did_you_mean(str(unknown[0]), known)} It has {', '.join(known) or 'none'}.")  # fmt: skip
     return {name: scalar_of(known[name], value) for name, value in named.items()}
 
 

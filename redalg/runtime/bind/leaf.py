@@ -139,11 +139,9 @@ def empty_state(form: FusedForm, sizes: Any, dtypes: Any, device: str, library: 
     sizes, cascade = named_sizes(form.cascade, sizes, "empty_state"), form.cascade
     check_piece_indices(leaf_exprs(form), form, "empty_state")
     shapes = {one.name: [_size(index, sizes, form) for index in one.indices] for one in cascade.elements()}
-    dtype_of = named_dtypes(cascade, "float32") | named_dtypes(cascade, {} if dtypes is None else dtypes)
-    unknown = [name for name in dtype_of if name not in shapes]
-    if unknown:
-        raise InputError(f"empty_state: dtypes: the expression holds no tensor `{unknown[0]}`. It holds "
-                         f"{', '.join(sorted(shapes))}.")  # fmt: skip
+    dtype_of = named_dtypes(cascade, "float32") | named_dtypes(
+        cascade, {} if dtypes is None else dtypes, tuple(shapes), "empty_state"
+    )
     inputs: dict[str, Any] = {
         name: no_elements(name, shape, dtype_of[name], device, library) for name, shape in shapes.items()
     }

@@ -12,7 +12,7 @@ that it lacks, a dtype that kernels lack) is refused where the expression is kno
 from __future__ import annotations
 
 import sys
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from numbers import Integral
 from typing import Any, SupportsIndex
 
@@ -21,6 +21,7 @@ from redalg.errors import InputError
 from redalg.expression import Axis, Element, Extent, Tensor
 from redalg.expression.arguments import Spelling, option_names, short_text
 from redalg.expression.dtypes import ALIASES
+from redalg.expression.spelling import did_you_mean
 from redalg.runtime.bind.frameworks import imported_torch
 
 Sizes = Mapping[Any, SupportsIndex]
@@ -57,12 +58,19 @@ def named_sizes(cascade: Cascade, sizes: Any, caller: str = "", option: str = "s
             f"their names.{meant}"
         )
     by_name, names = dict[str, Any](), dict[str, str]()
+    declared = {axis.name: axis.size for axis in cascade.axes() if axis.size is not None}
     for key, size in sizes.items():
         name = key.name if isinstance(key, Axis | Extent) else key
         if not isinstance(name, str):
             raise InputError(f"{where}{option}={{{key!r}: …}}: {key!r} is no axis. Give axes, or their names.")
         number = python_integer(size)
+        if getattr(number, "ndim", 0):
+            given = f"{option}={{{name!r}: {short_text(size)}}}"
+            raise InputError(f"{where}{given}: the size of an axis is a whole number.")
         for axis in cascade.names_of_axis(name):
+            if declared.get(axis, number) != number and isinstance(number, int):
+                raise InputError(f"{where}{option} gives axis {name} the size {number}, and it is declared with "
+                                 f"{declared[axis]}. Leave it out.")  # fmt: skip
             first = names.setdefault(axis, name)
             if by_name.setdefault(axis, number) != number:
                 why = "" if first == name else (
@@ -136,18 +144,43 @@ def dtype_name(dtype: Any) -> str:
     raise InputError(f'dtypes: {dtype!r} is no dtype. Give a name such as "float16", or one of torch or NumPy.')
 
 
-def named_dtypes(cascade: Cascade, dtypes: Any) -> dict[str, str]:
-    """Dtypes by tensor name; one for all is that of the tensors that stand in arithmetic, the others index (int64)."""
+def named_dtypes(cascade: Cascade, dtypes: Any, tensors: Collection[str] = (), caller: str = "") -> dict[str, str]:
+    """Dtypes by tensor name; one for all is that of the tensors that stand in arithmetic, the others index (int64).
+
+    Raises:
+        InputError: one is none, or is that of a tensor which is not among `tensors`, if these are given.
+    """
     if isinstance(dtypes, Mapping):
-        return {_tensor_name(key): dtype_name(one) for key, one in dtypes.items()}
+        named = {_tensor_name(key): dtype_name(one) for key, one in dtypes.items()}
+        check_tensor_names(named, tensors, caller, "dtypes")
+        return named
     dtype, floats = dtype_name(dtypes), cascade.value_tensors()
     return {name: dtype if name in floats else "int64" for name in cascade.inputs()}
 
 
-def _tensor_name(key: Any) -> str:
+def check_tensor_names(given: Iterable[str], tensors: Collection[str], caller: str, option: str) -> None:
+    """Refuse the name of a tensor that is none of the function's; none are known if no names are given.
+
+    >>> check_tensor_names(["X"], ["x", "w"], "source", "shapes")
+    Traceback (most recent call last):
+    redalg.errors.InputError: source: shapes={'X': …}: the function has no tensor `X`. Did you mean x? It has x, w.
+    """
+    unknown = [name for name in given if name not in tensors] if tensors else []
+    if unknown:
+        where = f"{caller}: " if caller else ""
+        raise InputError(f"{where}{option}={{{unknown[0]!r}: …}}: the function has no tensor `{unknown[0]}`."
+                         f"{did_you_mean(unknown[0], tensors)} It has {', '.join(tensors)}.")  # fmt: skip
+
+
+def missing_dtypes_error(names: Sequence[str]) -> InputError:
+    """The error about tensors whose dtypes are not given."""
+    return InputError(f'the dtypes of tensors {", ".join(names)} are missing. Pass dtypes={{"{names[0]}": …}}.')
+
+
+def _tensor_name(key: Any, option: str = "dtypes") -> str:
     name = key.name if isinstance(key, Element) else key.label.name if isinstance(key, Tensor) else key
     if not isinstance(name, str):
-        raise InputError(f"dtypes={{{key!r}: …}}: {key!r} is no tensor. Give tensors, or their names.")
+        raise InputError(f"{option}={{{key!r}: …}}: {key!r} is no tensor. Give tensors, or their names.")
     return name
 
 
@@ -165,8 +198,13 @@ def _axes_that_vary(cascade: Cascade, varying: Any, caller: str) -> tuple[str, .
     return tuple(axis.name for axis in found if axis is not None)
 
 
-def known_options(options: Mapping[str, Any], cascade: Cascade, caller: str) -> dict[str, Any]:
-    """The options, each of which must be known; names of `varying` and `shapes` may be given as axes and tensors."""
+def known_options(
+    options: Mapping[str, Any], cascade: Cascade, caller: str, tensors: Collection[str] = ()
+) -> dict[str, Any]:
+    """The options, each of which must be known; names of `varying` and `shapes` may be given as axes and tensors.
+
+    `tensors` are the names that `shapes` may have, those of earlier passes among them.
+    """
     names = OPTIONS[caller]
     if unknown := {name: value for name, value in options.items() if name not in names}:
         takes = (*names, "sizes", "dtypes", CARDS_BY[caller])
@@ -179,25 +217,33 @@ def known_options(options: Mapping[str, Any], cascade: Cascade, caller: str) -> 
     plain = dict(options)
     if "varying" in plain:
         plain["varying"] = _axes_that_vary(cascade, plain["varying"], caller)
-    if plain.get("shapes"):
-        plain["shapes"] = _shapes_by_name(cascade, plain["shapes"], caller)
+    if plain.get("shapes") is not None:
+        plain["shapes"] = named_shapes(cascade, plain["shapes"], caller, tensors)
     return plain
 
 
-def _shapes_by_name(cascade: Cascade, shapes: Any, caller: str) -> dict[str, tuple[int, ...]]:
-    """The shapes of tensors by name, each of as many whole numbers as the tensor has dimensions."""
+def named_shapes(
+    cascade: Cascade, shapes: Any, caller: str = "", tensors: Collection[str] = ()
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of tensors by name, each of as many whole numbers as the tensor has dimensions.
+
+    Raises:
+        InputError: one is none, or is that of a tensor which is not among `tensors`, if these are given.
+    """
+    where = f"{caller}: " if caller else ""
     ranks = {one.name: len(one.indices) for one in cascade.elements()}
     example = f'shapes={{"{next(iter(ranks), "x")}": (64, 4096)}}'
     if not isinstance(shapes, Mapping):
-        raise InputError(f"{caller}: shapes={short_text(shapes)} gives no tensor a shape. Write `{example}`.")
+        raise InputError(f"{where}shapes={short_text(shapes)} gives no tensor a shape. Write `{example}`.")
     by_name = dict[str, tuple[int, ...]]()
     for key, shape in shapes.items():
-        name = _tensor_name(key)
+        name = _tensor_name(key, "shapes")
         several = isinstance(shape, Collection) and not isinstance(shape, str)
         numbers = [*map(python_integer, shape)] if several else []
         rank = ranks.get(name, len(numbers))
         if len(numbers) != rank or not all(isinstance(one, int) and one >= 0 for one in numbers) or not several:
-            raise InputError(f"{caller}: shapes={{{name!r}: {short_text(shape)}}}: tensor `{name}` has {rank} "
+            raise InputError(f"{where}shapes={{{name!r}: {short_text(shape)}}}: tensor `{name}` has {rank} "
                              f"dimensions. Give a whole number for each, as in `{example}`.")  # fmt: skip
         by_name[name] = tuple(numbers)
+    check_tensor_names(by_name, tensors, caller, "shapes")
     return by_name

@@ -16,6 +16,7 @@ from typing import Any, final
 import numpy as np
 
 from redalg.expression.dtypes import DTYPES
+from redalg.expression.spelling import did_you_mean
 from redalg.runtime.bind.inputs import array_dtype, library_name
 
 ALIGNMENT = 16
@@ -117,7 +118,11 @@ class Packed(Mapping[str, Any]):
         return packed
 
     def __getitem__(self, name: str) -> Any:
-        return self._views[name]
+        try:
+            return self._views[name]
+        except KeyError:
+            near = did_you_mean(str(name), self._views)
+            raise KeyError(f"no slot is named {name!r}.{near} There are {', '.join(self._views)}.") from None
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._views)

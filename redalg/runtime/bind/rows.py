@@ -19,6 +19,7 @@ from sympy import Mul
 
 from redalg.errors import InputError
 from redalg.expression import Axis, Element
+from redalg.expression.arguments import short_text
 from redalg.incremental.form import FusedForm
 from redalg.incremental.mapped import map_form
 from redalg.incremental.remembered import Remembered
@@ -134,9 +135,14 @@ def row_numbers(rows: Any, size: int, axis: Axis, method: str) -> list[int]:
     """Numbers of rows as Python's: of a slice, of an array or of a sequence."""
     if isinstance(rows, slice):
         return list(range(*rows.indices(size)))
-    given = rows.tolist() if hasattr(rows, "tolist") else rows
+    try:
+        given = rows.tolist() if hasattr(rows, "tolist") else rows
+    except (RuntimeError, NotImplementedError):  # of a tensor that has no numbers, or none that Python has
+        given = None
     if not isinstance(given, Sequence) or isinstance(given, str):
-        raise InputError(f"{method}: rows={rows!r} are no rows. Give their numbers along axis {axis}, or a slice.")
+        raise InputError(
+            f"{method}: rows={short_text(rows)} are no rows. Give their numbers along axis {axis}, or a slice."
+        )
     numbers = list(map(python_integer, given))
     for number in numbers:
         if not isinstance(number, int) or isinstance(number, bool) or not 0 <= number < size:

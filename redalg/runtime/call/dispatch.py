@@ -9,6 +9,7 @@ from math import inf
 from typing import Any, final
 
 from redalg.errors import BackendError, InputError
+from redalg.expression.arguments import short_text
 from redalg.expression.dtypes import is_float
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
@@ -43,7 +44,7 @@ def call(
 
     The default backend is `tilelang` on CUDA and `torch` on the CPU; `numpy` for its arrays where there is no torch.
     """
-    if options["check"]:
+    if options["check"] is not False and is_flag("check", options["check"]):
         check_assumptions(passes, inputs)
     kind = kind_of(passes, inputs, backend, sizes, options)
     prepared_call = prepared.find_prepared(kind)
@@ -58,6 +59,18 @@ def call(
     last, outputs = start_pass(passes.last, bind_pass(passes, passes.last, tensors, sizes), tensors, backend, options)
     keep(kind, (*steps, last), passes, options["plan"])
     return outputs
+
+
+def is_flag(option: str, value: Any) -> bool:
+    """A flag's value; what is neither True nor False is refused.
+
+    >>> is_flag("check", 3)
+    Traceback (most recent call last):
+    redalg.errors.InputError: check=3 should be True or False.
+    """
+    if not isinstance(value, bool) and type(value).__name__ not in ("bool_", "bool"):  # NumPy has its own
+        raise InputError(f"{option}={short_text(value)} should be True or False.")
+    return bool(value)
 
 
 def check_known_backend(backend: Any) -> None:

@@ -20,6 +20,7 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, final
 
 from redalg.errors import InputError, RedalgError
+from redalg.expression.arguments import short_text
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 from redalg.pipeline import write_source
@@ -78,8 +79,10 @@ class Tuning:
         check_choice("empty", self.empty, "tune: ")
         check_choice("precision", self.precision, "tune: ")
         check_memory(self.memory, "tune: ")
-        if not self.budget_s > 0:
-            raise InputError(f"tune: budget_s={self.budget_s!r} is no time. Give seconds, more than 0.")
+        if not isinstance(self.seed, int):
+            raise InputError(f"tune: seed={short_text(self.seed)} should be an int.")
+        if getattr(self.budget_s, "ndim", 0) or not self.budget_s > 0:
+            raise InputError(f"tune: budget_s={short_text(self.budget_s)} is no time. Give seconds, more than 0.")
 
 
 @final

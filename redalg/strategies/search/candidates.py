@@ -15,12 +15,13 @@ from functools import cached_property, partial
 from typing import final, overload
 
 from redalg.display import Displayed
-from redalg.errors import InputError
-from redalg.expression.arguments import answer_methods
+from redalg.errors import InputError, PlanError
+from redalg.expression.arguments import answer_methods, short_text
+from redalg.progress import progress_bar
 from redalg.strategies.model.cost import Prediction
 from redalg.strategies.model.traffic import Traffic
 from redalg.strategies.plan import CHOICES
-from redalg.strategies.schedule import AnySchedule, Schedule, choices_of, numbers_of
+from redalg.strategies.schedule import AnySchedule, Schedule, check_tiles, choices_of, for_form, numbers_of
 from redalg.strategies.search.choice import reason_of_choice
 from redalg.strategies.search.space import Space
 from redalg.strategies.table import Table
@@ -67,6 +68,10 @@ class Candidate(Displayed):
         return f"{self.predicted_us:.2f} µs, bound by {self.bound}: {self.expression}: {self.plan}"
 
 
+Entry = tuple[AnySchedule, Callable[[], Candidate]]
+"""A plan in its place by predicted time, and what makes its candidate."""
+
+
 @answer_methods(InputError, "__getitem__")
 @final
 class Candidates(Displayed, Sequence[Candidate]):
@@ -74,7 +79,8 @@ class Candidates(Displayed, Sequence[Candidate]):
 
     The table marks the plan that a call takes: rules may prefer it to those that are predicted to be faster.
 
-    Only building tells if a program breaks a rule or does not fit the device. So each is built when it is first read,
+    All are predicted and ranked when the first is read, or their number, in a fraction of a millisecond each. Only
+    building tells if a program breaks a rule or does not fit the device. So each is built when it is first read,
     in milliseconds, and those that are refused come last, each with its `refusal`. The length is that of all, and
     builds none. A negative place builds all of them, and so does a `list`.
 
@@ -102,17 +108,50 @@ class Candidates(Displayed, Sequence[Candidate]):
     """
 
     def __init__(
-        self, entries: Sequence[Candidate], title: str = "", refuse: Callable[[AnySchedule], str] | None = None,
+        self, rank: Callable[[], Iterable[Entry]], title: str = "", refuse: Callable[[AnySchedule], str] | None = None,
         choice: Callable[[], AnySchedule] | None = None, reason: Callable[[AnySchedule], str] | None = None,
-        *, note: str = "",
+        *, note: str = "", price: Callable[[Schedule], Candidate] | None = None,
     ) -> None:  # fmt: skip
-        self.title, self.note = title, note
-        self._entries, self._refuse, self._choice, self._reason = tuple(entries), refuse, choice, reason
+        self.title, self.note, self._price = title, note, price
+        self._rank, self._refuse, self._choice, self._reason = rank, refuse, choice, reason
         self._next, self._buildable, self._refused = 0, list[Candidate](), list[Candidate]()
 
     def with_choice(self, choice: Callable[[], AnySchedule]) -> Candidates:
         """These candidates with what tells the plan that a call takes, which is asked when a table is printed."""
-        return Candidates(self._entries, self.title, self._refuse, choice, self._reason, note=self.note)
+        return Candidates(self._in_order, self.title, self._refuse, choice, self._reason, note=self.note,
+                          price=self._price)  # fmt: skip
+
+    def predict(self, plan: AnySchedule) -> Candidate:
+        """The candidate of any plan, listed or not: what the model predicts for it, and why it does not build, if so.
+
+        Args:
+            plan: a schedule, or a plan by PyTorch's operations that is listed.
+
+        Raises:
+            PlanError: the schedule does not suit the function or the device.
+
+        >>> import redalg as ra
+        >>> n = ra.axes("n")
+        >>> plans = ra.fuse(ra.sum(ra.tensor("x[b,n]"), n)).plans({"b": 64, "n": 10**6}, "float32", "H100")
+        >>> mine = plans.predict(ra.Schedule(ra.Grid("b"), ra.Lanes(n, 128), ra.Loop(n, 512)))
+        >>> mine.refusal, mine.predicted_us > plans[0].predicted_us
+        ('', True)
+        """
+        if self._price is not None and isinstance(plan, Schedule):
+            found = self._price(plan)
+            return found if self._refuse is None else replace(found, refusal=self._refuse(found.plan))
+        for entry, make in self._entries:
+            if entry == plan:
+                return make()
+        raise InputError(f"predict: plan={short_text(plan)} is no schedule, and none of these plans. Write it as "
+                         '`ra.Schedule(ra.Grid("b"), …)`.')  # fmt: skip
+
+    @cached_property
+    def _entries(self) -> tuple[Entry, ...]:
+        return tuple(self._rank())
+
+    def _in_order(self) -> tuple[Entry, ...]:
+        return self._entries
 
     @cached_property
     def choice(self) -> AnySchedule | None:
@@ -121,11 +160,13 @@ class Candidates(Displayed, Sequence[Candidate]):
 
     def _up_to(self, count: int | None) -> list[Candidate]:
         """Build candidates until `count` work (all if None); those that work so far, and the others after the last."""
-        while self._next < len(self._entries) and (count is None or len(self._buildable) < count):
-            entry = self._entries[self._next]
-            refusal = entry.refusal or (self._refuse(entry.plan) if self._refuse is not None else "")
-            (self._refused if refusal else self._buildable).append(replace(entry, refusal=refusal))
-            self._next += 1
+        with progress_bar("build plans", len(self._entries), enabled=self._next < len(self._entries)) as tell:
+            while self._next < len(self._entries) and (count is None or len(self._buildable) < count):
+                tell(self._next)
+                entry = self._entries[self._next][1]()
+                refusal = entry.refusal or (self._refuse(entry.plan) if self._refuse is not None else "")
+                (self._refused if refusal else self._buildable).append(replace(entry, refusal=refusal))
+                self._next += 1
         return self._buildable if self._next < len(self._entries) else [*self._buildable, *self._refused]
 
     @overload
@@ -133,10 +174,14 @@ class Candidates(Displayed, Sequence[Candidate]):
     @overload
     def __getitem__(self, place: slice) -> Candidates: ...
     def __getitem__(self, place: int | slice) -> Candidate | Candidates:
+        if hasattr(place, "shape") and place.shape:
+            raise InputError(f"plans[{short_text(place)}]: plans are numbered from 0, the fastest. Write `plans[0]`.")
         if isinstance(place, slice):
             has_end = place.stop is not None and place.stop >= 0 and (place.start or 0) >= 0
             chosen = self._up_to(place.stop if has_end else None)[place]
-            return Candidates(chosen, self.title, None, self._choice, self._reason, note=self.note)
+            some = [(entry.plan, partial(replace, entry)) for entry in chosen]
+            return Candidates(partial(tuple, some), self.title, None, self._choice, self._reason, note=self.note,
+                              price=self._price)  # fmt: skip
         return self._up_to(place + 1 if place >= 0 else None)[place]
 
     def __iter__(self) -> Iterator[Candidate]:
@@ -160,7 +205,7 @@ class Candidates(Displayed, Sequence[Candidate]):
         found = [(f"{place} {MARK}" if entry.plan == self.choice else str(place), entry)
                  for place, entry in enumerate(first)]  # fmt: skip
         if self.choice is not None and all(entry.plan != self.choice for entry in first):
-            found += [(MARK, entry) for entry in self._entries if entry.plan == self.choice][:1]
+            found += [(MARK, make()) for plan, make in self._entries if plan == self.choice][:1]
         return found
 
     def table(self, most: int | None = LINES) -> Table:
@@ -209,10 +254,39 @@ def rank_candidates(
 
     `refuse` gives the reason why a plan does not build; empty if it does.
     """
-    entries = [*(candidate(space, plan, prediction) for prediction, plan in space.rank()), *others]
-    entries.sort(key=lambda one: (one.smem_bytes > space.device.smem_bytes, one.predicted_us))
     title = f"plans for {space.device.part}, predicted"
-    return Candidates(entries, title, refuse, reason=partial(reason_of_choice, space), note=space.outline.live.premises)
+    rank = partial(rank_entries, space, tuple(others))
+    return Candidates(rank, title, refuse, reason=partial(reason_of_choice, space), note=space.outline.live.premises,
+                      price=partial(price_of_own, space))  # fmt: skip
+
+
+def price_of_own(space: Space, plan: Schedule) -> Candidate:
+    """The candidate of a schedule that a user wrote.
+
+    Raises:
+        PlanError: it does not suit the form, the sizes or the device.
+    """
+    if plan.limits is not None and plan.limits.target != space.device.target:
+        raise PlanError(f"the plan is for {plan.limits.target}, and these are for {space.device.target}. Make a plan "
+                        f"for {space.device.target}.")  # fmt: skip
+    schedule = for_form(plan, space.binding, space.device)
+    check_tiles(schedule, space.sized_problem.sizes, space.problem.varying)
+    return candidate(space, schedule, space.predict(schedule))
+
+
+def rank_entries(space: Space, others: Iterable[Candidate]) -> list[Entry]:
+    """The plans of a space and others in their places; those that are estimated to need too much memory are last."""
+    most = space.device.smem_bytes
+    with progress_bar("rank plans"):
+        ranked = space.rank()
+    entries = list[tuple[bool, float, AnySchedule, Callable[[], Candidate]]]()
+    for prediction, plan in ranked:
+        make = partial(candidate, space, plan, prediction)
+        entries.append((prediction.smem_bytes > most, prediction.time_us, plan, make))
+    for entry in others:
+        entries.append((entry.smem_bytes > most, entry.predicted_us, entry.plan, partial(replace, entry)))
+    entries.sort(key=lambda entry: entry[:2])
+    return [(plan, make) for *_, plan, make in entries]
 
 
 def candidate(space: Space, schedule: Schedule, prediction: Prediction) -> Candidate:
