@@ -10,6 +10,7 @@ import torch
 from redalg.instruments.comparison import GAPS, CompareRow, Comparison
 from redalg.library import attention, logsumexp, variance
 
+pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script:DeprecationWarning")  # of PyTorch itself
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
 METHODS = {"cpu": {"wall"}, "cuda": {"cuda graph", "cuda events"}}
 SIZES = {"b": 8, "n": 1024}
