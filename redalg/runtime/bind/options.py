@@ -243,7 +243,8 @@ def named_shapes(
         rank = ranks.get(name, len(numbers))
         if len(numbers) != rank or not all(isinstance(one, int) and one >= 0 for one in numbers) or not several:
             raise InputError(f"{where}shapes={{{name!r}: {short_text(shape)}}}: tensor `{name}` has {rank} "
-                             f"dimensions. Give a whole number for each, as in `{example}`.")  # fmt: skip
+                             f"dimensions. Give a whole number for each, as in `shapes={{{name!r}: {(64,) * rank}}}`."
+                             )  # fmt: skip
         by_name[name] = tuple(numbers)
     check_tensor_names(by_name, tensors, caller, "shapes")
     return by_name
