@@ -152,7 +152,8 @@ def named_dtypes(cascade: Cascade, dtypes: Any, tensors: Collection[str] = (), c
     """
     if isinstance(dtypes, Mapping):
         named = {_tensor_name(key): dtype_name(one) for key, one in dtypes.items()}
-        check_tensor_names(named, tensors, caller, "dtypes")
+        outputs = {output.name for output in cascade.outputs}  # a launch may round them otherwise than its tensors
+        check_tensor_names((name for name in named if name not in outputs), tensors, caller, "dtypes")
         return named
     dtype, floats = dtype_name(dtypes), cascade.value_tensors()
     return {name: dtype if name in floats else "int64" for name in cascade.inputs()}
