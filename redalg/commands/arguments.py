@@ -192,8 +192,10 @@ def run_verb(function: str, console: Console, options: Namespace) -> int:
 
 
 def add_sizes(parser: ArgumentParser) -> None:
-    """Add sizes and dtype."""
+    """Add sizes, shapes and dtype."""
     parser.add_argument("--sizes", default="", metavar="'q=1 k=513'", help="sizes by axis, for those to change")
+    parser.add_argument("--shapes", default="", metavar="'x=4,64'",
+                        help="shapes of tensors whose indices do not tell them")  # fmt: skip
     parser.add_argument("--dtype", help="of the tensors that are computed with (default: the pattern's)")
 
 

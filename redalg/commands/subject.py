@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import Any, final
@@ -14,10 +14,10 @@ from redalg.commands.notation import Written, read_expression
 from redalg.explain import explain_refusal
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.spelling import did_you_mean
-from redalg.instruments.drawing import MEASURED
+from redalg.instruments.drawing import MEASURED, all_names
 from redalg.library import PATTERNS, Pattern
 from redalg.library.pattern import FLOATS
-from redalg.runtime.bind.options import dtype_name, named_sizes
+from redalg.runtime.bind.options import dtype_name, named_shapes, named_sizes
 from redalg.strategies.device import device_for
 
 SUFFIXES = (".py", ".json", ".txt")
@@ -35,6 +35,7 @@ class Subject:
         scalars: the names of an expression that were taken for scalars.
         sizes: sizes by axis that the user gave.
         dtype: the dtype that the user gave.
+        given_shapes: the shapes that the user gave, of tensors whose indices do not tell them.
     """
 
     name: str
@@ -43,6 +44,7 @@ class Subject:
     scalars: tuple[str, ...] = ()
     sizes: Mapping[str, int] | None = None
     dtype: str | None = None
+    given_shapes: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     @property
     def function(self) -> Fused:
@@ -67,7 +69,8 @@ class Subject:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shapes of the tensors that have an index that is no axis, where they are known."""
-        return self.pattern.tensor_shapes(self.all_sizes) if self.pattern else {}
+        known = self.pattern.tensor_shapes(self.all_sizes) if self.pattern else {}
+        return {**known, **self.given_shapes}
 
     def dtypes(self, target: str) -> dict[str, str]:
         """The dtype of every tensor; on the C target float32, unless one was given."""
@@ -83,8 +86,9 @@ class Subject:
 
 
 def subject_of(
-    text: str, *, axes: str | None = None, passes: int | None = None, sizes: str = "", dtype: str | None = None
-) -> Subject:
+    text: str, *, axes: str | None = None, passes: int | None = None, sizes: str = "", dtype: str | None = None,
+    shapes: str = "",
+) -> Subject:  # fmt: skip
     """The subject that a user names.
 
     Args:
@@ -93,9 +97,10 @@ def subject_of(
         axes, passes: those of `fuse`, for an expression.
         sizes: `q=1 k=513`.
         dtype: of the tensors that are computed with.
+        shapes: `x=4,64`, of tensors whose indices do not tell them.
 
     Raises:
-        InputError: it is none of these, or sizes and dtype are none.
+        InputError: it is none of these, or sizes, shapes and dtype are none.
 
     >>> subject_of("variance", sizes="n=77").all_sizes
     {'b': 1024, 'n': 77}
@@ -103,7 +108,9 @@ def subject_of(
     made = _find_subject(text, axes, passes)
     made = replace(made, sizes=parse_sizes(sizes), dtype=_known_dtype(dtype, made))
     if isinstance(made.given, Fused | Exact | Approximate):
-        made = replace(made, sizes=named_sizes(made.function.cascade, made.sizes))
+        cascade = made.function.cascade
+        given = named_shapes(cascade, parse_shapes(shapes), tensors=all_names(made.function))
+        made = replace(made, sizes=named_sizes(cascade, made.sizes), given_shapes=given)
         made.all_sizes  # noqa: B018 - a wrong axis is told before anything is printed
     return made
 
@@ -145,6 +152,20 @@ def parse_sizes(text: str) -> dict[str, int]:
     if wrong:
         raise InputError(f"sizes: `{wrong[0]}` is not a size. Write axis=size, separated by spaces, as in 'q=1 k=513'.")
     return {axis: int(size) for axis, _, size in pairs}
+
+
+def parse_shapes(text: str) -> dict[str, tuple[int, ...]]:
+    """Read shapes by tensor name.
+
+    >>> parse_shapes("x=4,64 K=12,16,2,8")
+    {'x': (4, 64), 'K': (12, 16, 2, 8)}
+    """
+    pairs = [pair.partition("=") for pair in text.split()]
+    wrong = ["".join(one) for one in pairs if not one[0].isidentifier() or not all(map(str.isdigit, one[2].split(",")))]
+    if wrong:
+        raise InputError(f"shapes: `{wrong[0]}` is no shape. Write tensor=size,size, separated by spaces, as in "
+                         "'x=4,64 K=12,16,2,8'.")  # fmt: skip
+    return {name: tuple(map(int, shape.split(","))) for name, _, shape in pairs}
 
 
 def parse_scalars(text: str) -> dict[str, float]:

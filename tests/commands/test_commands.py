@@ -337,6 +337,19 @@ def test_every_pattern_can_be_drawn_and_run(name: str) -> None:
         assert torch.isfinite(one.double()).any()
 
 
+def test_shapes_are_told_where_indices_do_not(run) -> None:
+    gather = "sum(x[b, i[n]], n)"
+    assert "(8, 64)" in run("source", gather, "--target", "c", "--sizes", "b=8 n=32", "--shapes", "x=8,64").out
+    for shapes, said in (
+        ("X=8,64", "no tensor `X`. Did you mean x?"),
+        ("x=8", "has 2 dimensions"),
+        ("x=8;1", "is no shape"),
+    ):
+        found = run("plans", gather, "--shapes", shapes)
+        assert found.code == 1
+        assert said in found.err
+
+
 def test_sizes_are_small_on_a_cpu_but_for_those_that_are_given() -> None:
     entry = subject.subject_of("variance", sizes="n=1000000")
     assert measured.drawn_setting(entry, "cpu").sizes == {"b": 16, "n": 1000000}

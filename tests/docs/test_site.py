@@ -71,6 +71,7 @@ def test_the_whole_site_builds_and_asks_no_network(tmp_path: Path) -> None:
     assert re.search(r"processHtmlClass[^}]*text_html", derivations), "formulas in HTML of notebooks stay LaTeX"
 
 
+@pytest.mark.slow
 @pytest.mark.skipif(not browser_path(), reason="no Chromium is installed here")
 def test_a_browser_tells_what_is_wrong_with_a_page(tmp_path: Path) -> None:
     pages = {

@@ -267,7 +267,9 @@ def test_a_schedule_is_kept_in_files() -> None:
 )
 def test_what_no_thread_takes_alone_is_refused(expr: Expr, why: str) -> None:
     form = ra.fuse(expr, axes="i m" if M in expr.free_symbols else "i")
-    sizes = {axis.name: 64 for axis in form.cascade.axes()} | ({"d": 3} if D in form.cascade.axes() else {})
+    sizes = {axis.name: axis.size or 64 for axis in form.cascade.axes()} | (
+        {"d": 3} if D in form.cascade.axes() else {}
+    )
     shapes = {name: (64, 3) for name in ("x", "y") if name in form.cascade.inputs()}
     grid = [Grid(axis.name, 64 if axis == i else 1) for axis in form.form.outputs[0].axes if axis != M]
     with pytest.raises(ra.PlanError, match=why):

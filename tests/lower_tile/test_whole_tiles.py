@@ -21,7 +21,6 @@ b, h, q, k, d, e = ra.axes("b h q k d e")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
 LENGTH, KEPT = ra.tensors("length[b] kept[b,k]")
 SIZES = {"b": 2, "h": 16, "q": 4096, "k": 4096, "d": 64, "e": 64}
-DTYPES = {"length": "int32", "kept": "int32", "Q": "float16", "K": "float16", "V": "float16"}
 
 I, J, T = symbols("i j t", integer=True)
 EXTENTS = {I: 4, J: 8}
@@ -71,9 +70,14 @@ def scores(mask: Boolean) -> ra.Fused:
     return ra.fuse(ra.sum(ra.softmax(s, k) * V, k), axes="b h q e")
 
 
+def dtypes_of(form: ra.Fused) -> dict[str, str]:
+    """Tensors of 16 bits, and of integers where they mask."""
+    return {name: "float16" if name in ("Q", "K", "V") else "int32" for name in form.cascade.inputs()}
+
+
 def source(form: ra.Fused, **sizes: int) -> str:
     """The kernels that the rules choose."""
-    text = form.source("sm_90a", sizes=SIZES | sizes, dtypes=DTYPES)
+    text = form.source("sm_90a", sizes=SIZES | sizes, dtypes=dtypes_of(form))
     return text[text.index("with T.Kernel") :]
 
 
@@ -95,7 +99,8 @@ def test_a_mask_of_places_is_asked_once_for_a_tile(mask: Boolean) -> None:
 def test_warps_that_load_within_a_tile_stand_in_no_other_loop() -> None:
     blocks = Grid(b), Grid(h), Grid(q, 128), Grid(e, 64), Parts(k, 32)
     plan = Schedule(*blocks, Loop(k, 128, stages=4, specialised=True), Loop(d, 32), TensorCores(256))
-    text = scores(k <= q).source("sm_90a", sizes=SIZES, dtypes=DTYPES, plan=plan)
+    form = scores(k <= q)
+    text = form.source("sm_90a", sizes=SIZES, dtypes=dtypes_of(form), plan=plan)
     kernel = text[text.index("with T.Kernel") : text.index("merge the parts")]
     assert kernel.count("in T.serial(") == 0
     assert kernel.count("in T.Pipelined(2, num_stages=4)") == 1

@@ -169,7 +169,7 @@ def test_plans_know_the_scalars_that_they_are_given() -> None:
     assert "nothing is assumed to be skipped by `width`" in " ".join(str(plain[:2]).split())
     assert "nothing is assumed to be skipped by `width`" in windowed.lower("H200", sizes, "float32")._repr_html_()
     assert "predicted for width = 128" in " ".join(str(known[:2]).split())
-    wrongs = {"no run-time scalar `w`; it has width": {"w": 1}, "declared integer": {width: 0.5}, "gives no scalar": 3}
+    wrongs = {"no run-time scalar `w`. It has width": {"w": 1}, "declared integer": {width: 0.5}, "gives no scalar": 3}
     for said, wrong in wrongs.items():
         with pytest.raises(ra.InputError, match=said):
             windowed.plans(sizes, device="H200", scalars=wrong)

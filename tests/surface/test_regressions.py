@@ -99,7 +99,7 @@ def test_finish_checks_its_tensors() -> None:
     for wrong in (torch.ones(5), torch.ones(3, dtype=torch.int64), np.ones(3), torch.ones(3, 1)):
         with pytest.raises(InputError, match="finish: tensor `c`"):
             form.finish(state, {"c": wrong})
-    with pytest.raises(InputError, match="finish: the expression holds no tensor `z`"):
+    with pytest.raises(InputError, match="the function has no tensor `z`"):
         form.finish(state, {"c": torch.ones(3), "z": torch.ones(3)})
     with pytest.raises(InputError, match="finish: empty='zilch' is not an option"):
         form.finish(state, {"c": torch.ones(3)}, empty="zilch")

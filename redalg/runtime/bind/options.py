@@ -152,7 +152,8 @@ def named_dtypes(cascade: Cascade, dtypes: Any, tensors: Collection[str] = (), c
     """
     if isinstance(dtypes, Mapping):
         named = {_tensor_name(key): dtype_name(one) for key, one in dtypes.items()}
-        check_tensor_names(named, tensors, caller, "dtypes")
+        outputs = {output.name for output in cascade.outputs}  # a launch may round them otherwise than its tensors
+        check_tensor_names((name for name in named if name not in outputs), tensors, caller, "dtypes")
         return named
     dtype, floats = dtype_name(dtypes), cascade.value_tensors()
     return {name: dtype if name in floats else "int64" for name in cascade.inputs()}
@@ -243,7 +244,8 @@ def named_shapes(
         rank = ranks.get(name, len(numbers))
         if len(numbers) != rank or not all(isinstance(one, int) and one >= 0 for one in numbers) or not several:
             raise InputError(f"{where}shapes={{{name!r}: {short_text(shape)}}}: tensor `{name}` has {rank} "
-                             f"dimensions. Give a whole number for each, as in `{example}`.")  # fmt: skip
+                             f"dimensions. Give a whole number for each, as in `shapes={{{name!r}: {(64,) * rank}}}`."
+                             )  # fmt: skip
         by_name[name] = tuple(numbers)
     check_tensor_names(by_name, tensors, caller, "shapes")
     return by_name
