@@ -23,9 +23,9 @@ from redalg.library import PATTERNS, Pattern
 def read_subject(options: Namespace) -> Subject:
     """The subject that the options of a command name, and a note on what was taken for scalars."""
     text = options.subject
-    given = {name: getattr(options, name, None) for name in ("axes", "passes", "dtype")}
-    more = {name: getattr(options, name, "") for name in ("sizes", "shapes")}
-    subject = subject_of(text, **more, **given)
+    given: dict[str, Any] = {name: getattr(options, name, None) for name in ("axes", "passes", "dtype")}
+    given |= {name: getattr(options, name, "") for name in ("sizes", "shapes")}
+    subject = subject_of(text, **given)
     if subject.scalars:
         note(f"taken for scalars, as they are no axes: {', '.join(subject.scalars)}")
     return subject
