@@ -27,12 +27,14 @@ from redalg.gradient.stage import (
     for_tensors,
     lines_of_stages,
     needed_stages,
+    shapes_of_tensors,
     sizes_of,
+    sizes_of_dimensions,
     sources_of_stages,
 )
 from redalg.runtime.bind.arrays import output_dtypes
 from redalg.runtime.bind.inputs import dtypes_of_floats, library_name
-from redalg.runtime.bind.options import Sizes, named_dtypes, named_sizes
+from redalg.runtime.bind.options import Sizes, known_options, named_dtypes, named_sizes
 
 
 @answer_methods(InputError, "__call__")
@@ -191,11 +193,27 @@ class Backward(Displayed):
 
         Options as of `Fused.source`; sizes by the forward's axes. `dtypes` may name cotangents and row values too:
         without that a cotangent has its output's dtype.
+
+        Raises:
+            InputError: an axis has no size, a tensor of which no index tells a dimension has no shape, or an option is
+                not known.
+
+        >>> import redalg as ra
+        >>> b, n, x = *ra.axes("b n"), ra.Tensor("x")
+        >>> backward = ra.fuse(ra.sum(ra.tensor("g[n]") * x[b, n // 4], n), axes="b").vjp()
+        >>> sorted(backward.source("H100", sizes={"b": 64, "n": 4096}, dtypes="float32", shapes={"x": (64, 1024)}))
+        ['grad_g', 'grad_x']
         """
+        options = known_options(options, self.forward.cascade, "source")
         given = named_dtypes(self.forward.cascade, dtypes)
         own = for_dtypes(self, given)
         read = {name: given[name] for name in own.forward.cascade.inputs()}
         known = output_dtypes(own.forward, dtypes_of_floats(read))
         known |= {name: known[output] for output, name in (*own.made.items(), *own.cotangents.items())}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(self.forward.cascade, sizes, "source"), options)
+        lengths = named_sizes(self.forward.cascade, sizes, "source")
+        shapes = shapes_of_tensors(own.forward.cascade, lengths, options.get("shapes", {}))
+        options["shapes"] = shapes | {
+            name: shapes[output] for output, name in (*own.made.items(), *own.cotangents.items())
+        }
+        return sources_of_stages(own.stages, target, sizes_of_dimensions(shapes) | lengths, options)

@@ -30,7 +30,7 @@ from redalg.gradient.stage import (
     sizes_of,
     sources_of_stages,
 )
-from redalg.runtime.bind.options import Sizes, named_dtypes, named_sizes
+from redalg.runtime.bind.options import Sizes, known_options, named_dtypes, named_sizes
 
 
 @answer_methods(InputError, "__call__")
@@ -172,6 +172,7 @@ class Forward(Displayed):
         Options as of `Fused.source`; sizes by the function's axes. A tangent has its tensor's dtype, if `dtypes` does
         not name it.
         """
+        options = known_options(options, self.function.cascade, "source")
         given = named_dtypes(self.function.cascade, dtypes)
         own = for_dtypes(self, given)
         known = {own_name: given[name] for name, own_name in own.names.items()}
