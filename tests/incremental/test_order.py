@@ -34,8 +34,10 @@ LISTED: tuple[FormRewrite, ...] = (*REWRITES, *REWRITES_AFTER_PLANNING, *REWRITE
 x, w, z, r = ra.tensors("x[b,n] w[b,n] z[n,m] r[b,n,j]")
 Q, K, V, W, I = ra.tensors("Q[q,d] K[k,d] V[k,e] W[d,e] I[b,n,c]")
 P, Y = ra.tensors("P[p,j] Y[k,j]")
-SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
-SIZES = {"b": 4, "n": 40, "m": 6, "c": 3, "q": 70, "k": 9, "d": 4, "e": 5, "j": 3, "p": 150}
+PRODUCT = ra.sum(Q * K, d)
+SCORE = PRODUCT / sqrt(d.extent)
+BEST = ra.max(ra.sum(Q * ra.tensor("K[l,d]"), d), ra.axes("l"))
+SIZES = {"l": 9, "b": 4, "n": 40, "m": 6, "c": 3, "q": 70, "k": 9, "d": 4, "e": 5, "j": 3, "p": 150}
 EXPRESSIONS: dict[str, tuple[Any, str | None]] = {
     "variance": (ra.var(x, n), "b"),
     "norm": (ra.norm(x, n), "b"),
@@ -55,6 +57,7 @@ EXPRESSIONS: dict[str, tuple[Any, str | None]] = {
     "elements side by side": (I * ra.Tensor("J")[b, n, c], "b n c"),
     "elements of a row": ({"sum": (ra.sum(x, n), "b"), "twice": (2 * V, "k e")}, None),
     "a value and its place": ({"least": (-ra.min(x, n), "b"), "at": (ra.argmin(x, n), "b")}, None),
+    "the largest of scores": (ra.sum(ra.where(ra.eq(PRODUCT, BEST), ra.tensor("R[q,p]"), 0), q), "k p"),
     "a maximum that cancels": (ra.sum(exp(w - ra.max(x, n)) * exp(ra.max(x, n)), n), "b"),
 }
 

@@ -82,7 +82,8 @@ MODULES = ("decompose/parse/axes", "decompose/parse/same_axes", "decompose/parse
            "lower_tile/passes/subexpressions", "lower_tile/place/producers", "lower_tile/ir/powers",
            "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arrange_products",
            "incremental/arrange/vectors", "incremental/arrange/bounded_weights", "incremental/arrange/one_row",
-           "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices")  # fmt: skip
+           "incremental/arrange/share_stages", "decompose/separate/whole", "decompose/separate/products",
+           "decompose/separate/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")
 x, y, r = ra.tensors("x[b,n] y[b,n] r[b,n,j]")
