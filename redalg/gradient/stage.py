@@ -287,7 +287,7 @@ def sources_of_stages(
             own: dict[str, Any] = {"dtypes": {name: known[name] for name in stage.inputs if name in known}}
             own["shapes"] = {name: one for name, one in shapes.items() if name in stage.inputs}
             found[stage.name] = stage.source(target, sizes, **{**options, **own})
-        shapes |= {part.name: tuple(sizes[axis.name] for axis in part.axes) for part in stage.parts}
+        shapes |= {part.name: tuple(sizes.get(axis.name, axis.size) for axis in part.axes) for part in stage.parts}
     return found
 
 
@@ -331,17 +331,17 @@ def shapes_of_tensors(
 ) -> dict[str, tuple[int, ...]]:
     """The shapes of the tensors that are read and made, as far as sizes of axes tell them; with those in `shapes`."""
     known = {axis.name: axis.size for axis in cascade.axes() if axis.size is not None} | dict(sizes)
-    by_dimension = {
-        (one.name, place): known[index.name]
-        for one in cascade.elements()
-        for place, index in enumerate(one.indices)
+    found = {output.name: tuple(known[axis.name] for axis in output.axes) for output in cascade.outputs}
+    by_place = {
+        (element.name, place): known[index.name]
+        for element in cascade.elements()
+        for place, index in enumerate(element.indices)
         if isinstance(index, Axis) and index.name in known
     }
-    found = {one.name: tuple(known[axis.name] for axis in one.axes) for one in cascade.outputs}
-    for one in cascade.elements():
-        dimensions = [(one.name, place) for place in range(len(one.indices))]
-        if all(each in by_dimension for each in dimensions):
-            found[one.name] = tuple(by_dimension[each] for each in dimensions)
+    for element in cascade.elements():
+        places = [(element.name, place) for place in range(len(element.indices))]
+        if all(place in by_place for place in places):
+            found[element.name] = tuple(by_place[place] for place in places)
     return found | {name: tuple(shape) for name, shape in shapes.items()}
 
 
