@@ -5,7 +5,8 @@
 
 The engine derives forms by ring identities, e^u·e^v = e^(u + v) and log(e^u·r) = u + log r. A form without π is a proof
 of them. The degree proves what a form does not cancel: a ratio whose denominator has terms beside a sum, as in
-Σ e^(s − π)·v / (Σ e^(s − π) + e^(t − π)). Where neither proves it, the extremum is differentiated. So is one within
+Σ e^(s − π)·v / (Σ e^(s − π) + e^(t − π)); and the largest shares of a row, which a positive factor leaves in their order:
+topk(T·u) = T·topk(u), at the same places. Where neither proves it, the extremum is differentiated. So is one within
 `straight_through`, whose derivative is none of what is computed.
 """
 
@@ -29,6 +30,8 @@ PIVOT = Scalar("pivot_of_the_proof", real=True)
 POWER = Scalar("power_of_the_proof", positive=True)
 """T = e^π."""
 EXTREMA = ("max", "min")
+CHOICES = ("topk", "argmax", "argmin")
+"""Kinds that select elements by their order: of a positive multiple of them the multiples, at the same places."""
 INVARIANT = "No output depends on it: their forms are the same with any number in its place."
 
 
@@ -66,12 +69,20 @@ def _has_no_degree(expr: Expr) -> bool:
     powers = {one: _with_power(one) for one in of_kind(exp, expr) if PIVOT in one.free_symbols}
     told = replace_nodes(expr, powers)
     within = (one for one in reductions_of(told) if POWER in nodes_of(one))
-    if PIVOT in nodes_of(told) or any(one.kind not in ("sum", "max", "min") for one in within):
+    if PIVOT in nodes_of(told) or any(one.kind not in ("sum", "max", "min", *CHOICES) for one in within):
         return False
     try:
-        return degree_of(told, lambda node: S.One if node == POWER else None, (Reduce,)) == 0
+        return degree_of(told, _degree_of_part, (Reduce,)) == 0
     except NoDegreeError:
         return False
+
+
+def _degree_of_part(node: Basic) -> Expr | None:
+    """The degree of e^π, of elements that are selected by their order, and of their places."""
+    if not isinstance(node, Reduce) or node.kind not in CHOICES:
+        return S.One if node == POWER else None
+    degree = degree_of(node.expr, _degree_of_part, (Reduce,))
+    return degree if node.kind == "topk" and node.result != "indices" else S.Zero
 
 
 def _with_power(exponential: Expr) -> Expr:

@@ -6,6 +6,7 @@ a·x + a·y                      →  a·(x + y)                     in what a r
 (r·x + y)·s                    →  r·s·x + s·y                   where factors of rows cancel then
 2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
 a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN or infinity of a is in a·x
+a·x + Σ_j where(c, a·y, 0)     →  a·(x + Σ_j where(c, y, 0))    so too, where a has no j
 where(c, x, 0) + where(c, where(e, y, 0), 0)  →  where(c, x + where(e, y, 0), 0)
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
@@ -27,6 +28,7 @@ from sympy.core.basic import Basic
 from redalg.expression import Axis, Cast, Element, Extent, Reduce, Scalar, Where
 from redalg.expression.contents import free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
+from redalg.gradient.rules import is_masked_sum
 from redalg.lower_tile.ir.names import Names
 
 
@@ -97,7 +99,12 @@ def _terms_of(total: Expr) -> list[Expr]:
 
 
 def _without(term: Expr, common: Counter[Expr]) -> Expr:
-    """A term without factors that it has, within its mask if it is masked."""
+    """A term without factors that it has, within its mask if it is masked, and within a masked sum."""
+    total = _masked_sum_of(term)
+    if total is not None and common - Counter(Mul.make_args(term)):
+        beside = Counter(Mul.make_args(term / total))
+        inner = total.rebuilt(_without(total.expr, common - beside), total.bound)
+        return Mul(*(beside - common).elements(), inner)
     condition, product = _mask_of(term)
     rest = Mul(*(Counter(Mul.make_args(product)) - common).elements())
     return rest if condition is None else Where(condition, rest, S.Zero)
@@ -113,6 +120,21 @@ def _mask_of(term: Expr) -> tuple[Basic | None, Expr]:
         inner, product = _mask_of(mask.args[1])
         return mask.args[0] if inner is None else And(mask.args[0], inner), number * product
     return None, term
+
+
+def _masked_sum_of(term: Expr) -> Reduce | None:
+    """The sum Σ where(c, y, 0) that is a factor of a term; None if it has none, or several."""
+    sums = [one for one in Mul.make_args(term) if is_masked_sum(one)]
+    return sums[0] if len(sums) == 1 else None
+
+
+def _factors_of(term: Expr) -> Counter[Expr]:
+    """The factors of a term within its mask, and those within a masked sum that have none of its axes."""
+    total, (_, product) = _masked_sum_of(term), _mask_of(term)
+    if total is None:
+        return Counter(Mul.make_args(product))
+    own = Counter(one for one in Mul.make_args(_mask_of(total.expr)[1]) if not free_axes(one) & {*total.bound})
+    return own + Counter(Mul.make_args(term / total))
 
 
 def masks_and_rest(expr: Expr, is_wanted: Callable[[Basic], bool] = lambda _: True) -> tuple[tuple[Basic, ...], Expr]:
@@ -144,10 +166,9 @@ def _without_masks(term: Expr, masks: Sequence[Basic]) -> Expr:
 
 def _common(terms: Sequence[Expr]) -> Counter[Expr]:
     """The factors that all terms have, without numbers: also within masks, if a term has none."""
-    within = [_mask_of(term) for term in terms]
-    plain = all(condition is not None for condition, _ in within)
-    common = reduce(and_, (Counter(Mul.make_args(term if plain else product))
-                           for term, (_, product) in zip(terms, within, strict=True)))  # fmt: skip
+    hidden = (_mask_of(term)[0] is not None or _masked_sum_of(term) is not None for term in terms)
+    factors = (lambda term: Counter(Mul.make_args(term))) if all(hidden) else _factors_of
+    common = reduce(and_, map(factors, terms))
     return Counter({one: times for one, times in common.items() if not one.is_number})
 
 

@@ -81,3 +81,15 @@ def test_a_gathered_tensor_has_no_nan_of_an_empty_row(groups: int, sinks: int) -
     wanted = torch.autograd.grad((logits.softmax(2)[..., :-1] @ values).sum(), list(data.values()))
     for got, exact in zip(found, wanted, strict=True):
         torch.testing.assert_close(got, exact)
+
+
+def test_the_best_shares_of_a_row_do_not_depend_on_its_maximum() -> None:
+    """Neither do their places: a factor leaves their order. Were it differentiated, all scores would be stored."""
+    form = ra.fuse(ra.topk(ra.softmax(x, n), n, ra.axis("j", size=2))[0], axes="b j")
+    assert len(form.vjp().proofs) == 1
+    data = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    made = form(x=data)
+    weights = torch.arange(8, dtype=torch.float64).reshape(4, 2)
+    best = data.softmax(1).topk(2, 1)[0]
+    found, wanted = (torch.autograd.grad(one, data, weights)[0] for one in (made, best))
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-13)

@@ -204,6 +204,18 @@ def loss_sources(depth: int) -> dict[str, str]:
     return backward.source("H200", sizes={"b": 4096, "v": 32000, "d": depth}, dtypes=dtypes)
 
 
+def test_a_masked_sum_beside_a_term_shares_the_factors_that_have_none_of_its_axes() -> None:
+    """Of the best scores of a row: one product of weights, in place of a sum for every n, c and j."""
+    j, I, G = ra.axes("j"), ra.tensor("I[b,j]"), ra.tensor("G[b,j]")
+    best = ra.sum(ra.where(ra.eq(n, I), x * G * w, 0), j)
+    chosen = ra.sum(ra.where(ra.eq(n, I), G * w, 0), j)
+    assert with_shared_factors(x * g - best) == x * (g - chosen)
+    assert with_shared_factors(x * g - y * best) == x * (g - y * chosen)
+    assert with_shared_factors(G * g - ra.sum(ra.where(ra.eq(n, I), x * G, 0), j)) == G * g - ra.sum(
+        ra.where(ra.eq(n, I), x * G, 0), j
+    )
+
+
 def test_operands_of_many_columns_are_made_once() -> None:
     """2048 columns: both products read one operand, which a product's epilogue rounds."""
     [_, joint] = loss_sources(2048).values()

@@ -10,8 +10,8 @@ import redalg as ra
 from benchmarks.ahead import recorded_problems
 from benchmarks.family import Problem
 from redalg import library
-from redalg.runtime.lowering import lower_passes, space_for
 from redalg.lower_tile.check.interpret import interpret
+from redalg.runtime.lowering import lower_passes, space_for
 from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts, TensorCores, Whole
 from redalg.strategies.schedule import Schedule, numbers_of
 from tests.cases import kernels
