@@ -9,6 +9,8 @@ a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN 
 a·x + Σ_j where(c, a·y, 0)     →  a·(x + Σ_j where(c, y, 0))    so too, where a has no j
 where(c, x, 0) + where(c, where(e, y, 0), 0)  →  where(c, x + where(e, y, 0), 0)
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
+Σ_q,k w(Σ_d Q[q,d]·K[k,d])     →  Σ_q Σ_k w(Σ_d Q[q,d]·K[k,d])  a row of a product of matrices at a time
+Σ_q,k a[q,k]·Σ_b w[b,q,k]      →  Σ_b,q,k a·w                   first, if w holds such a product
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
 Σ_n (x − r/|n|)                →  Σ_n (x − r/|n_1|)             |n_1| is |n|, told by a call and not counted
@@ -25,10 +27,11 @@ from operator import and_
 from sympy import Add, And, Expr, Mul, S, exp, expand_mul, log
 from sympy.core.basic import Basic
 
+from redalg.decompose.parse.axes import outermost_reductions
 from redalg.expression import Axis, Cast, Element, Extent, Reduce, Scalar, Where
-from redalg.expression.contents import free_axes, of_kind, reductions_of
+from redalg.expression.contents import free_axes, inner_reductions, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
-from redalg.gradient.rules import is_masked_sum
+from redalg.gradient.rules import is_masked_sum, times
 from redalg.lower_tile.ir.names import Names
 
 
@@ -241,6 +244,40 @@ def _with_inner_sum(total: Reduce) -> Expr:
             inner = total.rebuilt(Mul(*own), (axis,))
             return total.rebuilt(Mul(*others, inner), tuple(one for one in total.bound if one != axis))
     return total
+
+
+def with_row_sums(expr: Expr) -> Expr:
+    """An expression whose sums over pairs of rows and columns of a product of matrices are sums of sums of rows."""
+    changed = {one: _sum_of_rows(one) for one in outermost_reductions(expr) if one.kind == "sum"}
+    return replace_nodes(expr, {old: new for old, new in changed.items() if new != old})
+
+
+def _sum_of_rows(total: Reduce) -> Reduce:
+    """Σ_q Σ_k for Σ_q,k of what is computed by a product of matrices of rows q and columns k; else the sum itself."""
+    whole = _joint_sum(total)
+    columns = (axis for one in inner_reductions(whole) for axis in _columns_of(one, {*whole.bound}))
+    column = min(columns, key=str, default=None)
+    if column is None:
+        return total
+    rows = tuple(axis for axis in whole.bound if axis != column)
+    return whole.rebuilt(whole.rebuilt(whole.expr, (column,)), rows)
+
+
+def _joint_sum(total: Reduce) -> Reduce:
+    """Σ_A,B a·f for Σ_A a·Σ_B f, if f is computed."""
+    sums = [one for one in Mul.make_args(total.expr) if isinstance(one, Reduce) and one.kind == "sum"]
+    if len(sums) != 1 or not inner_reductions(sums[0]) or free_axes(total.expr / sums[0]) & {*sums[0].bound}:
+        return total
+    return _joint_sum(total.rebuilt(times(sums[0].expr, total.expr / sums[0]), (*total.bound, *sums[0].bound)))
+
+
+def _columns_of(product: Reduce, bound: set[Axis]) -> set[Axis]:
+    """The axes, of some, of columns or rows of a product of two matrices that has some of both; none of anything else."""
+    factors = Mul.make_args(product.expr)
+    if product.kind != "sum" or len(factors) != 2 or not all(isinstance(one, Element) for one in factors):
+        return set()
+    left, right = (free_axes(one) & bound for one in factors)
+    return left ^ right if left - right and right - left else set()
 
 
 def with_masked_weights(expr: Expr) -> Expr:

@@ -27,6 +27,7 @@ from redalg.gradient.spelling import (
     with_joined_exponentials,
     with_narrow_operands,
     with_own_axes,
+    with_row_sums,
     with_shared_factors,
     with_told_lengths,
 )
@@ -74,6 +75,7 @@ class Stages:
         `dtype` is that of its result, if it is to be rounded.
         """
         shared = with_inner_sums(with_shared_factors(with_joined_exponentials(expr)))
+        shared = self._with_rows_of_products(wanted, shared)
         if self.dtypes:
             shared = self.apart.of_products(shared)
         own, renamed = with_own_axes(
@@ -100,6 +102,14 @@ class Stages:
     def apart(self) -> RowsApart:
         """The numbers of rows that the stages of products read, each a stage of its own."""
         return RowsApart(self.rows, self.append, {*self.rows.names.values()})
+
+    def _with_rows_of_products(self, wanted: str, expr: Expr) -> Expr:
+        """An expression in which sums of rows of products are tensors, each from a stage of its own."""
+        rows = dict[Expr, Element]()
+        nested = with_row_sums(expr)
+        for total in set(outermost_reductions(nested)) - set(outermost_reductions(expr)):
+            rows[total.expr] = self._part(wanted, total.expr)
+        return replace_nodes(nested, rows)
 
     def wide(self, expr: Expr) -> Expr:
         """A number of a row, which is not rounded to 16 bits; a place is an integer."""

@@ -18,6 +18,7 @@ from redalg.gradient.spelling import (
     with_masked_weights,
     with_narrow_operands,
     with_own_axes,
+    with_row_sums,
     with_rows_outside,
     with_shared_factors,
     with_shared_numbers,
@@ -118,6 +119,22 @@ def test_what_is_computed_is_multiplied_once_for_the_products_of_two_tensors() -
     shapes = {"Q": (3, 4), "K": (5, 4), "V": (5, 2), "G": (3, 2)}
     data = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     torch.testing.assert_close(ra.fuse(flat, axes="q").reference(**data), ra.fuse(within, axes="q")(**data))
+
+
+def test_sums_over_rows_and_columns_are_taken_a_row_at_a_time() -> None:
+    """The gradient of a slope, Σ_q,k (k - q)·Σ_b w: no tile has the rows and columns of a product as one axis."""
+    weight = ra.where(k <= q, exp(SCORES), 0)
+    rows = ra.sum(ra.sum(ra.where(k <= q, (k - q) * exp(SCORES), 0), k), q, b)
+    assert with_row_sums(ra.sum((k - q) * ra.sum(weight, b), q, k)) == rows
+    near = ra.sum((ra.tensor("Q[b,h,q,d]") - ra.tensor("K[b,h,k,d]")) ** 2, d)
+    for plain in (ra.sum(exp(-near), q, k), ra.sum(SCORES, k), ra.sum(weight * ra.sum(x, n), q)):
+        assert with_row_sums(plain) == plain
+    slope = ra.fuse(ra.sum(ra.softmax(SCORES - ra.tensor("slope[h]") * (q - k), k) * VALUES, k), axes="b h q e")
+    backward = slope.vjp(["slope"]).for_tensors({name: torch.empty(1, dtype=torch.bfloat16) for name in "QKV"})
+    assert {"b", "h", "q"} == {axis.name for part in backward.stages[-2].parts for axis in part.axes}
+    text = backward.source("H200", SIZES, "bfloat16")["grad_slope_part"]
+    assert "TensorCores" in text
+    assert "4096, 4096" not in text
 
 
 def test_a_mask_of_a_product_of_matrices_is_one_of_what_is_computed() -> None:
