@@ -5,7 +5,7 @@
 
 The engine derives forms by ring identities, e^u·e^v = e^(u + v) and log(e^u·r) = u + log r. A form without π is a proof
 of them. The degree proves what a form does not cancel: a ratio whose denominator has terms beside a sum, as in
-Σ e^(s − π)·v / (Σ e^(s − π) + e^(t − π)); and the largest shares of a row, which a positive factor leaves in their order:
+Σ e^(s − π)·v / (Σ e^(s − π) + e^(t − π)); and the largest shares of a row, whose order a positive factor leaves:
 topk(T·u) = T·topk(u), at the same places. Where neither proves it, the extremum is differentiated. So is one within
 `straight_through`, whose derivative is none of what is computed.
 """
@@ -23,7 +23,7 @@ from redalg.errors import RedalgError
 from redalg.expression import Reduce, Scalar, StraightThrough
 from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.degrees import NoDegreeError, degree_of
-from redalg.expression.rebuild import replace_nodes
+from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.gradient.stage import axes_text
 
 PIVOT = Scalar("pivot_of_the_proof", real=True)
@@ -66,8 +66,7 @@ def _of_rows(extremum: Reduce, expr: Expr, axes: str) -> Iterator[tuple[Expr, st
 
 def _has_no_degree(expr: Expr) -> bool:
     """Tell if an expression has the degree 0 in e^π, and holds π nowhere else."""
-    powers = {one: _with_power(one) for one in of_kind(exp, expr) if PIVOT in one.free_symbols}
-    told = replace_nodes(expr, powers)
+    told = _with_powers(expr)
     within = (one for one in reductions_of(told) if POWER in nodes_of(one))
     if PIVOT in nodes_of(told) or any(one.kind not in ("sum", "max", "min", *CHOICES) for one in within):
         return False
@@ -85,9 +84,14 @@ def _degree_of_part(node: Basic) -> Expr | None:
     return degree if node.kind == "topk" and node.result != "indices" else S.Zero
 
 
-def _with_power(exponential: Expr) -> Expr:
-    """e^(u + c·π) as e^u·Tᶜ, for a number c."""
-    terms = [term.as_coeff_Mul() for term in Add.make_args(exponential.args[0])]
+def _with_powers(node: Basic) -> Expr:
+    """An expression with e^u·Tᶜ for e^(u + c·π), for every number c."""
+    if PIVOT not in nodes_of(node) or not node.args:
+        return node
+    args = [_with_powers(one) for one in node.args]
+    if not isinstance(node, exp):
+        return with_args(node, args)
+    terms = [term.as_coeff_Mul() for term in Add.make_args(args[0])]
     rest = Add(*(Mul(*term) for term in terms if term[1] != PIVOT))
     return exp(rest) * POWER ** Add(*(factor for factor, term in terms if term == PIVOT))
 
