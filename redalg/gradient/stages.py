@@ -79,7 +79,9 @@ class Stages:
         if self.dtypes:
             shared = self.apart.of_products(shared)
         own, renamed = with_own_axes(
-            self.rows.with_differences(self.rows.zero_empty_rows(shared)), order, self.axis_names
+            self.rows.with_differences(self.rows.zero_empty_rows(self.rows.zero_without_weight(shared))),
+            order,
+            self.axis_names,
         )
         if not self.dtypes:
             own, lengths = with_told_lengths(own, self.axis_names)
