@@ -272,7 +272,7 @@ def _joint_sum(total: Reduce) -> Reduce:
 
 
 def _columns_of(product: Reduce, bound: set[Axis]) -> set[Axis]:
-    """The axes, of some, of columns or rows of a product of two matrices that has some of both; none of anything else."""
+    """The axes, of some, of rows and of columns of a product of two matrices; none of anything else."""
     factors = Mul.make_args(product.expr)
     if product.kind != "sum" or len(factors) != 2 or not all(isinstance(one, Element) for one in factors):
         return set()

@@ -46,7 +46,7 @@ FORMS: dict[str, tuple[Callable[[], Any], str, Callable[..., torch.Tensor]]] = {
     "entropy of a distribution": (lambda: fuse(ra.entropy(p, n)), "x", entropy),
     "perplexity": (perplexity, "s", lambda s: entropy(s).exp()),
     "Kullback-Leibler": (kl_divergence, "xy", lambda a, c: (c.softmax(1) * (log_p(c) - log_p(a))).sum(1)),
-    "Jensen-Shannon": (lambda: fuse((ra.sum(p * log(p) + q * log(q), n) / 2) - ra.sum(MEAN * log(MEAN), n)), "xy", middle),
+    "Jensen-Shannon": (lambda: fuse(ra.sum((p * log(p) + q * log(q)) / 2 - MEAN * log(MEAN), n)), "xy", middle),
     "cross entropy of soft targets": (lambda: fuse(-ra.sum(q * ra.log_softmax(x, n), n)), "xy",
                                       lambda a, c: -(c.softmax(1) * log_p(a)).sum(1)),
     "mean by weights": (lambda: fuse(ra.sum(p * v, n)), "xv", lambda a, c: (a.softmax(1) * c).sum(1)),
