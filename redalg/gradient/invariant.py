@@ -2,6 +2,7 @@
 
     o[m := π] is fused, and holds no π any more   ⇒   o is the same for every π, so that ∂o/∂m = 0
     o[m := π] holds π in e^(u + c·π) = e^u·Tᶜ alone, and has the degree 0 in T = e^π   ⇒   the same
+    o holds m in Max(m, t) alone, and is the same for every π in its place             ⇒   the same
 
 The engine derives forms by ring identities, e^u·e^v = e^(u + v) and log(e^u·r) = u + log r. A form without π is a proof
 of them. The degree proves what a form does not cancel: a ratio whose denominator has terms beside a sum, as in
@@ -15,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
-from sympy import Add, Dummy, Expr, Mul, S, exp
+from sympy import Add, Dummy, Expr, Max, Min, Mul, S, exp
 from sympy.core.basic import Basic
 
 from redalg.decompose.parse.axes import outermost_reductions
@@ -46,8 +47,18 @@ def is_invariant(extremum: Reduce, outputs: Iterable[tuple[Expr, str]], fuse: Ca
     holding = [part for expr, axes in outputs if extremum in nodes_of(expr) for part in _of_rows(extremum, expr, axes)]
     if any(extremum in nodes_of(one) for expr, _ in holding for one in of_kind(StraightThrough, expr)):
         return False
-    told = ((replace_nodes(expr, {extremum: PIVOT}), axes) for expr, axes in holding)
+    told = ((replace_nodes(expr, {_with_neighbours(extremum, expr): PIVOT}), axes) for expr, axes in holding)
     return all(_has_no_degree(expr) or _is_free(expr, axes, fuse) for expr, axes in told)
+
+
+def _with_neighbours(extremum: Reduce, expr: Expr) -> Expr:
+    """Max(m, t) if an expression holds the extremum m in it alone, as it is where t is a term beside a sum; else m."""
+    around = {node for node in of_kind(Max, expr) | of_kind(Min, expr) if extremum in node.args}
+    if len(around) != 1:
+        return extremum
+    [whole] = around
+    rows = free_axes(whole) <= free_axes(extremum)
+    return whole if rows and extremum not in nodes_of(replace_nodes(expr, {whole: PIVOT})) else extremum
 
 
 def _of_rows(extremum: Reduce, expr: Expr, axes: str) -> Iterator[tuple[Expr, str]]:

@@ -3,6 +3,7 @@
 r_k = ⊕_B u(x, r_j)   j < k           inner ones first; each is a tensor to the expressions of the backward
 e^(u − m), 1/Σ e^(u − m)  →  0 where m = max u is −∞         a row of which nothing counts has gradients of 0
 1/(Σ e^(u − m) + e^(t − m))  →  0 there too                 every term is 0
+Σ e^(u − m)·1/Σ e^(u − m)·f  →  Σ where(m ≠ −∞, e^(u − m)·1/Σ e^(u − m)·f, 0)     one mask of all, which hides f too
 e^(u − m)·f(x)            →  where(u ≠ −∞, e^(u − m)·f(x), 0)     an element without a weight, whatever x is there
 t(e^(u − m), …) + s       →  where(m ≠ −∞, t, 0) + s         and tangents of 0: terms together, no factor of them alone
 q·u − q·m + …       →  q·where(m ≠ −∞, u − m, 0) + …        rounded at the size of u − m, and finite there
@@ -21,7 +22,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Element, Label, Reduce, Where
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.gradient.attained import CHOSEN, threshold_of
 from redalg.monoids import monoid
@@ -70,14 +71,44 @@ class RowValues:
         """An expression with elements of tensors for its row values."""
         return replace_nodes(expr, {one: self.element(one) for one in self.names})
 
-    def zero_empty_rows(self, expr: Expr) -> Expr:
-        """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞."""
-        changed: dict[Basic, Expr] = {}
-        for node in nodes_of(expr):
-            if isinstance(node, exp) or (isinstance(node, Pow) and node.exp.is_negative):
-                weight = node.base if isinstance(node, Pow) else node
-                changed[node] = _zero_where(self._empty_at(weight), node)
-        return replace_nodes(expr, {node: new for node, new in changed.items() if new != node})
+    def zero_empty_rows(self, node: Basic, *, summed: bool = False) -> Expr:
+        """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞.
+
+        In what is `summed` a product of both has one mask.
+        """
+        if not node.args or isinstance(node, Element):
+            return node
+        if isinstance(node, Mul) and summed and (weight := self._weight_of_row(node)) is not None:
+            inner = exp(self.zero_empty_rows(weight.args[0], summed=True))
+            others = [self._without_mask(one, weight) for one in node.args if one != weight]
+            return _zero_where(self._empty_at(weight), Mul(inner, *others))
+        summed = summed or (isinstance(node, Reduce) and node.kind == "sum")
+        made = with_args(node, [self.zero_empty_rows(one, summed=summed) for one in node.args])
+        return _zero_where(self._empty_of(node), made)
+
+    def _empty_of(self, node: Basic) -> list[Element]:
+        """The pivots of an exponential or a share, which is 0 where one is −∞; none of anything else."""
+        if isinstance(node, Pow) and node.exp.is_negative:
+            return self._empty_at(node.base)
+        return self._empty_at(node) if isinstance(node, exp) else []
+
+    def _weight_of_row(self, product: Mul) -> exp | None:
+        """The exponential of a product whose pivots are those of a share in it; None if there is none."""
+        shares = [one for one in product.args if isinstance(one, Pow)]
+        weights = (one for one in product.args if isinstance(one, exp))
+        return next(
+            (one for one in weights if any({*self._empty_of(share)} & {*self._empty_of(one)} for share in shares)), None
+        )
+
+    def _without_mask(self, factor: Expr, weight: exp) -> Expr:
+        """A factor beside a weight that is masked: its own mask is left out, if the weight's says as much."""
+        own = self.zero_empty_rows(factor, summed=True)
+        hidden = {*self._empty_of(factor)} <= {*self._empty_of(weight)}
+        return (
+            with_args(factor, [self.zero_empty_rows(one, summed=True) for one in factor.args])
+            if (hidden and isinstance(factor, Pow | exp))
+            else own
+        )
 
     def zero_without_weight(self, node: Basic) -> Expr:
         """An expression of the tensors, with 0 for the products of an element whose weight e^(u − m) is that of −∞.

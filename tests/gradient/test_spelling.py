@@ -24,6 +24,7 @@ from redalg.gradient.spelling import (
     with_shared_numbers,
     with_told_lengths,
 )
+from redalg.library import PATTERNS
 from redalg.lower_tile.ir.names import Names
 
 b, h, n, m, q, k, d, e = ra.axes("b h n m q k d e")
@@ -135,6 +136,16 @@ def test_sums_over_rows_and_columns_are_taken_a_row_at_a_time() -> None:
     text = backward.source("H200", SIZES, "bfloat16")["grad_slope_part"]
     assert "TensorCores" in text
     assert "4096, 4096" not in text
+
+
+@pytest.mark.parametrize("name", ["padded_attention", "sink_attention", "off_by_one_attention"])
+def test_no_gradient_of_float32_stores_scores(name: str) -> None:
+    """Where rows of -inf were masked factor by factor, a sum of its own asked whether any hid a NaN."""
+    pattern = PATTERNS[name]
+    form = pattern.build()
+    texts = form.vjp().source("H200", pattern.sizes, pattern.dtypes(form, "float32")).values()
+    scores = f"{pattern.sizes['q']}, {pattern.sizes['k']})"
+    assert not any(scores in text for text in texts)
 
 
 def test_a_mask_of_a_product_of_matrices_is_one_of_what_is_computed() -> None:
