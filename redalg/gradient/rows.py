@@ -93,9 +93,14 @@ class RowValues:
         return self._empty_at(node) if isinstance(node, exp) else []
 
     def _weight_of_row(self, product: Mul) -> exp | None:
-        """The exponential of a product whose pivots are those of a share in it; None if there is none."""
+        """The exponential of a product whose pivots are those of a share in it; None if there is none.
+
+        A product of tensors beside them keeps its masks: a kernel moves each into the exponent.
+        """
         shares = [one for one in product.args if isinstance(one, Pow)]
-        weights = (one for one in product.args if isinstance(one, exp))
+        weights = [one for one in product.args if isinstance(one, exp)]
+        if not any(reductions_of(one) for one in product.args if one not in weights):
+            return None
         return next(
             (one for one in weights if any({*self._empty_of(share)} & {*self._empty_of(one)} for share in shares)), None
         )

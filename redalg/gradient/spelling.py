@@ -277,7 +277,7 @@ def _columns_of(product: Reduce, bound: set[Axis]) -> set[Axis]:
     if product.kind != "sum" or len(factors) != 2 or not all(isinstance(one, Element) for one in factors):
         return set()
     left, right = (free_axes(one) & bound for one in factors)
-    return left ^ right if left - right and right - left else set()
+    return {*left ^ right} if left - right and right - left else set()
 
 
 def with_masked_weights(expr: Expr) -> Expr:
