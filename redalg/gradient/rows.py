@@ -79,12 +79,14 @@ class RowValues:
         if not node.args or isinstance(node, Element):
             return node
         if isinstance(node, Mul) and summed and (weight := self._weight_of_row(node)) is not None:
-            inner = exp(self.zero_empty_rows(weight.args[0], summed=True))
-            others = [self._without_mask(one, weight) for one in node.args if one != weight]
-            return _zero_where(self._empty_at(weight), Mul(inner, *others))
+            own = {*self._empty_of(weight)}
+            hidden = [one for one in node.args if 0 < len(self._empty_of(one)) and {*self._empty_of(one)} <= own]
+            others = [self.zero_empty_rows(one, summed=True) for one in node.args if one not in hidden]
+            return _zero_where(self._empty_of(weight), Mul(*hidden, *others))
+        if empty := self._empty_of(node):
+            return _zero_where(empty, node)
         summed = summed or (isinstance(node, Reduce) and node.kind == "sum")
-        made = with_args(node, [self.zero_empty_rows(one, summed=summed) for one in node.args])
-        return _zero_where(self._empty_of(node), made)
+        return with_args(node, [self.zero_empty_rows(one, summed=summed) for one in node.args])
 
     def _empty_of(self, node: Basic) -> list[Element]:
         """The pivots of an exponential or a share, which is 0 where one is −∞; none of anything else."""
@@ -103,16 +105,6 @@ class RowValues:
             return None
         return next(
             (one for one in weights if any({*self._empty_of(share)} & {*self._empty_of(one)} for share in shares)), None
-        )
-
-    def _without_mask(self, factor: Expr, weight: exp) -> Expr:
-        """A factor beside a weight that is masked: its own mask is left out, if the weight's says as much."""
-        own = self.zero_empty_rows(factor, summed=True)
-        hidden = {*self._empty_of(factor)} <= {*self._empty_of(weight)}
-        return (
-            with_args(factor, [self.zero_empty_rows(one, summed=True) for one in factor.args])
-            if (hidden and isinstance(factor, Pow | exp))
-            else own
         )
 
     def zero_without_weight(self, node: Basic) -> Expr:
