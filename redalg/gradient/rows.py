@@ -80,7 +80,7 @@ class RowValues:
             return node
         if isinstance(node, Mul) and summed and (weight := self._weight_of_row(node)) is not None:
             own = {*self._empty_of(weight)}
-            hidden = [one for one in node.args if 0 < len(self._empty_of(one)) and {*self._empty_of(one)} <= own]
+            hidden = [one for one in node.args if len(self._empty_of(one)) > 0 and {*self._empty_of(one)} <= own]
             others = [self.zero_empty_rows(one, summed=True) for one in node.args if one not in hidden]
             return _zero_where(self._empty_of(weight), Mul(*hidden, *others))
         if empty := self._empty_of(node):
