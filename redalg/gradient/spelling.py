@@ -4,6 +4,7 @@ e^u·e^(r·u)                    →  e^((1 + r)·u)                 r a number:
 log(e^u·v)                     →  u + log v                     e^u may be 0 or overflow where u is finite
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
 (r·x + y)·s                    →  r·s·x + s·y                   where factors of rows cancel then
+x·Σ u − Σ (r·u + q·v) + y·Σ v  →  (x − r)·Σ u + (y − q)·Σ v      of rows r and q, sums of u = y − m that a mean lost
 2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
 a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN or infinity of a is in a·x
 a·x + Σ_j where(c, a·y, 0)     →  a·(x + Σ_j where(c, y, 0))    so too, where a has no j
@@ -278,6 +279,50 @@ def _columns_of(product: Reduce, bound: set[Axis]) -> set[Axis]:
         return set()
     left, right = (free_axes(one) & bound for one in factors)
     return {*left ^ right} if left - right and right - left else set()
+
+
+def with_collected_sums(expr: Expr) -> Expr:
+    """A sum in which what multiplies equal sums is added first, if terms that hold them hide one: it may cancel."""
+    if not isinstance(expr, Add):
+        return expr
+    parts = {term: _parts_of(term) for term in expr.args}
+    whole = [term for term, own in parts.items() if len(own) == 1 and own[0][1] is not None]
+    known = {parts[term][0][1] for term in whole}
+    hiding = [term for term, own in parts.items() if len(own) > 1 and all(total in known for _, total in own)]
+    if not hiding:
+        return expr
+    factors = dict[Expr, Expr]()
+    for term in (*whole, *hiding):
+        for factor, total in parts[term]:
+            factors[total] = Add(factors.get(total, S.Zero), factor)
+    rest = (term for term in expr.args if term not in whole and term not in hiding)
+    return Add(*rest, *(factor * total for total, factor in factors.items()))
+
+
+def _parts_of(term: Expr) -> list[tuple[Expr, Expr | None]]:
+    """(f, S) of f·S, several of f·Σ (r·u + q·v)·w with r and q of rows; (term, None) of any other."""
+    sums = [one for one in Mul.make_args(term) if isinstance(one, Reduce) and one.kind == "sum"]
+    if len(sums) != 1:
+        return [(term, None)]
+    [total], bound = sums, {*sums[0].bound}
+    factors = Mul.make_args(total.expr)
+    several = next(
+        (
+            one
+            for one in factors
+            if isinstance(one, Add)
+            and all(any(isinstance(each, Add) for each in Mul.make_args(part)) for part in one.args)
+        ),
+        S.One,
+    )
+    own = [one for one in factors if one is not several]
+    made = []
+    for part in several.args or (S.One,):
+        inside = [*own, *Mul.make_args(part)]
+        rows = [one for one in inside if not free_axes(one) & bound]
+        body = Mul(*(one for one in inside if one not in rows))
+        made.append((term / total * Mul(*rows), total.rebuilt(body, total.bound)))
+    return made
 
 
 def with_masked_weights(expr: Expr) -> Expr:

@@ -23,6 +23,7 @@ from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
 from redalg.gradient.rows_apart import RowsApart
 from redalg.gradient.spelling import (
+    with_collected_sums,
     with_inner_sums,
     with_joined_exponentials,
     with_narrow_operands,
@@ -74,7 +75,7 @@ class Stages:
 
         `dtype` is that of its result, if it is to be rounded.
         """
-        shared = with_inner_sums(with_shared_factors(with_joined_exponentials(expr)))
+        shared = with_inner_sums(with_collected_sums(with_shared_factors(with_joined_exponentials(expr))))
         shared = self._with_rows_of_products(wanted, shared)
         if self.dtypes:
             shared = self.apart.of_products(shared)

@@ -13,6 +13,7 @@ import redalg as ra
 from redalg.expression import Cast, Extent
 from redalg.expression.contents import nodes_of
 from redalg.gradient.spelling import (
+    with_collected_sums,
     with_inner_sums,
     with_joined_exponentials,
     with_masked_weights,
@@ -120,6 +121,16 @@ def test_what_is_computed_is_multiplied_once_for_the_products_of_two_tensors() -
     shapes = {"Q": (3, 4), "K": (5, 4), "V": (5, 2), "G": (3, 2)}
     data = {name: torch.randn(shape, generator=generator, dtype=torch.float64) for name, shape in shapes.items()}
     torch.testing.assert_close(ra.fuse(flat, axes="q").reference(**data), ra.fuse(within, axes="q")(**data))
+
+
+def test_what_multiplies_equal_sums_is_added_first() -> None:
+    """x·Σ u - r·Σ u is rounded at the size of x, and x - r may be a deviation: of weighted covariances it is."""
+    p, s = ra.tensors("p[b] s[b]")
+    left, right = ra.sum((x - p) * y, n), ra.sum((y - s) * y, n)
+    together = ra.sum((g * (y - s) + w * (x - p)) * y, n)
+    assert with_collected_sums(x * right + y * left - together) == (x - g) * right + (y - w) * left
+    for expr in (x * right - together, x * right + y * left, together):
+        assert with_collected_sums(expr) == expr
 
 
 def test_sums_over_rows_and_columns_are_taken_a_row_at_a_time() -> None:
