@@ -316,7 +316,7 @@ def _parts_of(term: Expr) -> list[tuple[Expr, Expr | None]]:
         S.One,
     )
     own = [one for one in factors if one is not several]
-    made = []
+    made = list[tuple[Expr, Expr | None]]()
     for part in several.args or (S.One,):
         inside = [*own, *Mul.make_args(part)]
         rows = [one for one in inside if not free_axes(one) & bound]
