@@ -149,12 +149,18 @@ def test_sums_over_rows_and_columns_are_taken_a_row_at_a_time() -> None:
     assert "4096, 4096" not in text
 
 
-@pytest.mark.parametrize("name", ["padded_attention", "sink_attention", "off_by_one_attention"])
-def test_no_gradient_of_float32_stores_scores(name: str) -> None:
-    """Where rows of -inf were masked factor by factor, a sum of its own asked whether any hid a NaN."""
+@pytest.mark.parametrize(("name", "dtype"), [
+    *(("padded_attention", "float32"), ("sink_attention", "float32"), ("off_by_one_attention", "float32")),
+    ("rectified_attention", "bfloat16"),
+])  # fmt: skip
+def test_no_gradient_stores_scores(name: str, dtype: str) -> None:
+    """Where rows of -inf were masked factor by factor, a sum of its own asked whether any hid a NaN.
+
+    A mask that scores tell, as where they are positive, stood around a product of matrices, and made it a plain sum.
+    """
     pattern = PATTERNS[name]
     form = pattern.build()
-    texts = form.vjp().source("H200", pattern.sizes, pattern.dtypes(form, "float32")).values()
+    texts = form.vjp().source("H200", pattern.sizes, pattern.dtypes(form, dtype)).values()
     scores = f"{pattern.sizes['q']}, {pattern.sizes['k']})"
     assert not any(scores in text for text in texts)
 
