@@ -27,6 +27,7 @@ from redalg.gradient.stage import (
     for_dtypes,
     for_tensors,
     lines_of_stages,
+    shapes_of_tensors,
     sizes_of,
     sources_of_stages,
 )
@@ -177,4 +178,7 @@ class Forward(Displayed):
         own = for_dtypes(self, given)
         known = {own_name: given[name] for name, own_name in own.names.items()}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(self.function.cascade, sizes, "source"), options)
+        lengths = named_sizes(self.function.cascade, sizes, "source")
+        shapes = shapes_of_tensors(self.function.cascade, lengths, options.get("shapes", {}))
+        options["shapes"] = shapes | {name: shapes[tensor] for tensor, name in own.names.items() if tensor in shapes}
+        return sources_of_stages(own.stages, target, lengths, options)
