@@ -154,6 +154,17 @@ def test_only_kernels_leave_out_what_nothing_reads() -> None:
     assert not unread & {buffer.name for one in lowered.program.kernels for buffer in one.buffers}
 
 
+@pytest.mark.parametrize("varying", [frozenset(), frozenset("kl")])
+def test_axes_that_may_differ_in_a_call_share_nothing(varying: frozenset[str]) -> None:
+    form, problem = fused("the largest of scores").form, asked("the largest of scores")
+    stages, _ = rewrite_stages(REWRITES, single(form), problem)
+    before = REWRITES.index(next(one for one in REWRITES if one.name == "equal stages"))
+    divided, problem = rewrite_stages(REWRITES[:before], single(form), problem)
+    after, _ = REWRITES[before].apply(divided, replace(problem, varying=varying))
+    assert (after.forms == divided.forms) is bool(varying)
+    assert len(stages.forms) == 3
+
+
 def test_a_loop_is_arranged_and_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """From form to source one form is bound: each of the stages has its binding from those before it."""
     found = list[str]()

@@ -99,7 +99,9 @@ def _divide(stages: Stages, problem: Problem) -> Rewritten:
 
 
 def _share(stages: Stages, problem: Problem) -> Rewritten:
-    return share_stages(stages, problem.sizes), problem
+    """Axes whose sizes vary are equal to no others: they may be so where a plan is made, and not in a call."""
+    fixed = {name: size for name, size in problem.sizes.items() if name not in problem.varying}
+    return share_stages(stages, fixed), problem
 
 
 def _arrange(stages: Stages, problem: Problem) -> Rewritten:

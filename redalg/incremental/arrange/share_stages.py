@@ -124,11 +124,17 @@ def _alike(made: Made, known: Sequence[Made], sizes: Mapping[str, int]) -> Itera
 def _is_equal(other: Made, axes: Sequence[Axis], made: Made, sizes: Mapping[str, int]) -> bool:
     """Tell if a tensor's definition with other names for all of its axes is that of another tensor."""
     own = other.all_axes
-    if len(own) != len(axes) or any(sizes[a.name] != sizes[b.name] for a, b in zip(own, axes, strict=True)):
+    if len(own) != len(axes) or any(not _is_as_long(a, b, sizes) for a, b in zip(own, axes, strict=True)):
         return False
     pairs = [*zip(own, axes, strict=True)]
     names: dict[Basic, Basic] = dict([*pairs, *((a.extent, b.extent) for a, b in pairs)])
     return bool((other.definition.xreplace(names), other.domain.xreplace(names)) == (made.definition, made.domain))
+
+
+def _is_as_long(axis: Axis, other: Axis, sizes: Mapping[str, int]) -> bool:
+    """Tell if two axes are one, or have one size that is known."""
+    length = sizes.get(axis.name, axis.size)
+    return axis == other or (length is not None and length == sizes.get(other.name, other.size))
 
 
 def _with_tensors(form: FusedForm, renamed: Mapping[str, Place]) -> FusedForm:
