@@ -306,15 +306,8 @@ def _parts_of(term: Expr) -> list[tuple[Expr, Expr | None]]:
         return [(term, None)]
     [total], bound = sums, {*sums[0].bound}
     factors = Mul.make_args(total.expr)
-    several = next(
-        (
-            one
-            for one in factors
-            if isinstance(one, Add)
-            and all(any(isinstance(each, Add) for each in Mul.make_args(part)) for part in one.args)
-        ),
-        S.One,
-    )
+    sums_of_sums = [one for one in factors if isinstance(one, Add) and all(map(_has_sum, one.args))]
+    several = sums_of_sums[0] if sums_of_sums else S.One
     own = [one for one in factors if one is not several]
     made = list[tuple[Expr, Expr | None]]()
     for part in several.args or (S.One,):
@@ -323,6 +316,11 @@ def _parts_of(term: Expr) -> list[tuple[Expr, Expr | None]]:
         body = Mul(*(one for one in inside if one not in rows))
         made.append((term / total * Mul(*rows), total.rebuilt(body, total.bound)))
     return made
+
+
+def _has_sum(term: Expr) -> bool:
+    """Tell if a factor of a term is a sum."""
+    return any(isinstance(one, Add) for one in Mul.make_args(term))
 
 
 def with_masked_weights(expr: Expr) -> Expr:
