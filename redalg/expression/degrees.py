@@ -2,6 +2,7 @@
 
 degree(f·g) = degree f + degree g;   degree(fᵃ) = a·degree f;   degree(f + g) if both have the same;   0 of a number
 0 and ±∞ have any;  where(c, f, g) as f + g, if c compares with 0 or ±∞ or holds no such part
+0 of every function of what has the degree 0
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ from collections.abc import Callable, Iterable
 from functools import reduce
 from typing import final
 
-from sympy import Abs, Add, Expr, Max, Min, Mul, Pow, S, preorder_traversal
+from sympy import Abs, Add, Expr, Function, Max, Min, Mul, Pow, S, preorder_traversal
 from sympy.core.basic import Basic
 
 from redalg.expression.nodes import Where
@@ -48,12 +49,14 @@ def degree_of(node: Basic, part: Callable[[Basic], Expr | None], same: tuple[typ
         return S.Zero
     if isinstance(node, Mul):
         return sum((degree_of(one, part, same) for one in node.args), S.Zero)
-    if isinstance(node, Pow) and node.exp.is_number:
+    if isinstance(node, Pow) and not any(part(inner) for inner in preorder_traversal(node.exp)):
         return degree_of(node.base, part, same) * node.exp
     if type(node) in (*SAME, *same):
         return _same(degree_of(one, part, same) for one in node.args if isinstance(one, Expr))
     if isinstance(node, Where) and _is_unmoved(node.args[0], part):
         return _same(degree_of(one, part, same) for one in node.args[1:])
+    if isinstance(node, Function) and all(degree_of(one, part, same) == 0 for one in node.args):
+        return S.Zero
     raise NoDegreeError
 
 

@@ -27,7 +27,9 @@ from redalg.gradient.stage import (
     for_tensors,
     lines_of_stages,
     needed_stages,
+    shapes_of_tensors,
     sizes_of,
+    sizes_of_dimensions,
     source_options,
     sources_of_stages,
 )
@@ -192,6 +194,16 @@ class Backward(Displayed):
 
         Options as of `Fused.source`; sizes by the forward's axes. `dtypes` may name cotangents and row values too:
         without that a cotangent has its output's dtype.
+
+        Raises:
+            InputError: an axis has no size, a tensor of which no index tells a dimension has no shape, or an option is
+                not known.
+
+        >>> import redalg as ra
+        >>> b, n, x = *ra.axes("b n"), ra.Tensor("x")
+        >>> backward = ra.fuse(ra.sum(ra.tensor("g[n]") * x[b, n // 4], n), axes="b").vjp()
+        >>> sorted(backward.source("H100", sizes={"b": 64, "n": 4096}, dtypes="float32", shapes={"x": (64, 1024)}))
+        ['grad_g', 'grad_x']
         """
         given, cascade = named_dtypes(self.forward.cascade, dtypes), self.forward.cascade
         own = for_dtypes(self, given)
@@ -201,4 +213,9 @@ class Backward(Displayed):
         known = output_dtypes(own.forward, dtypes_of_floats(read))
         known |= {name: known[output] for output, name in (*own.made.items(), *own.cotangents.items())}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(cascade, sizes, "source"), options)
+        lengths = named_sizes(cascade, sizes, "source")
+        shapes = shapes_of_tensors(own.forward.cascade, lengths, options.get("shapes", {}))
+        options["shapes"] = shapes | {
+            name: shapes[output] for output, name in (*own.made.items(), *own.cotangents.items())
+        }
+        return sources_of_stages(own.stages, target, sizes_of_dimensions(shapes) | lengths, options)

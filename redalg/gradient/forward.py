@@ -27,6 +27,7 @@ from redalg.gradient.stage import (
     for_dtypes,
     for_tensors,
     lines_of_stages,
+    shapes_of_tensors,
     sizes_of,
     source_options,
     sources_of_stages,
@@ -178,4 +179,7 @@ class Forward(Displayed):
         options = source_options(cascade, given, options, own.names.values(), own.stages)
         known = {own_name: given[name] for name, own_name in own.names.items()}
         options["dtypes"] = {**known, **given}
-        return sources_of_stages(own.stages, target, named_sizes(cascade, sizes, "source"), options)
+        lengths = named_sizes(cascade, sizes, "source")
+        shapes = shapes_of_tensors(cascade, lengths, options.get("shapes", {}))
+        options["shapes"] = shapes | {name: shapes[tensor] for tensor, name in own.names.items() if tensor in shapes}
+        return sources_of_stages(own.stages, target, lengths, options)

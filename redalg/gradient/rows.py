@@ -3,6 +3,8 @@
 r_k = ⊕_B u(x, r_j)   j < k           inner ones first; each is a tensor to the expressions of the backward
 e^(u − m), 1/Σ e^(u − m)  →  0 where m = max u is −∞         a row of which nothing counts has gradients of 0
 1/(Σ e^(u − m) + e^(t − m))  →  0 there too                 every term is 0
+Σ e^(u − m)·1/Σ e^(u − m)·f  →  Σ where(m ≠ −∞, e^(u − m)·1/Σ e^(u − m)·f, 0)     one mask of all, which hides f too
+e^(u − m)·f(x)            →  where(u ≠ −∞, e^(u − m)·f(x), 0)     an element without a weight, whatever x is there
 t(e^(u − m), …) + s       →  where(m ≠ −∞, t, 0) + s         and tangents of 0: terms together, no factor of them alone
 q·u − q·m + …       →  q·where(m ≠ −∞, u − m, 0) + …        rounded at the size of u − m, and finite there
 m, saved            →  where(Σ e^(u − m) < ∞, m, NaN)   a NaN of u is one of the sum
@@ -20,7 +22,7 @@ from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Element, Label, Reduce, Where
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
 from redalg.gradient.attained import CHOSEN, threshold_of
 from redalg.monoids import monoid
@@ -32,16 +34,23 @@ CONSTANT = ("argmax", "argmin", "any", "all", "first_place", "last_place")
 @final
 @dataclass(frozen=True)
 class RowValues:
-    """The row values of a function, and the names of the tensors that hold them."""
+    """The row values of a function.
+
+    Attributes:
+        names: of the tensors that hold them.
+        tensors: the names of the function's own tensors.
+    """
 
     names: Mapping[Reduce, str]
+    tensors: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, fused: Any, written: Mapping[str, Expr]) -> RowValues:
         """Those of its outputs' expressions."""
         cascades = [*(one.cascade for one in fused.earlier), fused.decomposition.cascade]
         streamed = {axis for one in cascades for axis in one.reduced_axes}
-        taken = {*tensor_names(written.values()), *written}
+        tensors = frozenset(tensor_names(written.values()))
+        taken = {*tensors, *written}
         found = {one for expr in written.values() for one in reductions_of(expr) if one.kind not in CONSTANT}
         found |= {place for one in found if (place := place_of(one)) is not None}
         found |= {threshold_of(one) for one in found if one.kind in CHOSEN}
@@ -52,7 +61,7 @@ class RowValues:
                 numbered = (f"row_{reduce.kind}_{number}" for number in count())
                 names[reduce] = next(name for name in numbered if name not in taken)
                 taken.add(names[reduce])
-        return cls(names)
+        return cls(names, tensors)
 
     def element(self, reduce: Reduce) -> Element:
         """The element of the tensor that holds a row value."""
@@ -62,14 +71,65 @@ class RowValues:
         """An expression with elements of tensors for its row values."""
         return replace_nodes(expr, {one: self.element(one) for one in self.names})
 
-    def zero_empty_rows(self, expr: Expr) -> Expr:
-        """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞."""
-        changed: dict[Basic, Expr] = {}
-        for node in nodes_of(expr):
-            if isinstance(node, exp) or (isinstance(node, Pow) and node.exp.is_negative):
-                weight = node.base if isinstance(node, Pow) else node
-                changed[node] = _zero_where(self._empty_at(weight), node)
-        return replace_nodes(expr, {node: new for node, new in changed.items() if new != node})
+    def zero_empty_rows(self, node: Basic, *, summed: bool = False) -> Expr:
+        """An expression of the tensors, with 0 for the exponentials and the shares of a row of −∞.
+
+        In what is `summed` a product of both has one mask.
+        """
+        if not node.args or isinstance(node, Element):
+            return node
+        if isinstance(node, Mul) and summed and (weight := self._weight_of_row(node)) is not None:
+            own = {*self._empty_of(weight)}
+            hidden = [one for one in node.args if len(self._empty_of(one)) > 0 and {*self._empty_of(one)} <= own]
+            others = [self.zero_empty_rows(one, summed=True) for one in node.args if one not in hidden]
+            return _zero_where(self._empty_of(weight), Mul(*hidden, *others))
+        if empty := self._empty_of(node):
+            return _zero_where(empty, node)
+        summed = summed or (isinstance(node, Reduce) and node.kind == "sum")
+        return with_args(node, [self.zero_empty_rows(one, summed=summed) for one in node.args])
+
+    def _empty_of(self, node: Basic) -> list[Element]:
+        """The pivots of an exponential or a share, which is 0 where one is −∞; none of anything else."""
+        if isinstance(node, Pow) and node.exp.is_negative:
+            return self._empty_at(node.base)
+        return self._empty_at(node) if isinstance(node, exp) else []
+
+    def _weight_of_row(self, product: Mul) -> exp | None:
+        """The exponential of a product whose pivots are those of a share in it; None if there is none.
+
+        A product of tensors beside them keeps its masks: a kernel moves each into the exponent.
+        """
+        shares = [one for one in product.args if isinstance(one, Pow)]
+        weights = [one for one in product.args if isinstance(one, exp)]
+        if not any(reductions_of(one) for one in product.args if one not in weights):
+            return None
+        return next(
+            (one for one in weights if any({*self._empty_of(share)} & {*self._empty_of(one)} for share in shares)), None
+        )
+
+    def zero_without_weight(self, node: Basic) -> Expr:
+        """An expression of the tensors, with 0 for the products of an element whose weight e^(u − m) is that of −∞.
+
+        A sum has this by convention: Σ e^u·f counts nothing where u is −∞. Beside cotangents and row values alone, a
+        weight of 0 needs no word: they are finite.
+        """
+        if not node.args or isinstance(node, Element | Reduce | Boolean):
+            return node
+        node = with_args(node, [self.zero_without_weight(one) for one in node.args])
+        weights = [one for one in Mul.make_args(node) if isinstance(one, exp)] if isinstance(node, Mul) else []
+        numbers = {number for one in weights if (number := self._number_of(one)) is not None}
+        along = set().union(*map(free_axes, numbers)) - set().union(*map(free_axes, self._pivots(node)))
+        others = (one for one in node.args if one not in weights) if numbers else ()
+        read = {element for one in others for element in numbers_read(one) if element.name in self.tensors}
+        if not any(free_axes(element) & along for element in read):
+            return node
+        return Where(And(*(Ne(one, -oo) for one in sorted(numbers, key=str))), node, S.Zero)
+
+    def _number_of(self, weight: exp) -> Expr | None:
+        """The u of a weight e^(u − m); None of any other exponential."""
+        pivots = self._pivots(weight)
+        terms = Add.make_args(weight.args[0])
+        return Add(*(one for one in terms if one.as_coeff_Mul()[1] not in pivots)) if pivots else None
 
     def with_differences(self, node: Basic) -> Basic:
         """An expression of the tensors in which a number less its maximum is a difference of its own."""
@@ -190,6 +250,13 @@ def is_pivot(maximum: Expr, exponential: Expr) -> bool:
     """Tell if an exponential is that of something less a maximum."""
     return any(term.as_coeff_Mul()[1] == maximum and term.could_extract_minus_sign()
                for term in Add.make_args(exponential.args[0]))  # fmt: skip
+
+
+def numbers_read(expr: Basic) -> set[Element]:
+    """The elements that an expression reads as numbers, not only in conditions; none that its reductions read."""
+    if isinstance(expr, Boolean | Reduce):
+        return set()
+    return {expr} if isinstance(expr, Element) else set().union(*map(numbers_read, expr.args))
 
 
 def tensor_names(exprs: Iterable[Expr]) -> set[str]:

@@ -22,7 +22,7 @@ from redalg.expression import Axis, Element, Label, Reduce, Where
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, reductions_of
 from redalg.expression.rebuild import with_args
 from redalg.gradient.rows import RowValues
-from redalg.gradient.spelling import masks_and_rest, number_and_rest, with_shared_numbers
+from redalg.gradient.spelling import masks_and_rest, number_and_rest, with_masked_weights, with_shared_numbers
 
 LARGEST = Float(2.0**128 - 2.0**104)
 """The largest float32."""
@@ -52,10 +52,17 @@ class RowsApart:
         return with_args(expr, [self.of_products(one) for one in expr.args]) if reductions_of(expr) else expr
 
     def _with_masks_outside(self, total: Reduce, term: Expr) -> Expr:
-        """A sum of products: its number outside, and the masks of its weights around the term."""
+        """A sum of products: its number outside, and the masks of its weights around the term.
+
+        A mask that is computed by reductions stays with the weights: around the term it would be no matrix product.
+        """
         conditions, rest = _without_masks(term)
         number, rest = number_and_rest(rest)
-        body = Where(And(*conditions), rest, S.Zero) if conditions else rest
+        computed = [one for one in conditions if reductions_of(one)]
+        if computed:
+            rest = with_masked_weights(total.rebuilt(Where(And(*computed), rest, S.Zero), total.bound)).expr
+        plain = [one for one in conditions if one not in computed]
+        body = Where(And(*plain), rest, S.Zero) if plain else rest
         return number * total.rebuilt(body, total.bound)
 
     # ---- exponentials ------------------------------------------------------------------------------------------------

@@ -86,13 +86,13 @@ def times(g: Expr, factor: Expr) -> Expr:
         return Where(condition, *(S.Zero if one is S.Zero else times(one, factor) for one in (a, b)))
     if g.is_Add:
         return Add(*(times(one, factor) for one in g.args))
-    masked = next((one for one in Mul.make_args(g) if _is_masked_sum(one)), None)
+    masked = next((one for one in Mul.make_args(g) if is_masked_sum(one)), None)
     if masked is None or not elements_of(factor) or free_axes(factor) & {*masked.bound}:
         return g * factor
     return g / masked * masked.rebuilt(times(masked.expr, factor), masked.bound)
 
 
-def _is_masked_sum(node: Expr) -> bool:
+def is_masked_sum(node: Expr) -> bool:
     """Tell if a node is Σ where(c, u, 0)."""
     return isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.expr, Where) and S.Zero in node.expr.args
 

@@ -4,10 +4,14 @@ e^u·e^(r·u)                    →  e^((1 + r)·u)                 r a number:
 log(e^u·v)                     →  u + log v                     e^u may be 0 or overflow where u is finite
 a·x + a·y                      →  a·(x + y)                     in what a reduction adds
 (r·x + y)·s                    →  r·s·x + s·y                   where factors of rows cancel then
+x·Σ u − Σ (r·u + q·v) + y·Σ v  →  (x − r)·Σ u + (y − q)·Σ v      of rows r and q, sums of u = y − m that a mean lost
 2·x − 2·y                      →  2·(x − y)                     in an operand of a product, which is rounded anyway
 a·x + where(c, a·y, 0)         →  a·(x + where(c, y, 0))        too: a NaN or infinity of a is in a·x
+a·x + Σ_j where(c, a·y, 0)     →  a·(x + Σ_j where(c, y, 0))    so too, where a has no j
 where(c, x, 0) + where(c, where(e, y, 0), 0)  →  where(c, x + where(e, y, 0), 0)
 Σ_k,e w[q,k]·V[k,e]·G[q,e]     →  Σ_k w[q,k]·Σ_e V[k,e]·G[q,e]  w is computed by reductions, and V and G are tensors
+Σ_q,k w(Σ_d Q[q,d]·K[k,d])     →  Σ_q Σ_k w(Σ_d Q[q,d]·K[k,d])  a row of a product of matrices at a time
+Σ_q,k a[q,k]·Σ_b w[b,q,k]      →  Σ_b,q,k a·w                   first, if w holds such a product
 Σ_q where(c, w[q,k]·Q[q,d], 0)  →  Σ_q Q[q,d]·where(c, w, 0)    of a product of matrices, whose elements are numbers
 Σ_k K[k,d]·w(Σ_d Q[q,d]·K[k,d])  →  Σ_k K[k,d]·w(Σ_c Q[q,c]·K[k,c])   d is an axis of the stage: it binds another
 Σ_n (x − r/|n|)                →  Σ_n (x − r/|n_1|)             |n_1| is |n|, told by a call and not counted
@@ -24,9 +28,11 @@ from operator import and_
 from sympy import Add, And, Expr, Mul, S, exp, expand_mul, log
 from sympy.core.basic import Basic
 
+from redalg.decompose.parse.axes import outermost_reductions
 from redalg.expression import Axis, Cast, Element, Extent, Reduce, Scalar, Where
-from redalg.expression.contents import free_axes, of_kind, reductions_of
+from redalg.expression.contents import free_axes, inner_reductions, of_kind, reductions_of
 from redalg.expression.rebuild import replace_nodes, with_args
+from redalg.gradient.rules import is_masked_sum, times
 from redalg.lower_tile.ir.names import Names
 
 
@@ -97,7 +103,12 @@ def _terms_of(total: Expr) -> list[Expr]:
 
 
 def _without(term: Expr, common: Counter[Expr]) -> Expr:
-    """A term without factors that it has, within its mask if it is masked."""
+    """A term without factors that it has, within its mask if it is masked, and within a masked sum."""
+    total = _masked_sum_of(term)
+    if total is not None and common - Counter(Mul.make_args(term)):
+        beside = Counter(Mul.make_args(term / total))
+        inner = total.rebuilt(_without(total.expr, common - beside), total.bound)
+        return Mul(*(beside - common).elements(), inner)
     condition, product = _mask_of(term)
     rest = Mul(*(Counter(Mul.make_args(product)) - common).elements())
     return rest if condition is None else Where(condition, rest, S.Zero)
@@ -113,6 +124,21 @@ def _mask_of(term: Expr) -> tuple[Basic | None, Expr]:
         inner, product = _mask_of(mask.args[1])
         return mask.args[0] if inner is None else And(mask.args[0], inner), number * product
     return None, term
+
+
+def _masked_sum_of(term: Expr) -> Reduce | None:
+    """The sum Σ where(c, y, 0) that is a factor of a term; None if it has none, or several."""
+    sums = [one for one in Mul.make_args(term) if is_masked_sum(one)]
+    return sums[0] if len(sums) == 1 else None
+
+
+def _factors_of(term: Expr) -> Counter[Expr]:
+    """The factors of a term within its mask, and those within a masked sum that have none of its axes."""
+    total, (_, product) = _masked_sum_of(term), _mask_of(term)
+    if total is None:
+        return Counter(Mul.make_args(product))
+    own = Counter(one for one in Mul.make_args(_mask_of(total.expr)[1]) if not free_axes(one) & {*total.bound})
+    return own + Counter(Mul.make_args(term / total))
 
 
 def masks_and_rest(expr: Expr, is_wanted: Callable[[Basic], bool] = lambda _: True) -> tuple[tuple[Basic, ...], Expr]:
@@ -144,10 +170,9 @@ def _without_masks(term: Expr, masks: Sequence[Basic]) -> Expr:
 
 def _common(terms: Sequence[Expr]) -> Counter[Expr]:
     """The factors that all terms have, without numbers: also within masks, if a term has none."""
-    within = [_mask_of(term) for term in terms]
-    plain = all(condition is not None for condition, _ in within)
-    common = reduce(and_, (Counter(Mul.make_args(term if plain else product))
-                           for term, (_, product) in zip(terms, within, strict=True)))  # fmt: skip
+    hidden = (_mask_of(term)[0] is not None or _masked_sum_of(term) is not None for term in terms)
+    factors = (lambda term: Counter(Mul.make_args(term))) if all(hidden) else _factors_of
+    common = reduce(and_, map(factors, terms))
     return Counter({one: times for one, times in common.items() if not one.is_number})
 
 
@@ -220,6 +245,82 @@ def _with_inner_sum(total: Reduce) -> Expr:
             inner = total.rebuilt(Mul(*own), (axis,))
             return total.rebuilt(Mul(*others, inner), tuple(one for one in total.bound if one != axis))
     return total
+
+
+def with_row_sums(expr: Expr) -> Expr:
+    """An expression whose sums over pairs of rows and columns of a product of matrices are sums of sums of rows."""
+    changed = {one: _sum_of_rows(one) for one in outermost_reductions(expr) if one.kind == "sum"}
+    return replace_nodes(expr, {old: new for old, new in changed.items() if new != old})
+
+
+def _sum_of_rows(total: Reduce) -> Reduce:
+    """Σ_q Σ_k for Σ_q,k of what is computed by a product of matrices of rows q and columns k; else the sum itself."""
+    whole = _joint_sum(total)
+    columns = (axis for one in inner_reductions(whole) for axis in _columns_of(one, {*whole.bound}))
+    column = min(columns, key=str, default=None)
+    if column is None:
+        return total
+    rows = tuple(axis for axis in whole.bound if axis != column)
+    return whole.rebuilt(whole.rebuilt(whole.expr, (column,)), rows)
+
+
+def _joint_sum(total: Reduce) -> Reduce:
+    """Σ_A,B a·f for Σ_A a·Σ_B f, if f is computed."""
+    sums = [one for one in Mul.make_args(total.expr) if isinstance(one, Reduce) and one.kind == "sum"]
+    if len(sums) != 1 or not inner_reductions(sums[0]) or free_axes(total.expr / sums[0]) & {*sums[0].bound}:
+        return total
+    return _joint_sum(total.rebuilt(times(sums[0].expr, total.expr / sums[0]), (*total.bound, *sums[0].bound)))
+
+
+def _columns_of(product: Reduce, bound: set[Axis]) -> set[Axis]:
+    """The axes, of some, of rows and of columns of a product of two matrices; none of anything else."""
+    factors = Mul.make_args(product.expr)
+    if product.kind != "sum" or len(factors) != 2 or not all(isinstance(one, Element) for one in factors):
+        return set()
+    left, right = (free_axes(one) & bound for one in factors)
+    return {*left ^ right} if left - right and right - left else set()
+
+
+def with_collected_sums(expr: Expr) -> Expr:
+    """A sum in which what multiplies equal sums is added first, if terms that hold them hide one: it may cancel."""
+    if not isinstance(expr, Add):
+        return expr
+    parts = {term: _parts_of(term) for term in expr.args}
+    whole = [term for term, own in parts.items() if len(own) == 1 and own[0][1] is not None]
+    known = {parts[term][0][1] for term in whole}
+    hiding = [term for term, own in parts.items() if len(own) > 1 and all(total in known for _, total in own)]
+    if not hiding:
+        return expr
+    factors = dict[Expr, Expr]()
+    for term in (*whole, *hiding):
+        for factor, total in parts[term]:
+            factors[total] = Add(factors.get(total, S.Zero), factor)
+    rest = (term for term in expr.args if term not in whole and term not in hiding)
+    return Add(*rest, *(factor * total for total, factor in factors.items()))
+
+
+def _parts_of(term: Expr) -> list[tuple[Expr, Expr | None]]:
+    """(f, S) of f·S, several of f·Σ (r·u + q·v)·w with r and q of rows; (term, None) of any other."""
+    sums = [one for one in Mul.make_args(term) if isinstance(one, Reduce) and one.kind == "sum"]
+    if len(sums) != 1:
+        return [(term, None)]
+    [total], bound = sums, {*sums[0].bound}
+    factors = Mul.make_args(total.expr)
+    sums_of_sums = [one for one in factors if isinstance(one, Add) and all(map(_has_sum, one.args))]
+    several = sums_of_sums[0] if sums_of_sums else S.One
+    own = [one for one in factors if one is not several]
+    made = list[tuple[Expr, Expr | None]]()
+    for part in several.args or (S.One,):
+        inside = [*own, *Mul.make_args(part)]
+        rows = [one for one in inside if not free_axes(one) & bound]
+        body = Mul(*(one for one in inside if one not in rows))
+        made.append((term / total * Mul(*rows), total.rebuilt(body, total.bound)))
+    return made
+
+
+def _has_sum(term: Expr) -> bool:
+    """Tell if a factor of a term is a sum."""
+    return any(isinstance(one, Add) for one in Mul.make_args(term))
 
 
 def with_masked_weights(expr: Expr) -> Expr:

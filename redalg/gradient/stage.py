@@ -276,15 +276,19 @@ def lines_of_stages(stages: Iterable[AnyStage], write: Callable[[Expr], Expr] | 
 def sources_of_stages(
     stages: Iterable[AnyStage], target: str, sizes: Mapping[str, int], options: Mapping[str, Any]
 ) -> dict[str, str]:
-    """The TileLang programs of the stages that are functions, by name; `dtypes` are those of what they are given."""
+    """The TileLang programs of the stages that are functions, by name.
+
+    The options `dtypes` and `shapes` are those of what the stages are given.
+    """
     known, found = dict[str, str](options["dtypes"]), dict[str, str]()
-    shapes = options.get("shapes") or {}
+    shapes = dict[str, tuple[int, ...]](options.get("shapes") or {})
     for stage in stages:
         known |= {part.name: known.get(part.name) or part.dtype_of(known) for part in stage.parts}
         if stage.function is not None:
-            own = {name: known[name] for name in stage.inputs if name in known}
-            read = {name: one for name, one in shapes.items() if name in stage.inputs}
-            found[stage.name] = stage.source(target, sizes, **{**options, "dtypes": own, "shapes": read})
+            own: dict[str, Any] = {"dtypes": {name: known[name] for name in stage.inputs if name in known}}
+            own["shapes"] = {name: one for name, one in shapes.items() if name in stage.inputs}
+            found[stage.name] = stage.source(target, sizes, **{**options, **own})
+        shapes |= {part.name: tuple(sizes.get(axis.name, axis.size) for axis in part.axes) for part in stage.parts}
     return found
 
 
@@ -329,9 +333,33 @@ def names_with_sizes(fused: Any) -> tuple[str, ...]:
 def sizes_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, int]:
     """The extents of axes by the tensors' shapes, and of dimensions that no axis indexes."""
     names = {element.name for element in cascade.elements()}
-    places = [(dimension(name, place), size) for name in names for place, size in enumerate(tensors[name].shape)]
+    return sizes_of_dimensions({name: tensors[name].shape for name in names}) | lengths_of(cascade, tensors)
+
+
+def sizes_of_dimensions(shapes: Mapping[str, Sequence[int]]) -> dict[str, int]:
+    """The extents of the dimensions of tensors, by the axes that gradients at places have."""
+    places = [(dimension(name, place), size) for name, shape in shapes.items() for place, size in enumerate(shape)]
     beside = {second_axis(axis).name: size for axis, size in places}  # where an axis has a dimension's name
-    return {axis.name: size for axis, size in places} | beside | lengths_of(cascade, tensors)
+    return {axis.name: size for axis, size in places} | beside
+
+
+def shapes_of_tensors(
+    cascade: Cascade, sizes: Mapping[str, int], shapes: Mapping[str, Sequence[int]]
+) -> dict[str, tuple[int, ...]]:
+    """The shapes of the tensors that are read and made, as far as sizes of axes tell them; with those in `shapes`."""
+    known = {axis.name: axis.size for axis in cascade.axes() if axis.size is not None} | dict(sizes)
+    found = {output.name: tuple(known[axis.name] for axis in output.axes) for output in cascade.outputs}
+    by_place = {
+        (element.name, place): known[index.name]
+        for element in cascade.elements()
+        for place, index in enumerate(element.indices)
+        if isinstance(index, Axis) and index.name in known
+    }
+    for element in cascade.elements():
+        places = [(element.name, place) for place in range(len(element.indices))]
+        if all(place in by_place for place in places):
+            found[element.name] = tuple(by_place[place] for place in places)
+    return found | {name: tuple(shape) for name, shape in shapes.items()}
 
 
 def lengths_of(cascade: Cascade, tensors: Mapping[str, Any]) -> dict[str, Any]:

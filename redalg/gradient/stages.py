@@ -23,10 +23,12 @@ from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
 from redalg.gradient.rows_apart import RowsApart
 from redalg.gradient.spelling import (
+    with_collected_sums,
     with_inner_sums,
     with_joined_exponentials,
     with_narrow_operands,
     with_own_axes,
+    with_row_sums,
     with_shared_factors,
     with_told_lengths,
 )
@@ -73,11 +75,14 @@ class Stages:
 
         `dtype` is that of its result, if it is to be rounded.
         """
-        shared = with_inner_sums(with_shared_factors(with_joined_exponentials(expr)))
+        shared = with_inner_sums(with_collected_sums(with_shared_factors(with_joined_exponentials(expr))))
+        shared = self._with_rows_of_products(wanted, shared)
         if self.dtypes:
             shared = self.apart.of_products(shared)
         own, renamed = with_own_axes(
-            self.rows.with_differences(self.rows.zero_empty_rows(shared)), order, self.axis_names
+            self.rows.with_differences(self.rows.zero_empty_rows(self.rows.zero_without_weight(shared))),
+            order,
+            self.axis_names,
         )
         if not self.dtypes:
             own, lengths = with_told_lengths(own, self.axis_names)
@@ -100,6 +105,14 @@ class Stages:
     def apart(self) -> RowsApart:
         """The numbers of rows that the stages of products read, each a stage of its own."""
         return RowsApart(self.rows, self.append, {*self.rows.names.values()})
+
+    def _with_rows_of_products(self, wanted: str, expr: Expr) -> Expr:
+        """An expression in which sums of rows of products are tensors, each from a stage of its own."""
+        rows = dict[Expr, Element]()
+        nested = with_row_sums(expr)
+        for total in set(outermost_reductions(nested)) - set(outermost_reductions(expr)):
+            rows[total.expr] = self._part(wanted, total.expr)
+        return replace_nodes(nested, rows)
 
     def wide(self, expr: Expr) -> Expr:
         """A number of a row, which is not rounded to 16 bits; a place is an integer."""

@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 from typing import final
 
-from sympy import Expr, Mul, S
+from sympy import And, Expr, Mul, S
 
 from redalg.decompose.cascade import Producer
 from redalg.errors import PlanError
@@ -91,11 +91,14 @@ def _bound(form: FusedForm, sizes: Mapping[str, int]) -> Binding:
 
 
 def sides(form: FusedForm) -> tuple[list[Axis], list[Axis]]:
-    """The axes that may be rows, and those that may be columns, in every matrix product of a form."""
-    free = ordered_free(form)
+    """The axes that may be rows, and those that may be columns, in every matrix product of a form.
+
+    A mask is one of the first factors, so that no columns differ in it.
+    """
+    free, masked = ordered_free(form), free_axes(form.cascade.domain)
     pairs = [_sides(one, form.cascade.axis) for one in form.accumulators if len(one.factors) > 1]
     rows = [axis for axis in free if all(axis in a and axis not in b for a, b in pairs)]
-    return rows, [axis for axis in free if pairs and all(axis in b and axis not in a for a, b in pairs)]
+    return rows, [axis for axis in free if pairs and all(axis in b and axis not in {*a, *masked} for a, b in pairs)]
 
 
 def is_plain(accumulator: Accumulator) -> bool:
@@ -185,6 +188,12 @@ def _row_without_contraction(form: FusedForm, free: list[Axis]) -> Axis | None:
 
 
 def _check_columns(form: FusedForm, binding: Binding) -> None:
+    for condition in And.make_args(form.cascade.domain):
+        if values_of(condition) and not binding.rows & free_axes(condition):  # a tile of columns would have to read it
+            raise PlanError(
+                f"`{condition}` tells which elements count, alike for all rows, and is computed in a tile of rows, "
+                f'which no tile along {binding.column} reads. Run it with backend="torch".'
+            )
     for output in form.outputs:
         if output.carries and binding.column in output.axes:
             raise PlanError(

@@ -26,6 +26,8 @@ Z, L = ra.tensors("Z[k,f] L[e,g]")
 WEIGHTS = ra.softmax(ra.sum(Q * K, d), k)
 ATTENDED = ra.sum(WEIGHTS * V, k)
 SHARES = ra.sum(Q * K, d) / sqrt(1 + ra.sum(K**2, d))
+s, u, l = *ra.tensors("s[q] u[q]"), ra.axes("l")
+NEAR = ra.sum((ra.tensor("K[k,l]") - ra.tensor("Q[q,l]")) ** 2, l) < 9 + u
 CENTRE = ra.sum(w * r, n) / ra.sum(w, n)
 SCALE = 2 ** floor(log(448 / Max(ra.max(Abs(x), n), 1e-30), 2))
 
@@ -128,6 +130,7 @@ REPEATED: dict[str, Callable[[], ra.Fused]] = {
 """Expressions that a text would write out again and again."""
 SCORED: dict[str, Callable[[], ra.Fused]] = {
     "scores by distances": attend(-ra.sum(Abs(Q - K), d)),
+    "differences of near rows": fuse(ra.sum(ra.where(NEAR, (K - Q) * s / (9 + ra.max(A, f)), 0), q), "k d"),
     "scores of a row": fuse(ra.sum(ra.softmax(ra.sum(v * K, d), k) * V, k), "e"),
 }
 """Scores of pairs that are no matrix product, and of a single row, which are."""
@@ -136,7 +139,7 @@ BACKWARDS: dict[str, Callable[[], ra.Fused]] = {
 }
 """An input that is read as a tile, and backwards beside it."""
 FORMS = {**PRODUCTS, **SUMS, **APART, **AHEAD, **BESIDE, **AFTER, **ROUNDED, **REPEATED, **SCORED, **BACKWARDS}
-SIZES = {"b": 2, "c": 3, "d": 5, "e": 17, "f": 7, "g": 6, "j": 19, "k": 37, "m": 17, "n": 37, "q": 4}
+SIZES = {"b": 2, "c": 3, "d": 5, "e": 17, "f": 7, "g": 6, "j": 19, "k": 37, "l": 5, "m": 17, "n": 37, "q": 4}
 
 
 def drawn(name: str) -> Callable[[torch.Generator], dict[str, torch.Tensor]]:

@@ -33,26 +33,13 @@ MASKED = ("softmax", "softmax, as a ratio", "log-softmax", "logsumexp", "logsume
           "attention, bias", "attention, bias of all batches", "gates of experts",
           "gates of experts, of the best scores")  # fmt: skip
 """Patterns whose hostile tensor holds logits."""
-AGAIN = ("attention, learned slopes", "attention, one latent", "attention, bias", "attention, bias of all batches")
 FARTHER: dict[tuple[str, str], float] = {
     # a few roundings in another order; PyTorch's error is of the same size
-    **dict.fromkeys((("RMS norm", "one of 1e4"), ("skewness", "far"), ("skewness", "one of 1e4")), 4),
-    ("perplexity of a softmax, Jelinek et al. 1977", "far"): 4,
-    # (p - q)² is written out
-    ("kernel regression", "far"): 6,
+    ("skewness", "far"): 4,
     # a weight below 1e-38 is all that a row has: 1/Σw² overflows
     ("kernel regression", "large"): torch.inf,
-    # scores are made again in another order of additions: they are rounded at their own size, as the weights then are
-    **{(name, kind): torch.inf for name in AGAIN for kind in ("far", "large", "one of 1e4")},
-    # if an expert has all of a token's weight, its gradient is a difference of equal numbers: a rounding, not 0
-    **{("routing to experts", kind): torch.inf for kind in ("far", "large", "one of 1e4")},
-    ("gates of experts", "large"): torch.inf,
-    # the forward itself is infinite there, in float64 too: (e^-m/l)^a is 0 beside e^(a·m)
-    **{("Rényi entropy of any order, Rényi 1961", kind): torch.inf for kind in ("far", "large", "one of 1e4")},
     # the tenth power of a deviation of 1e4 is out of range
     ("bimodality coefficient, Pfister et al. 2013", "large"): torch.inf,
-    # x·Σw(y - mean) + y·Σw(x - mean) less their means, each rounded at the size of x
-    ("weighted covariance, Price 1972", "far"): torch.inf,
 }
 """How many times PyTorch's error is allowed, where it is not 2; ∞: what is known to be farther."""
 Tensors = dict[str, torch.Tensor]

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import exp, oo
+from sympy import Max, exp, oo
 
 import redalg as ra
 
@@ -81,3 +81,29 @@ def test_a_gathered_tensor_has_no_nan_of_an_empty_row(groups: int, sinks: int) -
     wanted = torch.autograd.grad((logits.softmax(2)[..., :-1] @ values).sum(), list(data.values()))
     for got, exact in zip(found, wanted, strict=True):
         torch.testing.assert_close(got, exact)
+
+
+def test_the_best_shares_of_a_row_do_not_depend_on_its_maximum() -> None:
+    """Neither do their places: a factor leaves their order. Were it differentiated, all scores would be stored."""
+    form = ra.fuse(ra.topk(ra.softmax(x, n), n, ra.axis("j", size=2))[0], axes="b j")
+    assert len(form.vjp().proofs) == 1
+    data = torch.randn(4, 6, dtype=torch.float64, generator=torch.Generator().manual_seed(0)).requires_grad_()
+    made = form(x=data)
+    weights = torch.arange(8, dtype=torch.float64).reshape(4, 2)
+    best = data.softmax(1).topk(2, 1)[0]
+    found, wanted = (torch.autograd.grad(one, data, weights)[0] for one in (made, best))
+    torch.testing.assert_close(found, wanted, rtol=1e-12, atol=1e-13)
+
+
+@pytest.mark.parametrize("beside", [0, t])
+def test_the_larger_of_a_maximum_and_of_a_term_beside_is_a_pivot(beside: Any) -> None:
+    """Σ e^(x - m)·y / (Σ e^(x - m) + e^(t - m)), m = max(t, max x): it is in the numerator and in both terms below."""
+    m = Max(beside, ra.max(x, n))
+    form = ra.fuse(ra.sum(exp(x - m) * y, n) / (ra.sum(exp(x - m), n) + exp(beside - m)), axes="b")
+    assert len(form.vjp().proofs) == 1
+    names = "xyt" if beside is t else "xy"
+    data = {name: drawn(0)[name].requires_grad_() for name in names}
+    sink = data["t"] if "t" in data else torch.zeros(4, dtype=torch.float64)
+    wanted = (torch.cat([data["x"], sink[:, None]], 1).softmax(1)[:, :-1] * data["y"]).sum(1)
+    found, exact = (torch.autograd.grad(made.sum(), list(data.values())) for made in (form(**data), wanted))
+    torch.testing.assert_close(found, exact, rtol=1e-12, atol=1e-13)

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from sympy import floor
 
 import redalg as ra
+from redalg.errors import InputError
 from redalg.expression.contents import elements_of, quotient_of, reductions_of
 from redalg.gradient.places import WRITTEN
 
@@ -92,3 +93,17 @@ def test_only_quotients_by_a_number_are_shared_indices() -> None:
     assert quotient_of(h, h) == 1
     assert quotient_of(floor(h * k / 3), h) == 1
     assert quotient_of(floor(h / k), h) == 1
+
+
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_sources_find_the_sizes_of_dimensions_without_an_axis(dtype: str) -> None:
+    """By `shapes`, and by the axis that another element of the tensor has there."""
+    label = ra.tensor("label[b]")
+    loss = ra.fuse(ra.logsumexp(ra.tensor("x[b,k]"), k) - ra.Tensor("x")[b, label], axes="b")
+    sizes, dtypes = {"b": 64, "k": 1000}, {"x": dtype, "label": "int64"}
+    assert list(loss.vjp().source("H200", sizes, dtypes)) == ["grad_x"]
+    heads, sizes = shared_sums(4), {"b": 1, "h": 8, "q": 64, "k": 64, "d": 32}
+    for derived, name in ((heads.vjp(), "grad_K"), (heads.jvp(), "tangent_out")):
+        assert name in derived.source("H200", sizes, dtype, shapes={"K": (1, 2, 64, 32)})
+        with pytest.raises(InputError, match=r"does not tell its extent|missing"):
+            derived.source("H200", sizes, dtype)

@@ -13,16 +13,19 @@ import redalg as ra
 from redalg.expression import Cast, Extent
 from redalg.expression.contents import nodes_of
 from redalg.gradient.spelling import (
+    with_collected_sums,
     with_inner_sums,
     with_joined_exponentials,
     with_masked_weights,
     with_narrow_operands,
     with_own_axes,
+    with_row_sums,
     with_rows_outside,
     with_shared_factors,
     with_shared_numbers,
     with_told_lengths,
 )
+from redalg.library import PATTERNS
 from redalg.lower_tile.ir.names import Names
 
 b, h, n, m, q, k, d, e = ra.axes("b h n m q k d e")
@@ -120,6 +123,48 @@ def test_what_is_computed_is_multiplied_once_for_the_products_of_two_tensors() -
     torch.testing.assert_close(ra.fuse(flat, axes="q").reference(**data), ra.fuse(within, axes="q")(**data))
 
 
+def test_what_multiplies_equal_sums_is_added_first() -> None:
+    """x·Σ u - r·Σ u is rounded at the size of x, and x - r may be a deviation: of weighted covariances it is."""
+    p, s = ra.tensors("p[b] s[b]")
+    left, right = ra.sum((x - p) * y, n), ra.sum((y - s) * y, n)
+    together = ra.sum((g * (y - s) + w * (x - p)) * y, n)
+    assert with_collected_sums(x * right + y * left - together) == (x - g) * right + (y - w) * left
+    for expr in (x * right - together, x * right + y * left, together):
+        assert with_collected_sums(expr) == expr
+
+
+def test_sums_over_rows_and_columns_are_taken_a_row_at_a_time() -> None:
+    """The gradient of a slope, Σ_q,k (k - q)·Σ_b w: no tile has the rows and columns of a product as one axis."""
+    weight = ra.where(k <= q, exp(SCORES), 0)
+    rows = ra.sum(ra.sum(ra.where(k <= q, (k - q) * exp(SCORES), 0), k), q, b)
+    assert with_row_sums(ra.sum((k - q) * ra.sum(weight, b), q, k)) == rows
+    near = ra.sum((ra.tensor("Q[b,h,q,d]") - ra.tensor("K[b,h,k,d]")) ** 2, d)
+    for plain in (ra.sum(exp(-near), q, k), ra.sum(SCORES, k), ra.sum(weight * ra.sum(x, n), q)):
+        assert with_row_sums(plain) == plain
+    slope = ra.fuse(ra.sum(ra.softmax(SCORES - ra.tensor("slope[h]") * (q - k), k) * VALUES, k), axes="b h q e")
+    backward = slope.vjp(["slope"]).for_tensors({name: torch.empty(1, dtype=torch.bfloat16) for name in "QKV"})
+    assert {"b", "h", "q"} == {axis.name for part in backward.stages[-2].parts for axis in part.axes}
+    text = backward.source("H200", SIZES, "bfloat16")["grad_slope_part"]
+    assert "TensorCores" in text
+    assert "4096, 4096" not in text
+
+
+@pytest.mark.parametrize(("name", "dtype"), [
+    *(("padded_attention", "float32"), ("sink_attention", "float32"), ("off_by_one_attention", "float32")),
+    ("rectified_attention", "bfloat16"),
+])  # fmt: skip
+def test_no_gradient_stores_scores(name: str, dtype: str) -> None:
+    """Where rows of -inf were masked factor by factor, a sum of its own asked whether any hid a NaN.
+
+    A mask that scores tell, as where they are positive, stood around a product of matrices, and made it a plain sum.
+    """
+    pattern = PATTERNS[name]
+    form = pattern.build()
+    texts = form.vjp().source("H200", pattern.sizes, pattern.dtypes(form, dtype)).values()
+    scores = f"{pattern.sizes['q']}, {pattern.sizes['k']})"
+    assert not any(scores in text for text in texts)
+
+
 def test_a_mask_of_a_product_of_matrices_is_one_of_what_is_computed() -> None:
     queries, keys, rows = ra.tensors("Q[q,d] K[k,d] X[q,e]")
     weight = exp(ra.sum(queries * keys, d))
@@ -202,6 +247,18 @@ def loss_sources(depth: int) -> dict[str, str]:
     backward = loss.vjp(wrt=["t", "u"]).for_tensors(narrow | {"label": torch.empty(1, dtype=torch.int64)})
     dtypes = {"t": "bfloat16", "u": "bfloat16", "label": "int64", "grad_out": "bfloat16"}
     return backward.source("H200", sizes={"b": 4096, "v": 32000, "d": depth}, dtypes=dtypes)
+
+
+def test_a_masked_sum_beside_a_term_shares_the_factors_that_have_none_of_its_axes() -> None:
+    """Of the best scores of a row: one product of weights, in place of a sum for every n, c and j."""
+    j, I, G = ra.axes("j"), ra.tensor("I[b,j]"), ra.tensor("G[b,j]")
+    best = ra.sum(ra.where(ra.eq(n, I), x * G * w, 0), j)
+    chosen = ra.sum(ra.where(ra.eq(n, I), G * w, 0), j)
+    assert with_shared_factors(x * g - best) == x * (g - chosen)
+    assert with_shared_factors(x * g - y * best) == x * (g - y * chosen)
+    assert with_shared_factors(G * g - ra.sum(ra.where(ra.eq(n, I), x * G, 0), j)) == G * g - ra.sum(
+        ra.where(ra.eq(n, I), x * G, 0), j
+    )
 
 
 def test_operands_of_many_columns_are_made_once() -> None:

@@ -131,6 +131,16 @@ def test_the_c_target_equals_the_definition(name: str) -> None:
     assert worst_error(FUSED[name](**tensors, backend="tilelang"), FUSED[name].reference(**tensors)) <= 1e-5
 
 
+@pytest.mark.parametrize("within", [ra.sum(A * B, d), ra.sum((A - B) ** 2, d)])
+def test_a_tile_within_one_part_of_the_axis_is_read_at_that_part(within: Any) -> None:
+    """B[b, p mod 64, d] along p, and A[b, ⌊p / 64⌋, d] for a whole tile, which is as long as a part or less."""
+    form = ra.fuse(ra.sum(within**2, q, k), axes="b")
+    tensors = {"A": torch.randn(16, 64, 16), "B": torch.randn(16, 64, 16)}
+    known = problem(form, tensors)
+    made = interpret(form.lower("sm_90a", **known).program, {key: one.numpy() for key, one in tensors.items()})
+    assert worst_error(torch.from_numpy(made["out"]), form.reference(**tensors)) <= 1e-5
+
+
 def test_a_tile_that_moves_with_the_loop_by_its_quotient_is_loaded_in_it() -> None:
     """K[b, ⌊k / 4⌋, d]: one row a tile, which no dimension of the tile says."""
     form = ra.fuse(ra.logsumexp(ra.sum(B * ra.Tensor("K")[b, floor(k / 4), d], d), k), axes="b")

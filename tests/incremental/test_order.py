@@ -34,8 +34,10 @@ LISTED: tuple[FormRewrite, ...] = (*REWRITES, *REWRITES_AFTER_PLANNING, *REWRITE
 x, w, z, r = ra.tensors("x[b,n] w[b,n] z[n,m] r[b,n,j]")
 Q, K, V, W, I = ra.tensors("Q[q,d] K[k,d] V[k,e] W[d,e] I[b,n,c]")
 P, Y = ra.tensors("P[p,j] Y[k,j]")
-SCORE = ra.sum(Q * K, d) / sqrt(d.extent)
-SIZES = {"b": 4, "n": 40, "m": 6, "c": 3, "q": 70, "k": 9, "d": 4, "e": 5, "j": 3, "p": 150}
+PRODUCT = ra.sum(Q * K, d)
+SCORE = PRODUCT / sqrt(d.extent)
+BEST = ra.max(ra.sum(Q * ra.tensor("K[l,d]"), d), ra.axes("l"))
+SIZES = {"l": 9, "b": 4, "n": 40, "m": 6, "c": 3, "q": 70, "k": 9, "d": 4, "e": 5, "j": 3, "p": 150}
 EXPRESSIONS: dict[str, tuple[Any, str | None]] = {
     "variance": (ra.var(x, n), "b"),
     "norm": (ra.norm(x, n), "b"),
@@ -55,6 +57,7 @@ EXPRESSIONS: dict[str, tuple[Any, str | None]] = {
     "elements side by side": (I * ra.Tensor("J")[b, n, c], "b n c"),
     "elements of a row": ({"sum": (ra.sum(x, n), "b"), "twice": (2 * V, "k e")}, None),
     "a value and its place": ({"least": (-ra.min(x, n), "b"), "at": (ra.argmin(x, n), "b")}, None),
+    "the largest of scores": (ra.sum(ra.where(ra.eq(PRODUCT, BEST), ra.tensor("R[q,p]"), 0), q), "k p"),
     "a maximum that cancels": (ra.sum(exp(w - ra.max(x, n)) * exp(ra.max(x, n)), n), "b"),
 }
 
@@ -149,6 +152,17 @@ def test_only_kernels_leave_out_what_nothing_reads() -> None:
     assert unread
     assert all(f"  {name} = max " in lowered.source.text for name in unread)
     assert not unread & {buffer.name for one in lowered.program.kernels for buffer in one.buffers}
+
+
+@pytest.mark.parametrize("varying", [frozenset(), frozenset("kl")])
+def test_axes_that_may_differ_in_a_call_share_nothing(varying: frozenset[str]) -> None:
+    form, problem = fused("the largest of scores").form, asked("the largest of scores")
+    stages, _ = rewrite_stages(REWRITES, single(form), problem)
+    before = REWRITES.index(next(one for one in REWRITES if one.name == "equal stages"))
+    divided, problem = rewrite_stages(REWRITES[:before], single(form), problem)
+    after, _ = REWRITES[before].apply(divided, replace(problem, varying=varying))
+    assert (after.forms == divided.forms) is bool(varying)
+    assert len(stages.forms) == 3
 
 
 def test_a_loop_is_arranged_and_bound_once(monkeypatch: pytest.MonkeyPatch) -> None:

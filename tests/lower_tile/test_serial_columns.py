@@ -182,3 +182,12 @@ def test_on_a_gpu(name: str) -> None:
         tensors = drawn(form, size, 2)
         found = form(**{key: torch.from_numpy(array).cuda() for key, array in tensors.items()})
         check(form, found, tensors)
+
+
+def test_a_group_finds_extrema_of_rows_and_of_columns() -> None:
+    """Where a mask of rows hides elements, whether there is one is a number of a row, and the largest one of both."""
+    form = ra.fuse(ra.sum(ra.where(ra.ne(Z, -oo), exp(X + P - Z) * W, 0), k), axes="c i")
+    tensors = drawn(form, (16, 128, 64), 0)
+    tensors["z"][3], tensors["z"][5, 1:] = -np.inf, -np.inf
+    lowered = form.lower("sm_90a", **known(form, 16, 128, 64))
+    check(form, interpret(lowered.program, tensors), tensors)

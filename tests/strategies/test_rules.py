@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
-from sympy import Eq, Expr, floor, oo, sqrt, tanh
+from sympy import Eq, Expr, exp, floor, oo, sqrt, tanh
 
 import redalg as ra
 from benchmarks.ahead import recorded_problems
 from benchmarks.family import Problem
 from redalg import library
+from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.lowering import lower_passes, space_for
 from redalg.strategies.levels import Grid, Lanes, Level, Loop, Parts, TensorCores, Whole
 from redalg.strategies.schedule import Schedule, numbers_of
@@ -354,3 +356,16 @@ def test_inner_tiles_shrink_last(dtype: str, inner: int) -> None:
     nested = ra.fuse(ra.logsumexp(30 * tanh(ra.max(x, k) / 30) - ra.logsumexp(x, k), c))
     plan = numbers_of(nested.lower("H200", {"b": 8, "c": 512, "k": 512}, dtype).plan)
     assert (plan.block_row, plan.block_streamed, plan.block_inner) == (16, 16, inner)
+
+
+def test_an_inner_axis_that_no_tile_holds_whole_is_cut() -> None:
+    """Σ_n e^s·W, s = Σ_u x·W, in float32: no tile of rows holds 2048 of u, however few rows it has."""
+    n, u = ra.axes("n u")
+    W, score = ra.tensor("W[c,n]"), ra.sum(ra.tensor("x[t,u]") * ra.tensor("W[u,n]"), u)
+    form = ra.fuse(ra.sum(W * exp(score - ra.tensor("m[t]")), n), axes="t c")
+    lowered = form.lower("H200", {"t": 64, "c": 2048, "n": 64, "u": 2048}, "float32")
+    assert numbers_of(lowered.plan).block_inner == 128
+    rng = np.random.default_rng(0)
+    shapes = {"x": (64, 2048), "W": (2048, 64), "m": (64,)}
+    data = {name: rng.normal(0, 0.1, shape).astype(np.float32) for name, shape in shapes.items()}
+    np.testing.assert_allclose(interpret(lowered.program, data)["out"], form.reference(**data), rtol=1e-4, atol=1e-4)

@@ -21,6 +21,9 @@ ELSEWHERE = {
     "f(s₁ + s₂)": "tests/lower_tile/test_tile_properties.py::test_sums_of_products_are_one_product",
     "for t < 1: A": "tests/lower_tile/test_tile_properties.py::test_loops_of_one_step_are_no_loops",
     "Σ_k f(x, p), p = ⊕_m g(y)": WIDER,
+    "s[n, t] = Σ_c f(c, n, t), then s'[m, t] = Σ_u f(u, m, t)": (
+        "tests/incremental/test_order.py::test_every_rewrite_is_exact"
+    ),
     **dict.fromkeys(("Σ_k f(s), s = Σ_u g(t, u), t = ⊕_v …", "Σ_k s·r, s and r computed"), WIDER),
     **dict.fromkeys(("out = Σ_j f(d[j]), d reduced", "out[k] = f(x[k], Σ_j d[j])"), WIDER),
     "out[m, n] = bfloat16((Σ_k A[m, k]·B[n, k])·a(m)·b(n))": "tests/runtime/test_scaled.py::test_it_is_the_product",

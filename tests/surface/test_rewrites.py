@@ -73,15 +73,15 @@ MODULES = ("decompose/parse/axes", "decompose/parse/same_axes", "decompose/parse
            "decompose/extrema/extremal", "decompose/separate/curvature", "decompose/extrema/ties",
            "decompose/separate/finite", "decompose/separate/guarded", "decompose/separate/identities",
            "decompose/parse/merged", "decompose/extrema/truth", "decompose/parse/distribute", "lower_tile/passes/join",
-           "decompose/parse/totals", "decompose/separate/bounds", "decompose/verdict/passes",
+           "decompose/parse/totals", "decompose/separate/bounds", "decompose/verdict/passes", "incremental/fix_pivots",
            "incremental/derive/carried", "incremental/arrange/unroll", "incremental/derive/cancel",
            "incremental/derive/auxiliary", "incremental/derive/placement", "incremental/derive/scales",
-           "incremental/derive/exponents", "incremental/arrange/orient", "incremental/fix_pivots",
-           "incremental/derive/doubtful", "lower_tile/place/operands", "incremental/arrays/structured",
-           "lower_tile/place/carried", "lower_tile/passes/loops", "incremental/derive/weights",
-           "lower_tile/passes/subexpressions", "lower_tile/place/producers", "lower_tile/ir/powers",
-           "incremental/arrange/coalesce", "incremental/arrange/stages", "incremental/arrange/arrange_products",
-           "incremental/arrange/vectors", "incremental/arrange/bounded_weights", "incremental/arrange/one_row",
+           "incremental/derive/exponents", "incremental/arrange/orient", "incremental/derive/doubtful",
+           "lower_tile/place/operands", "incremental/arrays/structured", "lower_tile/place/carried",
+           "lower_tile/passes/loops", "incremental/derive/weights", "lower_tile/passes/subexpressions",
+           "lower_tile/place/producers", "lower_tile/ir/powers", "incremental/arrange/coalesce",
+           "incremental/arrange/stages", "incremental/arrange/arrange_products", "incremental/arrange/vectors",
+           "incremental/arrange/bounded_weights", "incremental/arrange/one_row", "incremental/arrange/share_stages",
            "decompose/separate/whole", "decompose/separate/products", "decompose/separate/choices")  # fmt: skip
 
 b, n, j = ra.axes("b n j")

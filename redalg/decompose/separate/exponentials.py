@@ -1,7 +1,10 @@
-"""Terms of x alone as exp(u)·g, so that the maximum of u pivots them. Each rewrite is exact where u is less than ∞:
+"""Terms of x alone as exp(u)·g, so that the maximum of u pivots them; and powers, also of d alone, as a pivot moves.
+
+Each rewrite is exact where u is less than ∞:
 
     where(c, exp(u)·g, 0)   → exp(where(c, u, −∞))·where(c, g, 0)       where(c, 0, exp(u)·g) alike
     exp(u)·g + exp(v)·h     → exp(m)·(exp(u − m)·g + exp(v − m)·h)      m = max(u, v); several alike
+    (exp(u)·g)^a            → exp(a·u)·g^a                              a a parameter; both are NaN where g < 0
 
 Where the exponent is −∞ the element has no weight, whatever stands beside it.
 """
@@ -16,9 +19,12 @@ from redalg.expression.contents import elements_of, of_kind
 
 
 def as_exponential(node: Expr) -> tuple[Expr, Expr] | None:
-    """u and g of a masked exponential or a sum of exponentials as exp(u)·g; None for anything else."""
+    """u and g of a masked exponential, a power or a sum of exponentials as exp(u)·g; None for anything else."""
     if isinstance(node, Where):
         return _of_mask(node)
+    if node.is_Pow:
+        u, g = _parts(node.base)
+        return None if u is None else (node.exp * u, g**node.exp)
     return _of_sum(node) if node.is_Add else None
 
 

@@ -152,7 +152,7 @@ class Separator(Separating):
             return laurent.add(*map(self.pure, node.args))
         if node.is_Add and (collected := evaluate_nodes(node)) != node:
             return self.pure(collected)
-        if on_x and (form := as_exponential(node)) is not None:
+        if (on_x or node.is_Pow) and (form := as_exponential(node)) is not None:
             return laurent.multiply(self.exponential(form[0]), self.pure(form[1]))
         if node.is_Add and node.could_extract_minus_sign():
             return laurent.scale(self.atoms.polynomial(Atom(-node, on_x, exponential=False)), -1)

@@ -77,6 +77,8 @@ def plain(form: FusedForm) -> FusedForm:
 
 def by_pair(form: FusedForm, row: Axis, column: Axis) -> FusedForm | None:
     """The form with every sum split by that pair of axes; None if a sum has no such factors, or no sum has two."""
+    if column in free_axes(form.cascade.domain):
+        return None
     splits = [split_by(one, row, column) for one in form.accumulators]
     accumulators = [one for one in splits if one is not None]
     if len(accumulators) < len(splits) or not any(len(one.factors) > 1 for one in accumulators):

@@ -6,7 +6,7 @@ and `REWRITES_IN_KERNELS` are read from the top. Each rewrite gets the stages an
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import replace
 from functools import partial
 
@@ -24,7 +24,8 @@ from redalg.incremental.arrange.flatten import flatten_tensors
 from redalg.incremental.arrange.one_row import weigh_columns
 from redalg.incremental.arrange.prune_extrema import prune_extrema, take_values_of_places
 from redalg.incremental.arrange.reductions import check_reductions
-from redalg.incremental.arrange.stages import REPEATED, apart, divide_form, separate_outputs
+from redalg.incremental.arrange.share_stages import share_stages
+from redalg.incremental.arrange.stages import REPEATED, apart, divide_form, names_of, separate_outputs
 from redalg.incremental.arrange.unroll import may_unroll, unroll_axis
 from redalg.incremental.arrange.vectors import write_out_vectors
 from redalg.incremental.derive.scales import in_kernels
@@ -88,10 +89,19 @@ def _weigh_columns(stages: Stages, problem: Problem) -> Rewritten:
 
 def _divide(stages: Stages, problem: Problem) -> Rewritten:
     """Sizes of stages do not vary, so all that may stay in the loop does where sizes are to vary."""
-    parts = [divide_stages(form, problem.sizes, together=bool(problem.varying)) for form in stages.forms]
+    taken, parts = names_of_stages(stages.forms), list[Stages]()
+    for form in stages.forms:
+        parts.append(divide_stages(form, problem.sizes, together=bool(problem.varying), taken=taken))
+        taken |= names_of_stages(parts[-1].forms)
     forms = tuple(form for part in parts for form in part.forms)
     place = sum(len(part.forms) for part in parts[: stages.place]) + parts[stages.place].place
     return Stages(forms, place, stages.original), problem
+
+
+def _share(stages: Stages, problem: Problem) -> Rewritten:
+    """Axes whose sizes vary are equal to no others: they may be so where a plan is made, and not in a call."""
+    fixed = {name: size for name, size in problem.sizes.items() if name not in problem.varying}
+    return share_stages(stages, fixed), problem
 
 
 def _arrange(stages: Stages, problem: Problem) -> Rewritten:
@@ -134,6 +144,7 @@ REWRITES: tuple[FormRewrite, ...] = (
     Rewrite("one row", "Σ_k w(k)·g(k,e)", "w a row, g a matrix", "where e is long, and g in 16 bits or shared",
             _weigh_columns),
     Rewrite("stages", "Σ_k f(x, p), p = ⊕_m g(y)", "p, then Σ_k f(x, p)", "where no loop holds both", _divide),
+    Rewrite("equal stages", "s[n] = f(n), s'[m] = f(m)", "s[n], s[m] for s'[m]", "where |n| = |m|", _share),
     Rewrite("products", "Σ_k f(q,k)·g(k,e)·h(k,c)", "Σ_k (f·h)·g, for every c", "where one pair of axes holds them",
             _arrange),
     Rewrite("places", "out[n_c]", "out[n, c]", "where a caller has them apart", _restore),
@@ -157,20 +168,31 @@ REWRITES_IN_KERNELS: tuple[FormRewrite, ...] = (
 # ---- one loop for each stage -----------------------------------------------------------------------------------------
 
 
-def divide_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool) -> Stages:
-    """The stages of a form, and the stages of those: short sums written out, each with a loop that holds it."""
+def divide_stages(form: FusedForm, sizes: Mapping[str, int], *, together: bool, taken: Collection[str]) -> Stages:
+    """The stages of a form, and the stages of those: short sums written out, each with a loop that holds it.
+
+    No two of them make tensors of one name, and none makes one of a name that is `taken`.
+    """
     for axis in form.summed_axes:
         if may_unroll(form, axis, sizes[axis.name]):
             form = unroll_axis(form, axis, sizes[axis.name])
-    stages = divide_form(form, sizes, partial(tile_of, sizes=sizes), together=together)
+    stages = divide_form(form, sizes, partial(tile_of, sizes=sizes), together=together, taken=taken)
     check_reductions(stages.loop)
     if not fits_one_loop(stages.loop, sizes):
         stages = apart(stages, partial(fits_one_loop, sizes=sizes))
-    ahead, after = (
-        [form for stage in side for form in divide_stages(stage, sizes, together=together).forms]
-        for side in (stages.ahead, stages.after)
-    )
-    return Stages((*ahead, stages.loop, *after), len(ahead), form)
+    names, forms, place = {*taken} | names_of_stages(stages.forms), list[FusedForm](), 0
+    for stage in stages.forms:
+        if stage is stages.loop:
+            place = len(forms)
+        part = (stage,) if stage is stages.loop else divide_stages(stage, sizes, together=together, taken=names).forms
+        names |= names_of_stages(part)
+        forms += part
+    return Stages(tuple(forms), place, form)
+
+
+def names_of_stages(forms: Iterable[FusedForm]) -> set[str]:
+    """The names of the tensors that stages make, and those in their definitions."""
+    return {name for form in forms for name in (*names_of(form.cascade), *(one.name for one in form.outputs))}
 
 
 def fits_one_loop(form: FusedForm, sizes: Mapping[str, int]) -> bool:

@@ -49,12 +49,15 @@ REPEATED = 32
 
 @final
 class Division:
-    """The stages around a form, as they are found; the `sizes` of its axes decide between two ways."""
+    """The stages around a form, as they are found; the `sizes` of its axes decide between two ways.
 
-    def __init__(self, form: FusedForm, sizes: Mapping[str, int]) -> None:
+    No tensor of theirs gets a name that is `taken` elsewhere in a call.
+    """
+
+    def __init__(self, form: FusedForm, sizes: Mapping[str, int], taken: Collection[str] = ()) -> None:
         self.original, self.form, self.sizes = form, form, sizes
         self.ahead, self.after = list[FusedForm](), list[FusedForm]()
-        self.names = set(names_of(form.cascade)) | {one.name for one in form.slots}
+        self.names = set(names_of(form.cascade)) | {one.name for one in form.slots} | {*taken}
         self.names |= {one.value.name for one in form.assignments} | {one.name for one in form.outputs}
 
     # ---- before the loop ---------------------------------------------------------------------------------------------
@@ -302,15 +305,17 @@ TileOf = Callable[[FusedForm], tuple[Collection[Axis], Axis | None]]
 """Map a form to the axes of a tile's rows, if it has many, and the axis of its columns."""
 
 
-def divide_form(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False) -> Stages:
+def divide_form(form: FusedForm, sizes: Mapping[str, int], tile_of: TileOf, *, together: bool = False,
+                taken: Collection[str] = ()) -> Stages:  # fmt: skip
     """The form of the loop, with the stages before and after it.
 
-    `together`: a value that a stage ahead would only make faster stays in the loop.
+    `together`: a value that a stage ahead would only make faster stays in the loop. What is made is called by no name
+    that is `taken`.
 
     Raises:
         PlanError: a stage has no form of one pass.
     """
-    division = Division(form, sizes)
+    division = Division(form, sizes, taken)
     division.before(tile_of, together=together)
     return division.result([output for output in division.form.outputs if reductions_of(output.expr)])
 

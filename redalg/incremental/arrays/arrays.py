@@ -183,7 +183,27 @@ class ArrayOps(ABC):
         arrays = [self.expand(one, [dims.get(place, size) for place, size in enumerate(one.shape)]) for one in arrays]
         long = [[place for place, size in enumerate(one.shape) if size > 1 or place in dims] for one in arrays]
         out = [place for place, size in enumerate(shape) if size > 1 and place not in dims]
-        spec = ",".join("".join(LETTERS[place] for place in places) for places in long)
         flat = [one.reshape([one.shape[place] for place in places]) for one, places in zip(arrays, long, strict=True)]
-        product = self.einsum(f"{spec}->{''.join(LETTERS[place] for place in out)}", *flat)
+        product = self._product(flat, long, out)
         return product.reshape([1 if place in dims else size for place, size in enumerate(shape)])
+
+    def _product(self, arrays: Sequence[Any], places: Sequence[Sequence[int]], out: Sequence[int]) -> Any:
+        """The sum of products with dimensions `out`, of arrays with the dimensions `places`.
+
+        The smaller of two matrices is the left one, whatever the dimensions' order is: scores that a backward makes
+        again are then rounded as those of the forward were, of which it has the maximum.
+        """
+        names = ["".join(LETTERS[place] for place in own) for own in places]
+        order = (
+            sorted(range(len(arrays)), key=lambda number: math.prod(arrays[number].shape)) if len(arrays) == 2 else []
+        )
+        if not order:
+            return self.einsum(f"{','.join(names)}->{''.join(LETTERS[place] for place in out)}", *arrays)
+        left, right = (places[number] for number in order)
+        made = [place for place in left if place in right and place in out]
+        made += [place for own, other in ((left, right), (right, left)) for place in own if place not in other]
+        made = [place for place in made if place in out]
+        natural, wanted = ("".join(LETTERS[place] for place in own) for own in (made, out))
+        product = self.einsum(f"{','.join(names[number] for number in order)}->{natural}",
+                              *(arrays[number] for number in order))  # fmt: skip
+        return product if natural == wanted else self.einsum(f"{natural}->{wanted}", product)

@@ -29,6 +29,7 @@ from redalg.errors import InputError
 from redalg.expression import Axis, Cast, Element, Extent, Let, Reduce, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import elements_of, guards_and_guarded, is_indicator
 from redalg.expression.infinite import divisors_that_may_be_zero, infinite_terms
+from redalg.incremental.arrays.addends import addition_order
 from redalg.incremental.arrays.arrays import ArrayOps
 from redalg.incremental.arrays.view import View, checked_index
 from redalg.incremental.combine.let import Precision
@@ -177,7 +178,7 @@ class Scope:
         return self.ops.full(shape, value)
 
     def _add(self, node: Add) -> Any:
-        terms = sorted(node.args, key=_varies)
+        terms = addition_order(node.args)
         if len(terms) > 2 and not node.has(Element) and sum(one.has(Value) for one in terms) > 2:
             return self._compensated_sum(terms)
         return self._placed_sum(terms) if self.far else self._fold(lambda a, b: a + b, terms)
@@ -410,12 +411,6 @@ class Scope:
 def is_whole(number: Any) -> bool:
     """Tell if a scalar is a number that 64-bit integers hold."""
     return float(number).is_integer() and abs(number) < 2**62
-
-
-def _varies(term: Expr) -> tuple[int, bool]:
-    """Sort key of a term: elements and places, then values, then numbers; in a kind, added before subtracted terms."""
-    kind = 0 if term.has(Element, Axis) and not term.has(Value) else 1 if term.has(Value) else 2
-    return kind, term.could_extract_minus_sign()
 
 
 def _gathers(node: Basic) -> bool:

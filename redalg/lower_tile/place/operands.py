@@ -185,7 +185,7 @@ class Operands:
         name = self.assembly.buffer(f"{element.name}_tile", "shared", stored, dtype, ", ".join(map(str, axes)))
         target = self.place(space.plan.binding.streamed, free_axes(element), body)
         extents = tuple(zip(indices, shape, strict=True))
-        store = Store(name, indices, zero_beyond(space, axes, space.read(element)))
+        store = Store(name, indices, zero_beyond(space, axes, space.read_in_part(element)))
         target.append(Parallel(extents[::-1] if along else extents, (store,)))
         return name
 

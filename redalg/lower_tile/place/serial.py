@@ -43,7 +43,7 @@ from redalg.incremental.combine.programs import (
 from redalg.incremental.combine.sources import FIRST, SECOND, tag_slots
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Fill, Loop, Statement, index
-from redalg.lower_tile.ir.scalars import IsFinite, Kept
+from redalg.lower_tile.ir.scalars import IsFinite, Kept, Load
 from redalg.lower_tile.passes.loops import over_tiles
 from redalg.lower_tile.place.assembly import Assembly
 from redalg.lower_tile.place.frames import TILE, Frame, Span
@@ -242,15 +242,23 @@ def take_group(
     moves = Placer(written.of(move_program).only(moved), assembly, step.space, values).build(moved) if moved else []
     return (
         *begin,
-        *([assembly.stores(*((ahead[value], load) for value, load in extrema.items()))] if extrema else ()),
+        *stores_by_indices(assembly, [(ahead[value], load) for value, load in extrema.items()]),
         *searches,
         *moves,
-        *([assembly.stores(*((load, ahead[value]) for value, load in extrema.items()))] if extrema else ()),
+        *stores_by_indices(assembly, [(load, ahead[value]) for value, load in extrema.items()]),
         *(Fill(load.name, S.Zero) for load in added.values()),
         *additions,
-        *([assembly.stores(*((state[value], state[value] + load) for value, load in added.items()))] if added else ()),
+        *stores_by_indices(assembly, [(slots.loads[value], state[value] + load) for value, load in added.items()]),
         *(move_centres(form, assembly, step.space, slots) if lagged else ()),
     )
+
+
+def stores_by_indices(assembly: Assembly, pairs: Sequence[tuple[Load, Load]]) -> list[Statement]:
+    """The stores of numbers, each with those of its own indices: of rows, of columns, or of both."""
+    groups = dict[tuple[Expr, ...], list[tuple[Load, Load]]]()
+    for pair in pairs:
+        groups.setdefault(pair[0].indices, []).append(pair)
+    return [assembly.stores(*group) for group in groups.values()]
 
 
 def start_centres(step: Step, slots: Slots, place: Space) -> list[Statement]:

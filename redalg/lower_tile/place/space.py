@@ -216,6 +216,22 @@ class Space:
                 parts[part] = part.xreplace({axis: first})
         return parts
 
+    def read_in_part(self, element: Element) -> Load:
+        """The read of an input whose part is one block (`region`): ⌊k / P⌋ is a number there, and k mod P runs with k.
+
+        Its tile is filled by the axes that it has. An axis of which it reads ⌊k / P⌋ alone is none of them.
+        """
+        parts = {
+            part: value if isinstance(part, floor) else value + axis - self.start[axis][0]
+            for axis in self.start
+            for part, value in self._parts(element, axis).items()
+        }
+        return (
+            self._element(element)
+            if element in self.staged
+            else Load(kernel_name(element.name), *(self.read(one.xreplace(parts)) for one in element.indices))
+        )
+
     def live(self, domain: Boolean) -> Boolean:
         """The condition that an element of the tile counts: it lies in the domain and within the streamed axis."""
         counts = S.true if domain is S.true else self.read(domain)

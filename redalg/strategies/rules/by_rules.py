@@ -20,7 +20,7 @@ def schedules_by_rules(stages: Stages, problem: Problem, device: DeviceSpec) -> 
     """
     whole = whole_rows_schedule(stages, problem, device, bind_axes(stages.loop, problem.sizes))
     if whole is not None:
-        yield from smaller(whole)
+        yield from smaller(whole, cut=False)
     schedule = choose_schedule(stages.loop, problem, device)
     loads = stages.multiplies_apart and numbers_of(schedule).warp_specialized
     yield from smaller(with_choices(schedule, warp_specialized=False) if loads else schedule)

@@ -28,6 +28,9 @@ from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.rows import rows_rule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
+CUTS = (128, 64, 32, 16)
+"""Tiles of inner axes that no tile holds whole."""
+
 
 def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Schedule:
     """Choose the schedule of a form for a device; it serves the run-time sizes up to the next power of two."""
@@ -47,8 +50,11 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     return schedule
 
 
-def smaller(schedule: Schedule) -> Iterator[Schedule]:
-    """Yield the schedule, then some with fewer stages, streamed elements, rows, and at last inner elements."""
+def smaller(schedule: Schedule, *, cut: bool = True) -> Iterator[Schedule]:
+    """Yield the schedule, then some with fewer stages, streamed elements, rows, and at last inner elements.
+
+    Inner axes that a tile holds whole are cut last of all, if they may be `cut`.
+    """
     plan = numbers_of(schedule)
     if plan.level == "row":
         yield schedule
@@ -64,7 +70,8 @@ def smaller(schedule: Schedule) -> Iterator[Schedule]:
                     yield with_choices(schedule, block_row=row, block_streamed=streamed, stages=stages, threads=threads,
                                   warp_specialized=special)  # fmt: skip
     least = {"block_row": min(plan.block_row, 16), "block_streamed": min(plan.block_streamed, 16), "stages": 0}
-    for inner in (plan.block_inner // 2, plan.block_inner // 4):
+    whole = cut and plan.block_inner == 0 and bool(plan.binding.inner)
+    for inner in CUTS if whole else (plan.block_inner // 2, plan.block_inner // 4):
         if inner >= 16 and inner % 16 == 0 and plan.warps == "rows":
             threads = min(plan.threads, 128)
             yield with_choices(schedule, **least, block_inner=inner, threads=threads, warp_specialized=False)
