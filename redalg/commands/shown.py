@@ -24,8 +24,8 @@ def read_subject(options: Namespace) -> Subject:
     """The subject that the options of a command name, and a note on what was taken for scalars."""
     text = options.subject
     given = {name: getattr(options, name, None) for name in ("axes", "passes", "dtype")}
-    more = {name: getattr(options, name, "") for name in ("sizes", "shapes")}
-    subject = subject_of(text, **more, **given)
+    sizes, shapes = (getattr(options, name, "") for name in ("sizes", "shapes"))
+    subject = subject_of(text, sizes=sizes, shapes=shapes, **given)
     if subject.scalars:
         note(f"taken for scalars, as they are no axes: {', '.join(subject.scalars)}")
     return subject

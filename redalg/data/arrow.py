@@ -150,7 +150,7 @@ def batches_of(pa: Any, source: Any) -> Iterator[Any]:
         yield source
     elif hasattr(source, "to_batches"):
         yield from source.to_batches()
-    elif isinstance(source, Iterable) and getattr(source, "ndim", 1) and not isinstance(source, bytes | Mapping):
+    elif isinstance(source, Iterable) and getattr(source, "ndim", 1) != 0 and not isinstance(source, bytes | Mapping):
         for item in source:
             if not isinstance(item, pa.RecordBatch | pa.Table):
                 raise InputError(f"state_of: the data hold a {type(item).__name__}. Pass record batches or tables.")
