@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from functools import cache
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from sympy import exp, tanh
 
 import redalg as ra
 from redalg.expression import Cast
+from redalg.library import PATTERNS
 from redalg.lower_tile.check.interpret import interpret
 from redalg.runtime.lowered import Lowered
 from redalg.strategies.binding import bind_axes
@@ -220,3 +222,17 @@ def test_what_is_read_backwards_stays_a_branch_in_c() -> None:
     sizes, flag = {"b": 2, "n": 8}, "-fno-tree-loop-if-convert"
     assert flag in fused("a row and its mirror image").source("c", sizes=sizes, dtypes="float64")
     assert flag not in ra.library.softmax().source("c", sizes=sizes, dtypes="float64")
+
+
+def test_sums_of_columns_come_to_a_product_over_shared_memory() -> None:
+    """Σ_j k·(w − c) − δ·Σ_j k, with δ by column: TileLang refused its registers, laid out by the column's own lanes."""
+    form = PATTERNS["kernel_projection"].build()
+    lowered = form.lower("H200", {"i": 60, "j": 9, "d": 3, "e": 20}, "float32")
+    scopes = {one.name: one.scope for one in lowered.program.kernels[-1].buffers}
+    assert scopes["sum_0_acc"] == "fragment"
+    assert scopes["sum_0_acc_shared"] == "shared"
+    rng = np.random.default_rng(0)
+    data = {name: rng.normal(size=shape).astype(np.float32)
+            for name, shape in {"x": (60, 3), "y": (9, 3), "w": (9, 20)}.items()}  # fmt: skip
+    found = interpret(lowered.program, data | {"rate": np.float32(0.5)})["out"]
+    np.testing.assert_allclose(found, form.reference(**data, rate=0.5), rtol=1e-5, atol=1e-5)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from sympy import Eq, Expr, exp, floor, oo, sqrt, tanh
+from sympy import Eq, Expr, exp, floor, log, oo, sqrt, tanh
 
 import redalg as ra
 from benchmarks.ahead import recorded_problems
@@ -356,6 +356,15 @@ def test_inner_tiles_shrink_last(dtype: str, inner: int) -> None:
     nested = ra.fuse(ra.logsumexp(30 * tanh(ra.max(x, k) / 30) - ra.logsumexp(x, k), c))
     plan = numbers_of(nested.lower("H200", {"b": 8, "c": 512, "k": 512}, dtype).plan)
     assert (plan.block_row, plan.block_streamed, plan.block_inner) == (16, 16, inner)
+
+
+def test_an_inner_axis_that_is_free_elsewhere_is_not_cut() -> None:
+    """Σ_m p·log(p/Σ_n p) and Σ_m p, by n: a schedule names n once."""
+    m, n = ra.axes("m n")
+    p = ra.tensor("p[b,m,n]")
+    form = ra.fuse({"a": (ra.sum(p * log(p / ra.sum(p, n)), m), "b n"), "s": (ra.sum(p, m), "b n")})
+    levels = form.lower("H200", {"b": 2, "m": 6, "n": 7}, "float32").plan.levels
+    assert [str(level.axis) for level in levels if isinstance(level, Loop)] == ["m"]
 
 
 def test_an_inner_axis_that_no_tile_holds_whole_is_cut() -> None:

@@ -98,8 +98,8 @@ class Assembly:
         body.append(self.stores((shared, expr)))
         return shared
 
-    def across(self, expr: Expr, body: list[Statement]) -> Expr:
-        """An expression in i, e whose row and column buffers are read from shared memory.
+    def across(self, expr: Expr, body: list[Statement], *, rows: bool = True) -> Expr:
+        """An expression in i, e whose column buffers, and those of `rows`, are read from shared memory.
 
         In registers such a buffer has the layout of the tile that it was reduced from; a product's result has another.
         """
@@ -108,7 +108,7 @@ class Assembly:
         reads = sorted((one for one in expr.atoms(Load) if self.is_fragment(one.name)), key=str)
         moved: dict[Expr, Expr] = {}
         for read in reads:
-            if read.indices == (E_,) or (read.indices == (I,) and self.plan.tensor_cores):
+            if read.indices == (E_,) or (rows and read.indices == (I,) and self.plan.tensor_cores):
                 shared = self.new(f"{read.name}_shared", *read.indices, scope="shared")
                 body.append(self.stores((shared, read)))
                 moved[read] = shared

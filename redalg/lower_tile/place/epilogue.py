@@ -91,7 +91,7 @@ class Epilogue:
     def _wide(self, output: FormOutput, read: Expr) -> None:
         """Store a (row, column) output in a tile, then copy it out."""
         tile = self.assembly.new(f"{output.name}_tile", I, E_)
-        read = read if self.form.cascade.producers else self.assembly.across(read, self.body)
+        read = self.assembly.across(read, self.body, rows=not self.form.cascade.producers)
         self.body.append(self.assembly.stores((tile, read)))
         binding = self.space.plan.binding
         plain = binding.row is not None and output.axes[-2:] == (binding.row, binding.column)

@@ -226,8 +226,8 @@ def take_group(
     reads = {value: slots.scale.get(value, S.One) * load for value, load in ahead.items()}
     lagged = bool(form.slot_pivots)
     begin = start_centres(step, slots, places[0]) if lagged else []
-    added = {one.value: assembly.new(f"{one.value.name}_group", *slots.loads[one.value].indices)
-             for one in form.accumulators if lagged and not one.is_count}  # fmt: skip
+    grouped = [one.value for one in form.accumulators if lagged and not one.is_count]
+    added = {value: assembly.new(f"{value.name}_group", *slots.loads[value].indices) for value in grouped}
 
     def of_each(program: Program, at: Mapping[Value, Expr], wanted: Mapping[Value, Expr]) -> tuple[Statement, ...]:
         step.body = []

@@ -53,7 +53,8 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
 def smaller(schedule: Schedule, *, cut: bool = True) -> Iterator[Schedule]:
     """Yield the schedule, then some with fewer stages, streamed elements, rows, and at last inner elements.
 
-    Inner axes that a tile holds whole are cut last of all, if they may be `cut`.
+    Inner axes that a tile holds whole are cut last of all, if they may be `cut` and are not free elsewhere in the form:
+    a schedule names an axis once.
     """
     plan = numbers_of(schedule)
     if plan.level == "row":
@@ -70,7 +71,8 @@ def smaller(schedule: Schedule, *, cut: bool = True) -> Iterator[Schedule]:
                     yield with_choices(schedule, block_row=row, block_streamed=streamed, stages=stages, threads=threads,
                                   warp_specialized=special)  # fmt: skip
     least = {"block_row": min(plan.block_row, 16), "block_streamed": min(plan.block_streamed, 16), "stages": 0}
-    whole = cut and plan.block_inner == 0 and bool(plan.binding.inner)
+    inside, outside = {*plan.binding.inner}, {*plan.binding.grid, plan.binding.row, plan.binding.column}
+    whole = cut and plan.block_inner == 0 and bool(inside) and not inside & outside
     for inner in CUTS if whole else (plan.block_inner // 2, plan.block_inner // 4):
         if inner >= 16 and inner % 16 == 0 and plan.warps == "rows":
             threads = min(plan.threads, 128)
