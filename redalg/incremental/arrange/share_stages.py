@@ -28,7 +28,7 @@ Place = tuple[str, tuple[int, ...]]
 
 
 @final
-class Made(NamedTuple):
+class StageTensor(NamedTuple):
     """A tensor that a stage makes: its name, its axes in order, and where it is what."""
 
     name: str
@@ -55,18 +55,18 @@ def share_stages(stages: Stages, sizes: Mapping[str, int]) -> Stages:
     A stage reads a tensor of another one in the place of a producer that would make its numbers again.
     """
     returned = {output.name for output in stages.outputs}
-    known, forms, loop = list[Made](), list[FusedForm](), stages.loop
+    known, forms, loop = list[StageTensor](), list[FusedForm](), stages.loop
     renamed = dict[str, Place]()
     for number, form in enumerate(stages.forms):
         own = _with_tensors(form, renamed)
         loop = own if number == stages.place else loop
-        made = [] if number == stages.place or returned & {output.name for output in own.outputs} else _tensors(own)
-        found = {each.name: next(_alike(each, known, sizes), None) for each in made}
-        others = {name: held for name, held in found.items() if held is not None}
-        if made and len(others) == len(made):
+        tensors = [] if number == stages.place or returned & {output.name for output in own.outputs} else _tensors(own)
+        found = {each.name: next(_alike(each, known, sizes), None) for each in tensors}
+        others = {name: place for name, place in found.items() if place is not None}
+        if tensors and len(others) == len(tensors):
             renamed |= others
             continue
-        known += made
+        known += tensors
         forms.append(own)
     place, number = forms.index(loop), 0
     while number < len(forms):
@@ -83,11 +83,11 @@ def share_stages(stages: Stages, sizes: Mapping[str, int]) -> Stages:
 
 
 def _producer_again(
-    forms: Sequence[FusedForm], number: int, known: Sequence[Made], sizes: Mapping[str, int]
+    forms: Sequence[FusedForm], number: int, known: Sequence[StageTensor], sizes: Mapping[str, int]
 ) -> tuple[int, FusedForm] | None:
     """The number of a stage that holds what a producer of another makes again, and that other one as it reads it."""
     for producer in forms[number].cascade.producers:
-        own = Made(producer.name, producer.axes, producer.cascade.domain, producer.definition)
+        own = StageTensor(producer.name, producer.axes, producer.cascade.domain, producer.definition)
         name, order = next(_alike(own, known, sizes), ("", ()))
         at = next((place for place, form in enumerate(forms) if name in {each.name for each in form.outputs}), number)
         between = {output.name for form in forms[number:at] for output in form.outputs}
@@ -97,7 +97,7 @@ def _producer_again(
     return None
 
 
-def _tensors(form: FusedForm) -> list[Made]:
+def _tensors(form: FusedForm) -> list[StageTensor]:
     """The tensors of a stage by their definitions; none if it hands on values that no output defines."""
     defined = {output.name: output.expr for output in form.cascade.outputs}
     if {output.name for output in form.outputs} != {*defined}:
@@ -106,29 +106,31 @@ def _tensors(form: FusedForm) -> list[Made]:
     for reduction in form.cascade.reductions:
         values[reduction.value] = reduction.to_reduce(reduction.term.xreplace(values), form.cascade.reduced_axes)
     domain = form.cascade.domain.xreplace(values)
-    return [Made(output.name, output.axes, domain, defined[output.name].xreplace(values)) for output in form.outputs]
+    return [
+        StageTensor(output.name, output.axes, domain, defined[output.name].xreplace(values)) for output in form.outputs
+    ]
 
 
-def _alike(made: Made, known: Sequence[Made], sizes: Mapping[str, int]) -> Iterator[Place]:
+def _alike(tensor: StageTensor, known: Sequence[StageTensor], sizes: Mapping[str, int]) -> Iterator[Place]:
     """Yield the tensors that hold the numbers of another."""
     for other in known:
-        if len(other.axes) != len(made.axes) or other.contents != made.contents:
+        if len(other.axes) != len(tensor.axes) or other.contents != tensor.contents:
             continue
-        for order in permutations(range(len(made.axes))):
-            free = [made.axes[place] for place in order]
-            names = ([*free, *inner] for inner in permutations(made.all_axes[len(free) :]))
-            if any(_is_equal(other, axes, made, sizes) for axes in names):
+        for order in permutations(range(len(tensor.axes))):
+            free = [tensor.axes[place] for place in order]
+            names = ([*free, *inner] for inner in permutations(tensor.all_axes[len(free) :]))
+            if any(_is_equal(other, axes, tensor, sizes) for axes in names):
                 yield other.name, order
 
 
-def _is_equal(other: Made, axes: Sequence[Axis], made: Made, sizes: Mapping[str, int]) -> bool:
+def _is_equal(other: StageTensor, axes: Sequence[Axis], tensor: StageTensor, sizes: Mapping[str, int]) -> bool:
     """Tell if a tensor's definition with other names for all of its axes is that of another tensor."""
     own = other.all_axes
     if len(own) != len(axes) or any(not _is_as_long(a, b, sizes) for a, b in zip(own, axes, strict=True)):
         return False
     pairs = [*zip(own, axes, strict=True)]
     names: dict[Basic, Basic] = dict([*pairs, *((a.extent, b.extent) for a, b in pairs)])
-    return bool((other.definition.xreplace(names), other.domain.xreplace(names)) == (made.definition, made.domain))
+    return bool((other.definition.xreplace(names), other.domain.xreplace(names)) == (tensor.definition, tensor.domain))
 
 
 def _is_as_long(axis: Axis, other: Axis, sizes: Mapping[str, int]) -> bool:
