@@ -43,9 +43,13 @@ def by_library_of(array: Any, tensors: Mapping[str, Any]) -> Any:
 
 
 def repeat_along(array: Any, own: tuple[Axis, ...], order: tuple[Axis, ...], sizes: Mapping[str, int]) -> Any:
-    """An array of its own axes in the order of all; along those that it lacks it is repeated, without a copy."""
-    if own == order:
+    """An array of its own axes in the order of all; along those that it lacks it is repeated, without a copy.
+
+    Axes are told by their names: of one dimension an axis may have a declared size in `own` alone.
+    """
+    names = [axis.name for axis in own]
+    if names == [axis.name for axis in order]:
         return array
-    wide = array[tuple(slice(None) if axis in own else None for axis in order)]
+    wide = array[tuple(slice(None) if axis.name in names else None for axis in order)]
     shape = [sizes[axis.name] for axis in order]
     return np.broadcast_to(wide, shape) if isinstance(wide, np.ndarray) else wide.expand(shape)

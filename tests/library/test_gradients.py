@@ -1,13 +1,19 @@
-"""The gradients of every pattern have kernels for a card, and none stores what has an element for every pair."""
+"""The gradients of every pattern have kernels for a card that are right, and none stores an element for every pair."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from math import prod
+from typing import Any
 
+import numpy as np
 import pytest
+import torch
 
 from redalg.library import PATTERNS
+from tests.cases import gallery_points, gallery_rows
+from tests.cases.gallery import Check, cast, derived
 
 TENSOR = re.compile(r'(\w+): T\.Tensor\(\(([^)]*)\), "\w+"\),?(.*)')
 STORED = {
@@ -39,3 +45,39 @@ def test_gradients_have_kernels(name: str, dtype: str) -> None:
         stored = [stem for stem, size, role in found if "workspace" in role and size > largest
                   and not stem.endswith(parts) and size > 2**16]  # fmt: skip
         assert not stored or name in STORED
+
+
+CHECKS = gallery_rows.CHECKS | gallery_points.CHECKS
+FLOOR, FACTOR = 1e-4, 20
+"""The bound of kernels in float32: so much of the largest, and so many times the error of arrays in float32."""
+
+
+def gradients(name: str, check: Check, dtype: torch.dtype, device: str, backend: str) -> Mapping[str, torch.Tensor]:
+    """The gradients of a pattern's outputs under drawn cotangents, by the tensors of floats that they depend on."""
+    given = {key: torch.from_numpy(np.ascontiguousarray(one)) for key, one in cast(check.data, np.float32).items()}
+    given = {key: one.to(device, dtype).requires_grad_() if one.is_floating_point() else one.to(device)
+             for key, one in given.items()}  # fmt: skip
+    more: dict[str, Any] = {"sizes": dict(check.sizes)} if check.sizes else {}
+    found = derived(name)(**given, **check.scalars, **more, backend=backend)
+    outputs = [one for one in (found if isinstance(found, tuple) else (found,)) if one.requires_grad]
+    generator = torch.Generator().manual_seed(0)
+    weights = [torch.randn(one.shape, dtype=torch.float64, generator=generator).to(one) for one in outputs]
+    leaves = {key: one for key, one in given.items() if one.requires_grad}
+    made = torch.autograd.grad(outputs, list(leaves.values()), weights, allow_unused=True)
+    return {key: one.cpu().double() for key, one in zip(leaves, made, strict=True) if one is not None}
+
+
+@pytest.mark.sweep(4)
+@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.parametrize("name", CHECKS)
+def test_gradients_by_kernels(name: str, device: str) -> None:
+    """In float32, beside those of arrays in float64."""
+    check = CHECKS[name]
+    wanted = gradients(name, check, torch.float64, "cpu", "torch")
+    plain = gradients(name, check, torch.float32, "cpu", "torch")
+    found = gradients(name, check, torch.float32, device, "tilelang")
+    assert found.keys() == wanted.keys()
+    for key, want in wanted.items():
+        largest = want.abs().max() + 1e-30
+        error, own = ((one[key] - want).abs().max() / largest for one in (found, plain))
+        assert error <= FLOOR + FACTOR * own, f"{name}: {key} is off by {error:.1e}, by arrays {own:.1e}"
