@@ -2,29 +2,30 @@
 
 Elements are what the monoid's own `lift` and `join` make of operands from its declared domains, in exact rational
 arithmetic (what is irrational is compared to 40 digits), so that rounding refutes no law. A search from a fixed seed
-proves nothing that it does not find; what it finds is a proof that the law fails.
+proves nothing that it does not find; what it finds is a proof that the law fails. Elements about the numbers in an
+operation's formulas come last: a sum that saturates at 255 breaks no law below it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any, final
 
-from sympy import Expr, Integer, N, Rational, S
+from sympy import Dummy, Expr, Integer, N, Number, Rational, S, floor, sympify
 
 from redalg.monoids.monoid import Monoid, Parts
 from redalg.monoids.semiring import Semiring
 from redalg.monoids.table import monoid
 
-CASES = 64
+CASES, DRAWN = 64, 6
 DIGITS = 40
 
 
 def finite(random: Random) -> Expr:
     """A small fraction, often an integer, so that ties occur."""
-    return Rational(random.randint(-6, 6), random.choice((1, 1, 2, 3)))
+    return Rational(random.randint(-DRAWN, DRAWN), random.choice((1, 1, 2, 3)))
 
 
 def random_extended(random: Random) -> Expr:
@@ -101,17 +102,40 @@ def declared_laws(kind: Monoid) -> list[str]:
             not any(word in law for word in declarations)]  # fmt: skip
 
 
-def element(kind: Monoid, random: Random) -> Parts:
-    """An element: the identity, a lifted place, or several of them joined."""
+def element(kind: Monoid, random: Random, limits: Sequence[Expr] = ()) -> Parts:
+    """An element: the identity, a lifted place, or several of them joined; half of the operands lie about `limits`."""
     chance = random.random()
     if chance < 0.1:
         return kind.empty
     if chance < 0.4:
-        return kind.join(element(kind, random), element(kind, random))
+        return kind.join(element(kind, random, limits), element(kind, random, limits))
     operands = [DOMAINS[name](random) for name in kind.domains]
     if kind.edges and random.random() < 0.3:
         operands = list(random.choice(kind.edges))
+    elif limits and random.random() < 0.5:
+        operands = [about(random.choice(limits), *pair) for pair in zip(operands, kind.domains, strict=True)]
     return tuple(kind.lift(*operands, Integer(random.randint(0, 20))))
+
+
+def about(limit: Expr, sample: Expr, domain: str) -> Expr:
+    """A sample of a domain, moved to a number that an operation names."""
+    if domain == "truth" or not sample.is_finite:
+        return sample
+    if domain in ("count", "natural"):
+        return Integer(abs(floor(limit + sample)))
+    value = limit + sample
+    return abs(value) + 1 if domain == "positive" else abs(value) if domain == "nonnegative" else value
+
+
+def limits_of(kind: Monoid) -> list[Expr]:
+    """The numbers in an operation's formulas beyond those that are drawn, such as a bound at which it saturates."""
+    a, b = (tuple(Dummy(real=True) for _ in kind.components) for _ in range(2))
+    try:
+        formulas = (*kind.join(a, b), *kind.lift(*(Dummy(real=True) for _ in kind.domains), S.Zero))
+    except TypeError:  # it asks for truths that symbols do not have
+        return []
+    numbers = {one for formula in formulas for one in sympify(formula).atoms(Number) if one.is_finite}
+    return sorted({abs(one) for one in numbers if abs(one) > DRAWN})
 
 
 def violation(kind: Monoid, laws: list[str] | None = None, seed: int = 0, cases: int = CASES) -> Violation | None:
@@ -132,6 +156,9 @@ def _samples(kind: Monoid, number: int, seed: int, cases: int) -> Iterator[tuple
     random = Random(seed)
     for _ in range(cases):
         yield tuple(element(kind, random) for _ in range(number))
+    if limits := limits_of(kind):
+        for _ in range(cases):
+            yield tuple(element(kind, random, limits) for _ in range(number))
 
 
 # ---- semirings -------------------------------------------------------------------------------------------------------

@@ -309,6 +309,7 @@ def refusal_of_plan(stages: Stages, problem: Problem, plan: AnySchedule) -> str:
     try:
         for _, numbers, program in programs(stages, [replace(plan, origin="given")], problem):
             check_operands(program, numbers, problem.precision)
+            check_registers(program, numbers)
             check_fit(program, numbers)
     except RedalgError as refusal:
         return str(refusal).removeprefix(f"plan `{plan}`").lstrip(", ")

@@ -306,6 +306,14 @@ def test_each_law_is_checked(registry: Any) -> None:
     assert refused(idempotent=True).endswith("Mend `combine`, or leave idempotent=True out.")
 
 
+@pytest.mark.parametrize("top", [10, 255, 1e4])
+def test_laws_are_checked_about_the_numbers_of_an_operation(registry: Any, top: float) -> None:
+    """A sum that saturates, far beyond the small numbers that are drawn elsewhere."""
+    assert " fails at a = " in refused(combine=lambda a, b: Min(a[0] + b[0], top))
+    least = {"components": {"v": top}, "domain": "finite", "combine": lambda a, b: Min(a[0], b[0], top)}
+    assert " (identity) fails at a = " in refused(**least)
+
+
 def test_edges_are_checked(registry: Any) -> None:
     """A law that fails at a declared edge alone is found there."""
     odd = Integer(10**9)

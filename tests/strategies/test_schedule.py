@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -307,3 +308,14 @@ def test_columns_without_a_row_axis_are_laid_out_before_the_padding() -> None:
     force = ra.fuse(ra.sum(mass * (r[k, component] - r[n, component]) / apart, k), axes="n l")
     written = force.source("sm_90a", sizes={"n": 20, "k": 20, "i": 3, "l": 3}, dtypes="float64")
     assert "Schedule: Grid(n) Grid(l, 16) Pad(16) Loop(k, 64" in written
+
+
+def test_a_predicted_plan_says_why_it_is_refused() -> None:
+    """Of registers as of shared memory, in the words of `source`."""
+    n = ra.axes("n")
+    variance, sizes = ra.fuse(ra.var(ra.tensor("x[b,n]"), n)), {"b": 64, "n": 10**6}
+    long = ra.Schedule(ra.Grid("b"), ra.Lanes(n, 128), ra.Loop(n, 65536))
+    found = variance.plans(sizes, "float32", "H100").predict(long)
+    assert "gives a thread 512 numbers of the tile" in found.refusal
+    with pytest.raises(ra.PlanError, match=re.escape(found.refusal[-60:])):
+        variance.source("H100", sizes=sizes, dtypes="float32", plan=long)
