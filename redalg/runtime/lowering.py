@@ -307,10 +307,7 @@ def refusal_of_plan(stages: Stages, problem: Problem, plan: AnySchedule) -> str:
         return ""
     stages, problem = rewrite_stages(REWRITES_AFTER_PLANNING, stages, problem)
     try:
-        for _, numbers, program in programs(stages, [replace(plan, origin="given")], problem):
-            check_operands(program, numbers, problem.precision)
-            check_registers(program, numbers)
-            check_fit(program, numbers)
+        program_of(stages, [replace(plan, origin="given")], problem)
     except RedalgError as refusal:
         return str(refusal).removeprefix(f"plan `{plan}`").lstrip(", ")
     return ""

@@ -253,9 +253,9 @@ def take_group(
     )
 
 
-def stores_by_indices(assembly: Assembly, pairs: Sequence[tuple[Load, Load]]) -> list[Statement]:
+def stores_by_indices(assembly: Assembly, pairs: Sequence[tuple[Load, Expr]]) -> list[Statement]:
     """The stores of numbers, each with those of its own indices: of rows, of columns, or of both."""
-    groups = dict[tuple[Expr, ...], list[tuple[Load, Load]]]()
+    groups = dict[tuple[Expr, ...], list[tuple[Load, Expr]]]()
     for pair in pairs:
         groups.setdefault(pair[0].indices, []).append(pair)
     return [assembly.stores(*group) for group in groups.values()]
