@@ -110,7 +110,8 @@ class Stages:
         """An expression in which sums of rows of products are tensors, each from a stage of its own."""
         rows = dict[Expr, Element]()
         nested = with_row_sums(expr)
-        for total in set(outermost_reductions(nested)) - set(outermost_reductions(expr)):
+        known = {*outermost_reductions(expr)}
+        for total in dict.fromkeys(one for one in outermost_reductions(nested) if one not in known):
             rows[total.expr] = self._part(wanted, total.expr)
         return replace_nodes(nested, rows)
 
