@@ -104,7 +104,7 @@ class Ranks:
         )
 
     def wait_for(self, done: torch.cuda.Event) -> None:
-        """Wait on the host for messages on CUDA, which an event says are there.
+        """Let the host wait for an event on CUDA, behind which messages are there.
 
         PyTorch ends a process whose messages don't come, and takes a minute longer than the timeout to do so.
 
@@ -201,7 +201,7 @@ class Report:
 
 
 def event_of_now() -> torch.cuda.Event:
-    """An event of the current stream, which is there when all that was asked of it so far is done."""
+    """An event of the current stream. It is done when all work before it is done."""
     event = torch.cuda.Event()
     event.record()
     return event

@@ -118,7 +118,7 @@ def element(kind: Monoid, random: Random, limits: Sequence[Expr] = ()) -> Parts:
 
 
 def about(limit: Expr, sample: Expr, domain: str) -> Expr:
-    """A sample of a domain, moved to a number that an operation names."""
+    """A sample of a domain near a number in the formulas of an operation."""
     if domain == "truth" or not sample.is_finite:
         return sample
     if domain in ("count", "natural"):

@@ -29,7 +29,7 @@ Place = tuple[str, tuple[int, ...]]
 
 @final
 class StageTensor(NamedTuple):
-    """A tensor that a stage makes: its name, its axes in order, and where it is what."""
+    """A tensor that a stage makes: name, axes in order, and its definition for the elements of a domain."""
 
     name: str
     axes: tuple[Axis, ...]

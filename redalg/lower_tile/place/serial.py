@@ -254,7 +254,7 @@ def take_group(
 
 
 def stores_by_indices(assembly: Assembly, pairs: Sequence[tuple[Load, Expr]]) -> list[Statement]:
-    """The stores of numbers, each with those of its own indices: of rows, of columns, or of both."""
+    """Store numbers in one loop for each kind of index: rows, columns, or both."""
     groups = dict[tuple[Expr, ...], list[tuple[Load, Expr]]]()
     for pair in pairs:
         groups.setdefault(pair[0].indices, []).append(pair)
