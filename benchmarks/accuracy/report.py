@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
-from benchmarks.accuracy.case import Judged, Result
+from benchmarks.accuracy.case import Error, Judged, Result
 from benchmarks.compete import OWN
 from benchmarks.report import Document
 from redalg.strategies.table import Table
@@ -32,8 +32,17 @@ def entry(result: Result, digest: str | None) -> dict[str, Any]:
 
 
 def output(judged: Judged) -> dict[str, Any]:
-    return {"dtype": judged.dtype, "ok": judged.ok, "allowed": asdict(judged.allowed),
-            "errors": {name: asdict(each) for name, each in judged.errors.items()}}  # fmt: skip
+    return {"dtype": judged.dtype, "ok": judged.ok, "allowed": written(judged.allowed),
+            "errors": {name: written(each) for name, each in judged.errors.items()}}  # fmt: skip
+
+
+def written(error: Error) -> dict[str, float]:
+    """Four digits of each: a verdict is told beside them, and is not taken from them again.
+
+    >>> written(Error(3.2480751489171895e-07, 0.0))
+    {'max': 3.248e-07, 'rms': 0.0}
+    """
+    return {name: float(f"{value:.4g}") for name, value in asdict(error).items()}
 
 
 def table(content: Document) -> Table:

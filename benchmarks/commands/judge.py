@@ -27,6 +27,7 @@ from benchmarks import report as documents
 from benchmarks.accuracy import attended, large, published
 from benchmarks.accuracy.case import Case, Result, run
 from benchmarks.accuracy.report import document, failures, table
+from benchmarks.compete import program_text
 from benchmarks.environment import environment, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Problem
@@ -67,14 +68,14 @@ def key_of(case: Case, tensors: dict[str, Any]) -> Hashable:
 
 
 def compiled(case: Case, tensors: dict[str, Any], chip: str) -> str:
-    """The hash of what was emitted and compiled, of all functions."""
+    """The hash of what was emitted and compiled, of all functions, without comments and docstrings."""
     dtypes = {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()}
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     options = {"empty": case.options["empty"]} if "empty" in case.options else {}
     problems = case.problems(Problem(case.fused(), dict(case.row.sizes), dtypes, shapes))
     kernels = [function.compile(chip, sizes=sizes, dtypes=dtypes, shapes=shapes, **options)
                for function, sizes, dtypes, shapes in problems]  # fmt: skip
-    return hashlib.sha256("\n".join(kernel.source.text for kernel in kernels).encode()).hexdigest()
+    return hashlib.sha256("\n".join(program_text(kernel.source.text) for kernel in kernels).encode()).hexdigest()
 
 
 def hash_of(case: Case, kernels: Compiled, device: torch.device) -> str | None:
