@@ -117,8 +117,11 @@ def run(case: Case, device: torch.device) -> Result:
     shapes = {name: tuple(one.shape) for name, one in tensors.items()}
     kinds = {name: str(one.dtype).removeprefix("torch.") for name, one in tensors.items()}
     floor = 2.0**-24 * case.scores(tensors)
-    judged = {key: judge(found, dtypes.get(key, "float32"), None if key in case.exact else floor)
-              for key, found in errors.items()}  # fmt: skip
+    judged = dict[str, Judged]()
+    for key, found in errors.items():
+        dtype = dtypes.get(key, "float32")
+        exact = key in case.exact or "float" not in dtype
+        judged[key] = judge(found, dtype, None if exact else floor, single=reference[key].numel() == 1)
     return Result(case, shapes, kinds, judged, failures)
 
 
@@ -126,7 +129,8 @@ def error(out: torch.Tensor, wanted: torch.Tensor, *, strict: bool) -> Error:
     """Relative errors where the reference is finite; infinite where `strict` and finite in other places."""
     if out.shape != wanted.shape:
         raise ValueError(f"the output has shape {tuple(out.shape)}, and the reference {tuple(wanted.shape)}")
-    out, finite = out.double(), wanted.isfinite()
+    out, wanted = out.double(), wanted.double()
+    finite = wanted.isfinite()
     if strict and not torch.equal(out.isfinite(), finite):
         return Error(torch.inf, torch.inf)
     both = finite & out.isfinite()
@@ -139,18 +143,19 @@ def error(out: torch.Tensor, wanted: torch.Tensor, *, strict: bool) -> Error:
     return Error(float(largest), float(difference.square().mean().sqrt() / mean.clamp_min(tiny)))
 
 
-def judge(errors: Mapping[str, Error], dtype: str, floor: float | None) -> Judged:
+def judge(errors: Mapping[str, Error], dtype: str, floor: float | None, *, single: bool = False) -> Judged:
     """redalg's error beside twice the least of its peers' and the floors (None: it must be exact).
 
-    An output that no peer has is not proved.
+    An output that no peer has is not proved. The root mean square of a `single` number is its largest error.
     """
     peers = [one for name, one in errors.items() if name != OWN]
     unit = torch.finfo(getattr(torch, dtype)).eps / 2 if "float" in dtype else 0.0
     if floor is None:
         allowed = Error(0.0, 0.0)
     elif peers:
+        rms_floor = MAX_FLOOR if single else RMS_FLOOR
         allowed = Error(TIMES * min(one.max for one in peers) + MAX_FLOOR * unit + floor,
-                        TIMES * min(one.rms for one in peers) + RMS_FLOOR * unit + floor)  # fmt: skip
+                        TIMES * min(one.rms for one in peers) + rms_floor * unit + floor)  # fmt: skip
     else:
         allowed = Error(float("nan"), float("nan"))
     own = errors.get(OWN)

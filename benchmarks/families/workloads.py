@@ -47,6 +47,7 @@ class Workload:
         positive: the tensors whose numbers are made positive.
         products: the axes of the sizes that a contraction multiplies; "" where it is bounded by bytes.
         checked: the axis of `x` at some places of which the result is checked; "" for the whole.
+        exact: the same in more digits than float64 has, of which inputs of float64 ask; the outputs are of float64.
     """
 
     form: Callable[[], ra.Fused]
@@ -59,6 +60,7 @@ class Workload:
     positive: tuple[str, ...] = field(default=())
     products: str = ""
     checked: str = ""
+    exact: Callable[..., Any] | None = None
 
 
 def wide(x: torch.Tensor) -> torch.Tensor:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from fractions import Fraction
+from operator import mul
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +15,7 @@ from benchmarks.__main__ import main
 from benchmarks.accuracy.case import Case, Error, error, judge, run
 from benchmarks.commands.judge import NAMES, cases, judged
 from benchmarks.compete import OWN
+from benchmarks.families import beside
 from benchmarks.families.statistics import variance_row
 from benchmarks.family import Tensors, picks
 from redalg.library import variance
@@ -69,6 +72,31 @@ def test_the_bound_is_twice_the_strongest_and_a_floor() -> None:
     assert made.allowed.rms == pytest.approx(2e-4 + 4 * HALF_UNIT)
     assert not judge({OWN: Error(1.01e-3, 1e-4), **peers}, "float32", 0.0).ok
     assert not judge({OWN: Error(1e-9, 0.0), **peers}, "int64", None).ok
+
+
+def test_a_single_number_has_one_floor() -> None:
+    found = {OWN: Error(6 * HALF_UNIT, 6 * HALF_UNIT), "a": Error(0.0, 0.0)}
+    assert judge(found, "float32", 0.0, single=True).ok
+    assert not judge(found, "float32", 0.0).ok
+
+
+def test_places_are_exact() -> None:
+    """An output of integers is told by its dtype: a place beside the right one is wrong."""
+    x = torch.tensor([[1.0, 3.0, 2.0]])
+    place = {"inputs": lambda _: {"x": x}, "reference": lambda _: {"place": torch.tensor([1])},
+             "outputs": lambda out, _: {"place": out}, "peers": {"torch": lambda x: x.argmax(1)}}  # fmt: skip
+    assert run(case(**place, fused=lambda: lambda x, **_: x.argmax(1)), CPU).ok
+    assert not run(case(**place, fused=lambda: lambda x, **_: x.argmax(1) + 1), CPU).ok
+
+
+def test_covariances_of_float64_are_held_to_more_digits() -> None:
+    """By a sum over fractions, which the long double of NumPy agrees with beyond float64."""
+    x = 1e3 + torch.rand(50, 2, dtype=torch.float64, generator=torch.Generator().manual_seed(0))
+    columns = [[Fraction(each) for each in column] for column in x.T.tolist()]
+    away = [[each - sum(column) / len(column) for each in column] for column in columns]
+    wanted = [[float(sum(map(mul, one, other)) / len(one)) for other in away] for one in away]
+    found = beside.covariance_in_long_double(x)
+    assert (found - torch.tensor(wanted, dtype=torch.float64)).abs().max() <= 1e-16
 
 
 def test_infinities_stand_where_the_reference_has_them() -> None:
