@@ -1,0 +1,414 @@
+"""States through windows of two ranks: the numbers of a collective, errors on all ranks, and the choice of all."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import torch.distributed as dist
+
+import redalg as ra
+from redalg.distributed import exchange
+from redalg.distributed.exchange import (
+    GATHER,
+    SYMMETRIC,
+    Choice,
+    exchange_in_words,
+    obstacle_between,
+    reach_of_rank,
+)
+from redalg.distributed.header import Header
+from redalg.distributed.packed import first_words
+from redalg.distributed.protocol import Protocol
+from redalg.distributed.ranks import Ranks, Report, group_ranks
+from redalg.distributed.ready import Ready
+from redalg.distributed.window import MOST_BYTES, Window
+from redalg.runtime.bind.packing import Packing
+from redalg.runtime.call.finish_kernels import PreparedFinish
+from redalg.runtime.call.kernels import OneBuffer, Recipe
+from redalg.runtime.call.merge_kernels import Merge, SlotInput
+from redalg.strategies.device import device_for
+from redalg.strategies.model.exchange import gathered_us, pulled_us
+from tests.distributed.cases import CASES, as_arrays, fused, n, x
+from tests.distributed.pool import Pool
+from tests.distributed.shared import shared_window, shared_windows
+from tests.distributed.test_again import Done, counted, parts_of, told_by
+
+total, cubes = ra.fuse(ra.sum(x, n)), ra.fuse(ra.sum(x**3, n))
+KINDS = [[6, 7], [6, 7], [6, 7], [3, 5], [6, 7]]
+
+
+def error_of(function: Any) -> str:
+    try:
+        function()
+    except (ra.InputError, ra.BackendError) as error:
+        return f"{type(error).__name__}: {error}"
+    return ""
+
+
+# ---- numbers ---------------------------------------------------------------------------------------------------------
+
+
+def both_ways(rank: int, size: int, name: str, folder: Path) -> tuple[list[Any], list[Any], list[int]]:
+    """The outputs of several calls through a window, those by a collective, and the collectives of the first kind."""
+    with shared_windows(rank, size, folder):
+        calls = [fused(name).distributed(axis=CASES[name].axis, exchange=one) for one in (SYMMETRIC, GATHER)]
+        found: tuple[list[Any], list[Any]] = ([], [])
+        numbers = []
+        for seed, lengths in enumerate(KINDS):
+            for call, outputs in zip(calls, found, strict=True):
+                with counted() as messages:
+                    outputs.append(as_arrays(call(**parts_of(name, rank, lengths, seed))))
+                numbers.append(len(messages))
+        assert "symmetric memory: 8 us predicted, taken" in calls[0].explain()
+        assert "all-gather: 300 us predicted, taken" in calls[1].explain()
+    return *found, numbers[0::2]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_windows_give_the_bits_of_a_collective(two: Pool, name: str, tmp_path: Path) -> None:
+    for through, gathered, numbers in two.values(both_ways, name, tmp_path):
+        assert numbers[:3] == [2, 0, 0]  # headers, and how the mapping went; then none
+        for outputs, wanted in zip(through, gathered, strict=True):
+            for output, want in zip(outputs, wanted, strict=True):
+                np.testing.assert_array_equal(output, want)
+
+
+def parts_and_groups(rank: int, size: int, folder: Path) -> list[bool]:
+    data = torch.arange(32.0).reshape(2, 16)[:, 8 * rank : 8 * rank + 8] ** 1.5
+    keys = torch.arange(8) % 3
+    found = list[Any]()
+    with shared_windows(rank, size, folder):
+        for one in (SYMMETRIC, GATHER):
+            call = fused("variance").distributed(axis=n, deterministic=4, exchange=one)
+            by_group = fused("variance").distributed(axis=n, exchange=one)
+            found.append((call(x=data), by_group(x=data, by=keys, groups=4)))
+    return [torch.equal(*each) for each in zip(*(one[0:1] for one in found), strict=True)] + [
+        torch.allclose(found[0][1], found[1][1], rtol=0, atol=0, equal_nan=True)
+    ]
+
+
+def test_parts_and_groups_go_through_windows(two: Pool, tmp_path: Path) -> None:
+    assert two.values(parts_and_groups, tmp_path) == [[True, True]] * 2
+
+
+def many_calls(rank: int, size: int, folder: Path) -> list[float]:
+    """Two functions in turn, of states of several sizes, through one window."""
+    found = []
+    with shared_windows(rank, size, folder):
+        calls = [one.distributed(axis=n, exchange=SYMMETRIC) for one in (total, cubes)]
+        for at in range(60):
+            rows = 1 + at % 3
+            given = torch.full((rows, 4), float(at + rank))
+            found.append(float(calls[at % 2](x=given)[rows - 1]))
+        assert len(exchange._WINDOWS[calls[0].ranks.group]) == 1
+    return found
+
+
+def test_functions_share_a_window(two: Pool, tmp_path: Path) -> None:
+    wanted = [4 * (at ** (3 if at % 2 else 1) + (at + 1) ** (3 if at % 2 else 1)) for at in range(60)]
+    assert two.values(many_calls, tmp_path) == [wanted] * 2
+
+
+# ---- ranks that fail or differ ---------------------------------------------------------------------------------------
+
+
+def fails(rank: int, size: int, second: str, folder: Path) -> tuple[str, float]:
+    """A good call, one that goes wrong on rank 1, and a good one."""
+    with shared_windows(rank, size, folder):
+        calls = [one.distributed(axis=n, exchange=SYMMETRIC) for one in (total, cubes)]
+        for call in 2 * calls:
+            call(x=torch.ones(2, 3))
+        wrong = {
+            "option": lambda: calls[1](x=torch.ones(2, 3), empty="none"),
+            "dtype": lambda: calls[1](x=torch.ones(2, 3).double()),
+            "order": lambda: calls[0](x=torch.ones(2, 3)),
+        }[second]
+        text = error_of(wrong if rank == 1 else lambda: calls[1](x=torch.ones(2, 3)))
+        return text, float(calls[0](x=torch.ones(2, 4))[0])
+
+
+@pytest.mark.parametrize(("second", "told"), [
+    ("option", "InputError: distributed: rank 1 made no state"), ("dtype", "differ in the dtype of tensor x"),
+    ("order", "rank 1 called another function than rank 0"),
+])  # fmt: skip
+def test_a_rank_that_goes_wrong_is_told_on_all(two: Pool, second: str, told: str, tmp_path: Path) -> None:
+    (first, one), (other, again) = two.values(fails, second, tmp_path)
+    assert told in first
+    assert other
+    assert one == again == 8
+
+
+def late(rank: int, size: int, folder: Path) -> Any:
+    """As ranks on CUDA, which do not wait for statuses: one fails."""
+    with shared_windows(rank, size, folder) as patch:
+        patch.setattr("redalg.distributed.call.may_learn_late", lambda *_: True)
+        patch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+        patch.setattr(Ranks, "report", lambda ranks, sent, *_: Report(ranks, sent, first_words(sent).clone(), Done()))
+        call = total.distributed(axis=n, exchange=SYMMETRIC)
+        call(x=torch.ones(2, 3))
+        options = {"empty": "none"} if rank == 1 else {}
+        outputs = told_by(lambda: call(x=torch.ones(2, 3), **options).tolist())
+        return outputs, told_by(call.check) or "", call(x=torch.ones(2, 4)).tolist()
+
+
+def test_outputs_are_nan_where_a_rank_failed(two: Pool, tmp_path: Path) -> None:
+    (outputs, told, after), (error, _, also) = two.values(late, tmp_path)
+    assert np.isnan(outputs).all()
+    assert "rank 1 made no state" in told
+    assert "empty=" in error
+    assert after == also == [8, 8]
+
+
+def absent(rank: int, size: int, folder: Path) -> Any:
+    """Rank 1 leaves after the first call."""
+    with shared_windows(rank, size, folder, 0.3):
+        call = total.distributed(axis=n, exchange=SYMMETRIC)
+        call(x=torch.ones(2, 3))
+        return rank == 1 or error_of(lambda: call(x=torch.ones(2, 3)))
+
+
+def test_a_rank_that_does_not_come_is_an_error_in_time(two: Pool, tmp_path: Path) -> None:
+    first, second = two.values(absent, tmp_path)
+    assert second is True
+    assert "BackendError: distributed: rank 0 could not exchange states" in first
+    assert "within the group's timeout" in first
+
+
+# ---- the choice ------------------------------------------------------------------------------------------------------
+
+
+def chosen(rank: int, size: int, second: str, wish: str | None, folder: Path) -> tuple[str, str]:
+    """The exchange on which ranks agree, of which one may lack what it takes; then the group is used again."""
+    with shared_windows(rank, size, folder) as patch:
+        if second == "tensors":
+            patch.setattr("redalg.distributed.call.reach_of_rank", reach_of_rank)
+        elif rank == 1 and second == "card":
+            patch.setattr("redalg.distributed.call.reach_of_rank", lambda *_: exchange.Reach("there/1"))
+        elif rank == 1 and second == "mapping":
+            patch.setattr(exchange, "symmetric_memory", refuse)
+            patch.setattr(exchange, "open_window", OPEN)
+        call = total.distributed(axis=n, exchange=wish)
+        rows = MOST_BYTES // 4 - 4 * (second == "small") if second in ("small", "large") else 2
+        text = error_of(lambda: call(x=torch.ones(rows, 2))) or call.explain()
+        after = error_of(lambda: total.distributed(axis=n, exchange=GATHER)(x=torch.ones(2, 3)))
+        return text, after
+
+
+OPEN = exchange.open_window
+
+
+def refuse(*_: Any) -> Any:
+    raise RuntimeError("CUDA driver error: not permitted\nat some line")
+
+
+OBSTACLES = {
+    "tensors": "rank 0: the tensors lie on cpu",
+    "card": "rank 0 does not read the memory of rank 1's GPU",
+    "mapping": "the memory was not mapped: rank 1: RuntimeError: CUDA driver error: not permitted",
+    "large": "a rank's states have 524,288 bytes, and less than 524,288 go through it",
+}
+
+
+@pytest.mark.parametrize("second", OBSTACLES)
+def test_all_ranks_gather_if_one_cannot_be_read(two: Pool, second: str, tmp_path: Path) -> None:
+    for text, after in two.values(chosen, second, None, tmp_path):
+        assert "all-gather: " in text
+        assert f"symmetric memory: not possible: {OBSTACLES[second]}" in text
+        assert after == ""
+
+
+@pytest.mark.parametrize("second", OBSTACLES)
+def test_what_is_asked_for_and_not_there_is_an_error_on_all(two: Pool, second: str, tmp_path: Path) -> None:
+    for text, after in two.values(chosen, second, SYMMETRIC, tmp_path):
+        assert f"BackendError: distributed: exchange='symmetric' is not possible: {OBSTACLES[second]}" in text
+        assert after == ""
+
+
+@pytest.mark.parametrize(("second", "wish", "taken"), [
+    ("", None, "symmetric memory: 8 us predicted, taken"), ("", GATHER, "all-gather: 300 us predicted, taken"),
+    ("small", SYMMETRIC, "predicted, taken"),
+])  # fmt: skip
+def test_the_model_chooses_between_those_that_are_possible(
+    two: Pool, second: str, wish: str | None, taken: str, tmp_path: Path
+) -> None:
+    for text, _ in two.values(chosen, second, wish, tmp_path):
+        assert taken in text
+
+
+def unlike_wishes(rank: int, _: int) -> str:
+    return error_of(lambda: total.distributed(axis=n, exchange=(GATHER, None)[rank])(x=torch.ones(2, 3)))
+
+
+def test_ranks_that_ask_for_several_are_told(two: Pool) -> None:
+    for text in two.values(unlike_wishes):
+        assert "the ranks differ in the option `exchange`: gather on rank 0; none on rank 1" in text
+
+
+def foreign_options(_: int, __: int) -> list[str]:
+    b = ra.axes("b")
+    w = ra.tensor("w[n]")
+    weighted = ra.fuse(ra.sum(x * w, n), axes="b")
+    with_exchange: dict[str, Any] = {"exchange": GATHER}
+    return [
+        error_of(lambda: total.distributed(axis=n, exchange="nvlink")),
+        error_of(lambda: total.distributed(axis=n, sharded=b, exchange=SYMMETRIC)),
+        error_of(lambda: weighted.distributed(axis=n, rows=b, **with_exchange)),
+        total.distributed(axis=n).explain(),
+    ]
+
+
+def test_options_that_are_none(two: Pool) -> None:
+    for unknown, of_sharded, of_rows, before in two.values(foreign_options):
+        assert "exchange='nvlink' is not an option. Pass 'symmetric' or 'gather'" in unknown
+        assert "`rows=` and `sharded=` split the outputs" in of_sharded
+        assert "`rows=` and `sharded=` split the outputs" in of_rows
+        assert before == "Ranks agree on an exchange when they are called."
+
+
+def sharded_call(rank: int, _: int) -> str:
+    call = total.distributed(axis=n, sharded=ra.axes("b"))
+    call(x=torch.ones(2, 3))
+    return call.explain()
+
+
+def test_slices_are_told_too(two: Pool) -> None:
+    for text in two.values(sharded_call):
+        assert text == "2 ranks merge slices of states along n, cut along b, and each keeps its own: one collective"
+    [k] = [ra.axes("k")]
+    choice = Choice(None, "", 1 << 20, {"all-gather": 100.0})
+    assert exchange_in_words(choice, 4, n, k).endswith("    all-gather of slices along k: taken")
+
+
+def test_cards_that_do_not_reach_each_other() -> None:
+    first, second = (Header(card=f"a/{one}", reach=f"a/{1 - one} a/7") for one in range(2))
+    assert obstacle_between([first, second], (0, 1), MOST_BYTES - 1) == ""
+    assert "have 524,288 bytes" in obstacle_between([first, second], (0, 1), MOST_BYTES)
+    assert "one rank" in obstacle_between([first], (0,), 16)
+    assert "rank 4 does not read the memory of rank 6's" in obstacle_between(
+        [first, replace(second, card="b/1")], (4, 6), 16
+    )
+    assert "rank 0 does not read" in obstacle_between([first, first], (0, 1), 16)  # one GPU
+    told = obstacle_between([first, replace(second, obstacle="no such memory")], (0, 3), 16)
+    assert told == "rank 3: no such memory"
+
+
+def test_the_model_prices_barriers_below_collectives() -> None:
+    for name in ("H200", "H100", "A100"):
+        for ranks in (2, 4, 8):
+            for nbytes in (16, 1 << 14, MOST_BYTES - 1):
+                assert pulled_us(nbytes, ranks, device_for(name)) < gathered_us(nbytes, ranks, device_for(name))
+
+
+def world(rank: int, size: int) -> list[str]:
+    """The obstacles of this CPU's ranks, for tensors here and as if they lay on a GPU."""
+    ranks = group_ranks(dist.group.WORLD)
+    return [reach_of_rank(ranks, torch.device(one)).obstacle for one in ("cpu", "cuda:0")]
+
+
+def test_ranks_without_nccl_gather(two: Pool) -> None:
+    for on_cpu, on_gpu in two.values(world):
+        assert on_cpu == "the tensors lie on cpu"
+        assert on_gpu == "the group sends by another backend than NCCL"
+
+
+# ---- ready calls -----------------------------------------------------------------------------------------------------
+
+
+def write_sums(table: torch.Tensor, sums: torch.Tensor, most: torch.Tensor) -> None:
+    sums.copy_(table.sum(1))
+    most.copy_(table.amax(1))
+
+
+def add_sums(*arguments: torch.Tensor) -> None:
+    first, second, one, other, sums, most = arguments
+    sums.copy_(first + second)
+    most.copy_(torch.maximum(one, other))
+
+
+def add_rows(first: torch.Tensor, second: torch.Tensor, sums: torch.Tensor, most: torch.Tensor) -> None:
+    sums.copy_(first.sum(0))
+    most.copy_(second.amax(0))
+
+
+def ready_of_python(window: Window, *, apart: bool) -> Ready:
+    """A ready call whose kernels are functions; `apart`: the merge takes the states where they lie."""
+    packing = Packing({"sums": "float32", "most": "float32"}, {"sums": (3,), "most": (3,)})
+    cpu = torch.device("cpu")
+    recipe = Recipe(write_sums, (("x", None),), (), OneBuffer(packing, ("sums", "most"), {}, cpu), ())
+    inputs = tuple(SlotInput(one, (0,), (), (3,), "float32", True, apart, False) for one in ("sums", "most"))
+    step = lambda inputs: {name: inputs[name].clone() for name in ("sum", "max")}  # noqa: E731
+    finish = PreparedFinish(step, {"sum": "sums", "max": "most"}, {}, frozenset(), frozenset())
+    merge = Merge(add_sums if apart else add_rows, inputs, packing)
+    return Ready(group_ranks(None), cpu, recipe, merge, finish, packing, 7 << 8, window)
+
+
+def ready_calls(rank: int, size: int, apart: bool, folder: Path) -> list[tuple[list[float], list[float]]]:
+    ready = ready_of_python(shared_window(folder, rank, size), apart=apart)
+    assert ready.merges_in_place == apart
+    protocol, found = Protocol[Any](ready.ranks), []
+    for at in range(50):
+        made = ready.run(protocol, {"x": torch.full((3, 2), float(at + rank))}, late=False)
+        assert made is not None
+        found.append((made["sum"].tolist(), made["max"].tolist()))
+    return found
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_ready_calls_go_through_windows(two: Pool, apart: bool, tmp_path: Path) -> None:
+    wanted = [([4.0 * at + 2] * 3, [at + 1.0] * 3) for at in range(50)]
+    assert two.values(ready_calls, apart, tmp_path) == [wanted] * 2
+
+
+def ready_failure(rank: int, size: int, apart: bool, folder: Path) -> tuple[str, list[float]]:
+    ready = ready_of_python(shared_window(folder, rank, size), apart=apart)
+    protocol, good = Protocol[Any](ready.ranks), {"x": torch.ones(3, 2)}
+    for _ in range(3):
+        ready.run(protocol, good, late=False)
+    try:
+        ready.run(protocol, good if rank == 0 else {"x": torch.ones(2, 2)}, late=False)
+        text = ""
+    except (ra.InputError, RuntimeError) as error:
+        text = f"{type(error).__name__}: {error}"
+    found = [ready.run(protocol, good, late=False) for _ in range(2)]  # both halves
+    return text, [float(one["sum"][0]) for one in found if one]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_a_ready_call_that_fails_is_told_on_all(two: Pool, apart: bool, tmp_path: Path) -> None:
+    (first, one), (second, other) = two.values(ready_failure, apart, tmp_path)
+    assert "InputError: distributed: rank 1 made no state of its shard" in first
+    assert second.startswith("RuntimeError")
+    assert "could not exchange" not in second
+    assert one == other == [4, 4]
+
+
+def late_ready(rank: int, size: int, folder: Path) -> tuple[list[float], str]:
+    """A ready call of ranks that do not wait, of which one fails."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Ranks, "report", lambda ranks, sent, *_: Report(ranks, sent, first_words(sent).clone(), Done()))
+        ready = ready_of_python(shared_window(folder, rank, size), apart=True)
+        protocol = Protocol[Any](ready.ranks)
+        if rank == 1:
+            patch.setattr(Recipe, "launch_into", None)
+        made = told_by_type(lambda: ready.run(protocol, {"x": torch.ones(3, 2)}, late=True))
+        text = told_by(lambda: protocol.read_reports(waits=True)) or ""
+    return ([] if made is None else made["sum"].tolist()), text
+
+
+def told_by_type(function: Any) -> Any:
+    try:
+        return function()
+    except TypeError:
+        return None
+
+
+def test_outputs_of_a_ready_call_are_nan_where_a_rank_failed(two: Pool, tmp_path: Path) -> None:
+    (sums, told), (nothing, _) = two.values(late_ready, tmp_path)
+    assert np.isnan(sums).all()
+    assert "rank 1: TypeError: 'NoneType' object is not callable" in told
+    assert nothing == []
