@@ -5,9 +5,10 @@
     3  messages are gathered                       a rank without a state says so, and stops all
     4  every rank merges all states in order       the same operations on the same numbers: outputs agree bit by bit
 
-So a call of the last kind is one collective. Large states are cut into slices, each of which one rank merges: two
-collectives (`slices`), if the cost model says that this is sooner. With `deterministic` a shard has several states, one
-for each of its parts (`parts`).
+So a call of the last kind is one collective, or none: small states of GPUs that read each other's memory are merged
+where they lie, after one barrier (`exchange`, `window`). Large states are cut into slices, each of which one rank
+merges: two collectives (`slices`), if the cost model says that this is sooner. With `deterministic` a shard has several
+states, one for each of its parts (`parts`).
 
 A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again. On CUDA
 the host waits for nobody after 3, if all outputs are floats: where a rank has no state all outputs are NaN, and a later

@@ -201,7 +201,8 @@ def common_window(ranks: Ranks, cards: Sequence[str], device: torch.device) -> t
 def _new_window(ranks: Ranks, device: torch.device) -> tuple[Window | None, str]:
     window, reason = None, ""
     try:
-        window = open_window(ranks, device)
+        with torch.inference_mode(mode=False):  # whose tensors nobody writes outside it
+            window = open_window(ranks, device)
     except Exception as error:  # noqa: BLE001 - ranks that could map it have to learn of it
         reason = f"{type(error).__name__}: {str(error).partition(chr(10))[0]}"
     headers = ranks.gather_headers(Header(error=reason), device)

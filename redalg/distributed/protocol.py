@@ -173,7 +173,8 @@ class Protocol(Generic[T]):
         """Remember the statuses of messages, which the host reads later."""
         if self._statuses is None:  # places in pinned memory, each used again after the last
             size = MOST_REPORTS + 2, len(self.ranks.names)
-            self._statuses = cycle(torch.empty(size, dtype=torch.int64, pin_memory=torch.cuda.is_available()))
+            with torch.inference_mode(mode=False):  # whose tensors nobody writes outside it
+                self._statuses = cycle(torch.empty(size, dtype=torch.int64, pin_memory=torch.cuda.is_available()))
         self.reports.append(self.ranks.report(messages, next(self._statuses)))
 
     def read_reports(self, *, waits: bool) -> None:

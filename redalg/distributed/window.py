@@ -75,8 +75,9 @@ class Window:
         """The messages of all ranks in a region, where they lie: each status, and so many bytes in all."""
         found = self._views.get((region, nbytes))
         if found is None:
-            views = (one.narrow(0, region * REGION_BYTES, nbytes) for one in self.buffers)
-            found = self._views[region, nbytes] = tuple(views)
+            with torch.inference_mode(mode=False):
+                found = tuple(one.narrow(0, region * REGION_BYTES, nbytes) for one in self.buffers)
+            self._views[region, nbytes] = found
         return found
 
     def own(self, region: int, nbytes: int) -> torch.Tensor:

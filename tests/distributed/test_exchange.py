@@ -23,19 +23,13 @@ from redalg.distributed.exchange import (
 )
 from redalg.distributed.header import Header
 from redalg.distributed.packed import first_words
-from redalg.distributed.protocol import Protocol
 from redalg.distributed.ranks import Ranks, Report, group_ranks
-from redalg.distributed.ready import Ready
-from redalg.distributed.window import MOST_BYTES, Window
-from redalg.runtime.bind.packing import Packing
-from redalg.runtime.call.finish_kernels import PreparedFinish
-from redalg.runtime.call.kernels import OneBuffer, Recipe
-from redalg.runtime.call.merge_kernels import Merge, SlotInput
+from redalg.distributed.window import MOST_BYTES
 from redalg.strategies.device import device_for
 from redalg.strategies.model.exchange import gathered_us, pulled_us
 from tests.distributed.cases import CASES, as_arrays, fused, n, x
 from tests.distributed.pool import Pool
-from tests.distributed.shared import shared_window, shared_windows
+from tests.distributed.shared import shared_windows
 from tests.distributed.test_again import Done, counted, parts_of, told_by
 
 total, cubes = ra.fuse(ra.sum(x, n)), ra.fuse(ra.sum(x**3, n))
@@ -112,6 +106,30 @@ def many_calls(rank: int, size: int, folder: Path) -> list[float]:
 def test_functions_share_a_window(two: Pool, tmp_path: Path) -> None:
     wanted = [4 * (at ** (3 if at % 2 else 1) + (at + 1) ** (3 if at % 2 else 1)) for at in range(60)]
     assert two.values(many_calls, tmp_path) == [wanted] * 2
+
+
+def in_inference_mode(rank: int, size: int, folder: Path) -> list[float]:
+    """Calls of which the first are made in inference mode, and the last are not."""
+    found = list[float]()
+    with shared_windows(rank, size, folder) as patch:
+        patch.setattr("redalg.distributed.call.may_learn_late", lambda *_: True)
+        patch.setattr("torch.cuda.is_current_stream_capturing", lambda: False)
+        patch.setattr(Ranks, "report", copied_report)
+        call = total.distributed(axis=n, exchange=SYMMETRIC)
+        for at in range(6):
+            with torch.inference_mode(mode=at < 3):
+                found.append(float(call(x=torch.full((2, 3), float(at)))[0]))
+        call.check()
+    return found
+
+
+def copied_report(ranks: Ranks, sent: torch.Tensor, statuses: torch.Tensor) -> Any:
+    statuses.copy_(first_words(sent))
+    return Report(ranks, sent, statuses.clone(), Done())
+
+
+def test_memory_is_written_in_and_out_of_inference_mode(two: Pool, tmp_path: Path) -> None:
+    assert two.values(in_inference_mode, tmp_path) == [[6.0 * at for at in range(6)]] * 2
 
 
 # ---- ranks that fail or differ ---------------------------------------------------------------------------------------
@@ -314,101 +332,3 @@ def test_ranks_without_nccl_gather(two: Pool) -> None:
     for on_cpu, on_gpu in two.values(world):
         assert on_cpu == "the tensors lie on cpu"
         assert on_gpu == "the group sends by another backend than NCCL"
-
-
-# ---- ready calls -----------------------------------------------------------------------------------------------------
-
-
-def write_sums(table: torch.Tensor, sums: torch.Tensor, most: torch.Tensor) -> None:
-    sums.copy_(table.sum(1))
-    most.copy_(table.amax(1))
-
-
-def add_sums(*arguments: torch.Tensor) -> None:
-    first, second, one, other, sums, most = arguments
-    sums.copy_(first + second)
-    most.copy_(torch.maximum(one, other))
-
-
-def add_rows(first: torch.Tensor, second: torch.Tensor, sums: torch.Tensor, most: torch.Tensor) -> None:
-    sums.copy_(first.sum(0))
-    most.copy_(second.amax(0))
-
-
-def ready_of_python(window: Window, *, apart: bool) -> Ready:
-    """A ready call whose kernels are functions; `apart`: the merge takes the states where they lie."""
-    packing = Packing({"sums": "float32", "most": "float32"}, {"sums": (3,), "most": (3,)})
-    cpu = torch.device("cpu")
-    recipe = Recipe(write_sums, (("x", None),), (), OneBuffer(packing, ("sums", "most"), {}, cpu), ())
-    inputs = tuple(SlotInput(one, (0,), (), (3,), "float32", True, apart, False) for one in ("sums", "most"))
-    step = lambda inputs: {name: inputs[name].clone() for name in ("sum", "max")}  # noqa: E731
-    finish = PreparedFinish(step, {"sum": "sums", "max": "most"}, {}, frozenset(), frozenset())
-    merge = Merge(add_sums if apart else add_rows, inputs, packing)
-    return Ready(group_ranks(None), cpu, recipe, merge, finish, packing, 7 << 8, window)
-
-
-def ready_calls(rank: int, size: int, apart: bool, folder: Path) -> list[tuple[list[float], list[float]]]:
-    ready = ready_of_python(shared_window(folder, rank, size), apart=apart)
-    assert ready.merges_in_place == apart
-    protocol, found = Protocol[Any](ready.ranks), []
-    for at in range(50):
-        made = ready.run(protocol, {"x": torch.full((3, 2), float(at + rank))}, late=False)
-        assert made is not None
-        found.append((made["sum"].tolist(), made["max"].tolist()))
-    return found
-
-
-@pytest.mark.parametrize("apart", [True, False])
-def test_ready_calls_go_through_windows(two: Pool, apart: bool, tmp_path: Path) -> None:
-    wanted = [([4.0 * at + 2] * 3, [at + 1.0] * 3) for at in range(50)]
-    assert two.values(ready_calls, apart, tmp_path) == [wanted] * 2
-
-
-def ready_failure(rank: int, size: int, apart: bool, folder: Path) -> tuple[str, list[float]]:
-    ready = ready_of_python(shared_window(folder, rank, size), apart=apart)
-    protocol, good = Protocol[Any](ready.ranks), {"x": torch.ones(3, 2)}
-    for _ in range(3):
-        ready.run(protocol, good, late=False)
-    try:
-        ready.run(protocol, good if rank == 0 else {"x": torch.ones(2, 2)}, late=False)
-        text = ""
-    except (ra.InputError, RuntimeError) as error:
-        text = f"{type(error).__name__}: {error}"
-    found = [ready.run(protocol, good, late=False) for _ in range(2)]  # both halves
-    return text, [float(one["sum"][0]) for one in found if one]
-
-
-@pytest.mark.parametrize("apart", [True, False])
-def test_a_ready_call_that_fails_is_told_on_all(two: Pool, apart: bool, tmp_path: Path) -> None:
-    (first, one), (second, other) = two.values(ready_failure, apart, tmp_path)
-    assert "InputError: distributed: rank 1 made no state of its shard" in first
-    assert second.startswith("RuntimeError")
-    assert "could not exchange" not in second
-    assert one == other == [4, 4]
-
-
-def late_ready(rank: int, size: int, folder: Path) -> tuple[list[float], str]:
-    """A ready call of ranks that do not wait, of which one fails."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(Ranks, "report", lambda ranks, sent, *_: Report(ranks, sent, first_words(sent).clone(), Done()))
-        ready = ready_of_python(shared_window(folder, rank, size), apart=True)
-        protocol = Protocol[Any](ready.ranks)
-        if rank == 1:
-            patch.setattr(Recipe, "launch_into", None)
-        made = told_by_type(lambda: ready.run(protocol, {"x": torch.ones(3, 2)}, late=True))
-        text = told_by(lambda: protocol.read_reports(waits=True)) or ""
-    return ([] if made is None else made["sum"].tolist()), text
-
-
-def told_by_type(function: Any) -> Any:
-    try:
-        return function()
-    except TypeError:
-        return None
-
-
-def test_outputs_of_a_ready_call_are_nan_where_a_rank_failed(two: Pool, tmp_path: Path) -> None:
-    (sums, told), (nothing, _) = two.values(late_ready, tmp_path)
-    assert np.isnan(sums).all()
-    assert "rank 1: TypeError: 'NoneType' object is not callable" in told
-    assert nothing == []

@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import redalg as ra
+from redalg.distributed.exchange import GATHER
 from tests.distributed import test_again, test_calls, test_parts, test_rows
 from tests.distributed.cases import CASES, as_arrays, fused, n, whole_data, x
 from tests.distributed.pool import Pool, ranks
@@ -49,7 +50,7 @@ def test_gpus_agree_to_the_last_bit(gpus: Pool, name: str) -> None:
 @pytest.mark.parametrize("name", ["variance", "weighted mean", "argmax", "affine"])
 def test_calls_of_one_kind(gpus: Pool, name: str) -> None:
     kinds = [[6, 7, 8, 9][: number_of(gpus)]] * 3
-    for found, numbers in gpus.values(test_again.calls, name, kinds):
+    for found, numbers in gpus.values(test_again.calls, name, kinds, GATHER):
         assert numbers == [2, 1, 1]
         for seed, (lengths, outputs) in enumerate(zip(kinds, found, strict=True)):
             wanted = as_arrays(fused(name)(**whole_data(name, sum(lengths), seed)))
