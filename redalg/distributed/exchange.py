@@ -9,6 +9,7 @@ What keeps ranks from symmetric memory is told by `Distributed.explain`; where i
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -30,6 +31,8 @@ from redalg.strategies.device import device_for
 from redalg.strategies.model.exchange import gathered_us, pulled_us
 
 SYMMETRIC, GATHER = "symmetric", "gather"
+NATIVE_ATOMICS = 3
+"""CUDA's CU_DEVICE_P2P_ATTRIBUTE_NATIVE_ATOMIC_SUPPORTED."""
 EXCHANGES = {SYMMETRIC: "symmetric memory", GATHER: "all-gather"}
 
 
@@ -118,10 +121,24 @@ def reach_of_rank(ranks: Ranks, device: torch.device) -> Reach:
 def _reach_of_card(index: int) -> Reach:
     device = torch.device("cuda", index)
     cards = [_card(one) for one in range(torch.cuda.device_count())]
-    near = [one for one in range(len(cards)) if one != index and torch.cuda.can_device_access_peer(index, one)]
+    near = [one for one in range(len(cards)) if one != index and reads_and_signals(index, one)]
     backend = symmetric_backend(device)
     obstacle = "" if backend == "CUDA" else f"PyTorch's symmetric memory is {backend or 'missing'} there, not CUDA's"
     return Reach(cards[index], tuple(cards[one] for one in near), obstacle)
+
+
+def reads_and_signals(index: int, other: int) -> bool:
+    """Tell if a GPU reads the memory of another, and changes a number there in one step, as barriers do.
+
+    NVLink does both. PCI Express may do the first alone, and a barrier would hang.
+    """
+    if not torch.cuda.can_device_access_peer(index, other):
+        return False
+    driver, found = ctypes.CDLL("libcuda.so.1"), ctypes.c_int(0)
+    devices = ctypes.c_int(), ctypes.c_int()
+    faults = [driver.cuDeviceGet(ctypes.byref(one), place) for one, place in zip(devices, (index, other), strict=True)]
+    faults.append(driver.cuDeviceGetP2PAttribute(ctypes.byref(found), NATIVE_ATOMICS, *devices))
+    return not any(faults) and found.value == 1
 
 
 def _card(index: int) -> str:
@@ -151,8 +168,10 @@ def obstacle_between(headers: Sequence[Header], names: Sequence[int], nbytes: in
     if not far:
         return ""
     [name, other], *_ = far
-    return (f"rank {name} does not read the memory of rank {other}'s GPU: it is the same one, in another machine, not "
-            f"visible to the process (CUDA_VISIBLE_DEVICES), or without peer access")  # fmt: skip
+    return (
+        f"rank {name} does not read the memory of rank {other}'s GPU: it is the same one, in another machine, not "
+        "visible to the process (CUDA_VISIBLE_DEVICES), or linked without peer access or atomic operations"
+    )
 
 
 def choose_exchange(ranks: Ranks, headers: list[Header], nbytes: int, device: str) -> Choice:

@@ -119,7 +119,8 @@ class Ready:
         nbytes = self._size[1]
         with self.ranks.in_step():
             region = window.begin()
-            window.write_word(region, self.word)
+            with window.beside(region, STATUSES):
+                window.write_word(region, self.word)
         try:
             self.write_state(inputs, window.own(region, nbytes))
         except Exception as error:
@@ -127,6 +128,7 @@ class Ready:
                 window.fail(region, reason_of(error))
             raise
         with self.ranks.in_step():
+            window.join(region, STATUSES)
             window.meet(region)
             rows = None if self.merges_in_place else window.read(region, nbytes)
             with window.beside(region, STATUSES):

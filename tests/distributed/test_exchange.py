@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -24,11 +25,11 @@ from redalg.distributed.exchange import (
 from redalg.distributed.header import Header
 from redalg.distributed.packed import first_words
 from redalg.distributed.ranks import Ranks, Report, group_ranks
-from redalg.distributed.window import MOST_BYTES
+from redalg.distributed.window import MOST_BYTES, WINDOW_BYTES
 from redalg.strategies.device import device_for
 from redalg.strategies.model.exchange import gathered_us, pulled_us
 from tests.distributed.cases import CASES, as_arrays, fused, n, x
-from tests.distributed.pool import Pool
+from tests.distributed.pool import TIMEOUT, Pool
 from tests.distributed.shared import shared_windows
 from tests.distributed.test_again import Done, counted, parts_of, told_by
 
@@ -313,6 +314,73 @@ def test_cards_that_do_not_reach_each_other() -> None:
     assert "rank 0 does not read" in obstacle_between([first, first], (0, 1), 16)  # one GPU
     told = obstacle_between([first, replace(second, obstacle="no such memory")], (0, 3), 16)
     assert told == "rank 3: no such memory"
+
+
+def test_a_card_reaches_those_that_it_reads_and_signals(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of four GPUs the first reads two, and one of those by a link without atomic operations."""
+    links = {(0, 1): 1, (0, 3): 0}
+
+    class Driver:
+        def cuDeviceGet(self, device: Any, place: int) -> int:
+            device._obj.value = place + 10
+            return 0
+
+        def cuDeviceGetP2PAttribute(self, found: Any, which: int, first: Any, second: Any) -> int:
+            assert which == 3
+            found._obj.value = links[first.value - 10, second.value - 10]
+            return 0
+
+    monkeypatch.setattr("ctypes.CDLL", lambda _: Driver())
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 4)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid=f"{index}234567-x"))
+    monkeypatch.setattr(torch.cuda, "can_device_access_peer", lambda *pair: pair in links)
+    monkeypatch.setattr(exchange, "symmetric_backend", lambda _: "CUDA")
+    exchange._reach_of_card.cache_clear()
+    try:
+        found = exchange._reach_of_card(0)
+        machine = exchange.machine()
+        assert found == exchange.Reach(f"{machine}/0234567-x", (f"{machine}/1234567-x",))
+        exchange._reach_of_card.cache_clear()
+        monkeypatch.setattr(exchange, "symmetric_backend", lambda _: "NVSHMEM")
+        assert "PyTorch's symmetric memory is NVSHMEM there" in exchange._reach_of_card(0).obstacle
+    finally:
+        exchange._reach_of_card.cache_clear()
+
+
+def test_memory_that_is_mapped_with_multicast_is_refused(two: Pool) -> None:
+    for text in two.values(opened_with_multicast):
+        assert text == "the memory is mapped with NVLink's multicast, through which barriers might go"
+
+
+def opened_with_multicast(rank: int, size: int) -> str:
+    handle = SimpleNamespace(multicast_ptr=64)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "symmetric_memory", lambda *_: (torch.zeros(1), handle))
+        try:
+            exchange.open_window(group_ranks(None), torch.device("cpu"))
+        except ra.BackendError as error:
+            return str(error)
+    return ""
+
+
+def opened(rank: int, size: int) -> list[Any]:
+    """The calls of PyTorch's handle that a window makes."""
+    called = list[Any]()
+
+    def note(*given: Any) -> torch.Tensor:
+        called.append(given)
+        return torch.zeros(1)
+
+    handle = SimpleNamespace(multicast_ptr=0, get_buffer=note, barrier=note)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(exchange, "symmetric_memory", lambda *_: (torch.zeros(1), handle))
+        exchange.open_window(group_ranks(None), torch.device("cpu")).barrier(2)
+    return called
+
+
+def test_barriers_end_with_the_timeout_of_the_group(two: Pool) -> None:
+    for rank, called in enumerate(two.values(opened)):
+        assert called == [(1 - rank, (WINDOW_BYTES,), torch.uint8), (2, TIMEOUT * 1000)]
 
 
 def test_the_model_prices_barriers_below_collectives() -> None:
