@@ -134,8 +134,8 @@ class Portable(ABC):
             sharded: a free axis that all outputs have, or its name: of W ranks rank r keeps the r-th of W slices of the
                 outputs along it. A state's slices are exchanged and merged, and nothing is gathered.
             exchange: `"symmetric"`: ranks read each other's states from symmetric memory, or it is an error; below
-                512 KB, over NCCL, of GPUs of one machine that NVLink links. `"gather"`: by a collective. None: the cost model chooses
-                between those that are possible, and `explain` of the result tells.
+                512 KB, over NCCL, of GPUs of one machine that NVLink links. `"gather"`: by a collective. None: the
+                cost model chooses between those that are possible, and `explain` of the result tells.
 
         Returns:
             A function of the same tensors, `call(x=shard, …)`: those with the split axis hold the rank's shard, in

@@ -48,6 +48,7 @@ class Window:
         self._words: list[int | None] = [None, None]
         self._views: dict[tuple[int, int], tuple[torch.Tensor, ...]] = {}
         self._stream: torch.cuda.Stream | None = None
+        self._was_read: torch.cuda.Event | None = None
 
     @property
     def device(self) -> torch.device:
@@ -113,12 +114,18 @@ class Window:
         rows = torch.empty(len(self.buffers), nbytes, dtype=torch.uint8, device=self.device)
         wide = [one.view(torch.int64) for one in self.messages(region, nbytes)]
         torch.cat(wide, out=rows.view(-1).view(torch.int64))
+        if self._has_branches(region):
+            self._was_read = torch.cuda.current_stream(self.device).record_event()
         return rows
 
     def leave(self, region: int) -> None:
         """Say that this rank has read a region; it waits for the others if nothing else keeps them from writing it."""
-        if region == CAPTURED:
-            self.barrier(region)
+        if region != CAPTURED:
+            return
+        if self._was_read is not None:
+            torch.cuda.current_stream(self.device).wait_event(self._was_read)
+            self._was_read = None
+        self.barrier(region)
 
     def gather(self, message: torch.Tensor) -> torch.Tensor:
         """The messages of all ranks, a row for each; every rank calls it with a message of the same length."""

@@ -29,7 +29,7 @@ from redalg.distributed.window import MOST_BYTES, WINDOW_BYTES
 from redalg.strategies.device import device_for
 from redalg.strategies.model.exchange import gathered_us, pulled_us
 from tests.distributed.cases import CASES, as_arrays, fused, n, x
-from tests.distributed.pool import TIMEOUT, Pool
+from tests.distributed.pool import TIMEOUT, Pool, ranks
 from tests.distributed.shared import shared_windows
 from tests.distributed.test_again import Done, counted, parts_of, told_by
 
@@ -48,18 +48,21 @@ def error_of(function: Any) -> str:
 # ---- numbers ---------------------------------------------------------------------------------------------------------
 
 
-def both_ways(rank: int, size: int, name: str, folder: Path) -> tuple[list[Any], list[Any], list[int]]:
+def both_ways(
+    rank: int, size: int, name: str, folder: Path, kinds: list[list[int]] = KINDS
+) -> tuple[list[Any], list[Any], list[int]]:
     """The outputs of several calls through a window, those by a collective, and the collectives of the first kind."""
     with shared_windows(rank, size, folder):
         calls = [fused(name).distributed(axis=CASES[name].axis, exchange=one) for one in (SYMMETRIC, GATHER)]
         found: tuple[list[Any], list[Any]] = ([], [])
         numbers = []
-        for seed, lengths in enumerate(KINDS):
+        for seed, lengths in enumerate(kinds):
             for call, outputs in zip(calls, found, strict=True):
                 with counted() as messages:
                     outputs.append(as_arrays(call(**parts_of(name, rank, lengths, seed))))
                 numbers.append(len(messages))
         assert "symmetric memory: 8 us predicted, taken" in calls[0].explain()
+        assert f"{size} ranks merge states of" in calls[0].explain()
         assert "all-gather: 300 us predicted, taken" in calls[1].explain()
     return *found, numbers[0::2]
 
@@ -71,6 +74,15 @@ def test_windows_give_the_bits_of_a_collective(two: Pool, name: str, tmp_path: P
         for outputs, wanted in zip(through, gathered, strict=True):
             for output, want in zip(outputs, wanted, strict=True):
                 np.testing.assert_array_equal(output, want)
+
+
+@pytest.mark.slow
+def test_four_ranks_read_each_other(tmp_path: Path) -> None:
+    with ranks(4, tmp_path) as pool:
+        for name in ("variance", "weighted mean", "argmax", "affine"):
+            for through, gathered, _ in pool.values(both_ways, name, tmp_path / name, [[6, 7, 0, 3]] * 3):
+                for outputs, wanted in zip(through, gathered, strict=True):
+                    np.testing.assert_array_equal(outputs[0], wanted[0])
 
 
 def parts_and_groups(rank: int, size: int, folder: Path) -> list[bool]:
@@ -385,9 +397,9 @@ def test_barriers_end_with_the_timeout_of_the_group(two: Pool) -> None:
 
 def test_the_model_prices_barriers_below_collectives() -> None:
     for name in ("H200", "H100", "A100"):
-        for ranks in (2, 4, 8):
+        for size in (2, 4, 8):
             for nbytes in (16, 1 << 14, MOST_BYTES - 1):
-                assert pulled_us(nbytes, ranks, device_for(name)) < gathered_us(nbytes, ranks, device_for(name))
+                assert pulled_us(nbytes, size, device_for(name)) < gathered_us(nbytes, size, device_for(name))
 
 
 def world(rank: int, size: int) -> list[str]:

@@ -12,7 +12,7 @@ import torch
 
 import redalg as ra
 from redalg.distributed.exchange import GATHER, SYMMETRIC
-from redalg.distributed.packed import first_words
+from redalg.distributed.packed import STATUS_BYTES, first_words
 from redalg.distributed.protocol import Protocol
 from redalg.distributed.ranks import Ranks, Report, group_ranks
 from redalg.distributed.ready import Ready
@@ -24,6 +24,7 @@ from redalg.runtime.call.merge_kernels import Merge, SlotInput
 from tests.distributed.cases import CASES, fused
 from tests.distributed.pool import Pool
 from tests.distributed.shared import shared_window, shared_windows
+from tests.distributed.streams import Stream, streams_of
 from tests.distributed.test_again import Done, parts_of, told_by
 
 
@@ -120,6 +121,77 @@ def test_outputs_of_a_ready_call_are_nan_where_a_rank_failed(two: Pool, tmp_path
     assert np.isnan(sums).all()
     assert "rank 1: TypeError: 'NoneType' object is not callable" in told
     assert nothing == []
+
+
+def order_in_graph(rank: int, size: int, apart: bool, captured: bool, folder: Path) -> dict[str, set[str]]:
+    """The operations of a ready call on a GPU that is none, each with those that come before it."""
+    window = shared_window(folder, rank, size)
+    ready = ready_of_python(window, apart=apart)
+    assert ready.merge is not None
+    with streams_of(window, captured=captured) as (record, patch):
+
+        def noted(name: str, function: Any) -> Any:
+            def run(*given: Any) -> Any:
+                record.note(name)
+                return function(*given)
+
+            return run
+
+        patch.setattr(window, "write_word", noted("word", window.write_word))
+        ready = replace(
+            ready,
+            leaf=replace(ready.leaf, entry=noted("leaf", ready.leaf.entry)),
+            merge=replace(ready.merge, entry=noted("merge", ready.merge.entry)),
+            finish=replace(ready.finish, step=noted("finish", ready.finish.step)),
+        )
+        patch.setattr("redalg.distributed.ready.fill_where", lambda *_: record.note("fill"))
+        patch.setattr(Protocol, "keep_report", lambda *_: None)
+        patch.setattr("torch.cuda.is_current_stream_capturing", lambda: captured)
+        for _ in range(2):
+            made = ready.run(Protocol[Any](ready.ranks), {"x": torch.ones(3, 2)}, late=True)
+        assert made is not None
+        record.note("end")
+        return record.before
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_branches_of_a_graph_come_in_time(two: Pool, apart: bool, tmp_path: Path) -> None:
+    for before in two.values(order_in_graph, apart, True, tmp_path):
+        assert {"word", "leaf"} <= before["barrier"]
+        assert "word" not in before["leaf"]  # side by side
+        assert "barrier" in before["merge"] & before["read"]
+        assert "merge" in before["finish"]
+        assert ({"merge", "read"} if apart else {"read"}) <= before["barrier 2"]  # nothing is read after it
+        assert "finish" not in before["barrier 2"]
+        assert {"finish", "read"} <= before["fill"]
+        assert {"barrier 2", "fill"} <= before["leaf 2"] & before["word 2"]
+        assert {*before} - {"end"} == before["end"]
+
+
+@pytest.mark.parametrize("apart", [True, False])
+def test_without_a_graph_all_is_in_turn(two: Pool, apart: bool, tmp_path: Path) -> None:
+    steps = ["word", "leaf", "barrier", "read", "merge", "finish", "fill"]
+    for before in two.values(order_in_graph, apart, False, tmp_path):
+        assert list(before)[: len(steps)] == steps
+        assert [len(before[one]) for one in steps] == [*range(len(steps))]
+
+
+def streams_in_turn(_: int, __: int, folder: Path) -> list[set[str]]:
+    """The operations that come before the second and the third message, which are on another stream and on the last."""
+    window = shared_window(folder, 0, 1)
+    with streams_of(window, captured=False) as (record, _patch):
+        found = []
+        for stream in (record.current, Stream(), Stream()):
+            with record.on(stream):
+                window.gather(torch.zeros(STATUS_BYTES, dtype=torch.uint8))
+                found.append(set(stream.before))
+        return found
+
+
+def test_a_call_comes_after_those_on_other_streams(two: Pool, tmp_path: Path) -> None:
+    first = {"barrier", "read"}
+    second = first | {"barrier 2", "read 2"}
+    assert two.values(streams_in_turn, tmp_path)[0] == [first, second, second | {"barrier 3", "read 3"}]
 
 
 def kernel_calls(rank: int, size: int, folder: Path) -> tuple[list[bool], bool]:
