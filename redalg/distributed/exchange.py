@@ -119,12 +119,12 @@ def reach_of_rank(ranks: Ranks, device: torch.device) -> Reach:
 
 @cache
 def _reach_of_card(index: int) -> Reach:
-    device = torch.device("cuda", index)
+    backend = symmetric_backend(torch.device("cuda", index))
+    if backend != "CUDA":
+        return Reach(obstacle=f"PyTorch's symmetric memory is {backend or 'missing'} there, not CUDA's")
     cards = [_card(one) for one in range(torch.cuda.device_count())]
     near = [one for one in range(len(cards)) if one != index and reads_and_signals(index, one)]
-    backend = symmetric_backend(device)
-    obstacle = "" if backend == "CUDA" else f"PyTorch's symmetric memory is {backend or 'missing'} there, not CUDA's"
-    return Reach(cards[index], tuple(cards[one] for one in near), obstacle)
+    return Reach(cards[index], tuple(cards[one] for one in near))
 
 
 def reads_and_signals(index: int, other: int) -> bool:

@@ -106,13 +106,13 @@ def test_a_call_is_captured_in_a_graph(gpus: Pool) -> None:
 
 
 def sum_of_ones(_: int, __: int) -> Any:
-    return total.distributed(axis=n)(x=torch.ones(2, 3, device="cuda")).tolist()
+    return total.distributed(axis=n, exchange=GATHER)(x=torch.ones(2, 3, device="cuda")).tolist()
 
 
 def death(rank: int, _: int) -> Any:
     if rank == 1:
         os._exit(1)
-    call = total.distributed(axis=n)
+    call = total.distributed(axis=n, exchange=GATHER)
     found = call(x=torch.ones(2, 3, device="cuda"))
     call.check()
     return found.tolist()
