@@ -38,6 +38,7 @@ MOST_READY = 512
 """Ready calls of an agreement; beyond them, all are forgotten at once."""
 Place = tuple[str, Any, tuple[int, ...], tuple[int, ...], int]
 """The name of an array, its dtype, shape and strides, and its first element."""
+Arrays = Mapping[str, torch.Tensor]
 
 
 @final
@@ -122,7 +123,7 @@ class Ready:
             with window.beside(region, STATUSES):
                 window.write_word(region, self.word)
         try:
-            self.write_state(inputs, window.own(region, nbytes))
+            self.leaf.launch_into(inputs, self._arrays_in(window, region)[0])
         except Exception as error:
             with self.ranks.in_step():
                 window.fail(region, reason_of(error))
@@ -158,8 +159,20 @@ class Ready:
         """The slots of all states together, which lie in a region of a window."""
         if self.merge is None:
             raise AssertionError("one rank has no window")
-        messages = window.messages(region, self._size[1])
-        return self.merge.of_apart([_arrays_at(one, self._state_places) for one in messages])
+        return self.merge.of_apart(self._arrays_in(window, region)[1])
+
+    def _arrays_in(self, window: Window, region: int) -> tuple[Arrays, Sequence[Arrays]]:
+        """The arrays in a region that the leaf writes, and those of the states of all ranks."""
+        found = self._regions.get(region)
+        if found is None:
+            messages = window.messages(region, self._size[1])
+            own = _arrays_at(messages[window.number], self._own_places)
+            found = self._regions[region] = own, [_arrays_at(one, self._state_places) for one in messages]
+        return found
+
+    @cached_property
+    def _regions(self) -> dict[int, tuple[Arrays, Sequence[Arrays]]]:
+        return {}
 
     def new_rows(self) -> tuple[torch.Tensor, torch.Tensor]:
         """Rows for the messages of all ranks, and this rank's of them, which says that all is well."""

@@ -47,6 +47,7 @@ class Window:
         self._turn = 0
         self._words: list[int | None] = [None, None]
         self._views: dict[tuple[int, int], tuple[torch.Tensor, ...]] = {}
+        self._words_of: dict[tuple[int, int], list[torch.Tensor]] = {}
         self._stream: torch.cuda.Stream | None = None
         self._was_read: torch.cuda.Event | None = None
 
@@ -74,12 +75,12 @@ class Window:
 
     def messages(self, region: int, nbytes: int) -> tuple[torch.Tensor, ...]:
         """The messages of all ranks in a region, where they lie: each status, and so many bytes in all."""
-        found = self._views.get((region, nbytes))
-        if found is None:
+        if (region, nbytes) not in self._views:
             with torch.inference_mode(mode=False):
-                found = tuple(one.narrow(0, region * REGION_BYTES, nbytes) for one in self.buffers)
-            self._views[region, nbytes] = found
-        return found
+                views = tuple(one.narrow(0, region * REGION_BYTES, nbytes) for one in self.buffers)
+                self._views[region, nbytes] = views
+                self._words_of[region, nbytes] = [one.view(torch.int64) for one in views]
+        return self._views[region, nbytes]
 
     def own(self, region: int, nbytes: int) -> torch.Tensor:
         """The message of this rank, to be written."""
@@ -111,9 +112,9 @@ class Window:
 
     def read(self, region: int, nbytes: int) -> torch.Tensor:
         """The first bytes of all messages in a region, a row for each: one operation reads them all."""
-        rows = torch.empty(len(self.buffers), nbytes, dtype=torch.uint8, device=self.device)
-        wide = [one.view(torch.int64) for one in self.messages(region, nbytes)]
-        torch.cat(wide, out=rows.view(-1).view(torch.int64))
+        self.messages(region, nbytes)
+        words = torch.cat(self._words_of[region, nbytes])  # a multiple of 16 bytes
+        rows = words.view(torch.uint8).view(len(self.buffers), nbytes)
         if self._has_branches(region):
             self._was_read = torch.cuda.current_stream(self.device).record_event()
         return rows
