@@ -3,7 +3,8 @@
 ranks              over all GPUs with NCCL; without any, small sizes over two ranks with Gloo
 ranks --out DIR    written into DIR/ranks.json
 
-    one query     of 32 heads over 131072 keys, which are split; every rank has the output
+    one query     of 32 heads over 131072 keys, which are split; every rank has the output: by an all-gather of states,
+                  through symmetric memory, and by PyTorch's two gathers
     causal rows   of 65536 queries and keys, both split in zigzag: context parallelism
     variance      of 8 rows, 16 GiB a rank
 
@@ -20,6 +21,7 @@ from multiprocessing import get_context
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, NamedTuple
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -33,6 +35,7 @@ from benchmarks.compete import OWN, Measurement, Result, said
 from benchmarks.environment import environment
 from benchmarks.family import Row
 from benchmarks.timing import Timing
+from redalg.distributed.ready import Ready
 
 NAME = "ranks"
 SAMPLES, WARM, TIMEOUT_S = 7, 3, 120
@@ -206,7 +209,7 @@ def one_query(place: Place) -> Contest:
     keys, values = keys[:, :, own].contiguous(), values[:, :, own].contiguous()
     outputs = weighted(depth, causal=False)
     fused, both = ra.fuse(outputs["out"][0], axes="b h q e"), ra.fuse(outputs)
-    spread = fused.distributed(axis="k")
+    spread, gathered = (fused.distributed(axis="k", exchange=one) for one in (None, "gather"))
 
     def gathers() -> torch.Tensor:
         """Two gathers, and a merge by PyTorch's operations."""
@@ -218,13 +221,24 @@ def one_query(place: Place) -> Contest:
 
     calls: dict[str, Call] = {
         OWN: lambda: spread(Q=query, K=keys, V=values),
+        "redalg, all-gather": lambda: gathered(Q=query, K=keys, V=values),
         "two gathers, merged by PyTorch": gathers,
     }
     if place.large:
+        pulled = fused.distributed(axis="k", exchange="symmetric")
+
+        def copied() -> torch.Tensor:
+            """Through symmetric memory, of which all states are read into rows before they are merged."""
+            with patch.object(Ready, "merges_in_place", new=False):
+                return pulled(Q=query, K=keys, V=values)
+
         calls |= {
             ALONE: Captured(lambda: fused(Q=query, K=keys, V=values)),
             "two gathers, captured": Captured(gathers),
             "redalg, captured": Captured(calls[OWN]),
+            "redalg, all-gather, captured": Captured(calls["redalg, all-gather"]),
+            "redalg, symmetric memory, captured": Captured(lambda: pulled(Q=query, K=keys, V=values)),
+            "redalg, symmetric memory, copied first, captured": Captured(copied),
         }
     sizes = {"b": 1, "h": heads, "q": 1, "k": length, "d": depth}
     shapes = {"Q": tuple(query.shape), "K": (1, heads, length, depth), "V": (1, heads, length, depth)}

@@ -91,6 +91,7 @@ class Portable(ABC):
         *,
         deterministic: int | None = ...,
         sharded: Axis | str | None = ...,
+        exchange: str | None = ...,
     ) -> Distributed: ...
 
     @overload
@@ -107,6 +108,7 @@ class Portable(ABC):
     def distributed(
         self, group: Any = None, axis: Axis | str | None = None, *, rows: Axis | str | None = None,
         zigzag: bool = False, deterministic: int | None = None, sharded: Axis | str | None = None,
+        exchange: str | None = None,
     ) -> Distributed | DistributedRows:  # fmt: skip
         """The function across ranks: each passes its shard along a reduced axis, and each has the outputs of the whole.
 
@@ -131,6 +133,9 @@ class Portable(ABC):
                 without gradients.
             sharded: a free axis that all outputs have, or its name: of W ranks rank r keeps the r-th of W slices of the
                 outputs along it. A state's slices are exchanged and merged, and nothing is gathered.
+            exchange: `"symmetric"`: ranks read each other's states from symmetric memory, or it is an error; below
+                512 KB, over NCCL, of GPUs of one machine that NVLink links. `"gather"`: by a collective. None: the
+                cost model chooses between those that are possible, and `explain` of the result tells.
 
         Returns:
             A function of the same tensors, `call(x=shard, …)`: those with the split axis hold the rank's shard, in
@@ -140,7 +145,7 @@ class Portable(ABC):
 
         Raises:
             InputError: the process group is missing, the axis is not reduced, or the form takes several passes.
-            BackendError: PyTorch is not installed.
+            BackendError: PyTorch is not installed. At a call: `exchange="symmetric"` is not possible.
 
         >>> import redalg as ra, torch, torch.distributed as dist
         >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -153,4 +158,4 @@ class Portable(ABC):
         need_packages("distributed", "redalg[torch]", "torch")
         from redalg.distributed.call import distribute
 
-        return distribute(self, group, axis, deterministic, rows, zigzag=zigzag, sharded=sharded)
+        return distribute(self, group, axis, deterministic, rows, zigzag=zigzag, sharded=sharded, exchange=exchange)

@@ -5,6 +5,7 @@
     parts of an axis      →  states       `parts`: one a rank, or of fixed length
     the slots of a state  →  a message    `packed`: a buffer of a layout that all ranks compute alike
     a group, or a mesh    →  Ranks        `ranks`: the collectives, on the tensors' device
+    GPUs of one machine   →  Window       `window`: memory that all ranks read; `exchange`: the choice between both
     calls of one kind     →  Agreement    `protocol`: what ranks agreed on once; a rank that fails stops all
     a call made before    →  its outputs  `ready`: the launches that are left, by the signature of the tensors
     a call                →  its outputs  `call`: leaf, message, merge in order of ranks, finish

@@ -5,9 +5,10 @@
     3  messages are gathered                       a rank without a state says so, and stops all
     4  every rank merges all states in order       the same operations on the same numbers: outputs agree bit by bit
 
-So a call of the last kind is one collective. Large states are cut into slices, each of which one rank merges: two
-collectives (`slices`), if the cost model says that this is sooner. With `deterministic` a shard has several states, one
-for each of its parts (`parts`).
+So a call of the last kind is one collective, or none: small states of GPUs that read each other's memory are merged
+where they lie, after one barrier (`exchange`, `window`). Large states are cut into slices, each of which one rank
+merges: two collectives (`slices`), if the cost model says that this is sooner. With `deterministic` a shard has several
+states, one for each of its parts (`parts`).
 
 A rank that stops after 1 or 3 does so with all others, so that the group stays in step and may be used again. On CUDA
 the host waits for nobody after 3, if all outputs are floats: where a rank has no state all outputs are NaN, and a later
@@ -25,6 +26,7 @@ import torch
 
 from redalg.decompose.cascade import Cascade
 from redalg.decompose.verdict.passes import refuse_states
+from redalg.distributed.exchange import Choice, check_exchange, choose_exchange, exchange_in_words, reach_of_rank
 from redalg.distributed.header import Header
 from redalg.distributed.packed import ANEW, first_words, message_packing, slots_in, write_failure, write_slots
 from redalg.distributed.parts import Edges, check_parts, join_outputs, map_outputs, part_edges, part_tensors
@@ -63,6 +65,7 @@ class Terms:
         packing: the layout of a state, or of a slice of it.
         slices: those that ranks merge for each other; None if every rank merges whole states.
         late: this host does not wait for the statuses of other ranks.
+        choice: the exchange of whole states; None of outputs that are split.
         ready: ready calls, by signature; None of one that has none.
         seen: the signatures of calls that were made.
     """
@@ -72,6 +75,7 @@ class Terms:
     packing: Packing
     slices: Slices | None
     late: bool
+    choice: Choice | None = None
     ready: dict[Hashable, Ready | None] = field(default_factory=dict)
     seen: set[Hashable] = field(default_factory=set)
 
@@ -91,6 +95,7 @@ class Distributed:
         deterministic: the number of parts of the whole, each with a state of its own; None for one a rank.
         sharded: the free axis along which outputs are split: every rank has its slice; None for whole ones.
         backend: of leaves, merges and outputs; None for that of the tensors.
+        exchange: of states: `"symmetric"` memory or `"gather"`; None for the one that the cost model chooses.
 
     >>> import redalg as ra, torch, torch.distributed as dist
     >>> dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
@@ -99,6 +104,10 @@ class Distributed:
     >>> spread(x=torch.tensor([1.0, 2.0])), spread.axis, spread.form is spread.fused.form
     (tensor(3.), n, True)
     >>> spread.check()
+    >>> print(spread.explain())
+    1 rank merges states of 16 bytes along n
+        all-gather: 300 us predicted, taken
+        symmetric memory: not possible: rank 0: the tensors lie on cpu
     >>> dist.destroy_process_group()
     """
 
@@ -108,6 +117,7 @@ class Distributed:
     deterministic: int | None = None
     sharded: Axis | None = None
     backend: str | None = None
+    exchange: str | None = None
 
     @cached_property
     def _protocol(self) -> Protocol[Terms]:
@@ -208,6 +218,14 @@ class Distributed:
         """
         self._protocol.read_reports(waits=True)
 
+    def explain(self) -> str:
+        """The exchange of states on which ranks agreed at the last call of another kind, and the times by the model."""
+        known = self._protocol.last
+        if known is None:
+            return "Ranks agree on an exchange when they are called."
+        slices, size = known.terms.slices, len(self.ranks.names)
+        return exchange_in_words(known.terms.choice, size, self.axis, None if slices is None else slices.axis)
+
     def _agreement(self, kind: Any, shard: Shard, headers: list[Header]) -> Agreed:
         """The agreement of all ranks, with this rank's place in the whole."""
         lengths = [one.elements for one in headers]
@@ -220,13 +238,16 @@ class Distributed:
         parts = max(1, *map(len, edges))
         late = not self._needs_lengths and whole.groups is None and may_learn_late(self.form, bound)
         size = len(self.ranks.names)
+        choice, window = None, None
         if self.sharded is None:
-            slices = choose_slices(form, sizes, packing, (parts, size), headers[0].target)
+            choice = choose_exchange(self.ranks, headers, parts * packing.nbytes, bound.device)
+            window = choice.window
+            slices = None if window else choose_slices(form, sizes, packing, (parts, size), headers[0].target)
         else:
             slices = slices_of_outputs(form, self.sharded, sizes, packing, size)
         of_message, rows = (packing, ()) if slices is None else (slices.packing, (size,))
-        terms = Terms(whole, edges, of_message, slices, late)
-        return Agreement(kind, bound.device, parts * of_message.nbytes, terms, rows)
+        terms = Terms(whole, edges, of_message, slices, late, choice)
+        return Agreement(kind, bound.device, parts * of_message.nbytes, terms, rows, window=window)
 
     def _again(self, known: Agreed, given: tuple[Mapping[str, Any], Any], empty: str) -> tuple[Any] | None:
         """The outputs of a call of a known kind; None if it is not that of all ranks, and they agree anew."""
@@ -259,7 +280,7 @@ class Distributed:
         names = {element.name for element in self._output_elements}
         terms.ready[key] = ready_call(
             self.fused, self.ranks, terms.shard.with_tensors(inputs, None), terms.packing, empty=empty,
-            word=known.word, backends=(self._backend, self.backend), finished=names,
+            word=known.word, backends=(self._backend, self.backend), finished=names, window=known.window,
         )  # fmt: skip
 
     def _outputs(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State], empty: str) -> Any:
@@ -296,9 +317,11 @@ class Distributed:
         starts = {axis.name: first for axis, first in shard.starts.items()}
         parts = self.deterministic or 0
         target = target_of_rank(shard.bound.device)
+        reach = reach_of_rank(self.ranks, torch.device(shard.bound.device))
         return header_of(self.form, self.axis, shard.bound, empty, starts=starts, deterministic=parts, target=target,
                          whole="" if shard.places is None else shard.places.global_lengths,
-                         groups=shard.groups or 0, sharded=self.sharded.name if self.sharded else "")  # fmt: skip
+                         groups=shard.groups or 0, sharded=self.sharded.name if self.sharded else "",
+                         exchange=self.exchange or "", **reach.fields)  # fmt: skip
 
     def _exchange(self, agreed: Agreed, shard: Shard) -> tuple[torch.Tensor, State]:
         """The messages of all ranks, a row for each, and a state of this rank, or the description of a slice of it."""
@@ -317,9 +340,9 @@ class Distributed:
                     slices.write(state, message, number)
         except Exception as error:
             write_failure(reason_of(error), message)
-            self.ranks.exchange(message)
+            agreed.exchange(self.ranks, message)
             raise
-        return self.ranks.exchange(message), state if slices is None else slices.of_state(state)
+        return agreed.exchange(self.ranks, message), state if slices is None else slices.of_state(state)
 
     def _states(self, agreed: Agreed, shard: Shard, exchanged: tuple[torch.Tensor, State]) -> list[State]:
         """The states of the parts of all ranks, in order; those of others lie in this rank's memory."""
@@ -374,6 +397,7 @@ def nan_where(failed: torch.Tensor, outputs: Any) -> Any:
 def distribute(
     fused: Any, group: Any, axis: Axis | str | None, deterministic: int | None,
     rows: Axis | str | None = None, *, zigzag: bool = False, sharded: Axis | str | None = None,
+    exchange: str | None = None,
 ) -> Distributed | DistributedRows:  # fmt: skip
     """The function across the ranks of a group, split along a reduced axis (None: the only one), and along rows if any.
 
@@ -387,12 +411,13 @@ def distribute(
     )
     check_form(form, split)
     check_parts(deterministic)
+    check_exchange(exchange, alone=rows is None and sharded is None)
     free = tuple(one for one in form.cascade.axes() if one not in form.cascade.reduced_axes)
     if rows is None:
         if zigzag:
             raise InputError("distributed: zigzag=True is an order of rows. Pass `rows=` too.")
         if sharded is None:
-            return Distributed(fused, group_ranks(group), split, deterministic)
+            return Distributed(fused, group_ranks(group), split, deterministic, exchange=exchange)
         kept = axis_by_name(
             form.cascade, free, sharded, "sharded", "is no free axis. Outputs are split along an axis that all have"
         )

@@ -24,7 +24,7 @@ HEADER_BYTES = 4096
 MAGIC = b"redalg-h"
 TEXT_START = len(MAGIC) + 12
 TEXT_STOP = HEADER_BYTES - 8
-FORMAT = 5
+FORMAT = 6
 """Version of headers and messages."""
 MOST_WORDS = 1500
 """Characters of a reason, and of a form's meaning."""
@@ -45,6 +45,7 @@ ADVICE = {
     "deterministic": "Pass one `deterministic=` on all ranks.",
     "sharded": "Pass one `sharded=` on all ranks.",
     "groups": "Pass `by=` with one `groups=` on all ranks, or on none.",
+    "exchange": "Pass one `exchange=` to `distributed` on all ranks.",
 }
 WORDS = {
     "format": "format of messages",
@@ -63,6 +64,7 @@ WORDS = {
     "deterministic": "option `deterministic`",
     "sharded": "axis along which outputs are split",
     "groups": "number of groups",
+    "exchange": "option `exchange`",
 }
 """How a field is called, in the order in which fields are compared; `{}` is the name in a field that has several."""
 
@@ -80,6 +82,9 @@ class Header:
         groups: their number, of a call by group; 0 of any other.
         sharded: the free axis along which ranks keep their slices of outputs; empty if all have whole ones.
         whole: the lengths of split axes that DTensors tell; empty of plain tensors, which tell none.
+        exchange: the option; empty if it was left out.
+        card, reach: this rank's GPU, and those whose memory it reads, with spaces between; ranks have several.
+        obstacle: why others cannot read this rank's memory; empty if they may.
         error: why this rank cannot take part; empty if it can.
     """
 
@@ -99,6 +104,10 @@ class Header:
     groups: int = 0
     sharded: str = ""
     whole: str = ""
+    exchange: str = ""
+    card: str = ""
+    reach: str = ""
+    obstacle: str = ""
     sizes: Mapping[str, int] = field(default_factory=dict)
     starts: Mapping[str, int] = field(default_factory=dict)
     dtypes: Mapping[str, str] = field(default_factory=dict)

@@ -35,6 +35,7 @@ from redalg.distributed.packed import (
     write_failure,
 )
 from redalg.distributed.ranks import Ranks, Report
+from redalg.distributed.window import Window
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.runtime.bind.private import is_transforming
@@ -57,6 +58,7 @@ class Agreement(Generic[T]):
         rows: the number of rows of a message, if it has one for every rank.
         terms: all else that calls of this kind share.
         word: the first of a message that says that all is well.
+        window: memory through which messages go, if they do; else they go by a collective.
     """
 
     kind: Hashable
@@ -65,10 +67,22 @@ class Agreement(Generic[T]):
     terms: T
     rows: tuple[int, ...] = ()
     word: int = 0
+    window: Window | None = None
 
     def new_message(self) -> torch.Tensor:
         """A message that says that all is well."""
         return new_message(self.nbytes, self.device, self.rows, self.word)
+
+    def exchange(self, ranks: Ranks, message: torch.Tensor) -> torch.Tensor:
+        """The messages of all ranks to this one, a row for each.
+
+        Raises:
+            BackendError: a rank is gone, or has not come within the group's timeout.
+        """
+        if self.window is None:
+            return ranks.exchange(message)
+        with ranks.in_step():
+            return self.window.gather(message)
 
 
 @final
@@ -98,7 +112,7 @@ class Protocol(Generic[T]):
             else:
                 message = self.last.new_message()
                 write_failure(reason_of(error), message)
-                self.ranks.exchange(message)
+                self.last.exchange(self.ranks, message)
             raise
 
     @contextmanager
@@ -130,7 +144,7 @@ class Protocol(Generic[T]):
         """
         message = known.new_message()
         message[..., 0] = ANEW
-        statuses = self.statuses(self.ranks.exchange(message))
+        statuses = self.statuses(known.exchange(self.ranks, message))
         if late and set(statuses) != {ANEW}:
             raise InputError(unlike_message(statuses, self.ranks.names))
 
@@ -159,7 +173,8 @@ class Protocol(Generic[T]):
         """Remember the statuses of messages, which the host reads later."""
         if self._statuses is None:  # places in pinned memory, each used again after the last
             size = MOST_REPORTS + 2, len(self.ranks.names)
-            self._statuses = cycle(torch.empty(size, dtype=torch.int64, pin_memory=torch.cuda.is_available()))
+            with torch.inference_mode(mode=False):  # whose tensors nobody writes outside it
+                self._statuses = cycle(torch.empty(size, dtype=torch.int64, pin_memory=torch.cuda.is_available()))
         self.reports.append(self.ranks.report(messages, next(self._statuses)))
 
     def read_reports(self, *, waits: bool) -> None:

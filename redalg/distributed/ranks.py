@@ -93,6 +93,8 @@ class Ranks:
         """Say that a rank is gone, if PyTorch says that a message was not exchanged."""
         try:
             yield
+        except BackendError:
+            raise
         except RuntimeError as error:
             raise BackendError(self._gone_message(f"PyTorch says: {error}")) from error
 
@@ -113,10 +115,11 @@ class Ranks:
         """
         limit = timeout_of(self.group, torch.device("cuda"))
         begin = monotonic()
-        while not done.query():
-            if monotonic() - begin > limit:
-                raise BackendError(self._gone_message(f"It waited for {limit:g} s."))
-            sleep(0)
+        with self.in_step():  # a barrier that nobody came to ends all work of the GPU
+            while not done.query():
+                if monotonic() - begin > limit:
+                    raise BackendError(self._gone_message(f"It waited for {limit:g} s."))
+                sleep(0)
 
     def to_host(self, messages: torch.Tensor) -> torch.Tensor:
         """A copy of messages in the host's memory, for which the host waits.
@@ -126,14 +129,17 @@ class Ranks:
         """
         if not messages.is_cuda:
             return messages.cpu()
-        there = torch.empty(messages.shape, dtype=messages.dtype, pin_memory=True).copy_(messages, non_blocking=True)
-        self.wait_for(event_of_now())
+        with self.in_step():
+            there = torch.empty(messages.shape, dtype=messages.dtype, pin_memory=True)
+            there.copy_(messages, non_blocking=True)
+            self.wait_for(event_of_now())
         return there
 
     def report(self, messages: torch.Tensor, statuses: torch.Tensor) -> Report:
         """The statuses of messages on CUDA, on their way into pinned memory."""
-        statuses.copy_(first_words(messages), non_blocking=True)
-        return Report(self, messages, statuses, event_of_now())
+        with self.in_step():
+            statuses.copy_(first_words(messages), non_blocking=True)
+            return Report(self, messages, statuses, event_of_now())
 
     def gather_headers(self, header: Header, device: torch.device | None) -> list[Header]:
         """The headers of all ranks, in the order of the group. `device` is that of the tensors, if there are any."""
@@ -187,7 +193,8 @@ class Report:
     @property
     def is_done(self) -> bool:
         """Tell if the statuses are there."""
-        return self.done.query()
+        with self.ranks.in_step():
+            return self.done.query()
 
     def read(self) -> list[int]:
         """The statuses, for which the host waits.

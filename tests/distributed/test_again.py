@@ -39,9 +39,11 @@ def parts_of(name: str, rank: int, lengths: list[int], seed: int) -> dict[str, t
     return here(shard(name, data, first, first + lengths[rank]))
 
 
-def calls(rank: int, size: int, name: str, kinds: list[list[int]]) -> tuple[list[list[np.ndarray]], list[int]]:
+def calls(
+    rank: int, size: int, name: str, kinds: list[list[int]], exchange: str | None = None
+) -> tuple[list[list[np.ndarray]], list[int]]:
     """The outputs of calls of these lengths, and the collectives that each took."""
-    call, found, numbers = fused(name).distributed(axis=CASES[name].axis), [], []
+    call, found, numbers = fused(name).distributed(axis=CASES[name].axis, exchange=exchange), [], []
     for seed, lengths in enumerate(kinds):
         with counted() as messages:
             found.append(as_arrays(call(**parts_of(name, rank, lengths, seed))))

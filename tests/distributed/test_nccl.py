@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import redalg as ra
+from redalg.distributed.exchange import GATHER
 from tests.distributed import test_again, test_calls, test_parts, test_rows
 from tests.distributed.cases import CASES, as_arrays, fused, n, whole_data, x
 from tests.distributed.pool import Pool, ranks
@@ -49,7 +50,7 @@ def test_gpus_agree_to_the_last_bit(gpus: Pool, name: str) -> None:
 @pytest.mark.parametrize("name", ["variance", "weighted mean", "argmax", "affine"])
 def test_calls_of_one_kind(gpus: Pool, name: str) -> None:
     kinds = [[6, 7, 8, 9][: number_of(gpus)]] * 3
-    for found, numbers in gpus.values(test_again.calls, name, kinds):
+    for found, numbers in gpus.values(test_again.calls, name, kinds, GATHER):
         assert numbers == [2, 1, 1]
         for seed, (lengths, outputs) in enumerate(zip(kinds, found, strict=True)):
             wanted = as_arrays(fused(name)(**whole_data(name, sum(lengths), seed)))
@@ -105,13 +106,13 @@ def test_a_call_is_captured_in_a_graph(gpus: Pool) -> None:
 
 
 def sum_of_ones(_: int, __: int) -> Any:
-    return total.distributed(axis=n)(x=torch.ones(2, 3, device="cuda")).tolist()
+    return total.distributed(axis=n, exchange=GATHER)(x=torch.ones(2, 3, device="cuda")).tolist()
 
 
 def death(rank: int, _: int) -> Any:
     if rank == 1:
         os._exit(1)
-    call = total.distributed(axis=n)
+    call = total.distributed(axis=n, exchange=GATHER)
     found = call(x=torch.ones(2, 3, device="cuda"))
     call.check()
     return found.tolist()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
@@ -13,7 +14,16 @@ import torch.distributed as dist
 from torch.autograd import forward_ad
 from torch.func import grad, jvp, vmap
 
-from redalg.runtime.bind.private import computes_tangents, is_eager, is_in_forward_mode, is_transforming, timeout_of
+from redalg.runtime.bind.private import (
+    NO_MULTICAST,
+    computes_tangents,
+    is_eager,
+    is_in_forward_mode,
+    is_transforming,
+    symmetric_backend,
+    symmetric_memory,
+    timeout_of,
+)
 
 pytestmark = pytest.mark.filterwarnings("ignore:`torch.jit.script`:DeprecationWarning")  # of PyTorch itself
 ONES = torch.ones(2, 3)
@@ -88,3 +98,44 @@ def test_a_group_tells_its_timeout(tmp_path: Path) -> None:
         assert timeout_of(dist.group.WORLD, torch.device("cpu")) == 7
     finally:
         dist.destroy_process_group()
+
+
+def test_symmetric_memory_has_the_parts_that_windows_take() -> None:
+    from torch._C._distributed_c10d import _SymmetricMemory
+
+    wanted = {
+        "empty_strided_p2p": "size: Tuple[int, ...], stride: Tuple[int, ...], dtype: torch.dtype, device: torch.device",
+        "get_buffer": "sizes: Tuple[int, ...], dtype: torch.dtype",
+        "barrier": "timeout_ms",
+    }
+    for name, parameters in wanted.items():
+        assert parameters in str(getattr(_SymmetricMemory, name).__doc__)
+    assert isinstance(_SymmetricMemory.multicast_ptr, property)
+    assert symmetric_backend(torch.device("cpu")) is None
+
+
+@pytest.mark.parametrize("before", [None, "0"])
+def test_memory_that_is_not_mapped_leaves_the_environment_alone(
+    before: str | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if before is None:
+        monkeypatch.delenv(NO_MULTICAST, raising=False)
+    else:
+        monkeypatch.setenv(NO_MULTICAST, before)
+    with pytest.raises(RuntimeError, match="does not support device type cpu"):
+        symmetric_memory(16, torch.device("cpu"), None)
+    assert os.environ.get(NO_MULTICAST) == before
+
+
+def test_memory_is_mapped_without_multicast(monkeypatch: pytest.MonkeyPatch) -> None:
+    seen = []
+    monkeypatch.delenv(NO_MULTICAST, raising=False)
+    monkeypatch.setattr(
+        "torch._C._distributed_c10d._SymmetricMemory.empty_strided_p2p", lambda *_: torch.zeros(16, dtype=torch.uint8)
+    )
+    monkeypatch.setattr(
+        "torch.distributed._symmetric_memory.rendezvous", lambda *_: seen.append(os.environ.get(NO_MULTICAST))
+    )
+    own, _ = symmetric_memory(16, torch.device("cpu"), None)
+    assert len(own) == 16
+    assert seen == ["1"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any, final
 
 from redalg.errors import PlanError
@@ -106,6 +107,21 @@ class Merge:
     entry: Callable[..., Any]
     inputs: tuple[SlotInput, ...]
     packing: Packing
+
+    @cached_property
+    def takes_apart(self) -> bool:
+        """Tell if the kernel takes the slots of all states where they lie, and nothing beside it is launched."""
+        return all(given.apart and given.is_plain and not given.counts for given in self.inputs)
+
+    def of_apart(self, states: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+        """The slots of all states together, from those of each by name, of a kernel that takes them where they lie."""
+        import torch
+
+        device = states[0][self.inputs[0].slot].device
+        merged = views_of(torch.empty(self.packing.nbytes, dtype=torch.uint8, device=device), self.packing)
+        arguments = [one[given.slot].view(given.shape) for given in self.inputs for one in states]
+        self.entry(*arguments, *(one if one.dim() else one.view(1) for one in merged.values()))
+        return merged
 
     def of_rows(self, stacked: Mapping[str, Any]) -> dict[str, Any]:
         """The slots of all states together, from those of all states; each slot is a view of one tensor of bytes.
