@@ -302,7 +302,10 @@ def pairwise(of: Of) -> Iterator[Case]:
 
 
 def second_moments(of: Of) -> Iterator[Case]:
-    """Matrices of second moments: of plain data, of data far from 0, and of data with one outlier."""
+    """Matrices of second moments: of plain data, far from 0, with one outlier, and of numbers of 16 bits.
+
+    Products of short numbers end in few patterns of bits, so that roundings of a long sum may have one sign.
+    """
 
     def reference(tensors: Tensors) -> Outputs:
         return {"out": covariances.PEERS[of.row.use](**{name: one.double() for name, one in tensors.items()})}
@@ -315,7 +318,10 @@ def second_moments(of: Of) -> Iterator[Case]:
         x[0] = 1e4
         return tensors | {"x": x}
 
-    for kind, change in {"normal": same, "far from zero": far, "one outlier": outlier}.items():
+    def short(tensors: Tensors, _: torch.Generator) -> Tensors:
+        return tensors | {"x": (tensors["x"] + 5).half().to(tensors["x"].dtype)}
+
+    for kind, change in {"normal": same, "far from zero": far, "one outlier": outlier, "of 16 bits": short}.items():
         yield of.case(kind, change, reference, lambda out, _: {"out": out})
 
 

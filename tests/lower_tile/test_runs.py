@@ -120,6 +120,22 @@ def test_terms_about_a_centre_are_added_up_eight_at_a_time() -> None:
     assert ((found - exact) / exact).square().mean().sqrt() < 2 * UNIT
 
 
+def test_products_of_float64_keep_the_digits_of_numbers_of_float32() -> None:
+    """Squares of 24 digits end in few patterns: without runs the roundings of a sum add up to 160 units."""
+    form, length = ra.fuse(ra.sum(ra.Tensor("x")[j, i] * ra.Tensor("x")[j, d], j), axes="i d"), 16384
+    plan = Schedule(Grid(i, 4), Grid(d, 4), Loop(j, 16), Lanes(i, 1))
+    known = {"sizes": {"i": 4, "d": 4, "j": length}, "plan": plan}
+    assert "_run" not in str(form.source("c", dtypes="float32", **known))
+    x = np.random.default_rng(0).normal(0, 1, (length, 4)).astype(np.float32).astype(np.float64)
+    exact = x.T.astype(np.longdouble) @ x.astype(np.longdouble)
+    found = form(x=torch.from_numpy(x), backend="tilelang", plan=plan).numpy()
+    assert np.abs(found - exact).max() < 40 * 2.0**-53 * np.abs(exact).max()
+    in_turn = np.zeros((4, 4))
+    for row in x:
+        in_turn += row[:, None] * row
+    assert np.abs(in_turn - exact).max() > 100 * 2.0**-53 * np.abs(exact).max()
+
+
 def test_many_parts_are_merged_in_groups() -> None:
     """An error of groups of 8 parts, and of 8 groups, is added to that of runs."""
     form, parts, length = SUMS["distances"], 64, 256

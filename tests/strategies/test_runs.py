@@ -49,3 +49,10 @@ def test_products_of_matrices_have_no_runs() -> None:
     plan = numbers_of(lowered.plan)
     assert plan.is_serial
     assert run_length(lowered.stages.loop, plan, lowered.problem) == 0
+
+
+def test_products_of_matrices_in_float64_have_runs() -> None:
+    form = ra.fuse(ra.sum(A * B, k), axes="i j")
+    lowered = form.lower("H200", {"i": 64, "j": 64, "k": 1_000_000}, "float64")
+    plan = numbers_of(lowered.plan)
+    assert run_length(lowered.stages.loop, plan, lowered.problem) == plan.block_streamed
