@@ -3,7 +3,8 @@
     Σ f(x; c)·g,  c moving   →   Σ f(x; u₀)·g,  u₀ = u of element 0, or 0 where that is not finite      δ = 0
 
 Exact, as every finite c is (THEORY, section 1). All blocks and segments share it, so nothing moves when they merge. If
-u₀ lies far from the rest, digits are lost as by any pivot that lags.
+u₀ lies far from the rest, digits are lost as by any pivot that lags. So kernels of a known length take one among nine
+elements for it (`among_nine`).
 """
 
 from __future__ import annotations
@@ -11,13 +12,17 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
-from sympy import Add, Expr, Integer, Max, Min, S
+from sympy import Add, And, Expr, Integer, Max, Min, Mul, Ne, S
+from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.separate.plain import is_finite
 from redalg.expression import Axis, Let, Value, Where
-from redalg.expression.contents import values_of
+from redalg.expression.contents import free_axes, values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_output
+
+CENTRE = "centre"
+"""The name of a pivot that is found among nine elements."""
 
 
 def fix_pivots(form: FusedForm, column: Axis | None) -> FusedForm:
@@ -65,17 +70,59 @@ def fix_among_nine(form: FusedForm, length: int | None) -> FusedForm:
     axis, pivots = form.cascade.axis, [one for one in form.slot_pivots if fixable(one, form)]
     if length is None:
         return hold_pivots(form, {one.value: finite_element(one.base, axis) for one in pivots})
-    at: dict[Expr, Expr] = {one.value: among_nine(one.base, axis, length) for one in pivots}
+    at: dict[Expr, Expr] = {one.value: among_nine(one.base, form, length) for one in pivots}
+    return hold_pivots(form, at | _first_elements(form, length))
+
+
+def move_first(form: FusedForm, length: int | None) -> FusedForm:
+    """Move the pivots that stand at the first element to the mean of three medians, if the length is known."""
+    return form if length is None else hold_pivots(form, _first_elements(form, length))
+
+
+def _first_elements(form: FusedForm, length: int) -> dict[Expr, Expr]:
+    """Every first element at which a pivot may stand -> the mean of three medians."""
+    axis = form.cascade.axis
     streamed = sorted((one for one in form.cascade.elements() if axis in one.indices), key=str)
-    return hold_pivots(form, at | {finite_element(one, axis): among_nine(one, axis, length) for one in streamed})
+    return {finite_element(one, axis): among_nine(one, form, length) for one in streamed}
 
 
-def among_nine(u: Expr, axis: Axis, length: int) -> Expr:
-    """The mean of the medians of u at elements 0, 3, 6 of eight steps along an axis, at 1, 4, 7 and at 2, 5, 8."""
-    last = max(length - 1, 0)
-    values = [finite_element(u, axis, last * step // 8) for step in range(9)]
-    medians = (Max(Min(a, b), Min(Max(a, b), c)) for a, b, c in zip(values[:3], values[3:6], values[6:], strict=True))
-    return Let("centre", Add(*(median / 3 for median in medians)))
+def among_nine(u: Expr, form: FusedForm, length: int) -> Expr:
+    """A number among u at nine elements, the ends of eight steps along the axis.
+
+    It is the mean of the medians of elements 0, 3, 6, of 1, 4, 7 and of 2, 5, 8. If some elements do not count, since a
+    mask or a weight of 0 hides them, they may hold anything: then it is the one nearest to the middle that counts. If
+    other axes than those of u tell it, element 0 serves.
+    """
+    axis, counts, last = form.cascade.axis, counting(form), max(length - 1, 0)
+    places = [last * step // 8 for step in range(9)]
+    if counts is None or not free_axes(counts) <= free_axes(u):
+        return finite_element(u, axis)
+    if counts is S.true:
+        values = [finite_element(u, axis, place) for place in places]
+        medians = (Max(Min(a, b), Min(Max(a, b), c))
+                   for a, b, c in zip(values[:3], values[3:6], values[6:], strict=True))  # fmt: skip
+        return Let(CENTRE, Add(*(median / 3 for median in medians)))
+    nearest: Expr = S.Zero
+    for place in sorted(places, key=lambda one: abs(2 * one - last), reverse=True):
+        element, there = (node.xreplace({axis: Integer(place)}) for node in (u, counts))
+        nearest = Where(And(there, is_finite(element)), element, nearest)
+    return Let(CENTRE, nearest)
+
+
+def counting(form: FusedForm) -> Boolean | None:
+    """The condition under which an element counts: in no mask, and of no factor of all sums 0; None of exponentials."""
+    sums = [one for one in form.accumulators if not one.is_count]
+    if any(one.weight for one in sums):
+        return None
+    factors = [] if len(sums) < len(form.accumulators) else [set(map(_base, Mul.make_args(one.term))) for one in sums]
+    common = set.intersection(*factors) if factors else set[Expr]()
+    weights = sorted((one for one in common if free_axes(one) and not values_of(one)), key=str)
+    return And(form.cascade.domain, *(Ne(one, 0) for one in weights))
+
+
+def _base(factor: Expr) -> Expr:
+    base: Expr = factor.as_base_exp()[0]
+    return base
 
 
 def _hold_pivot(pivot: Pivot, at: Mapping[Expr, Expr]) -> Pivot:

@@ -15,7 +15,7 @@ from sympy import Symbol
 
 from redalg.errors import PlanError
 from redalg.incremental.arrange.order import REWRITES_IN_KERNELS, rewrite_stages
-from redalg.incremental.fix_pivots import fix_among_nine
+from redalg.incremental.fix_pivots import fix_among_nine, move_first
 from redalg.incremental.form import FusedForm
 from redalg.incremental.stages import Stages, single
 from redalg.lower_tile.check.fit import smem_bytes
@@ -101,8 +101,9 @@ def kernels_of(
     check_selections(form, plan)
     check_splits(form, plan)
     problem = replace(problem, sizes=plan.binding.all_sizes(problem.sizes))
-    if plan.is_serial and plan.binding.contracted:  # a thread that moved its pivots would move all its columns
-        form = fix_among_nine(form, None if plan.binding.streamed.name in problem.varying else length)
+    fixed = None if plan.binding.streamed.name in problem.varying else length
+    moves_columns = plan.is_serial and plan.binding.contracted  # a thread that moved its pivots would move all of them
+    form = fix_among_nine(form, fixed) if moves_columns else move_first(form, fixed)
     stage, problem = rewrite_stages(REWRITES_IN_KERNELS, single(form), problem)
     job = Job(stage.loop, plan, problem, dtypes, also=also, within=within)
     if stage.loop.is_elementwise:

@@ -10,11 +10,13 @@ from collections.abc import Iterable, Iterator
 from dataclasses import replace
 
 from sympy import Expr
+from sympy.core.basic import Basic
 from sympy.logic.boolalg import Boolean
 
 from redalg.expression import Element, Let
-from redalg.expression.contents import elements_of, free_axes, values_of
+from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
 from redalg.expression.dtypes import is_float
+from redalg.incremental.fix_pivots import CENTRE
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.place.assembly import Assembly
@@ -23,16 +25,31 @@ from redalg.lower_tile.place.space import E_, I, J, Space
 
 def stage_invariants(terms: Iterable[Expr], space: Space, assembly: Assembly, before: list[Statement]) -> Space:
     """The space in which a buffer stands for everything that terms compute of rows, or of columns, alone."""
-    binding, known = space.plan.binding, dict(space.known)
-    for term in terms:
-        for node in invariants(term, space):
-            if node not in known:
-                index = I if binding.row in free_axes(node) else E_
-                name = node.name if isinstance(node, Let) else "of_row" if index == I else "of_column"
-                load = assembly.new(name, index, scope="shared")
-                before.append(assembly.stores((load, space.read(node))))
-                known[node] = load
+    return stage((node for term in terms for node in invariants(term, space)), space, assembly, before)
+
+
+def stage_centres(terms: Iterable[Expr], space: Space, assembly: Assembly, before: list[Statement]) -> Space:
+    """The space in which a buffer stands for every centre of columns that terms read."""
+    centres = sorted((one for one in of_kind(Let, *terms) if is_centre(one)), key=str)
+    return stage((one for one in centres if space.plan.binding.column in free_axes(one)), space, assembly, before)
+
+
+def stage(nodes: Iterable[Expr], space: Space, assembly: Assembly, before: list[Statement]) -> Space:
+    """The space in which a buffer stands for each of some expressions of rows, or of columns, alone."""
+    known = dict(space.known)
+    for node in nodes:
+        if node not in known:
+            index = I if space.plan.binding.row in free_axes(node) else E_
+            name = node.name if isinstance(node, Let) else "of_row" if index == I else "of_column"
+            load = assembly.new(name, index, scope="shared")
+            before.append(assembly.stores((load, space.read(node))))
+            known[node] = load
     return replace(space, known=known)
+
+
+def is_centre(node: Basic) -> bool:
+    """Tell if a node is a centre that `fix_pivots` finds among nine elements."""
+    return isinstance(node, Let) and node.name == CENTRE
 
 
 def invariants(term: Expr, space: Space) -> Iterator[Expr]:
@@ -45,7 +62,8 @@ def invariants(term: Expr, space: Space) -> Iterator[Expr]:
         alone = len(axes) == 1 and binding.streamed not in axes and not values_of(part)
         named = any(isinstance(arg, Let) for arg in part.args)  # its name says what it is
         numbers = [is_float(dtypes[element.name]) for element in elements_of(part)]
-        if alone and isinstance(part, Expr) and numbers and all(numbers) and part.args[1:] and not named:
+        of_numbers = bool(numbers) and (all(numbers) or is_centre(part))
+        if alone and isinstance(part, Expr) and of_numbers and part.args[1:] and not named:
             yield part
         else:
             yield from invariants(part, space)

@@ -20,13 +20,14 @@ from redalg.lower_tile.place.carried import Carried, carries_after
 from redalg.lower_tile.place.epilogue import Epilogue
 from redalg.lower_tile.place.few_digits import means_of_few_digits
 from redalg.lower_tile.place.frames import SEGMENT, TILE, Frame, Job, frame, taken_names
+from redalg.lower_tile.place.invariants import stage_centres
 from redalg.lower_tile.place.lanes import Lanes
 from redalg.lower_tile.place.listed import list_tiles, lists_tiles
 from redalg.lower_tile.place.serial import stream_serially
 from redalg.lower_tile.place.sets import with_sets, without_fills
 from redalg.lower_tile.place.slots import Slots, allocate
 from redalg.lower_tile.place.space import Space
-from redalg.lower_tile.place.step import Step
+from redalg.lower_tile.place.step import Step, element_terms
 from redalg.strategies.device import REGISTERS
 from redalg.strategies.plan import Plan
 from redalg.strategies.search.registers import WARPGROUP
@@ -135,7 +136,8 @@ def stream_loop(job: Job, place: Frame, assembly: Assembly) -> tuple[Slots, list
     slots, body = allocate(job.form, assembly, job.problem)
     before: list[Statement] = []
     by_totals = means_of_few_digits(job) if job.plan.level == "row" else frozenset[Value]()
-    step = Step(job.form, assembly, place.space, before, job.sums, by_totals=by_totals)
+    space = stage_centres(element_terms(job.form), place.space, assembly, before)
+    step = Step(job.form, assembly, space, before, job.sums, by_totals=by_totals)
     if job.plan.level == "row":  # the tile is the state
         body = without_fills(body, {slots.loads[value].name for value in slots.numbers})
     taken_in = tuple(step.build(slots))
