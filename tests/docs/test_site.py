@@ -4,6 +4,7 @@ import re
 from asyncio import run
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -150,7 +151,7 @@ def test_the_table_of_sections_tells_where_each_is() -> None:
                 (plain if name == "outputs" else rounded).explain(section=word)
 
 
-def is_section(found: Fused | ra.Approximate, name: str) -> bool:
+def is_section(found: Fused | ra.Approximate[Any], name: str) -> bool:
     try:
         found.explain(section=name)
     except ra.InputError:
