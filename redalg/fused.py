@@ -298,8 +298,9 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         """Write the kernel to a file that runs without redalg and checks itself; gives back the path.
 
         Beside what `source` gives, the file holds the definition in PyTorch. Run as a program it draws inputs, runs the
-        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of several
-        passes the file holds the last one's kernel; those before it are evaluated by their definitions.
+        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong, or with 2 and
+        words where the machine lacks the GPU that the kernel needs. Of several passes the file holds the last one's
+        kernel; those before it are evaluated by their definitions.
 
         >>> import redalg as ra
         >>> from tempfile import TemporaryDirectory
