@@ -103,8 +103,8 @@ def device_of_kernel():
     import sys
 
     print(f"This kernel needs an NVIDIA GPU of compute capability {needed[0]}.{needed[1]} (sm_{arch}); {here}. Run it "
-          "on such a GPU, or save a kernel for this machine by redalg: `fused.save(path, target, …)` with the target `c` "
-          "for a CPU, or that of the GPU.", file=sys.stderr)
+          "on such a GPU, or save a kernel for this machine by redalg: `fused.save(path, target, …)`, with the target "
+          "`c` for a CPU, or that of the GPU.", file=sys.stderr)
     raise SystemExit(2)
 '''.strip()
 """The functions that a file holds beside the definition."""
