@@ -388,13 +388,14 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         """Measure plans on these tensors, and remember the fastest for calls like this one, in other processes too.
 
         Args:
-            budget_s: seconds that it may take; at least one plan is measured.
+            budget_s: seconds that it may take; a kernel compiles for some of them.
             seed: of the search (MCFuser, SC '24, Algorithm 1).
             progress: whether to show a bar on a terminal (stderr).
             positional, empty, precision, memory, sizes, tensors: as those of a call.
 
         Returns:
-            The table of every plan that was tried: predicted and measured time, or why it failed; `.best`, `.wall_s`.
+            The table of every plan that was tried: predicted and measured time, or why it failed; `.wall_s`, `.best`
+            (None if none was measured in time).
 
         Raises:
             BackendError: the cache folder cannot be written, or TileLang is missing.
