@@ -19,6 +19,7 @@ LONGEST = 4096
 """The most bits before the point of an argument of a function: mpmath writes each of them, 2·10⁹ of exp(exp(21))."""
 UNBOUNDED = ("log", "log1p", "Abs", "sign")
 """Functions that take an argument of any length."""
+RANGE = np.finfo(np.longdouble)
 SHOWN = 25
 """Decimal digits that a long double is read from."""
 
@@ -129,5 +130,12 @@ class Digits(NumpyArrays):
         """The outputs in long double, the widest that NumPy has, and indices as they are."""
         if dtype != self.dtype:
             return np.array(array, dtype)
-        made = [np.longdouble(self.ctx.nstr(one, SHOWN)) for one in self.float(array).ravel()]
+        made = [np.longdouble(self.ctx.nstr(self.in_range(one), SHOWN)) for one in self.float(array).flat]
         return np.array(made, np.longdouble).reshape(np.shape(array))
+
+    def in_range(self, x: Any) -> Any:
+        """A number where long double holds it; infinite beyond its range, 0 below."""
+        largest, least = (self.ctx.mpf(str(one)) for one in (RANGE.max, RANGE.tiny))
+        if abs(x) > largest:
+            return self.ctx.sign(x) * self.ctx.inf
+        return x * 0 if abs(x) < least else x

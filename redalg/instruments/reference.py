@@ -3,8 +3,8 @@
 float64       first; long double (64 bits of mantissa on x86) where the data are float64, or float64 leaves its range
 doubt         the reference's own error: float64 beside long double or, where a function has none, beside data that are
               moved by their last digit
-120 digits    where the doubt is more than the dtype of the result can hide, or finite data leave the range of floats:
-              of as many outputs as take no long time
+120 digits    where the doubt is more than the dtype of the result can hide, finite data leave the range of floats, or
+              the call that is judged is far from the reference: of as many outputs as take no long time
 """
 
 from __future__ import annotations
@@ -29,6 +29,8 @@ from redalg.runtime.unfused.defined import defined_outputs, defined_sample
 FLOAT64, LONG_DOUBLE, DIGITS = "float64", "long double", "120 digits"
 HIDDEN = 1 / 4
 """The share of a dtype's unit roundoff that a reference may err by."""
+NEAR = 16
+"""An error of so many unit roundoffs of the result's dtype is that of a call."""
 MOST = 1 << 18
 """Operations on numbers of 120 digits for an output: a second."""
 
@@ -74,15 +76,19 @@ class Definition:
     sizes: Mapping[str, int]
     dtype: str
 
-    def reference(self) -> Reference:
-        """The outputs in the narrowest arithmetic that is wide enough; with their doubts where none is."""
+    def reference(self, own: Outputs | None = None) -> Reference:
+        """The outputs in the narrowest arithmetic that is wide enough; with their doubts where none is.
+
+        Args:
+            own: the outputs of the call that is judged. Where they are far from the reference in floats, 120 digits say
+                who errs: where all digits cancel, as in scores that tie by rounding, floats agree on what is wrong.
+        """
         finite_data = all(map(is_finite_array, self.tensors.values()))
         moved = {name: moved_numbers(one) for name, one in self.tensors.items()}
         made, arithmetic = self.in_floats(self.tensors, finite_data=finite_data)
         beside, _ = self.in_floats(moved, finite_data=finite_data)
         doubts = self.doubts(made, arithmetic) if finite_data else dict.fromkeys(made, 0.0)
-        undefined = finite_data and not all(is_finite_array(one.array) for one in made.values())
-        if undefined or any(doubts.values()):
+        if finite_data and (any(doubts.values()) or self.is_far(made, own)):
             exact, exact_beside = self.in_digits(self.tensors), self.in_digits(moved)
             if exact is not None and exact_beside is not None:
                 parts = {name: part for name, (_, part) in exact.items()}
@@ -115,6 +121,13 @@ class Definition:
         hidden = HIDDEN * DTYPES[self.dtype].roundoff
         found = {name: share * doubt_of(one, beside[name]) for name, one in made.items()}
         return {name: doubt if not doubt <= hidden else 0.0 for name, doubt in found.items()}
+
+    def is_far(self, made: Outputs, own: Outputs | None) -> bool:
+        """Tell if the reference is not finite, or an output of a call is further from it than roundings are."""
+        if not all(is_finite_array(one.array) for one in made.values()):
+            return True
+        near = NEAR * DTYPES[self.dtype].roundoff
+        return own is not None and any(not output_error(own[name], Truth.of(one)) <= near for name, one in made.items())
 
     def evaluate(self, tensors: Tensors, dtype: str) -> Outputs:
         """The definition as it was written, in an arithmetic."""

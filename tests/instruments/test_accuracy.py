@@ -157,6 +157,16 @@ def test_a_sample_of_many_outputs_is_judged() -> None:
     assert raw_skewness.accuracy(data={"x": data}).worst.redalg < 1e-6
 
 
+def test_a_call_is_blamed_by_digits_alone() -> None:
+    """Shares of scores of 1e-30 tie in float64 and in long double, so that both rank them by place; the call does not."""
+    tied = ra.fuse({"at": (ra.argmax(ra.softmax(x, n), n), "b")})
+    data = (1e-30 * np.random.default_rng(0).normal(size=(3, 64))).astype("float32")
+    [row] = tied.accuracy(data={"x": data}).rows
+    assert (row.reference, row.redalg, row.naive) == ("120 digits", 0.0, 1.0)
+    assert (tied(x=data).at == data.argmax(1)).all()
+    assert (tied.reference(x=data).at == 0).all()
+
+
 def test_what_no_reference_tells_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     """Where one output takes too many operations on digits, the call is not blamed."""
     monkeypatch.setattr("redalg.instruments.reference.MOST", 100)
