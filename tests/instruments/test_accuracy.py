@@ -158,7 +158,7 @@ def test_a_sample_of_many_outputs_is_judged() -> None:
 
 
 def test_a_call_is_blamed_by_digits_alone() -> None:
-    """Shares of scores of 1e-30 tie in float64 and in long double, so that both rank them by place; the call does not."""
+    """Shares of scores of 1e-30 tie in float64 and in long double, which rank them by place; the call does not."""
     tied = ra.fuse({"at": (ra.argmax(ra.softmax(x, n), n), "b")})
     data = (1e-30 * np.random.default_rng(0).normal(size=(3, 64))).astype("float32")
     [row] = tied.accuracy(data={"x": data}).rows
