@@ -71,7 +71,7 @@ def evaluate_sample(
     >>> b, n = axes("b n")
     >>> written = {"out": (mean(tensor("x[b,n]"), n), (b,))}
     >>> made, part = evaluate_sample(written, {"x": np.ones((64, 8))}, {}, {}, most=100)["out"]
-    >>> made.tolist(), part
+    >>> made.astype(float).tolist(), part
     ([1.0, 1.0, 1.0, 1.0], (slice(0, 4, None),))
     """
     from redalg.definition.digits import Digits

@@ -138,8 +138,8 @@ class Accuracy(Tabled):
     '100,000 times less'
     >>> found.table().rows
     (('offset 1e6', '1.0e-07', '1.0e-02', '1.0e-03', '100,000 times less'),)
-    >>> len(found.tables())
-    1
+    >>> len(found.tables()), found.reference
+    (1, 'float64')
     >>> found.to_json()[:28], found.plot().axes[0].get_xlabel()
     ('{"title": "accuracy, n=4", "', 'error: max|out − ref| / max|ref|')
     """

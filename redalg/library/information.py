@@ -144,7 +144,7 @@ def hellinger_distance() -> Fused:
     Source: Hellinger (1909).
 
     >>> import numpy as np
-    >>> hellinger_distance()(p=np.array([[2.0, 0.0]]), q=np.array([[0.0, 3.0]])).tolist()
+    >>> hellinger_distance()(p=np.array([[2.0, 0.0]]), q=np.array([[0.0, 3.0]])).round(9).tolist()
     [1.0]
     """
     n = axes("n")
