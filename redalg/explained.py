@@ -37,7 +37,8 @@ class Explained(Brief):
         Args:
             section: a section or several, by name: `cascade`, `decomposition`, `state`, `forms`, `finish`, `cost`,
                 `condition`; `rounding` if something is rounded otherwise than in the definition; `steps` for the
-                rewrites one after the other, `transition` for the moves of a state as a matrix. None for the whole.
+                rewrites one after the other, `transition` for the moves of a state as a matrix; `outputs` where nothing
+                is reduced. None for the whole.
             brief: a screen of 80 columns: verdict, state, update, cost, condition. `repr` is the same.
             width: the most columns of a line of text. None for those of the terminal; 100 where there is none.
             format: `"text"`, `"latex"`, `"html"` or `"markdown"`.

@@ -298,8 +298,9 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         """Write the kernel to a file that runs without redalg and checks itself; gives back the path.
 
         Beside what `source` gives, the file holds the definition in PyTorch. Run as a program it draws inputs, runs the
-        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong. Of several
-        passes the file holds the last one's kernel; those before it are evaluated by their definitions.
+        kernel, compares every output with the definition in float64, and exits with 1 where one is wrong, or with 2 and
+        words where the machine lacks the GPU that the kernel needs. Of several passes the file holds the last one's
+        kernel; those before it are evaluated by their definitions.
 
         >>> import redalg as ra
         >>> from tempfile import TemporaryDirectory
@@ -387,13 +388,14 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         """Measure plans on these tensors, and remember the fastest for calls like this one, in other processes too.
 
         Args:
-            budget_s: seconds that it may take; at least one plan is measured.
+            budget_s: seconds that it may take; a kernel compiles for some of them.
             seed: of the search (MCFuser, SC '24, Algorithm 1).
             progress: whether to show a bar on a terminal (stderr).
             positional, empty, precision, memory, sizes, tensors: as those of a call.
 
         Returns:
-            The table of every plan that was tried: predicted and measured time, or why it failed; `.best`, `.wall_s`.
+            The table of every plan that was tried: predicted and measured time, or why it failed; `.wall_s`, `.best`
+            (None if none was measured in time).
 
         Raises:
             BackendError: the cache folder cannot be written, or TileLang is missing.

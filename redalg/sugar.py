@@ -23,7 +23,7 @@ LAYER_NORM = "ra.layer_norm(x, n, eps=1e-5, weight=w, bias=b)"
 _NAMES = ("mean", "var", "std", "norm", "logsumexp", "softmax", "log_softmax", "layer_norm", "rms_norm", "normalize",
           "cosine_similarity")  # fmt: skip
 REDUCTIONS |= {name: name for name in _NAMES}
-REDUCTIONS |= {"amax": "max", "amin": "min", "nansum": "sum", "average": "mean", "cov": "covariance"}
+REDUCTIONS |= {"amax": "max", "amin": "min", "average": "mean", "cov": "covariance"}
 
 
 def _check(caller: str, axes: tuple[Any, ...], options: Mapping[str, Any], known: tuple[str, ...] = ()) -> None:

@@ -16,6 +16,9 @@ from pathlib import Path
 
 from docs.generate.reference import escape
 from redalg.decompose.separate.theorems import THEOREMS
+from redalg.explain.ask import MEANT
+from redalg.explain.steps import EXTRA
+from redalg.explain.whole import TITLES
 from redalg.expression.dtypes import DTYPES
 from redalg.expression.operators import OPERATORS, Operator
 from redalg.library import PATTERNS, Pattern
@@ -168,6 +171,15 @@ def levels() -> str:
     return table(["level", "meaning"], rows)
 
 
+def sections() -> str:
+    """The sections of `explain`, with the words that its error answers by their names."""
+    where = {"outputs": "where nothing is reduced", "rounding": "where something is rounded otherwise"}
+    where |= dict.fromkeys(("cost", *EXTRA), "always")
+    rows = [[code(name), title, where.get(name, "where something is reduced"), ", ".join(MEANT.get(name, ()))]
+            for name, title in (TITLES | EXTRA).items()]  # fmt: skip
+    return table(["`section=`", "holds", "is there", "other words for it"], rows)
+
+
 def extras() -> str:
     """The extras of the package."""
     text = (ROOT / "pyproject.toml").read_text(encoding="utf-8")
@@ -214,6 +226,7 @@ MAKERS = (
     patterns,
     gallery,
     levels,
+    sections,
     extras,
     theorems,
     citation,
@@ -221,7 +234,7 @@ MAKERS = (
 )
 TABLES: dict[str, Callable[[], str]] = {one.__name__: one for one in MAKERS}
 """The tables by the name that a page's mark has."""
-IN_PAGES = (functions, dtypes, monoids, semirings, cards, levels, extras)
+IN_PAGES = (functions, dtypes, monoids, semirings, cards, levels, sections, extras)
 """The tables that the pages hold themselves."""
 REGION = re.compile(
     rf"^<!-- table: ({'|'.join(one.__name__ for one in IN_PAGES)}) -->$(?:\n(?:(?!<!--).*\n)*?<!-- /table -->$)?",

@@ -91,6 +91,9 @@ class Parser(ArgumentParser):
             verbs = [name for name in EXAMPLES if f"'{name}'" in message]
             near = did_you_mean(word, verbs)
             message = f"there is no verb `{word}`.{near or ' The verbs are ' + ', '.join(verbs) + '.'}"
+        unread = message.removeprefix("unrecognized arguments: ").split() if "unrecognized" in message else []
+        if unread and all("=" in one and not one.startswith("-") for one in unread):
+            message += f". Several of an option are one argument, in quotes: --sizes 'b=8 {' '.join(unread)}'"
         self.print_usage(sys.stderr)
         self.exit(2, f"{self.prog}: {message}\n")
 

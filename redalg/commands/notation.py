@@ -345,7 +345,7 @@ class _Reader:
             return self.end(node, arguments, options)
         function = functions().get(name)
         if function is None:
-            advice = did_you_mean(name, functions()) or f" {spelling_of(name) or ''}".rstrip()
+            advice = f" {spelling_of(name) or ''}".rstrip() or did_you_mean(name, functions())
             raise self.error(node.func, f"there is no function `{name}`.{advice}")
         return function(*arguments, **options)
 

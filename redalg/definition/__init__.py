@@ -9,6 +9,6 @@ before any parsing. An array has one dimension for every named axis, of length 1
     where(c, a, b)  of each element only the branch that is chosen counts: the other may index beyond its tensor
 """
 
-from redalg.definition.outputs import evaluate_definition
+from redalg.definition.outputs import evaluate_definition, evaluate_sample
 
-__all__ = ["evaluate_definition"]
+__all__ = ["evaluate_definition", "evaluate_sample"]

@@ -113,34 +113,14 @@ class Library(ABC):
         return self.float(self.functions[name](*map(self.float, arrays)))
 
 
-@final
-class Numpy(Library):
-    """NumPy; its `longdouble` has 64 bits of mantissa on x86, and no more than float64 elsewhere."""
+class NumpyArrays(Library, ABC):
+    """Arrays of NumPy of any numbers."""
 
     xp = np
-
-    def __init__(self, dtype: str = "float64") -> None:
-        self.dtype = dtype
-        self.float_type: Any = np.dtype(dtype)
-        self.functions = {
-            **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
-            "sqrt": np.sqrt, "pow": np.power, "IsNaN": np.isnan,
-            "Infinite": lambda x: np.where(np.isinf(x), np.sign(x), 0),
-            "Mantissa": lambda x: np.frexp(x)[0], "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
-            "Scaled": lambda m, e: np.ldexp(m, e.astype(np.int64)),
-        }  # fmt: skip
+    float_type: Any
 
     def arange(self, start: int, stop: int) -> Any:
         return np.arange(start, stop, dtype=np.int64)
-
-    def full(self, shape: Sequence[int], value: float | bool) -> Any:
-        return np.full(tuple(shape), value, dtype=self.float_type if isinstance(value, float) else None)
-
-    def float(self, array: Any) -> Any:
-        return np.asarray(array).astype(self.float_type, copy=False)
-
-    def whole(self, array: Any) -> Any:
-        return np.asarray(array).astype(np.int64, copy=False)
 
     def is_float(self, array: Any) -> bool:
         return bool(array.dtype == self.float_type)
@@ -151,9 +131,6 @@ class Numpy(Library):
     def sum(self, array: Any, place: int) -> Any:
         last = np.ascontiguousarray(np.moveaxis(array, place, -1))  # NumPy adds pairwise along this one alone
         return np.moveaxis(np.sum(last, axis=-1, keepdims=True), -1, place)
-
-    def largest(self, array: Any, place: int) -> Any:
-        return np.max(array, axis=place, keepdims=True)
 
     def order(self, array: Any, place: int) -> Any:
         return np.argsort(array, axis=place, kind="stable")
@@ -169,6 +146,37 @@ class Numpy(Library):
 
     def einsum(self, text: str, arrays: Sequence[Any]) -> Any:
         return np.einsum(text, *arrays, optimize=True)
+
+    def empty(self, shape: Sequence[int], dtype: str) -> Any:
+        return np.empty(tuple(shape), dtype)
+
+
+@final
+class Numpy(NumpyArrays):
+    """NumPy; its `longdouble` has 64 bits of mantissa on x86, and no more than float64 elsewhere."""
+
+    def __init__(self, dtype: str = "float64") -> None:
+        self.dtype = dtype
+        self.float_type: Any = np.dtype(dtype)
+        self.functions = {
+            **{name: numpy_function(operator) for name, operator in OPERATORS.items()},
+            "sqrt": np.sqrt, "pow": np.power, "IsNaN": np.isnan,
+            "Infinite": lambda x: np.where(np.isinf(x), np.sign(x), 0),
+            "Mantissa": lambda x: np.frexp(x)[0], "Exponent": lambda x: np.where(np.isfinite(x), np.frexp(x)[1], 0),
+            "Scaled": lambda m, e: np.ldexp(m, e.astype(np.int64)),
+        }  # fmt: skip
+
+    def full(self, shape: Sequence[int], value: float | bool) -> Any:
+        return np.full(tuple(shape), value, dtype=self.float_type if isinstance(value, float) else None)
+
+    def float(self, array: Any) -> Any:
+        return np.asarray(array).astype(self.float_type, copy=False)
+
+    def whole(self, array: Any) -> Any:
+        return np.asarray(array).astype(np.int64, copy=False)
+
+    def largest(self, array: Any, place: int) -> Any:
+        return np.max(array, axis=place, keepdims=True)
 
     def round_to(self, array: Any, dtype: str) -> Any:
         if dtype.startswith("int"):
@@ -186,6 +194,3 @@ class Numpy(Library):
 
     def copy(self, array: Any, dtype: str) -> Any:
         return np.array(array, dtype)
-
-    def empty(self, shape: Sequence[int], dtype: str) -> Any:
-        return np.empty(tuple(shape), dtype)

@@ -134,7 +134,10 @@ class Evaluator:
 
     def alike(self, nodes: Sequence[Basic]) -> list[Any]:
         """Values of one kind: integers if all are."""
-        arrays = [self(one) for one in nodes]
+        return self.one_kind([self(one) for one in nodes])
+
+    def one_kind(self, arrays: Sequence[Any]) -> list[Any]:
+        """Arrays of integers if all are, else of numbers."""
         mixed = any(self.library.is_float(one) for one in arrays)
         return [self.library.float(one) if mixed else self.library.whole(one) for one in arrays]
 
@@ -150,8 +153,17 @@ class Evaluator:
         value = self.mask_product(top, self.product(top))
         return self.library.float(value) / self.library.float(self.product(bottom)) if bottom else value
 
+    def factors(self, nodes: Sequence[Expr]) -> list[Any]:
+        """The values of factors; a gather counts where no weight of exp(−∞) and no indicator of 0 hides it."""
+        weights = [one for one in nodes if isinstance(one, exp) or indicator_mask(one) is not None]
+        if len(weights) == len(nodes) or not any(self.is_gathered(one) for one in nodes if one not in weights):
+            return [self(one) for one in nodes]
+        hidden = self.hiding_masks(weights)
+        rest = self.under(~reduce(or_, hidden)) if hidden else self
+        return [self(one) if one in weights else rest(one) for one in nodes]
+
     def product(self, factors: Sequence[Expr]) -> Any:
-        first, *rest = self.alike(factors) if factors else [self.constant(1)]
+        first, *rest = self.one_kind(self.factors(factors)) if factors else [self.constant(1)]
         for factor in rest:
             first = first * factor
         return first

@@ -21,6 +21,8 @@ from redalg.monoids import MONOIDS
 LARGEST = 1 << 23
 """Elements of the largest array of a chunk: 64 MiB."""
 Written = Mapping[str, tuple[Expr, tuple[Axis, ...]]]
+Window = tuple[slice, ...]
+"""A part of an output: a range along each of its axes."""
 
 
 def evaluate_definition(
@@ -51,6 +53,60 @@ def evaluate_definition(
     at = Evaluator(library, axes, {name: (0, sizes[name]) for name in axes}, sizes, tensors, scalars)
     with np.errstate(all="ignore"):
         return {name: whole_output(at, expr, order) for name, (expr, order) in outputs.items()}
+
+
+def evaluate_sample(
+    outputs: Written, tensors: Mapping[str, Any], scalars: Mapping[str, float], sizes: Mapping[str, int], most: int
+) -> dict[str, tuple[Any, Window]] | None:
+    """The outputs in 120 digits at their first places, as many as a limit on operations allows.
+
+    Args:
+        outputs, tensors, scalars, sizes: as those of `evaluate_definition`; the tensors are of NumPy.
+        most: operations on single numbers for each output. Along an axis that is reduced none are left out.
+
+    Returns:
+        Name -> (array of long double, the part of the output that it is); None where one place takes more.
+
+    >>> from redalg import axes, mean, tensor
+    >>> b, n = axes("b n")
+    >>> written = {"out": (mean(tensor("x[b,n]"), n), (b,))}
+    >>> made, part = evaluate_sample(written, {"x": np.ones((64, 8))}, {}, {}, most=100)["out"]
+    >>> made.astype(float).tolist(), part
+    ([1.0, 1.0, 1.0, 1.0], (slice(0, 4, None),))
+    """
+    from redalg.definition.digits import Digits
+
+    sizes = extents(outputs, tensors, sizes)
+    axes = tuple(sorted({axis.name for axis in axes_of_outputs(outputs)}))
+    library, found = Digits(), dict[str, tuple[Any, Window]]()
+    for name, (expr, order) in outputs.items():
+        stops = sampled_stops(expr, order, sizes, most)
+        if stops is None:
+            return None
+        ranges = {axis: (0, stops.get(axis, sizes[axis])) for axis in axes}
+        at = Evaluator(library, axes, ranges, sizes, tensors, scalars)
+        with np.errstate(all="ignore"):
+            made = transpose_to_output(at, at(expr), order)
+        window = tuple(slice(*ranges[axis.name]) for axis in order)
+        found[name] = library.copy(made, result_dtype(expr, library.dtype)), window
+    return found
+
+
+def sampled_stops(
+    expr: Expr, order: tuple[Axis, ...], sizes: Mapping[str, int], most: int
+) -> dict[str, int] | None:  # fmt: skip
+    """The ends of the output's axes that no reduction runs along, so that a limit on operations is kept."""
+    lengths = {name: max(1, size) for name, size in sizes.items()}
+    cuttable = {axis.name for axis in order} - {axis.name for axis in bound_axes(expr)}
+    arrays = [free_axes(node) | (frozenset(node.bound) if isinstance(node, Reduce) else frozenset())
+              for node in nodes_of(expr)]  # fmt: skip
+    names = [[axis.name for axis in one] for one in arrays]
+    while sum(prod(lengths[name] for name in one) for one in names) > most:
+        longest = max(cuttable, key=lambda name: (lengths[name], name), default=None)
+        if longest is None or lengths[longest] == 1:
+            return None
+        lengths[longest] = (lengths[longest] + 1) // 2
+    return {name: min(lengths[name], sizes[name]) for name in cuttable}
 
 
 def array_library(tensors: Mapping[str, Any], dtype: str = "float64") -> Library:

@@ -63,9 +63,9 @@ def filled_slice(at: Evaluator, array: Any, place: int, value: float) -> Any:
 def contraction(at: Evaluator, term: Mul, axes: Sequence[Axis]) -> Any:
     """Σ of a product over axes; the product is not written out if the result is the same without it."""
     top, bottom = numerator_and_denominator(term)
-    values = [at.number(one) for one in top], [at.number(one) for one in bottom]
+    values = [at.library.float(one) for one in at.factors(top)], [at.number(one) for one in bottom]
     places = {at.place(axis) for axis in axes}
-    if not all(map(at.length, axes)) or not are_all_finite(at, top, bottom):
+    if not all(map(at.length, axes)) or not are_all_finite(*values):
         return in_slices(at, (top, bottom), values, axes)
     inside = [one for one in values[0] if varies_along(one, places)]
     divisors = [one for one in values[1] if varies_along(one, places)]
@@ -83,10 +83,10 @@ def varies_along(array: Any, places: set[int]) -> bool:
     return any(array.shape[place] != 1 for place in places)
 
 
-def are_all_finite(at: Evaluator, top: Sequence[Expr], bottom: Sequence[Expr]) -> bool:
+def are_all_finite(above: Rows, below: Rows) -> bool:
     """Tell if all factors are finite: then none can hide another's ∞ or NaN, and a constant one may stand outside."""
-    return all(bool((abs(at.number(one)) < INFINITY).all()) for one in top) and all(
-        bool(((abs(at.number(divisor)) < INFINITY) & (at.number(divisor) != 0)).all()) for divisor in bottom
+    return all(bool((abs(one) < INFINITY).all()) for one in above) and all(
+        bool(((abs(divisor) < INFINITY) & (divisor != 0)).all()) for divisor in below
     )
 
 

@@ -28,6 +28,19 @@ NOTICES = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.n
 PIPED, BRIEF = text.WIDTH, 80
 """Columns where no terminal is there: of the whole, and of the brief form."""
 NARROWEST = 40
+MEANT = {
+    "cascade": ("definition", "reductions", "counts"),
+    "decomposition": ("algebra", "separation", "rank", "proof", "g", "h", "F"),
+    "rounding": ("cast", "approximate"),
+    "state": ("slots", "pivots", "accumulators", "placement"),
+    "forms": ("update", "merge", "leaf", "incremental", "element"),
+    "finish": ("result", "output"),
+    "cost": ("memory", "time", "operations", "flops", "passes"),
+    "condition": ("accuracy", "precision", "numerics", "error", "digits"),
+    "steps": ("derivation", "rewrites"),
+    "transition": ("matrix", "moves"),
+}
+"""Name of a section -> other words for it, which an error answers by that name."""
 
 
 @final
@@ -124,7 +137,8 @@ def known_word(option: str, given: str, known: Iterable[str]) -> str:
     words = list(known)
     if given in words:
         return given
-    near = get_close_matches(str(given), words, 1, 0.7)
+    meant = [one for one, others in MEANT.items() if given in others and one in words]
+    near = meant or get_close_matches(str(given), words, 1, 0.7)
     did_you_mean = f" Did you mean {near[0]!r}?" if near else ""
     raise InputError(f"explain: there is no {option} {given!r}.{did_you_mean} There are {', '.join(words)}.")
 

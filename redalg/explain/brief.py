@@ -119,12 +119,19 @@ def cancelling_sums(decomposition: Decomposition, form: FusedForm) -> Line:
     conditions = Conditions(decomposition, form)
     found: list[Cancellation] = list(dict.fromkeys(one for output in form.outputs for one in conditions.of(output)))
     unknown = [one.name for one in form.outputs if conditions.dependencies(one) & conditions.unfollowed]
+    zeros = scales_of_zeros(form)
     if not found:
         why = "not followed through a monoid of several components" if unknown else "1: no difference is taken"
-        return sentence(f"{why}.")
+        return sentence(f"{why}.", *zeros)
     names: list[Expr] = [one.value for one in found]
     return sentence("digits are lost where ", *comma_list(list(names), " or "),
-                    " is small beside the terms that it is made of.")  # fmt: skip
+                    " is small beside the terms that it is made of.", *zeros)  # fmt: skip
+
+
+def scales_of_zeros(form: FusedForm) -> list[Part]:
+    """The words on scales of which the update rule would divide by 0."""
+    scales = Moves(form).scales
+    return [" Of zeros alone ", *comma_list(scales), f" {'is' if len(scales) == 1 else 'are'} 1."] if scales else []
 
 
 # ---- as text ---------------------------------------------------------------------------------------------------------

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import final
 
-from sympy import Abs, Add, Dummy, Expr, Function, Mul, S, Tuple, exp, factor, fraction, together
+from sympy import Add, Dummy, Expr, Function, Mul, S, Tuple, exp, factor, fraction, together
 
 from redalg.decompose.domain import live_term
 from redalg.decompose.parse.foreign import adopt
@@ -200,6 +200,11 @@ class Moves:
         } | {one.ratio: naming(one.ratio) for one in self.scaled_pivots}
 
     @property
+    def scales(self) -> list[Expr]:
+        """Pivots that divide, in order: each is 1 where nothing but zeros has come."""
+        return [one.value for one in self.form.pivots if one.policy is PivotPolicy.SCALE]
+
+    @property
     def scaled_pivots(self) -> list[Pivot]:
         """Pivots of generators that are scaled before they are shifted."""
         return [one for one in self.form.pivots if one.scales and one.policy is not PivotPolicy.SLOPE]
@@ -334,7 +339,10 @@ class Moves:
     # ---- one more element --------------------------------------------------------------------------------------------
 
     def element(self, value: Value) -> Expr:
-        """The slots of a single element's state: each pivot lies on the element itself."""
+        """The slots of a single element's state: each pivot lies on the element itself, and a scale is 1.
+
+        Its magnitude as the scale would divide an element of 0 by 0.
+        """
         form = self.form
         for structure in form.structures:
             if value in structure.values:
@@ -342,7 +350,7 @@ class Moves:
                     structure.values.index(value)
                 ]
         slots: dict[Value, Expr] = {one.value: one.term for one in form.extrema}
-        slots |= {pivot.value: Abs(pivot.base) if pivot.policy is PivotPolicy.SCALE else pivot.base
+        slots |= {pivot.value: S.One if pivot.policy is PivotPolicy.SCALE else pivot.base
                   for pivot in form.pivots if pivot.policy is not PivotPolicy.SLOPE}  # fmt: skip
         slots |= {one.value: S.Zero for one in form.pivots if one.policy is PivotPolicy.SLOPE}
         slots |= {pivot.value: S.Zero if pivot.is_level else _unnamed_zeros(pivot.generator.xreplace(slots))

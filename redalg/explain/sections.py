@@ -308,6 +308,13 @@ def the_forms(form: FusedForm) -> list[Line]:
         lines.append(
             column(("One more element: incremental, level 1",), moves.incremental(moves.element), "RedFuser Eq. 16")
         )
+    if moves.scales:
+        verb = (
+            " is 1: there is nothing to scale by."
+            if len(moves.scales) == 1
+            else " are 1: there is nothing to scale by."
+        )
+        lines.append(sentence("Of no elements, or of zeros alone, ", *comma_list(moves.scales), verb))
     if form.slot_pivots:
         free = comma_list([one.value for one in form.slot_pivots])
         lines.append(sentence("Finish is exact for any finite ", *free, ", be it rounded or lagging: hence the ≈."))

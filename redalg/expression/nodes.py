@@ -41,6 +41,11 @@ class Where(Node):
         """The condition under which the first branch holds."""
         return self.args[0]
 
+    def _eval_power(self, exponent: Expr) -> Expr | None:
+        """A power of 1, of 0 or of no number at all is what it is a power of: an indicator stays one."""
+        plain = all(one in (S.Zero, S.One, UNDEFINED) for one in self.args[1:])
+        return self if plain and exponent.is_extended_positive else None
+
     def _eval_derivative(self, symbol: Expr) -> Expr:
         condition, a, b = self.args
         return Where(condition, a.diff(symbol), b.diff(symbol))

@@ -75,6 +75,7 @@ WITHOUT_STATE = ("median", "nanmedian", "quantile", "nanquantile", "percentile",
                  "argpartition", "unique", "mode", "kthvalue")  # fmt: skip
 COUNTS = ("count", "count_nonzero", "bincount", "histogram", "histc")
 NEIGHBOURS = ("diff", "roll", "conv1d", "convolve", "correlate", "take_along_axis", "gather")
+NUMBERS = ("isnan", "isfinite", "isinf", "nan_to_num", "nanmax", "nanmin", "nansum", "nanmean", "nanvar", "nanstd")
 SCANS = ("cumsum", "cumprod", "cummax", "cummin", "logcumsumexp")
 
 
@@ -119,6 +120,9 @@ OTHERS: tuple[tuple[tuple[str, ...], str], ...] = (
     (NEIGHBOURS, (
         'Index a tensor by expressions where it is named: `ra.Tensor("x")[b, n - 1]` is the element before, and '
         '`ra.Tensor("x")[b, ra.tensor("places[n]")]` gathers.')),
+    (NUMBERS, (
+        "Elements that are NaN or infinite are left out by a condition, `ok = ra.logical_and(x < oo, x > -oo)`: write "
+        "`ra.where(ok, x, 0)` in a sum, `ra.where(ok, x, -oo)` in a maximum.")),
     (("where",), "Choose by `ra.where(condition, a, b)`."),
     (SHAPES, (
         "It stands for one element and has no dimensions: axes have names, and the order of the output's axes is what "

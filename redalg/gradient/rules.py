@@ -93,8 +93,10 @@ def times(g: Expr, factor: Expr) -> Expr:
 
 
 def is_masked_sum(node: Expr) -> bool:
-    """Tell if a node is Σ where(c, u, 0)."""
-    return isinstance(node, Reduce) and node.kind == "sum" and isinstance(node.expr, Where) and S.Zero in node.expr.args
+    """Tell if a node is Σ where(c, u, 0), or Σ Σ where(c, u, 0)."""
+    if not isinstance(node, Reduce) or node.kind != "sum":
+        return False
+    return is_masked_sum(node.expr) or (isinstance(node.expr, Where) and S.Zero in node.expr.args)
 
 
 def _unknown(node: Expr) -> GradientError:

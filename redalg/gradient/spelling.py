@@ -137,7 +137,8 @@ def _factors_of(term: Expr) -> Counter[Expr]:
     total, (_, product) = _masked_sum_of(term), _mask_of(term)
     if total is None:
         return Counter(Mul.make_args(product))
-    own = Counter(one for one in Mul.make_args(_mask_of(total.expr)[1]) if not free_axes(one) & {*total.bound})
+    within = _factors_of(total.expr)
+    own = Counter({one: times for one, times in within.items() if not free_axes(one) & {*total.bound}})
     return own + Counter(Mul.make_args(term / total))
 
 

@@ -1,6 +1,6 @@
 """Errors of a function beside those of its formula evaluated naively, on families of data.
 
-reference   the definition in float64; in long double (64 bits of mantissa on x86) where the data are float64
+reference   the definition in float64 or wider (`reference`)
 redalg      the call
 naive       the definition as it was written, by plain operations in the dtype of the result
 inputs      the reference of data that are moved by half of their last binary digit, beside that of the data: an
@@ -16,23 +16,19 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any, final
 
 import numpy as np
-from sympy import Function
 
-from redalg.decompose.samples.rank import has_long_double
 from redalg.errors import InputError, RedalgError
 from redalg.expression.arguments import answer_methods, short_text
-from redalg.expression.contents import of_kind
 from redalg.expression.dtypes import DTYPES, is_float
-from redalg.expression.operators import OPERATORS, numpy_function
 from redalg.expression.spelling import did_you_mean
 from redalg.instruments.drawing import Measurable, Setting, Tensors
 from redalg.instruments.errors import Output, Outputs, Truth, error_text, named_results, output_error
 from redalg.instruments.families import DATA_FAMILIES, Family
 from redalg.instruments.plotting import draw_errors
+from redalg.instruments.reference import FLOAT64, Definition, is_finite_array
 from redalg.progress import progress_bar
 from redalg.runtime.bind.inputs import array_dtype, library_name, promote_dtypes
 from redalg.runtime.bind.options import Sizes, named_sizes
-from redalg.runtime.unfused.defined import defined_outputs
 from redalg.strategies.table import Table, Tabled
 
 GIVEN = "data"
@@ -43,6 +39,11 @@ naive: the formula as written, in the data's dtype
 inputs: what rounding the data alone changes"""
 BESIDE = 2.0
 """Errors that differ by less are alike."""
+DOUBTFUL = 4.0
+"""An error of less than so many times the reference's own is not told apart from it."""
+UNCERTAIN = """\
+< and "reference errs by": the formula cancels in the reference, too, and too many numbers go into one output for 120 \
+digits; smaller sizes tell the error"""
 
 
 @final
@@ -58,6 +59,12 @@ class AccuracyRow:
         inputs: the error that rounding the data alone makes.
         note: said in place of a comparison, where the reference does not tell all values.
         failure: the reasons why there is no error of a contestant.
+        reference: the arithmetic of the reference.
+        doubt: the error of the reference itself, where the dtype does not hide it.
+
+    >>> row = AccuracyRow("offset 1e6", "float32", "out", 0.7, 0.9, 0.3, doubt=0.5)
+    >>> row.is_told, row.verdict
+    (False, 'reference errs by 5.0e-01')
     """
 
     data: str
@@ -68,12 +75,28 @@ class AccuracyRow:
     inputs: float
     note: str = ""
     failure: str = ""
+    reference: str = FLOAT64
+    doubt: float = 0.0
+
+    @property
+    def is_told(self) -> bool:
+        """Tells if redalg's error is more than what the reference may err by itself."""
+        return not self.doubt or self.redalg > DOUBTFUL * self.doubt
+
+    @property
+    def texts(self) -> tuple[str, str, str]:
+        """The errors of redalg, of the naive formula and of the inputs, as a table shows them."""
+        errors = [error_text(one) for one in (self.redalg, self.naive, self.inputs)]
+        own, naive, inputs = errors if self.is_told else [f"<{one}" for one in errors]
+        return own, naive, inputs
 
     @property
     def verdict(self) -> str:
         """The nearer of both, in words."""
         if self.failure:
             return "failed"
+        if not self.is_told:
+            return f"reference errs by {error_text(self.doubt)}" if math.isfinite(self.doubt) else "uncertain reference"
         if self.note:
             return self.note
         floor = DTYPES[self.dtype].roundoff
@@ -109,35 +132,37 @@ class Accuracy(Tabled):
     Attributes:
         title: the sizes and the backend.
         rows: in the order of the families.
-        reference: the arithmetic of the reference.
 
     >>> found = Accuracy("accuracy, n=4", (AccuracyRow("offset 1e6", "float32", "out", 1e-7, 1e-2, 1e-3),))
     >>> found.worst.verdict
     '100,000 times less'
     >>> found.table().rows
     (('offset 1e6', '1.0e-07', '1.0e-02', '1.0e-03', '100,000 times less'),)
-    >>> len(found.tables())
-    1
+    >>> len(found.tables()), found.reference
+    (1, 'float64')
     >>> found.to_json()[:28], found.plot().axes[0].get_xlabel()
     ('{"title": "accuracy, n=4", "', 'error: max|out − ref| / max|ref|')
     """
 
     title: str
     rows: tuple[AccuracyRow, ...]
-    reference: str = "float64"
+
+    @property
+    def reference(self) -> str:
+        """The arithmetics of the references, each named once."""
+        return " or ".join(dict.fromkeys(row.reference for row in self.rows))
 
     @property
     def worst(self) -> AccuracyRow:
-        """The row of redalg's largest error."""
-        return max(self.rows, key=lambda row: -1.0 if math.isnan(row.redalg) else row.redalg)
+        """The row of redalg's largest error, of those that the reference tells."""
+        return max(self.rows, key=lambda row: row.redalg if row.is_told and not math.isnan(row.redalg) else -1.0)
 
     def table(self) -> Table:
         """The table; outputs and dtypes have columns where there are several."""
         several = {name: len({getattr(row, name) for row in self.rows}) > 1 for name in ("dtype", "output")}
         extra = [name for name, is_column in several.items() if is_column]
-        rows = tuple((row.data, *(getattr(row, name) for name in extra), error_text(row.redalg), error_text(row.naive),
-                      error_text(row.inputs), row.verdict) for row in self.rows)  # fmt: skip
-        note = LEGEND.format(self.reference)
+        rows = tuple((row.data, *(getattr(row, name) for name in extra), *row.texts, row.verdict) for row in self.rows)
+        note = LEGEND.format(self.reference) + ("" if all(row.is_told for row in self.rows) else f"\n{UNCERTAIN}")
         failed = dict.fromkeys(f"{row.data}: {row.failure}" for row in self.rows if row.failure)
         columns = ("data", *extra, "redalg", "naive", "inputs", "redalg beside naive")
         return Table(self.title, columns, rows, "\n".join([note, *failed]))
@@ -174,19 +199,18 @@ def measure_accuracy(
 ) -> Accuracy:  # fmt: skip
     """The errors on drawn data, for every setting and family."""
     cases = [(setting, family) for setting in settings for family in chosen]
-    rows, kinds = list[AccuracyRow](), list[str]()
+    rows = list[AccuracyRow]()
     with progress_bar("accuracy", len(cases)) as tell:
         for number, (setting, family) in enumerate(cases):
             tell(number, f"{family.name}, {setting.result}")
             tensors = drawn_data(setting, family)
             if tensors is not None:
                 judge = Judge.of(setting.fused, tensors, setting.absent_sizes, backend)
-                kinds.append(judge.reference)
                 rows += judge.rows(family.name, lenient=family.infinite > 0)
     sizes = " ".join(f"{axis}={size}" for axis, size in settings[0].all_sizes.items())
     dtypes = ", ".join(dict.fromkeys(setting.result for setting in settings))
     title = f"accuracy, {sizes}, {dtypes}{'' if backend is None else f', {backend}'}"
-    return Accuracy(title, tuple(rows), " or ".join(dict.fromkeys(kinds)))
+    return Accuracy(title, tuple(rows))
 
 
 def drawn_data(setting: Setting, family: Family) -> Tensors | None:
@@ -205,10 +229,10 @@ def accuracy_of_data(
         raise InputError("accuracy: data= holds no tensor. Give tensors by name, as a call takes them.")
     with progress_bar("accuracy of the data"):
         judge = Judge.of(fused, dict(data), named_sizes(fused.cascade, sizes), backend)
-        rows = judge.rows(GIVEN)
+        rows = tuple(judge.rows(GIVEN))
     shapes = ", ".join(f"{name} {tuple(one.shape)}" for name, one in data.items() if library_name(one))
     title = f"accuracy, {shapes}, {judge.dtype}{'' if backend is None else f', {backend}'}"
-    return Accuracy(title, tuple(rows), judge.reference)
+    return Accuracy(title, rows)
 
 
 @final
@@ -222,7 +246,6 @@ class Judge:
         sizes: those that no tensor has.
         backend: of the call.
         dtype: of its result.
-        reference: `float64`, or `long double`.
     """
 
     fused: Measurable
@@ -230,15 +253,12 @@ class Judge:
     sizes: Mapping[str, int]
     backend: str | None
     dtype: str
-    reference: str
 
     @staticmethod
     def of(fused: Measurable, tensors: Tensors, sizes: Mapping[str, int], backend: str | None) -> Judge:
-        """The judge of a call; float64 is judged in long double where all functions have one."""
+        """The judge of a call."""
         dtypes = [array_dtype(one) for one in tensors.values() if library_name(one)]
-        dtype = promote_dtypes([one for one in dtypes if is_float(one)])[1]
-        wide = dtype == "float64" and has_wide_functions(fused)
-        return Judge(fused, tensors, sizes, backend, dtype, "long double" if wide else "float64")
+        return Judge(fused, tensors, sizes, backend, promote_dtypes([one for one in dtypes if is_float(one)])[1])
 
     def rows(self, family: str, *, lenient: bool = False) -> Iterator[AccuracyRow]:
         """A row for each output.
@@ -249,37 +269,22 @@ class Judge:
         """
         names = [one.name for one in self.fused.cascade.outputs]
         finite_data = all(map(is_finite_array, self.tensors.values()))
-        wanted = self.reference_of(self.tensors, finite_data=finite_data)
-        moved = self.reference_of(
-            {name: moved_numbers(one) for name, one in self.tensors.items()}, finite_data=finite_data
-        )
+        definition = Definition(self.fused, self.tensors, self.sizes, self.dtype)
         failures = dict[str, str]()
         own = try_contestant("redalg", lambda: named_results(
             self.fused(**self.tensors, backend=self.backend, sizes=self.sizes), names), failures)  # fmt: skip
-        naive = try_contestant("naive", lambda: self.evaluate(self.tensors, self.dtype), failures)
+        known = definition.reference(own)
+        naive = try_contestant("naive", lambda: definition.evaluate(self.tensors, self.dtype), failures)
         told = "; ".join(f"{name}: {text}" for name, text in failures.items())
         for name in names:
-            truth = Truth.of(wanted[name], finite_data=finite_data, lenient=lenient, beside=moved[name])
-            found = [math.nan if one is None else output_error(one[name], truth) for one in (own, naive)]
-            change = output_error(moved[name], replace(truth, lenient=True))
-            note = "" if truth.is_whole or own is None or naive is None else unknown_note(own[name], naive[name], truth)
-            yield AccuracyRow(family, self.dtype, name, found[0], found[1], change, note, told)
-
-    def reference_of(self, tensors: Tensors, *, finite_data: bool) -> Outputs:
-        """The definition in the reference's arithmetic, and in long double where it leaves the range of float64."""
-        if self.reference == "float64":
-            made = self.evaluate(tensors, "float64")
-            known = all(map(is_finite_array, (one.array for one in made.values())))
-            if known or not finite_data or not has_wide_functions(self.fused):
-                return made
-        arrays = {name: Output.of(one).array if library_name(one) else one for name, one in tensors.items()}
-        return self.evaluate(arrays, "longdouble")
-
-    def evaluate(self, tensors: Tensors, dtype: str) -> Outputs:
-        """The definition as it was written, in an arithmetic."""
-        fused = self.fused
-        made = defined_outputs(fused.cascade, fused.written, tensors, self.sizes, fused._unread_inputs, dtype=dtype)
-        return {name: Output.of(one) for name, one in made.items()}
+            moved = known.moved[name]
+            truth = Truth.of(known.outputs[name], finite_data=finite_data, lenient=lenient, beside=moved)
+            mine, other = (None if one is None else known.part_of(name, one[name]) for one in (own, naive))
+            own_error, naive_error = (math.nan if one is None else output_error(one, truth) for one in (mine, other))
+            change = output_error(moved, replace(truth, lenient=True))
+            note = "" if truth.is_whole or mine is None or other is None else unknown_note(mine, other, truth)
+            arithmetic, doubt = known.arithmetic, known.doubts[name]
+            yield AccuracyRow(family, self.dtype, name, own_error, naive_error, change, note, told, arithmetic, doubt)
 
 
 def unknown_note(own: Output, naive: Output, truth: Truth) -> str:
@@ -290,12 +295,6 @@ def unknown_note(own: Output, naive: Output, truth: Truth) -> str:
     return "no reference"
 
 
-def is_finite_array(array: Any) -> bool:
-    """Tell if an array, or a number, is finite throughout; integers are."""
-    made = Output.of(array).array
-    return made.dtype.kind != "f" or bool(np.isfinite(made).all())
-
-
 def try_contestant(who: str, call: Callable[[], Outputs], failures: dict[str, str]) -> Outputs | None:
     """The outputs of a call; what it raises is written down."""
     try:
@@ -303,36 +302,6 @@ def try_contestant(who: str, call: Callable[[], Outputs], failures: dict[str, st
     except (RedalgError, RuntimeError, ValueError, TypeError) as failure:
         failures[who] = (str(failure).strip().splitlines() or [type(failure).__name__])[0][:200]
         return None
-
-
-def moved_numbers(array: Any) -> Any:
-    """A tensor's floats in float64, each moved at random by at most its unit roundoff; in float64 by one last digit."""
-    if library_name(array) is None or not is_float(array_dtype(array)):
-        return array
-    by = max(DTYPES[array_dtype(array)].roundoff, 2.0**-52)
-    signs = np.random.default_rng(0).uniform(-1.0, 1.0, tuple(array.shape))
-    if library_name(array) == "numpy":
-        return array.astype(np.float64) * (1 + by * signs)
-    import torch
-
-    return array.detach().double() * (1 + by * torch.from_numpy(signs).to(array.device))
-
-
-def has_wide_functions(fused: Measurable) -> bool:
-    """Tell if NumPy's long double is wider than float64 here, and has all functions of a formula."""
-    if not has_long_double():
-        return False
-    names = {type(one).__name__ for one in of_kind(Function, *(expr for _, expr in fused.written))}
-    return all(has_wide_numbers(name) for name in names if name in OPERATORS)
-
-
-def has_wide_numbers(name: str) -> bool:
-    """Tell if NumPy computes a function in long double."""
-    half = np.array([0.5], np.longdouble)
-    try:
-        return bool(numpy_function(OPERATORS[name])(half).dtype == np.longdouble)
-    except TypeError:
-        return name in ("Max", "Min")
 
 
 def families_named(names: Iterable[str] | None) -> Sequence[Family]:

@@ -40,8 +40,8 @@ class Instruments(ABC):  # noqa: B024 - of what it measures everything is in the
 
         Returns:
             A table, which `str` prints: of each family the error of redalg, of the naive formula, and the one that
-            rounding the data alone makes, as max|out - ref| / max|ref| against float64 (long double for float64 data).
-            `.rows`, `.worst`, `.to_json()`, `.plot()`.
+            rounding the data alone makes, as max|out - ref| / max|ref| against the definition in float64, or in a wider
+            arithmetic where that one errs itself. `.rows`, `.worst`, `.to_json()`, `.plot()`.
 
         Raises:
             InputError: sizes, data or families do not fit the function.

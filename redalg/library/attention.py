@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from sympy import Expr, Max, exp, log, oo, sqrt, tanh
+from sympy import And, Expr, Max, exp, log, oo, sqrt, tanh
 from sympy.logic.boolalg import Boolean
 
 from redalg.errors import ExpressionError
@@ -25,6 +25,7 @@ def attention(
     *,
     groups: int = 1,
     page: int | None = None,
+    lengths: bool = False,
     sinks: bool = False,
     also: Sequence[str] = (),
 ) -> Fused:
@@ -39,6 +40,8 @@ def attention(
         groups: query heads that share a K/V head (GQA; all of them: MQA): K[b, h // groups, k, d].
         page: positions of a page of the K/V cache, which is then read through an integer tensor pages[b, number]:
             K[pages[b, k // page], k % page, h // groups, d] (give the call the extent of k, `sizes={"k": …}`).
+        lengths: an integer tensor length[b] tells how many keys of a row count. What lies beyond is never read, and its
+            entries of `pages` may be anything, as -1.
         sinks: a logit sinks[h] that takes part in every query's denominator and has no value.
         also: further outputs, `"lse"` (log of the denominator, [b,h,q]) and `"top"` (largest score, [b,h,q]); the call
             then gives a namedtuple (out, …).
@@ -66,9 +69,11 @@ def attention(
     check_attention_options(groups, page, also)
     k, d = axes("k d")
     Q, sink = tensors("Q[b,h,q,d] sinks[h]")
-    s = sum_over(Q * cache_element("K", "d", groups, page), d) / sqrt(d.extent)
+    within = k < tensor("length[b]") if lengths else None
+    s = sum_over(Q * cache_element("K", "d", groups, page, within), d) / sqrt(d.extent)
     s = s if score is None else score(s)
-    s = s if mask is None else where(mask, s, -oo)
+    counts = [one for one in (mask, within) if one is not None]
+    s = where(And(*counts), s, -oo) if counts else s
     m = let("m", max_over(s, k))
     total = let("l", sum_over(exp(s - m), k))
     lse = m + log(total)
@@ -76,20 +81,21 @@ def attention(
         above = Max(m, sink)  # the exponential of sink - m alone may overflow: nothing in a ratio, not in a logarithm
         lse = above + log(total * exp(m - above) + exp(sink - above))
         total = total + exp(sink - m)
-    out = sum_over(exp(s - m) / total * cache_element("V", "e", groups, page), k)
+    out = sum_over(exp(s - m) / total * cache_element("V", "e", groups, page, within), k)
     statistics = {"lse": (lse, "b h q"), "top": (m, "b h q")}
     if not also:
         return fuse(out, axes="b h q e")
     return fuse({"out": (out, "b h q e"), **{name: statistics[name] for name in also}})
 
 
-def cache_element(name: str, width: str, groups: int, page: int | None) -> Element:
-    """An element of the K/V cache for a query's head."""
+def cache_element(name: str, width: str, groups: int, page: int | None, within: Boolean | None) -> Element:
+    """An element of the K/V cache for a query's head; page 0 stands for those of places that do not count."""
     b, h, k, last = axes(f"b h k {width}")
     head = h // groups
     if page is None:
         return Tensor(name)[b, head, k, last]
-    return Tensor(name)[Tensor("pages")[b, k // page], k % page, head, last]
+    number = Tensor("pages")[b, k // page]
+    return Tensor(name)[number if within is None else where(within, number, 0), k % page, head, last]
 
 
 def check_attention_options(groups: int, page: int | None, also: Sequence[str]) -> None:
@@ -208,22 +214,30 @@ def grouped_query_attention(groups: int = 4) -> Fused:
 
 @pattern("attention", b=32, h=32, q=1, k=4096, d=128, e=128, dtype="float16",
          shapes={"K": "8192 16 h/4 d", "V": "8192 16 h/4 e", "pages": "b k/16"})  # fmt: skip
-def paged_attention(page: int = 16, groups: int = 4) -> Fused:
-    """Attention over a cache in pages, which an integer tensor pages[b, number] finds: `attention(page=…)`.
+def paged_attention(page: int = 16, groups: int = 4, *, lengths: bool = True) -> Fused:
+    """Attention over the first length[b] keys of a cache in pages, which an integer tensor pages[b, number] finds.
+
+    It is `attention(page=…, lengths=True)`.
 
     Args:
         page: positions of a page.
         groups: query heads that share a head of the cache.
+        lengths: whether rows have lengths; without, all k positions count, and every entry of `pages` is a page.
+
+    Returns:
+        The fused function. Entries of `pages` beyond a row's length may be anything, as -1: neither they nor what a
+        page holds beyond it is read. `sizes={"k": …}` tells the call the most positions of a row.
 
     Source: Kwon et al. (2023), "PagedAttention".
 
     >>> import numpy as np
     >>> K, V = np.zeros((2, 2, 1, 1)), np.arange(4.0).reshape(2, 2, 1, 1)
+    >>> pages, length = np.array([[1, 0], [0, -1]]), np.array([3, 1])
     >>> decode = paged_attention(page=2, groups=1)
-    >>> decode(Q=np.zeros((1, 1, 1, 1)), K=K, V=V, pages=np.array([[1]]), sizes={"k": 2}).ravel().tolist()
-    [2.5]
+    >>> decode(Q=np.zeros((2, 1, 1, 1)), K=K, V=V, pages=pages, length=length, sizes={"k": 4}).ravel().round(3).tolist()
+    [1.667, 0.0]
     """
-    return attention(groups=groups, page=page)
+    return attention(groups=groups, page=page, lengths=lengths)
 
 
 @pattern("attention", b=32, h=32, q=512, k=512, d=64, e=64, dtype="float16")
@@ -237,7 +251,7 @@ def padded_attention() -> Fused:
     >>> padded_attention()(Q=zeros[:, :, :1], K=zeros, V=V, length=np.array([2])).ravel().tolist()
     [2.0]
     """
-    return attention(mask=axes("k") < tensor("length[b]"))
+    return attention(lengths=True)
 
 
 @pattern("attention", b=32, h=128, k=4096, c=512, r=64, e=512, dtype="float16")

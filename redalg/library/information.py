@@ -137,17 +137,20 @@ def tsallis_entropy() -> Fused:
 
 @pattern("information", b=4096, n=4096)
 def hellinger_distance() -> Fused:
-    """√(1 - Σ √(p q) / √(Σ p Σ q)) of the counts p[b,n] and q[b,n], as out[b].
+    """√(Σ (√(p / Σ p) - √(q / Σ q))² / 2) of the counts p[b,n] and q[b,n], as out[b].
+
+    It is √(1 - Σ √(p q) / √(Σ p Σ q)), whose difference may round to less than 0.
 
     Source: Hellinger (1909).
 
     >>> import numpy as np
-    >>> hellinger_distance()(p=np.array([[2.0, 0.0]]), q=np.array([[0.0, 3.0]])).tolist()
+    >>> hellinger_distance()(p=np.array([[2.0, 0.0]]), q=np.array([[0.0, 3.0]])).round(9).tolist()
     [1.0]
     """
     n = axes("n")
-    p, q = tensors("p[b,n] q[b,n]")
-    return fuse(sqrt(1 - sum_over(sqrt(p * q), n) / sqrt(sum_over(p, n) * sum_over(q, n))), axes="b")
+    p, q = tensors("p[b,n] q[b,n]", nonnegative=True)
+    apart = sqrt(p / sum_over(p, n)) - sqrt(q / sum_over(q, n))
+    return fuse(sqrt(sum_over(apart**2, n) / 2), axes="b")
 
 
 @pattern("information", b=4096, n=4096)

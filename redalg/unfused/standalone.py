@@ -84,6 +84,28 @@ def check(name, made, exact, plain, moved):
     right = wrong <= allowed
     print(f"{name} {tuple(made.shape)}: {said}, allowed {allowed:.2e}: {'ok' if right else 'WRONG'}")
     return right
+
+
+def device_of_kernel():
+    """The device of the kernel, `cpu` or `cuda`; ends the program with 2 where this machine has none that runs it."""
+    if TARGET["target"] == "c":
+        return "cpu"
+    arch = TARGET["target"]["arch"].removeprefix("sm_")  # such as 90a
+    needed = int(arch.rstrip("a")[:-1]), int(arch.rstrip("a")[-1])
+    if torch.cuda.is_available():
+        found = torch.cuda.get_device_capability()
+        if found == needed or (found[0] == needed[0] and found[1] > needed[1] and not arch.endswith("a")):
+            return "cuda"
+        here = f"{torch.cuda.get_device_name()} here has {found[0]}.{found[1]}"
+    else:
+        built = f"is built for CUDA {torch.version.cuda}" if torch.version.cuda else "is built without CUDA"
+        here = f"PyTorch {torch.__version__} here sees no GPU, and {built}"
+    import sys
+
+    print(f"This kernel needs an NVIDIA GPU of compute capability {needed[0]}.{needed[1]} (sm_{arch}); {here}. Run it "
+          "on such a GPU, or save a kernel for this machine by redalg: `fused.save(path, target, …)`, with the target "
+          "`c` for a CPU, or that of the GPU.", file=sys.stderr)
+    raise SystemExit(2)
 '''.strip()
 """The functions that a file holds beside the definition."""
 
@@ -178,7 +200,7 @@ def main_text(example: Example, define: str, seed: int) -> str:
     parameters = [replace(one, shape=shape_at(one.shape, example.run_time)) for one in program.parameters]
     inputs = {one.key: one for one in parameters if one.role in ("input", "scalar")}
     outputs = {one.key: one for one in parameters if one.role == "output"}
-    lines = ['device = "cpu" if TARGET["target"] == "c" else "cuda"', f"torch.manual_seed({seed})"]
+    lines = ["device = device_of_kernel()", f"torch.manual_seed({seed})"]
     lines += earlier_passes(example)
     lines += ["arguments = {", *(f'    "{one.name}": {first_draw(one, example)},' for one in parameters), "}"]
     lines += ["compiled()(*arguments.values())", ""]

@@ -65,9 +65,14 @@ def latent(q: Any, q_rope: Any, k_rope: Any, latent: Any) -> Any:
     return np.einsum("bhk,bke->bhe", shares(s / np.sqrt(s.dtype.type(q.shape[2] + q_rope.shape[2]))), latent)
 
 
-def paged(Q: Any, K: Any, V: Any, pages: Any) -> Any:
-    whole = [np.moveaxis(one[pages].reshape(len(pages), -1, *one.shape[2:]), 1, 2) for one in (K, V)]
-    return attend()(Q, *whole)
+def paged(Q: Any, K: Any, V: Any, pages: Any, length: Any) -> Any:
+    """Row by row: the pages that hold keys, then those of their places that count."""
+    page, rows = K.shape[1], []
+    for row, (numbers, stop) in enumerate(zip(pages, length, strict=True)):
+        taken = numbers[: -(-stop // page)]
+        whole = [np.moveaxis(one[taken].reshape(1, -1, *one.shape[2:])[:, :stop], 1, 2) for one in (K, V)]
+        rows.append(attend()(Q[row : row + 1], *whole))
+    return np.concatenate(rows)
 
 
 def retained(Q: Any, K: Any, V: Any, rate: Any) -> Any:
@@ -91,8 +96,9 @@ def entropies(Q: Any, K: Any) -> Any:
 
 
 SHARED = {"Q": rng.standard_normal((1, 8, 5, 8)), "K": TENSORS["K"], "V": TENSORS["V"]}
-PAGES = {"Q": rng.standard_normal((1, 8, 5, 8)), "K": rng.standard_normal((4, 16, 2, 8)),
-         "V": rng.standard_normal((4, 16, 2, 3)), "pages": np.array([[3, 1]])}  # fmt: skip
+PAGES = {"Q": rng.standard_normal((2, 8, 5, 8)), "K": rng.standard_normal((4, 16, 2, 8)),
+         "V": rng.standard_normal((4, 16, 2, 3)), "pages": np.array([[3, 1], [2, -1]]),
+         "length": np.array([23, 16])}  # fmt: skip
 BIAS = rng.standard_normal((2, 27))
 ATTENTION = {
     "attention": Check(attend(), TENSORS, (FAR,)),
@@ -105,7 +111,7 @@ ATTENTION = {
         attend(CAUSAL, lambda s, slope: s - slope[:, None, None] * (QUERIES - KEYS)),
         TENSORS | {"slope": np.array([0.5, 0.25])}, (FAR,)),
     "grouped_query_attention": Check(attend(), SHARED, ({"Q": 100 * SHARED["Q"]},)),
-    "paged_attention": Check(paged, PAGES, ({"Q": 100 * PAGES["Q"]},), sizes={"k": 32}),
+    "paged_attention": Check(paged, PAGES, ({"Q": 100 * PAGES["Q"]}, {"length": np.array([1, 15])}), sizes={"k": 32}),
     "padded_attention": Check(lambda length, **more: attend(length[:, None, None, None] > KEYS)(**more),
                               TENSORS | {"length": np.array([7])}, (FAR,)),
     "mla_decode": Check(latent, {"q": rng.standard_normal((2, 3, 8)), "q_rope": rng.standard_normal((2, 3, 4)),

@@ -254,6 +254,15 @@ def test_a_mistake_is_told_before_anything_is_printed(run, arguments: tuple[str,
     assert found.err.replace("\n", " ").startswith(MISTAKES[arguments])
 
 
+def test_sizes_without_quotes_are_told(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["show", "variance", "--sizes", "b=8", "n=64"])
+    assert "n=64. Several of an option are one argument, in quotes: --sizes 'b=8 n=64'" in capsys.readouterr().err
+    with pytest.raises(SystemExit):
+        main(["show", "variance", "more"])
+    assert "quotes" not in capsys.readouterr().err
+
+
 def test_an_option_that_takes_few_words_names_them(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit):
         main(["bench", "variance", "--device", "gpu"])

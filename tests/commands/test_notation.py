@@ -114,6 +114,7 @@ def test_what_sympy_prints_of_a_pattern_is_read_again(name: str) -> None:
 
 WRONG = {
     "sum(softmx(x[n], n), n)": "there is no function `softmx`. Did you mean softmax",
+    "median(x[n], n)": "there is no function `median`. It has no state of fixed size",
     "sum(relu(x[n]), n)": "there is no function `relu`. Functions of expressions are SymPy's: write `Max(x, 0)`",
     "sum(x[n]": "the text is no expression: '(' was never closed",
     "x[n] @ y[n]": "A product of matrices is a sum over the axis that they share",

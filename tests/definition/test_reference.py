@@ -189,3 +189,23 @@ def test_what_no_reduction_reads_is_given_all_the_same() -> None:
         fused.reference(**given)
     with pytest.raises(ra.InputError, match="scale` was declared positive"):
         fused.reference(**given, scale=-1.0)
+
+
+def test_a_gather_counts_where_no_weight_hides_it() -> None:
+    """exp(−∞) and an indicator of 0 hide what they multiply, so that its place need not exist."""
+    k = ra.axes("k")
+    table, at, w, length = ra.Tensor("t"), ra.tensor("at[k]"), ra.tensor("w[k]"), ra.tensor("length[]")
+    data = {
+        "t": np.array([1.0, 2.0, 4.0]),
+        "at": np.array([2, 0, -1]),
+        "w": np.array([0.5, 0.25, 3.0]),
+        "length": np.array(2),
+    }
+    masked = ra.where(k < length, w, -oo)
+    soft = ra.fuse(ra.sum(ra.softmax(masked, k) * table[at], k), axes="")
+    share = np.exp([0.5, 0.25]) / np.exp([0.5, 0.25]).sum()
+    assert soft.reference(**data) == pytest.approx(share @ [4.0, 1.0])
+    counted = ra.fuse(ra.sum(ra.where(k < length, 1, 0) * table[at], k), axes="")
+    assert counted.reference(**{name: one for name, one in data.items() if name != "w"}) == 5
+    with pytest.raises(ra.InputError, match="leaves the range of dimension 0, which has 3"):
+        soft.reference(**data | {"length": np.array(3)})

@@ -4,6 +4,7 @@ import re
 from asyncio import run
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from docs.generate.browser import browser_path, look
 from docs.generate.gallery import code_of
 from docs.generate.reference import entry, markdown, members
 from docs.generate.stage import DOCS, MARK, page_files, with_generated
-from docs.generate.tables import IN_PAGES, TABLES, functions, with_tables
+from docs.generate.tables import IN_PAGES, TABLES, functions, sections, with_tables
 from redalg.expression.operators import OPERATORS
 from redalg.fused import Fused
 from redalg.library import PATTERNS
@@ -126,6 +127,36 @@ def test_tables_that_pages_hold_are_fresh() -> None:
 def test_a_table_that_a_page_holds_is_on_the_site_once() -> None:
     page = f"before\n\n{with_tables('<!-- table: semirings -->')}\n\nafter\n"
     assert with_generated(page) == f"before\n\n{TABLES['semirings']()}\n\nafter\n"
+
+
+def test_the_table_of_sections_tells_where_each_is() -> None:
+    x, n = ra.tensor("x[b,n]"), ra.axes("n")
+    reduced, plain = ra.fuse(ra.std(x, n)), ra.fuse(x + 1, axes="b n")
+    rounded = ra.analyze(ra.sum(ra.cast(x * 448 / ra.max(abs(x), n), "float8_e4m3fn"), n))
+    assert isinstance(rounded, ra.Approximate)
+    found = {"reduced": reduced, "plain": plain, "rounded": rounded}
+    where_it_is = {
+        "always": {"reduced", "plain", "rounded"},
+        "where something is reduced": {"reduced", "rounded"},
+        "where nothing is reduced": {"plain"},
+        "where something is rounded otherwise": {"rounded"},
+    }
+    for row in sections().splitlines()[2:]:
+        name, title, where, words = (one.strip(" `") for one in row.strip("|").split(" | "))
+        there = {key for key, one in found.items() if is_section(one, name)}
+        assert there == where_it_is[where], name
+        assert title in (plain if name == "outputs" else rounded).explain(section=name)
+        for word in filter(None, words.split(", ")):
+            with pytest.raises(ra.InputError, match=f"no section '{word}'. Did you mean '{name}'"):
+                (plain if name == "outputs" else rounded).explain(section=word)
+
+
+def is_section(found: Fused | ra.Approximate[Any], name: str) -> bool:
+    try:
+        found.explain(section=name)
+    except ra.InputError:
+        return False
+    return True
 
 
 def test_the_table_of_functions_has_a_row_for_each() -> None:

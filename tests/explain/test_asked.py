@@ -107,6 +107,11 @@ def test_rounding_is_a_section_where_something_is_rounded() -> None:
     ("options", "says"),
     [
         ({"section": "stat"}, "no section 'stat'. Did you mean 'state'? There are cascade, decomposition, state"),
+        ({"section": "update"}, "no section 'update'. Did you mean 'forms'? There are cascade"),
+        (
+            {"section": "approximate"},
+            "no section 'approximate'. There are cascade",
+        ),  # no rounding here, which it would mean
         ({"section": "rounding"}, "no section 'rounding'. "),
         (
             {"format": "markdwon"},

@@ -314,6 +314,8 @@ TRUE = {
     "covariance": covariance,
     "rescaled": rescaled,
     "logsumexp": lambda x, w: ra.logsumexp(3 * x, n),
+    "std": lambda x, w: ra.std(x, n),
+    "norm": lambda x, w: ra.norm(x * w, n),
     "no maximum written": lambda x, w: ra.sum(exp(x) * w, n) / ra.sum(exp(x), n),
 }
 
@@ -324,6 +326,7 @@ def case(request: pytest.FixtureRequest) -> Case:
     fused = ra.fuse(TRUE[request.param](x, w), axes="")
     random = np.random.default_rng(0)
     data = {"x": random.standard_normal(9), "w": random.uniform(1, 2, 9)}
+    data["x"][7] = 0  # of which the magnitude is no scale
     used: dict[str, Any] = {name: data[name] for name in fused.cascade.inputs()}
     return fused, Moves(fused.form), data, float(fused.reference(**used))
 
@@ -385,6 +388,14 @@ def without(equations: list[Equation], moves: Moves) -> list[Equation]:
 
 def at(equations: list[Equation], element: int) -> list[Equation]:
     return [Equation(one.left, one.right.xreplace({n: Integer(element)})) for one in equations]
+
+
+def test_the_scale_of_zeros_alone_is_said() -> None:
+    x = ra.tensor("x[n]")
+    said = "Of no elements, or of zeros alone, c_0 is 1: there is nothing to scale by."
+    assert said in ra.fuse(ra.std(x, n)).explain(section="forms", width=100)
+    assert "Of zeros alone c_0 is 1." in " ".join(ra.fuse(ra.norm(x, n)).explain(brief=True, width=100).split())
+    assert "zeros alone" not in ra.fuse(ra.logsumexp(x, n)).explain()
 
 
 def test_every_slot_and_output_is_explained() -> None:

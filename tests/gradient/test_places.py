@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from sympy import floor
+from sympy import floor, sin, sqrt
 
 import redalg as ra
 from redalg.errors import InputError
@@ -62,6 +62,31 @@ def test_what_several_rows_make_of_a_shared_tensor_is_a_stage_of_theirs() -> Non
         backward = shared_sums(4).vjp(["K"])
         stages = (backward.again(dtypes) if dtypes else backward).stages
         assert [part.name for stage in stages for part in stage.parts][-2:] == ["grad_K_part", "grad_K"]
+
+
+def test_what_a_mask_hides_stays_hidden_in_second_derivatives() -> None:
+    """Debye's sum over pairs of sin(k·r)/(k·r): of a point and itself r is 0, and no root of it is divided by."""
+    i, j, a = ra.axes("i j a")
+    points, wave = ra.Tensor("x"), ra.tensor("k[q]")
+    apart = sqrt(ra.sum((points[i, a] - points[j, a]) ** 2, a))
+    form = ra.fuse(ra.sum(ra.where(ra.eq(apart, 0), 1, sin(wave * apart) / (wave * apart)), i, j), axes="q")
+    generator = torch.Generator().manual_seed(0)
+    x = torch.randn(4, 3, generator=generator, dtype=torch.float64, requires_grad=True)
+    waves = torch.tensor([0.5, 2.0], dtype=torch.float64)
+    assert torch.autograd.gradgradcheck(lambda x: form(x=x, k=waves), x)
+
+    def plain(x: torch.Tensor) -> torch.Tensor:
+        same = torch.eye(4, dtype=torch.bool)
+        phase = waves[:, None, None] * torch.where(same, 1, ((x[:, None] - x) ** 2).sum(2)).sqrt()
+        return torch.where(same, 1, phase.sin() / phase).sum((1, 2))
+
+    torch.testing.assert_close(second(lambda x: form(x=x, k=waves), x), second(plain, x))
+
+
+def second(function: Any, x: torch.Tensor) -> torch.Tensor:
+    """A derivative of the gradient of a sum, in a direction."""
+    [first] = torch.autograd.grad(function(x).sum(), x, create_graph=True)
+    return torch.autograd.grad((first * torch.arange(x.numel()).reshape(x.shape)).sum(), x)[0]
 
 
 def test_two_indices_of_one_axis_are_both_met() -> None:

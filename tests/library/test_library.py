@@ -1,5 +1,6 @@
 """The library's patterns against NumPy in float64, on both array backends, and their kernels as text."""
 
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -10,7 +11,7 @@ from sympy import tanh
 
 import redalg as ra
 from redalg import library
-from redalg.library import attention
+from redalg.library import PATTERNS, attention, paged_attention
 
 Array = npt.NDArray[np.float64]
 Tensors = dict[str, Any]
@@ -172,6 +173,43 @@ def test_attention_over_a_paged_cache(page: int, backend: str) -> None:
         cache[name][order.reshape(-1)] = rows
     got = attention(page=page)(Q=t["Q"], **cache, pages=order, sizes={"k": 20}, backend=backend)
     assert error(got, defined(scores_of(t), t["V"])) <= TOLERANCE
+
+
+@pytest.mark.parametrize("backend", [*BACKENDS, "tilelang"])
+@pytest.mark.parametrize("unused", [-1, 2**40, -(2**62)])
+def test_what_lies_beyond_a_length_is_never_read(unused: int, backend: str) -> None:
+    """Entries of no page, the rest of a last page, and pages that nobody has."""
+    t, lengths = heads(k=20), np.array([9, 17])
+    pages = np.array([[5, 0, 7, unused, unused], [2, 1, 3, 6, 4]])
+    cache = {name: np.full((8, 4, 3, t[name].shape[-1]), np.nan, np.float32) for name in "KV"}
+    for row, length in enumerate(lengths):
+        for place in range(length):
+            for name in "KV":
+                cache[name][pages[row, place // 4], place % 4] = t[name][row, :, place]
+    pages = np.where(np.arange(5) * 4 < lengths[:, None], pages, unused)
+    fused = paged_attention(page=4, groups=1)
+    got = fused(Q=t["Q"], **cache, pages=pages, length=lengths, sizes={"k": 20}, backend=backend)
+    for row, length in enumerate(lengths):
+        part = {"Q": t["Q"][row : row + 1], **{name: t[name][row : row + 1, :, :length] for name in "KV"}}
+        assert error(got[row : row + 1], defined(scores_of(part), part["V"])) <= TOLERANCE
+    want = fused.reference(Q=t["Q"], **cache, pages=pages, length=lengths, sizes={"k": 20})
+    assert error(got, want) <= TOLERANCE
+    if backend == "tilelang":
+        return
+    empty = fused(Q=t["Q"], **cache, pages=pages, length=0 * lengths, sizes={"k": 20}, backend=backend, empty="zero")
+    assert np.array_equal(np.asarray(empty), np.zeros_like(empty))
+
+
+def test_kernels_read_no_page_beyond_a_length() -> None:
+    """The number of a page is 0 where a place does not count, so that no load leaves the cache."""
+    entry = PATTERNS["paged_attention"]
+    fused, sizes = entry.build(), dict(entry.sizes)
+    source = fused.source("H100", sizes, entry.dtypes(fused), shapes=entry.tensor_shapes(sizes))
+    lines = [line.strip() for line in source.splitlines()]
+    reads = [place for place, line in enumerate(lines) if re.search(r"pages\[b, t", line)]
+    assert len(reads) == 2
+    for place in reads:  # within a condition on the length
+        assert re.search(r"if_then_else\( ?t \* \d+ \+ j < length", " ".join(lines[place - 2 : place + 1]))
 
 
 @pytest.mark.parametrize("backend", BACKENDS)

@@ -146,6 +146,7 @@ def test_without_time_nothing_is_measured_nor_remembered() -> None:
     inputs["K"] = inputs["V"] = torch.randn(1, 2, 61, 16)  # compiled by no other test
     result = form.tune(**inputs, budget_s=1e-3)
     assert (result.best, result.path, result.found.stopped) == (None, None, "budget")
+    assert "none was measured in time: give a larger budget_s" in " ".join(str(result).split())
     assert {one.failure for one in result.trials} == {compiling.STOPPED, "not measured: the time was over"}
 
 

@@ -105,6 +105,8 @@ SLIPS: dict[str, tuple[Callable[[], Any], str]] = {
     "ra.relu": (lambda: any_.relu, "write `Max(x, 0)`"),
     "ra.einsum": (lambda: any_.einsum, "write `ra.sum(A * B, k)`"),
     "ra.median": (lambda: any_.median, "It has no state of fixed size."),
+    "ra.nanmean": (lambda: any_.nanmean, "write `ra.where(ok, x, 0)` in a sum"),
+    "ra.isnan": (lambda: any_.isnan, "by a condition, `ok = ra.logical_and(x < oo, x > -oo)`"),
     "ra.cumsum": (lambda: any_.cumsum, "redalg gives totals, not running ones"),
     "ra.variance": (lambda: any_.variance, "write `ra.var(x, n)`"),
     "mean of 1": (lambda: ra.mean(x, 1), "mean: axes have names, not the number 1."),

@@ -175,6 +175,35 @@ def test_a_saved_file_finds_itself_wrong(name: str, right: str, wrong: str, tmp_
     assert run(path) == 1
 
 
+@pytest.mark.parametrize(
+    ("target", "capability", "said"),
+    [
+        ("sm_90a", (9, 0), ""),
+        ("sm_90a", (10, 0), "needs an NVIDIA GPU of compute capability 9.0 (sm_90a); Some Card here has 10.0. "),
+        ("sm_80", (8, 6), ""),  # of the same generation, and newer
+        ("sm_86", (8, 0), "needs an NVIDIA GPU of compute capability 8.6 (sm_86); Some Card here has 8.0. "),
+        ("sm_80", None, f"PyTorch {torch.__version__} here sees no GPU, and is built "),
+        ("c", None, ""),
+    ],
+)
+def test_a_saved_file_says_which_gpu_it_needs(
+    target: str, capability: tuple[int, int] | None, said: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:  # fmt: skip
+    path = save("variance", tmp_path / "saved.py", target)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: capability is not None)
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda: capability)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda: "Some Card")
+    device = runpy.run_path(str(path))["device_of_kernel"]
+    if not said:
+        assert device() == ("cpu" if target == "c" else "cuda")
+        return
+    assert run(path) == 2
+    shown = capsys.readouterr().err
+    assert said in shown
+    assert "Run it on such a GPU, or save a kernel for this machine" in shown
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("case", [pytest.param(one, id=one.name) for one in CASES if "1e8 ± 30" not in one.name])
 def test_every_kernel_finds_itself_right(case: Case, tmp_path: Path) -> None:

@@ -35,6 +35,7 @@ from redalg.decompose.samples.needs import needs, output_rank_test
 from redalg.decompose.samples.rank import SMALL, Audit, RankTest, Setting, equal_on_samples
 from redalg.decompose.samples.winners import apply_winners
 from redalg.decompose.separate import laurent, poles, products
+from redalg.decompose.separate.absorbing import absorb_factors
 from redalg.decompose.separate.choices import of_either_branch
 from redalg.decompose.separate.finite import CASES_LIMIT, by_cases
 from redalg.decompose.separate.guarded import hides, parts_by_guard
@@ -351,7 +352,8 @@ def separate_sum(reduction: Reduction, term: Expr, separator: Separator) -> Sepa
     by_guard = parts_by_guard(masked, separator) if separator.side(term) & D or masked != term else {S.One: term}
     if by_guard.keys() == {S.One}:
         by_guard = {S.One: term}
-    polynomials = {some: separator.separate(live_term(part, domain)) for some, part in by_guard.items()}
+    polynomials = {some: absorb_factors(separator.separate(live_term(part, domain)), separator.atoms)
+                   for some, part in by_guard.items()}  # fmt: skip
     parts = tuple((some, one) for some, one in polynomials.items() if hides(some, one, separator))
     return Separation(reduction, laurent.add(*polynomials.values()), None, shifts=tuple(separator.shifts),
                       roundings=tuple(separator.roundings), guarded=parts, atoms=separator.atoms)  # fmt: skip

@@ -24,7 +24,7 @@ from redalg.decompose.separate import laurent
 from redalg.decompose.separate.laurent import Monomial
 from redalg.decompose.separate.theorems import D, X
 from redalg.decompose.verdict.verdict import Decomposition
-from redalg.expression import Axis, Value, Where
+from redalg.expression import UNDEFINED, Axis, Value, Where
 from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.incremental.derive.basis import Pool
 from redalg.incremental.derive.centre import Centred
@@ -76,8 +76,9 @@ class Candidates:
 
     def _shiftable(self, atom: int) -> bool:
         generator = self.atoms.list[atom]
-        indicator = isinstance(generator.base, Where) and set(generator.base.args[1:]) == {S.Zero, S.One}
-        return not generator.exponential and not indicator
+        base = generator.base  # NaN or 0 less a centre, which may be NaN, would be NaN for all
+        mask = isinstance(base, Where) and set(base.args[1:]) <= {S.Zero, S.One, UNDEFINED}
+        return not generator.exponential and not mask
 
 
 def expressions_after_loop(decomposition: Decomposition) -> Iterator[Expr]:

@@ -124,6 +124,8 @@ class Tuned(Tabled):
     def table(self, most: int | None = 16) -> Table:
         """The first `most` trials, None for all."""
         table = self.found.table(f"tuned for {self.card} in {self.wall_s:.1f} s", most)
+        if self.best is None and self.found.stopped == "budget":
+            return replace(table, note=f"{table.note}; none was measured in time: give a larger budget_s")
         before = next((one.measured_us for one in self.trials if one.candidate == self.rules), None)
         if before is None or self.best is None or self.best.measured_us is None:
             return table

@@ -8,7 +8,7 @@ from typing import Any
 from sympy import Expr
 
 from redalg.decompose.cascade import Cascade
-from redalg.definition import evaluate_definition
+from redalg.definition import evaluate_definition, evaluate_sample
 from redalg.errors import InputError
 from redalg.expression import Element, Scalar
 from redalg.runtime.bind.inputs import bind, native, scalar_of
@@ -41,6 +41,34 @@ def defined_outputs(
     >>> ra.fuse(ra.var(ra.tensor("x[n]"), n)).reference(x=np.float32([1, 2, 6]))
     array(4.66666667)
     """
+    return evaluate_definition(*bound_definition(cascade, written, inputs, sizes, unread), dtype)
+
+
+def defined_sample(
+    cascade: Cascade, written: Sequence[tuple[str, Expr]], inputs: Mapping[str, Any], sizes: Mapping[str, int],
+    unread: Mapping[str, Element | Scalar], *, most: int,
+) -> dict[str, tuple[Any, tuple[slice, ...]]] | None:  # fmt: skip
+    """Outputs in 120 digits at their first places, with the part that they are; None where one place is too much.
+
+    Args:
+        cascade, written, inputs, sizes, unread: as those of `defined_outputs`; the tensors are of NumPy.
+        most: operations on single numbers for each output.
+
+    >>> import numpy as np, redalg as ra
+    >>> total = ra.fuse(ra.sum(ra.tensor("x[n]"), ra.axes("n")))
+    >>> x = np.array([1e99, 1, -1e99])
+    >>> made, _ = defined_sample(total.cascade, total.written, {"x": x}, {}, {}, most=50)["out"]
+    >>> float(made)
+    1.0
+    """
+    return evaluate_sample(*bound_definition(cascade, written, inputs, sizes, unread), most)
+
+
+def bound_definition(
+    cascade: Cascade, written: Sequence[tuple[str, Expr]], inputs: Mapping[str, Any], sizes: Mapping[str, int],
+    unread: Mapping[str, Element | Scalar],
+) -> tuple[Any, dict[str, Any], dict[str, float], Mapping[str, int]]:  # fmt: skip
+    """The arguments of an evaluation: outputs with their axes, tensors, scalars, sizes."""
     if absent := [name for name in unread if name not in inputs]:
         raise InputError(f"reference: {', '.join(absent)} not given. The expression as it was written holds "
                          f"{', '.join(map(str, unread.values()))}, though no reduction reads it: pass it.")  # fmt: skip
@@ -49,4 +77,4 @@ def defined_outputs(
     tensors = {name: native(inputs[name]) for name, one in unread.items() if isinstance(one, Element)}
     axes = {one.name: one.axes for one in cascade.outputs}
     outputs = {name: (expr, axes[name]) for name, expr in written}
-    return evaluate_definition(outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes, dtype)
+    return outputs, {**bound.tensors, **tensors}, {**bound.scalars, **scalars}, bound.sizes
