@@ -93,7 +93,7 @@ def among_nine(u: Expr, form: FusedForm, length: int) -> Expr:
     mask or a weight of 0 hides them, they may hold anything: then it is the one nearest to the middle that counts. If
     other axes than those of u tell it, element 0 serves.
     """
-    axis, counts, last = form.cascade.axis, counting(form), max(length - 1, 0)
+    axis, counts, last = form.cascade.axis, condition_of_count(form), max(length - 1, 0)
     places = [last * step // 8 for step in range(9)]
     if counts is None or not free_axes(counts) <= free_axes(u):
         return finite_element(u, axis)
@@ -109,7 +109,7 @@ def among_nine(u: Expr, form: FusedForm, length: int) -> Expr:
     return Let(CENTRE, nearest)
 
 
-def counting(form: FusedForm) -> Boolean | None:
+def condition_of_count(form: FusedForm) -> Boolean | None:
     """The condition under which an element counts: in no mask, and of no factor of all sums 0; None of exponentials."""
     sums = [one for one in form.accumulators if not one.is_count]
     if any(one.weight for one in sums):

@@ -258,7 +258,7 @@ def test_the_results_are_small_and_of_one_generation() -> None:
     others = {"accuracy", "arrays", "calls", "cold", "engines", "models", "parquet", "predictions", "ranks", "sanitize",
               "step", "wide"}  # fmt: skip
     assert found.keys() == {*FAMILIES, *ablations, *others}
-    assert sum(found.values()) < 1_860_000
+    assert sum(found.values()) < 2_000_000  # 700 kB of them the errors of all families
     assert training.FILE.stat().st_size < 500_000
 
 
