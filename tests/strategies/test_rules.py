@@ -284,6 +284,12 @@ def test_long_rows_under_exponentials_are_reduced_in_tiles(
     assert (plan.level, plan.threads, plan.block_streamed, plan.segments) == ("block", lanes, tile, parts)
 
 
+@pytest.mark.parametrize(("rows", "lanes"), [(4096, 32), (1980, 32), (1979, 128)])
+def test_a_warp_takes_one_of_many_rows_of_several_weighted_states(rows: int, lanes: int) -> None:
+    plan = numbers_of(library.heat_capacity().lower("H200", {"b": rows, "n": 16384}, "float32").plan)
+    assert (plan.threads, plan.block_streamed) == (lanes, 32 * lanes)
+
+
 @pytest.mark.parametrize("depth", [64, 256, 2048])
 def test_long_scores_in_float32_have_large_tiles(depth: int) -> None:
     j, d = ra.axes("j d")
