@@ -158,7 +158,7 @@ def shares_tiles(form: FusedForm, problem: Problem, device: DeviceSpec, binding:
     return form.is_lanewise and not carries and several and grid > 2 * device.multiprocessors
 
 
-ROWS_OF_WARPS, SOFTMAX_SLOTS = 15, 2
+ROWS_OF_WARPS, WEIGHED_SLOTS = 15, 2
 """Rows for each multiprocessor from which a warp takes one, if it has more states than these: a maximum and a sum."""
 
 
@@ -166,7 +166,7 @@ def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
     """The schedule of long rows that are reduced tile by tile.
 
     A warp alone takes a row of several inputs whose sums are weighed: they leave fewer registers (H100: two softmaxes
-    beside each other in 0.77 of the time). So it takes one of many rows with more states than a softmax has (H200:
+    beside each other in 0.77 of the time). So it takes one of many rows with more than a maximum and a sum (H200:
     means and variances under weights of 4096 x 16384 in 0.89, of 4096 x 32768 in bfloat16 0.94, means of 2048 x 50257
     0.95, of 8192 x 32768 in bfloat16 0.95, of 4096 x 16384 1.01; variances of 1024 x 65536 1.17).
 
@@ -176,7 +176,7 @@ def tiled_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: B
     rows, inputs = blocks(binding, problem, 1, 1), {one.name for one in streamed_elements(form, binding)}
     few, many_rows = rows <= 2 * device.multiprocessors, rows >= ROWS_OF_WARPS * device.multiprocessors
     weighs = any(one.weight for one in form.accumulators)
-    by_warps = weighs and (len(inputs) > 1 or (many_rows and len(form.slots) > SOFTMAX_SLOTS))
+    by_warps = weighs and (len(inputs) > 1 or (many_rows and len(form.slots) > WEIGHED_SLOTS))
     if not weighs and problem.sizes[binding.streamed.name] <= LONG_ROW_OF_STATES:
         whole = power_of_two(problem.sizes[binding.streamed.name])
         return row_schedule(device, binding, (1, whole), LANES_OF_TILE, "row")
