@@ -62,7 +62,7 @@ def finite_element(u: Expr, axis: Axis, place: int = 0) -> Expr:
 
 
 def fix_among_nine(form: FusedForm, length: int | None) -> FusedForm:
-    """Fix every shift pivot at the mean of three medians of three elements, spread over the axis.
+    """Fix every shift pivot among nine elements, spread over the axis.
 
     One outlier, or a trend, hardly moves such a pivot. A pivot that stands at the first element moves there too. If the
     length of the axis is not known (None), the first element serves.
@@ -75,12 +75,12 @@ def fix_among_nine(form: FusedForm, length: int | None) -> FusedForm:
 
 
 def move_first(form: FusedForm, length: int | None) -> FusedForm:
-    """Move the pivots that stand at the first element to the mean of three medians, if the length is known."""
+    """Move the pivots that stand at the first element to one among nine, if the length is known."""
     return form if length is None else hold_pivots(form, _first_elements(form, length))
 
 
 def _first_elements(form: FusedForm, length: int) -> dict[Expr, Expr]:
-    """Every first element at which a pivot may stand -> the mean of three medians."""
+    """Every first element at which a pivot may stand -> a number among nine elements."""
     axis = form.cascade.axis
     streamed = sorted((one for one in form.cascade.elements() if axis in one.indices), key=str)
     return {finite_element(one, axis): among_nine(one, form, length) for one in streamed}
