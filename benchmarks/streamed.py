@@ -26,6 +26,7 @@ from typing import Any
 import numpy as np
 
 import redalg as ra
+from redalg.instruments.memory import resident_bytes
 
 ROOT = Path(__file__).parent.parent
 COLUMNS = ("x", "y")
@@ -136,7 +137,7 @@ def read_here(path: Path, limit_bytes: int) -> dict[str, Any]:
         "seconds": seconds,
         "cpu_seconds": cpu_seconds,
         "found": {name: float(value) for name, value in outputs._asdict().items()},
-        "peak_bytes": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024,
+        "peak_bytes": resident_bytes("VmHWM"),
         "limit_bytes": resource.getrlimit(resource.RLIMIT_DATA)[0],
         "cores": len(os.sched_getaffinity(0)),
         "pyarrow": pa.__version__,
