@@ -65,7 +65,7 @@ def test_a_file_larger_than_memory(file: Path, monkeypatch: pytest.MonkeyPatch) 
     assert (told["limit_bytes"], told["cores"]) == (LIMIT_BYTES // 4, min(CORES, len(os.sched_getaffinity(0))))
     assert told["peak_bytes"] < GIB
     assert largest_difference(told["found"], expected(file)) <= TOLERANCE
-    bars = re.findall(rf"rows .*?(\d+)/{told['rows']}", "".join(texts))
+    bars = re.findall(rf"rows .*?([\d,]+) of {told['rows']:,}", "".join(texts))
     assert len(set(bars)) > 1
 
 
