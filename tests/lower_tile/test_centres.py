@@ -95,6 +95,7 @@ def test_any_mask_means_the_definition(length: int, first: int, last: int, plan:
     )
 
 
+@pytest.mark.slow
 def test_the_c_target_does_as_the_interpreter() -> None:
     tensors = drawn(500, 2)
     for one in tensors.values():

@@ -52,6 +52,7 @@ def test_kinds_hold_every_way_that_kernels_are_built() -> None:
     assert {one.kind for one in smalls(["stay", "masks"])} == {"blocks that stay", "masks"}
 
 
+@pytest.mark.slow
 def test_every_launch_has_a_plan() -> None:
     """On a GPU: a plan that the rules refuse since is checked no more."""
     for one in smalls():
