@@ -17,7 +17,7 @@ from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.separate.plain import is_finite
 from redalg.expression import Axis, Let, Value, Where
-from redalg.expression.contents import free_axes, values_of
+from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_output
 
@@ -80,10 +80,12 @@ def move_first(form: FusedForm, length: int | None) -> FusedForm:
 
 
 def _first_elements(form: FusedForm, length: int) -> dict[Expr, Expr]:
-    """Every first element at which a pivot may stand -> a number among nine elements."""
+    """Every first element at which a pivot stands -> a number among nine elements."""
     axis = form.cascade.axis
+    there = of_kind(Where, *(factor for one in form.accumulators for factor in one.factors))
     streamed = sorted((one for one in form.cascade.elements() if axis in one.indices), key=str)
-    return {finite_element(one, axis): among_nine(one, form, length) for one in streamed}
+    firsts = ((finite_element(one, axis), one) for one in streamed) if there else ()
+    return {first: among_nine(one, form, length) for first, one in firsts if first in there}
 
 
 def among_nine(u: Expr, form: FusedForm, length: int) -> Expr:
