@@ -165,8 +165,12 @@ def source_sha256(family: Family, row: Row, target: str) -> str | None:
 
 def sources_sha256(problems: Iterable[Problem], target: str) -> str:
     """The hash of what runs for some functions, in order; comments, layout and docstrings are left out of it."""
-    texts = [program_text(text_of(problem, target)) for problem in problems]
-    return hashlib.sha256("\n".join(texts).encode()).hexdigest()
+    return texts_sha256(text_of(problem, target) for problem in problems)
+
+
+def texts_sha256(texts: Iterable[str]) -> str:
+    """The hash of sources in order, without what `program_text` leaves out."""
+    return hashlib.sha256("\n".join(map(program_text, texts)).encode()).hexdigest()
 
 
 def text_of(problem: Problem, target: str) -> str:

@@ -9,7 +9,6 @@ The bound and the kinds of inputs stand in `benchmarks.accuracy`. The exit statu
 from __future__ import annotations
 
 import argparse
-import hashlib
 import sys
 import time
 from collections.abc import Hashable, Iterator, Sequence
@@ -27,7 +26,7 @@ from benchmarks import report as documents
 from benchmarks.accuracy import attended, large, published
 from benchmarks.accuracy.case import Case, Result, run
 from benchmarks.accuracy.report import document, failures, table
-from benchmarks.compete import program_text
+from benchmarks.compete import texts_sha256
 from benchmarks.environment import environment, target
 from benchmarks.families import FAMILIES
 from benchmarks.family import Problem
@@ -75,7 +74,7 @@ def compiled(case: Case, tensors: dict[str, Any], chip: str) -> str:
     problems = case.problems(Problem(case.fused(), dict(case.row.sizes), dtypes, shapes))
     kernels = [function.compile(chip, sizes=sizes, dtypes=dtypes, shapes=shapes, **options)
                for function, sizes, dtypes, shapes in problems]  # fmt: skip
-    return hashlib.sha256("\n".join(program_text(kernel.source.text) for kernel in kernels).encode()).hexdigest()
+    return texts_sha256(kernel.source.text for kernel in kernels)
 
 
 def hash_of(case: Case, kernels: Compiled, device: torch.device) -> str | None:

@@ -47,7 +47,7 @@ class Workload:
         positive: the tensors whose numbers are made positive.
         products: the axes of the sizes that a contraction multiplies; "" where it is bounded by bytes.
         checked: the axis of `x` at some places of which the result is checked; "" for the whole.
-        exact: the same in more digits than float64 has, of which inputs of float64 ask; the outputs are of float64.
+        exact: the same in more digits, for inputs of float64; it gives float64. None if float64 is enough.
     """
 
     form: Callable[[], ra.Fused]
