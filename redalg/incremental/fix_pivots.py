@@ -9,10 +9,10 @@ elements for it (`among_nine`).
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
-from sympy import Add, And, Expr, Integer, Max, Min, Mul, Ne, S
+from sympy import And, Expr, Integer, Max, Min, Mul, Ne, S
 from sympy.logic.boolalg import Boolean
 
 from redalg.decompose.separate.plain import is_finite
@@ -21,8 +21,9 @@ from redalg.expression.contents import free_axes, of_kind, values_of
 from redalg.incremental.form import Accumulator, FusedForm, Pivot, PivotPolicy
 from redalg.incremental.mapped import mapped_output
 
-CENTRE = "centre"
-"""The name of a pivot that is found among nine elements."""
+CENTRE, NEAREST, SAMPLE = "centre", "nearest", "sample"
+"""The names of a pivot that is found among nine elements, of the nearest to the middle of those that count, and of an
+element that counts, or else the nearest."""
 
 
 def fix_pivots(form: FusedForm, column: Axis | None) -> FusedForm:
@@ -70,8 +71,8 @@ def fix_among_nine(form: FusedForm, length: int | None) -> FusedForm:
     axis, pivots = form.cascade.axis, [one for one in form.slot_pivots if fixable(one, form)]
     if length is None:
         return hold_pivots(form, {one.value: finite_element(one.base, axis) for one in pivots})
-    at: dict[Expr, Expr] = {one.value: among_nine(one.base, form, length) for one in pivots}
-    return hold_pivots(form, at | _first_elements(form, length))
+    at: dict[Expr, Expr] = {one.value: among_nine(one.base, form, length, named=True) for one in pivots}
+    return hold_pivots(form, at | _first_elements(form, length, named=True))
 
 
 def move_first(form: FusedForm, length: int | None) -> FusedForm:
@@ -79,36 +80,54 @@ def move_first(form: FusedForm, length: int | None) -> FusedForm:
     return form if length is None else hold_pivots(form, _first_elements(form, length))
 
 
-def _first_elements(form: FusedForm, length: int) -> dict[Expr, Expr]:
+def _first_elements(form: FusedForm, length: int, *, named: bool = False) -> dict[Expr, Expr]:
     """Every first element at which a pivot stands -> a number among nine elements."""
     axis = form.cascade.axis
     there = of_kind(Where, *(factor for one in form.accumulators for factor in one.factors))
     streamed = sorted((one for one in form.cascade.elements() if axis in one.indices), key=str)
     firsts = ((finite_element(one, axis), one) for one in streamed) if there else ()
-    return {first: among_nine(one, form, length) for first, one in firsts if first in there}
+    return {first: among_nine(one, form, length, named=named) for first, one in firsts if first in there}
 
 
-def among_nine(u: Expr, form: FusedForm, length: int) -> Expr:
-    """A number among u at nine elements, the ends of eight steps along the axis.
+def among_nine(u: Expr, form: FusedForm, length: int, *, named: bool = False) -> Expr:
+    """One of u at nine elements, the ends of eight steps along the axis: near the middle of the data.
 
-    It is the mean of the medians of elements 0, 3, 6, of 1, 4, 7 and of 2, 5, 8. If some elements do not count, since a
-    mask or a weight of 0 hides them, they may hold anything: then it is the one nearest to the middle that counts. If
-    other axes than those of u tell it, element 0 serves.
+    It is the median of the medians of elements 0, 3, 6, of 1, 4, 7 and of 2, 5, 8 (Tukey's ninther). An element has the
+    digits of the data: numbers of 16 bits differ from it by short ones, and no sum of them rounds every element alike.
+    A mean of those medians would have all digits.
+
+    Elements that a mask or a weight of 0 hides may hold anything: the one nearest to the middle that counts stands in
+    for them. Where the kernel does not compute that one under its name (`named`), every use would write it out again:
+    then it is the median of three, the first of elements 1, 0, 2, of 4, 3, 5 and of 7, 6, 8 that count. If other axes
+    than those of u tell it, element 0 serves.
     """
     axis, counts, last = form.cascade.axis, condition_of_count(form), max(length - 1, 0)
-    places = [last * step // 8 for step in range(9)]
     if counts is None or not free_axes(counts) <= free_axes(u):
         return finite_element(u, axis)
-    if counts is S.true:
-        values = [finite_element(u, axis, place) for place in places]
-        medians = (Max(Min(a, b), Min(Max(a, b), c))
-                   for a, b, c in zip(values[:3], values[3:6], values[6:], strict=True))  # fmt: skip
-        return Let(CENTRE, Add(*(median / 3 for median in medians)))
+    places = [last * step // 8 for step in range(9)]
+
+    def first_of(places: Iterable[int], other: Expr) -> Expr:
+        """The first element that counts."""
+        for place in reversed(tuple(places)):
+            element, there = (node.xreplace({axis: Integer(place)}) for node in (u, counts))
+            other = Where(And(there, is_finite(element)), element, other)
+        return other
+
     nearest: Expr = S.Zero
-    for place in sorted(places, key=lambda one: abs(2 * one - last), reverse=True):
-        element, there = (node.xreplace({axis: Integer(place)}) for node in (u, counts))
-        nearest = Where(And(there, is_finite(element)), element, nearest)
-    return Let(CENTRE, nearest)
+    if counts is not S.true:
+        nearest = Let(NEAREST, first_of(sorted(places, key=lambda place: abs(2 * place - last)), S.Zero))
+    if counts is S.true or named:
+        values = [first_of([place], nearest) for place in places]
+        values = values if counts is S.true else [Let(SAMPLE, value) for value in values]
+        return Let(CENTRE, median(*(median(*values[first : first + 7 : 3]) for first in range(3))))
+    thirds = (first_of((places[middle], places[middle - 1], places[middle + 1]), nearest) for middle in (1, 4, 7))
+    return Let(CENTRE, median(*thirds))
+
+
+def median(a: Expr, b: Expr, c: Expr) -> Expr:
+    """The median of three numbers."""
+    middle: Expr = Max(Min(a, b), Min(Max(a, b), c))
+    return middle
 
 
 def condition_of_count(form: FusedForm) -> Boolean | None:

@@ -120,20 +120,29 @@ def test_terms_about_a_centre_are_added_up_eight_at_a_time() -> None:
     assert ((found - exact) / exact).square().mean().sqrt() < 2 * UNIT
 
 
-def test_products_of_float64_keep_the_digits_of_numbers_of_float32() -> None:
-    """Squares of 24 digits end in few patterns: without runs the roundings of a sum add up to 160 units."""
+@pytest.mark.parametrize(
+    ("dtype", "digits", "unit"), [("float64", "float32", 2.0**-53), ("float32", "float16", 2.0**-24)]
+)
+def test_products_keep_the_digits_of_numbers_of_a_shorter_type(dtype: str, digits: str, unit: float) -> None:
+    """Squares of 24 or 11 digits end in few patterns: without runs the roundings of a sum have one sign."""
     form, length = ra.fuse(ra.sum(ra.Tensor("x")[j, i] * ra.Tensor("x")[j, d], j), axes="i d"), 16384
     plan = Schedule(Grid(i, 4), Grid(d, 4), Loop(j, 16), Lanes(i, 1))
-    known = {"sizes": {"i": 4, "d": 4, "j": length}, "plan": plan}
-    assert "_run" not in str(form.source("c", dtypes="float32", **known))
-    x = np.random.default_rng(0).normal(0, 1, (length, 4)).astype(np.float32).astype(np.float64)
+    x = np.random.default_rng(0).normal(0, 1, (length, 4)).astype(digits).astype(dtype)
     exact = x.T.astype(np.longdouble) @ x.astype(np.longdouble)
     found = form(x=torch.from_numpy(x), backend="tilelang", plan=plan).numpy()
-    assert np.abs(found - exact).max() < 40 * 2.0**-53 * np.abs(exact).max()
-    in_turn = np.zeros((4, 4))
+    assert np.abs(found - exact).max() < 40 * unit * np.abs(exact).max()
+    in_turn = np.zeros((4, 4), dtype)
     for row in x:
         in_turn += row[:, None] * row
-    assert np.abs(in_turn - exact).max() > 100 * 2.0**-53 * np.abs(exact).max()
+    assert np.abs(in_turn - exact).max() > 100 * unit * np.abs(exact).max()
+
+
+def test_products_have_runs_where_registers_hold_their_sums_twice() -> None:
+    form = ra.fuse(ra.sum(ra.Tensor("x")[j, i] * ra.Tensor("x")[j, d], j), axes="i d")
+    for columns, has_runs in ((4, True), (16, False)):
+        plan = Schedule(Grid(i, columns), Grid(d, columns), Loop(j, 16), Lanes(i, 1))
+        text = str(form.source("c", {"i": columns, "d": columns, "j": 16384}, "float32", plan=plan))
+        assert ("_run" in text) is has_runs
 
 
 def test_many_parts_are_merged_in_groups() -> None:

@@ -73,6 +73,7 @@ RESERVED = NATIVE | frozenset(
         "only",
         "split",
         "spread",
+        "grouped",
         "local",
         "arrive",
         "chunk",

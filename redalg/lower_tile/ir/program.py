@@ -77,7 +77,7 @@ class Parameter:
 @dataclass(frozen=True)
 class Buffer:
     """A tile in shared memory or registers (`fragment`; `local`: a thread's own). `note` says what it holds, `slot` the
-    slot of the state or the producer of which it is a value (empty: none)."""
+    slot of the state or the producer of which it is a value (empty: none). `grouped`: a thread has adjacent rows."""
 
     name: str
     scope: str
@@ -85,9 +85,10 @@ class Buffer:
     dtype: str
     note: str = ""
     slot: str = ""
+    grouped: bool = False
 
     def __str__(self) -> str:
-        return f"{self.scope} {self.name}{list(self.shape)} {self.dtype}"
+        return f"{self.scope} {self.name}{list(self.shape)} {self.dtype}" + ", rows in groups" * self.grouped
 
 
 @final

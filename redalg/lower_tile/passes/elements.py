@@ -9,6 +9,7 @@ of the time.
 These stay as they are:
     the numbers of a kernel that has few: they cost nothing
     those of a loop over one element, whose layout is plain
+    those from which a tile in shared memory is made ahead of all loops: elements among which a centre is found
     a number of which another takes a part off again: TileLang looks through names, and makes (s + x) − s an x, which a
         compensated sum must not lose
     a number whose text would be long: TileLang writes out a name that reads no buffer wherever it stands, and goes
@@ -21,6 +22,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
+from itertools import takewhile
 from typing import Any
 
 from sympy import Add, Expr, S, preorder_traversal
@@ -54,7 +56,10 @@ def name_elements(kernel: Kernel, _: Plan) -> Kernel:
     tiles = (one for one in kernel.buffers if one.scope == "fragment" and one.shape != (1,))
     fragments = {one.name for one in tiles if one.dtype == "float32"}
     free = {name for name in fragments - elsewhere if owners[name] == 1}
-    named = {name for loop in loops for name in names_of_loop(loop, free)}
+    shared = {one.name for one in kernel.buffers if one.scope == "shared"}
+    ahead = set(takewhile(lambda statement: not isinstance(statement, Loop), kernel.body))
+    many = [loop for loop in loops if loop not in ahead or not stored_buffers(loop) & shared]
+    named = {name for loop in many for name in names_of_loop(loop, free)}
     if len(named) < MANY:
         return kernel
 

@@ -19,6 +19,7 @@ from redalg.lower_tile.passes.divisors import divide_by_known
 from redalg.lower_tile.passes.elements import name_elements
 from redalg.lower_tile.passes.exponents import add_exponents_once
 from redalg.lower_tile.passes.factors import share_factors
+from redalg.lower_tile.passes.grouped import group_rows
 from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.instructions import use_instructions
 from redalg.lower_tile.passes.join import fuse_row_loops
@@ -100,6 +101,8 @@ PASSES: tuple[Pass, ...] = (
          "where a thread holds many elements of a row from end to end", reduce_in_turns),
     Pass("terms in turns", "t[j] = g; for turn: f += t[…]", "for turn: f += g", "where nothing else reads t",
          _of_kernels(terms_in_turns)),
+    Pass("twins", "a[j] = f; b[j] = f", "a[j] = f, read for b too", "where all threads read them, or each its own",
+         _of_kernels(share_twins)),
     Pass("row loops", "parallel i: A; parallel i: B", "parallel i: A; B", "where B reads A at i alone, or not at all",
          _of_kernels(_fuse_row_loops)),
     Pass("reciprocals", "s += a/b³ - c/b⁶", "r = 1/b; s += a·r³ - c·r⁶", "where a loop divides by several powers of b",
@@ -118,8 +121,6 @@ PASSES: tuple[Pass, ...] = (
          "where c asks s, a product on tensor cores", _of_kernels(choose_after)),
     Pass("constant terms", "for j < k: n += 1", "n += k", "where nothing else names n, and threads keep columns",
          _of_kernels(add_constants_once)),
-    Pass("twins", "a[j] = f; b[j] = f", "a[j] = f, read for b too", "where both lie in shared memory",
-         _of_kernels(share_twins)),
     Pass("share", "x[i] = f(g); y[i] = h(g)", "g₁ = g; x[i] = f(g₁); y[i] = h(g₁)",
          "where no store between writes what g reads", _share),
     Pass("elements", "a[i] = f; b[i] = g(a[i])", "a = f; b[i] = g(a)", "where a kernel has many such a",
@@ -132,6 +133,8 @@ PASSES: tuple[Pass, ...] = (
          longest_first),
     Pass("layouts", "x = f(w[j])", "x = c[i, j]; x = f(w[j])", "where x reads no tile in registers, beside a product c",
          _of_kernels(lay_as_product)),
+    Pass("grouped", "s[e, i] += y[j, e]·x[j, i]", "the same, rows of s in groups of one load of y a thread",
+         "where CUDA cores add the products up, and s alone lies in registers", _of_kernels(group_rows)),
     Pass("side by side", "parallel i, j: x[i, j] = f(v[i])", "the same, W elements of a row a thread",
          "where a step reduces whole rows to numbers v, and has several or lays a tile out of v alone", share_out_rows),
     Pass("alone", "parallel i: x[i] = where(v[i] = −∞, f, g)", "the same, each element alone",

@@ -1,4 +1,4 @@
-"""Compute once what two tiles in shared memory hold alike.
+"""Compute once what two tiles hold alike, in shared memory or each element in a thread of its own.
 
 a[j, i] = f(j, i);  b[j, e] = f(j, e);  s[e, i] += a[j, i]·b[j, e]   →   a[j, i] = f(j, i);  s[e, i] += a[j, i]·a[j, e]
 
@@ -51,7 +51,9 @@ class Twins:
     def __init__(self, kernel: Kernel) -> None:
         self.first = dict[str, str]()
         once = names_stored_once(kernel)
-        self.tiles = {one.name: one for one in kernel.buffers if one.scope == "shared" and one.name in once}
+        written = [one for one in kernel.buffers if one.name in once]
+        shared = [one for one in written if one.scope == "shared" or is_read_by_element(one.name, kernel)]
+        self.tiles = {one.name: one for one in shared}
 
     def read(self, node: Basic) -> Basic:
         """An expression that reads the first of tiles that hold the same."""
@@ -89,6 +91,19 @@ class Twins:
         tile, places = self.tiles[store.target], dict(zip((one for one, _ in loop.indices), PLACES, strict=False))
         written = (self.read(one).xreplace(places) for one in (*store.indices, store.expr, loop.guard))
         return (tile.shape, tile.dtype, *(size for _, size in loop.indices), *written)
+
+
+def is_read_by_element(name: str, kernel: Kernel) -> bool:
+    """Tell if loops over a buffer's elements alone name it, ahead of the tiles: a thread reads what it stored."""
+    naming = [one for one in kernel.body if name in names_in(one)]
+    loops = [one for one in naming if isinstance(one, Parallel) and len(one.indices) == 1]
+    return len(loops) == len(naming) and all(places_in(one, name) <= {one.indices[0][:1]} for one in loops)
+
+
+def places_in(loop: Parallel, name: str) -> set[tuple[Basic, ...]]:
+    """The indices at which a loop stores and reads a buffer."""
+    reads = {load for store in loop.body for load in store.expr.atoms(Load) if load.name == name}
+    return {load.indices for load in reads} | {store.indices for store in loop.body if store.target == name}
 
 
 def is_still_alike(loop: Statement, target: str, since: Sequence[Statement]) -> bool:

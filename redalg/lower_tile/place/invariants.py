@@ -16,7 +16,7 @@ from sympy.logic.boolalg import Boolean
 from redalg.expression import Element, Let
 from redalg.expression.contents import elements_of, free_axes, of_kind, values_of
 from redalg.expression.dtypes import is_float
-from redalg.incremental.fix_pivots import CENTRE
+from redalg.incremental.fix_pivots import CENTRE, NEAREST, SAMPLE
 from redalg.incremental.form import FusedForm
 from redalg.lower_tile.ir.program import Statement
 from redalg.lower_tile.place.assembly import Assembly
@@ -36,20 +36,46 @@ def stage_centres(terms: Iterable[Expr], space: Space, assembly: Assembly, befor
 
 def stage(nodes: Iterable[Expr], space: Space, assembly: Assembly, before: list[Statement]) -> Space:
     """The space in which a buffer stands for each of some expressions of rows, or of columns, alone."""
-    known = dict(space.known)
     for node in nodes:
-        if node not in known:
+        if node not in space.known:
+            space = stage(parts_of_centre(node), space, assembly, before)
             index = I if space.plan.binding.row in free_axes(node) else E_
-            name = node.name if isinstance(node, Let) else "of_row" if index == I else "of_column"
-            load = assembly.new(name, index, scope="shared")
+            scope = "fragment" if isinstance(node, Element) or is_part_of_centre(node) else "shared"
+            load = assembly.new(name_of_buffer(node, index), index, scope=scope)
             before.append(assembly.stores((load, space.read(node))))
-            known[node] = load
-    return replace(space, known=known)
+            space = replace(space, known={**space.known, node: load})
+    return space
+
+
+def parts_of_centre(node: Expr) -> list[Expr]:
+    """The elements among which a centre is found, the number that stands in for those that do not count, and both.
+
+    A kernel reads each once: TileLang takes seconds for tens of reads of one tensor.
+    """
+    if not is_centre(node):
+        return []
+    elements = sorted((one for one in elements_of(node) if free_axes(one)), key=str)
+    named = sorted(filter(is_part_of_centre, of_kind(Let, *node.args)), key=lambda part: (part.name, str(part)))
+    return [*elements, *named]
+
+
+def name_of_buffer(node: Expr, index: Expr) -> str:
+    """The name of the buffer that stands for an expression."""
+    if isinstance(node, Let):
+        return node.name
+    if isinstance(node, Element):
+        return f"{node.name}_sample"
+    return "of_row" if index == I else "of_column"
 
 
 def is_centre(node: Basic) -> bool:
     """Tell if a node is a centre that `fix_pivots` finds among nine elements."""
     return isinstance(node, Let) and node.name == CENTRE
+
+
+def is_part_of_centre(node: Basic) -> bool:
+    """Tell if a node is an element of the nine that counts, or the one that stands in for those that do not."""
+    return isinstance(node, Let) and node.name in (NEAREST, SAMPLE)
 
 
 def invariants(term: Expr, space: Space) -> Iterator[Expr]:

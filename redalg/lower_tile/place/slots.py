@@ -7,12 +7,13 @@ from typing import final
 
 from sympy import Expr, Mul, S, Symbol
 
-from redalg.expression import RunningCast, Value, Where
-from redalg.expression.contents import is_indicator, values_of
+from redalg.expression import Let, RunningCast, Value, Where
+from redalg.expression.contents import free_axes, is_indicator, of_kind, values_of
 from redalg.incremental.form import Accumulator, Extremum, FusedForm, Structure
 from redalg.lower_tile.ir.program import NO_ELEMENT, Fill, Statement
 from redalg.lower_tile.ir.scalars import Load
 from redalg.lower_tile.place.assembly import Assembly
+from redalg.lower_tile.place.invariants import is_centre
 from redalg.lower_tile.place.joins import identities, integer_dtype
 from redalg.lower_tile.place.selection import Best, best_buffers, is_set, ranked_structures, row_width
 from redalg.lower_tile.place.space import E_, PLACE, I
@@ -108,7 +109,7 @@ def allocate(
         load = assembly.new(name, *own(pivot.value), note=note, slot=pivot.value.name)
         add(load, pivot.value, S.NegativeInfinity)
     for accumulator in form.accumulators:
-        name, note = f"{accumulator.value.name}{suffix}", f"sum {accumulator.term}{tail}"
+        name, note = f"{accumulator.value.name}{suffix}", f"sum {with_named_centres(accumulator.term)}{tail}"
         by_lane = lanes or assembly.plan.is_serial
         indices = own(accumulator.value) if by_lane else indices_of(accumulator, assembly)
         load = assembly.new(name, *indices, note=note, slot=accumulator.value.name)
@@ -119,6 +120,15 @@ def allocate(
             load = assembly.new(f"{value.name}{suffix}", *own(value), dtype=dtype, slot=value.name)
             add(load, value, identity)
     return slots, body
+
+
+def with_named_centres(term: Expr) -> Expr:
+    """A term as its comment tells it: a centre that a buffer holds stands under its name."""
+    centres = [one for one in of_kind(Let, term) if is_centre(one)]
+    axes = [", ".join(sorted(map(str, free_axes(one)))) for one in centres]
+    names = {centre: Symbol(f"{centre.name}[{along}]") for centre, along in zip(centres, axes, strict=True)}
+    written: Expr = term.xreplace(names)
+    return written
 
 
 def best_loads(

@@ -117,7 +117,7 @@ class Space:
                                *(Ne(self.read(below), S.Zero) for below in divisors_that_may_be_zero(term)))
                            for term in infinite))  # fmt: skip
             return Where(nothing, S.Zero, exp(self.read(node.args[0])))
-        if isinstance(node, Max | Min) and not all(arg.is_integer for arg in node.args):
+        if isinstance(node, Max | Min) and any(not arg.is_integer and may_be_nan(arg) for arg in node.args):
             return keep_nan(type(node), [self.read(arg) for arg in node.args])
         if isinstance(node, Mul) and (product := self._product(node)) is not None:
             return product
@@ -317,6 +317,22 @@ def keep_nan(kind: type[Max | Min], args: list[Expr]) -> Expr:
         first = Where(strict(first, other), other, first) if other.is_number else \
             Where(Or(order(first, other), IsNaN(first)), first, other)  # fmt: skip
     return first
+
+
+def may_be_nan(expr: Expr) -> bool:
+    """Tell if an expression may be NaN: it is not chosen where it compares with a number, nor made of such choices."""
+    if expr.is_number:
+        return bool(expr.has(S.NaN))
+    if isinstance(expr, Max | Min):
+        return any(map(may_be_nan, expr.args))
+    if isinstance(expr, Let):
+        return may_be_nan(expr.expr)
+    if not isinstance(expr, Where):
+        return True
+    condition, chosen, other = expr.args
+    tested = any(isinstance(part, Relational | IsFinite) and chosen in part.args and not isinstance(part, Ne)
+                 for part in And.make_args(condition))  # fmt: skip
+    return may_be_nan(other) or (may_be_nan(chosen) and not tested)
 
 
 def usable_scale(h: Expr) -> Expr:

@@ -74,6 +74,18 @@ def {name}(shape, dtype):  # tiles of 16 threads a row, the same rows for every 
     return buffer
 """
 
+GROUPED = """\
+
+
+def grouped(shape, dtype):  # tiles of 16 threads a row; a thread takes adjacent rows and columns, one load of each
+    buffer, wide = T.alloc_fragment(shape, dtype), {wide}
+    width, groups = shape[1] // 16, {threads} // 16
+    T.annotate_layout({{buffer: T.Fragment(shape, forward_fn=lambda i, j: (
+        i // wide % groups * 16 + j // wide % 16,
+        (i // (wide * groups) * wide + i % wide) * width + j // (16 * wide) * wide + j % wide))}})
+    return buffer
+"""
+
 LAID = """\
 
 
@@ -326,8 +338,8 @@ class Used:
     """The parts of a header that a text uses, beyond those that every header has.
 
     These are literals bound by bits, arithmetic that is rounded once, instructions, roundings, `multiply`,
-    `contract_turned`, `add_transposed`, `spread`, `side_by_side`, functions that take numbers apart into mantissa and
-    exponent, `arrive`, `join_best`, and reads at computed places.
+    `contract_turned`, `add_transposed`, `spread`, `grouped`, `side_by_side`, functions that take numbers apart into
+    mantissa and exponent, `arrive`, `join_best`, and reads at computed places.
     `exact`: a stage beside the loop's is not for tensor cores, and its arithmetic may not be fast.
     """
 
@@ -340,6 +352,7 @@ class Used:
     add: bool = False
     parts: bool = False
     spread: bool = False
+    grouped: bool = False
     side_by_side: bool = False
     exact: bool = False
     arrive: bool = False
@@ -348,7 +361,7 @@ class Used:
 
 
 SHARED = "shared, parallel = T.alloc_shared, T.Parallel\n"
-OWN = ("launch", "fragment", "spread", SIDE_BY_SIDE, TURNED, *MACROS.values())
+OWN = ("launch", "fragment", "spread", "grouped", SIDE_BY_SIDE, TURNED, *MACROS.values())
 """The line that stages of a text share, and the names that each stage binds for itself."""
 
 
@@ -377,7 +390,7 @@ def binding(plan: Plan, compute: str, used: Used) -> str:
 def base(plan: Plan, compute: str, used: Used) -> str:
     """The header without the functions for mantissa and exponent, and without `arrive`."""
     words = {"flags": NO_MASKED_READS * used.out_of_order, "compute": compute, "threads": plan.threads,
-             "warps": plan.warps, "policy": POLICY[plan.warps]}  # fmt: skip
+             "warps": plan.warps, "policy": POLICY[plan.warps], "wide": 16 // DTYPES[compute].bytes}  # fmt: skip
     if plan.device.target == "c":
         parts = [C, SAME * used.spread, C_ADD * used.add, MULTIPLY * used.multiply, CONSTANT_C * used.constants,
                  ONCE_C * used.once]  # fmt: skip
@@ -400,8 +413,8 @@ def base(plan: Plan, compute: str, used: Used) -> str:
     head = CUDA.format(arch=plan.device.target, configs=", ".join(configs), **words)
     rest = [ROUND_CUDA.format(dtype=one, compute=compute) for one in used.rounds]
     rest += [f'{one} = instruction("{INSTRUCTIONS[one][0]}")\n' for one in used.instructions]
-    parts = [*parts, LAID * used.side_by_side, CONSTANT_CUDA * used.constants, ONCE_CUDA * used.once,
-             INSTRUCTION_CUDA * bool(used.instructions)]  # fmt: skip
+    parts = [*parts, GROUPED * used.grouped, LAID * used.side_by_side, CONSTANT_CUDA * used.constants,
+             ONCE_CUDA * used.once, INSTRUCTION_CUDA * bool(used.instructions)]  # fmt: skip
     return head + "".join(part.format(**words) for part in parts) + "".join(rest)
 
 

@@ -83,6 +83,7 @@ def emit(program: TileProgram, plan: Plan, header: str, check: str) -> Source:
         add="add_transposed(" in function,
         parts=any(one in function for one in ("mantissa(", "scaled(", "powered(")),
         spread=" = spread(" in function,
+        grouped=" = grouped(" in function,
         side_by_side=f"{SIDE_BY_SIDE}(" in function,
         exact=not all(one.tensor_cores for one in staged_plans(program)),
         arrive="arrive(" in function,
@@ -202,6 +203,7 @@ class Emitter:
             if buffer.scope == "element":  # a name in a loop
                 continue
             scope = "spread" if kernel.spread and buffer.scope == "fragment" else buffer.scope
+            scope = "grouped" if buffer.grouped else scope
             scope += self.suffix if scope != "shared" else ""
             note = f"  # {buffer.note}" if buffer.note else ""
             lines.append(f'{buffer.name} = {scope}({shape_text(buffer.shape)}, "{buffer.dtype}"){note}')
@@ -350,6 +352,7 @@ def of_stage(plan: Plan, compute: str, number: int, function: str) -> str:
         turned=f"{TURNED}{suffix}(" in function,
         add=f"add_transposed{suffix}(" in function,
         spread=f" = spread{suffix}(" in function,
+        grouped=f" = grouped{suffix}(" in function,
         side_by_side=f"{SIDE_BY_SIDE}{suffix}(" in function,
     )
     return stage_binding(plan, compute, used, suffix)

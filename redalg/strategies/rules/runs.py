@@ -20,6 +20,8 @@ merges are half as many as at the root, and the error is hardly larger."""
 LONG_PART: Final = RUN**2 // 4
 LEAST_RUN, WHOLE = 16, 8
 """Elements of the shortest run, and those that a thread may take together, of which a run has whole groups."""
+MOST_SUMS = 64
+"""Sums of products that a thread has, at most, where those of a run stand beside them in registers."""
 MANY, MANY_MOVED = RUN, 2 * RUN
 """Elements of a part that one sum takes in a row, at most; and one that moves with a maximum or a centre, whose merge
 with a run's takes an exponential or a move."""
@@ -28,13 +30,15 @@ with a run's takes an exponential or a move."""
 def run_length(form: FusedForm, plan: Plan, problem: Problem) -> int:
     """The elements of a run: a part of a tile, or several tiles of weighted sums; 0 if a thread has no long sums.
 
-    A product of matrices in float32 has no runs: it has as many sums as a thread has registers for, and many parts,
-    whose errors are independent. That of float64 has them. Its data often have the digits of float32 alone: squares of
-    those end in few patterns of bits, so that roundings of a long sum have one sign (H200, covariances of 262144 x 64
-    such numbers: 2e-14 from the right ones without runs, where PyTorch is at 7e-16).
+    A product of matrices has them where a thread has registers for its sums twice. Data often have the digits of a
+    shorter type alone: squares of those end in few patterns of bits, so that roundings of a long sum have one sign
+    (H200, correlations of 1000000 x 64 numbers of 16 bits in float32: 1.3e-5 from the right ones without runs, where
+    PyTorch is at 1e-7; covariances in float64 of numbers of float32: 2e-14 and 7e-16).
     """
-    in_registers = plan.binding.contracted and problem.compute != "float64"
-    if not plan.is_serial or in_registers or all(one.is_count for one in form.accumulators):
+    if not plan.is_serial or all(one.is_count for one in form.accumulators):
+        return 0
+    wide = sum(len(one.factors) > 1 for one in form.accumulators) if plan.binding.contracted else 0
+    if plan.block_row * plan.block_column * wide > MOST_SUMS * plan.threads and problem.compute != "float64":
         return 0
     length, tile = problem.sizes[plan.binding.streamed.name], plan.block_streamed
     part = -(-length // plan.segments) if isinstance(length, int) else LONG_PART
