@@ -6,7 +6,7 @@ for t: … f(i, j)·g(j, e) …       →   for t: y[j, i] = f(i, j);  z[j, e] =
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import replace
 
 from sympy import Expr
@@ -38,7 +38,7 @@ def stage(nodes: Iterable[Expr], space: Space, assembly: Assembly, before: list[
     """The space in which a buffer stands for each of some expressions of rows, or of columns, alone."""
     for node in nodes:
         if node not in space.known:
-            space = stage(parts_of_centre(node), space, assembly, before)
+            space = stage(parts_of_centre(node, space.problem.dtypes), space, assembly, before)
             index = I if space.plan.binding.row in free_axes(node) else E_
             scope = "fragment" if isinstance(node, Element) or is_part_of_centre(node) else "shared"
             load = assembly.new(name_of_buffer(node, index), index, scope=scope)
@@ -47,14 +47,14 @@ def stage(nodes: Iterable[Expr], space: Space, assembly: Assembly, before: list[
     return space
 
 
-def parts_of_centre(node: Expr) -> list[Expr]:
+def parts_of_centre(node: Expr, dtypes: Mapping[str, str]) -> list[Expr]:
     """The elements among which a centre is found, the number that stands in for those that do not count, and both.
 
     A kernel reads each once: TileLang takes seconds for tens of reads of one tensor.
     """
     if not is_centre(node):
         return []
-    elements = sorted((one for one in elements_of(node) if free_axes(one)), key=str)
+    elements = sorted((one for one in elements_of(node) if free_axes(one) and is_float(dtypes[one.name])), key=str)
     named = sorted(filter(is_part_of_centre, of_kind(Let, *node.args)), key=lambda part: (part.name, str(part)))
     return [*elements, *named]
 

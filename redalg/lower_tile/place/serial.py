@@ -163,8 +163,9 @@ def side_by_side(bodies: Sequence[Sequence[Statement]]) -> Iterator[Statement]:
 
 
 def at_element(space: Space, place: Expr) -> Space:
-    """The space with another of its streamed elements as element j."""
-    return replace(space, at={axis: at.xreplace({J: place}) for axis, at in space.at.items()})
+    """The space with another of its streamed elements as element j, in the tiles that hold factors too."""
+    at, known = ({key: read.xreplace({J: place}) for key, read in reads.items()} for reads in (space.at, space.known))
+    return replace(space, at=at, known=known)
 
 
 def one_by_one(step: Step, slots: Slots, *, ends: bool = False) -> tuple[Statement, ...]:
