@@ -9,7 +9,7 @@ elements for it (`among_nine`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from sympy import And, Expr, Integer, Max, Min, Mul, Ne, S
@@ -106,9 +106,9 @@ def among_nine(u: Expr, form: FusedForm, length: int, *, named: bool = False) ->
         return finite_element(u, axis)
     places = [last * step // 8 for step in range(9)]
 
-    def first_of(places: Iterable[int], other: Expr) -> Expr:
-        """The first element that counts."""
-        for place in reversed(tuple(places)):
+    def first_of(order: Sequence[int], other: Expr) -> Expr:
+        """The first element that counts, in an order of places, or else another number."""
+        for place in reversed(order):
             element, there = (node.xreplace({axis: Integer(place)}) for node in (u, counts))
             other = Where(And(there, is_finite(element)), element, other)
         return other

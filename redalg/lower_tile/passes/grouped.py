@@ -15,10 +15,11 @@ from dataclasses import replace
 from redalg.expression.dtypes import DTYPES
 from redalg.lower_tile.ir.mentions import names_in
 from redalg.lower_tile.ir.program import Buffer, Fill, Kernel, Last, Loop, Parallel, Statement, nested_statements
+from redalg.lower_tile.passes.whole_row_sums import LOAD_BYTES
 from redalg.strategies.plan import Plan
 
-ACROSS, BYTES = 16, 16
-"""Threads of a row, and bytes of a load."""
+ACROSS = 16
+"""Threads of a row."""
 
 
 def group_rows(kernel: Kernel, plan: Plan) -> Kernel:
@@ -38,7 +39,7 @@ def group_rows(kernel: Kernel, plan: Plan) -> Kernel:
 
 def divides_in_groups(buffer: Buffer, threads: int) -> bool:
     """Tell if a tile divides into groups for so many threads."""
-    wide = BYTES // DTYPES[buffer.dtype].bytes
+    wide = LOAD_BYTES // DTYPES[buffer.dtype].bytes
     if len(buffer.shape) != 2 or threads % ACROSS or wide < 2:
         return False
     rows, columns = buffer.shape
