@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import pytest
+import sympy
 
 import redalg as ra
 from redalg.strategies.levels import Grid, Lanes, Loop, Parts
-from redalg.strategies.rules.runs import LEAST_RUN, LONG_PART, LONG_RUN, MANY, RUN, WHOLE, run_length
+from redalg.strategies.plan import Plan
+from redalg.strategies.rules.runs import LEAST_RUN, LONG_PART, LONG_RUN, MANY, MOST_SUMS, RUN, WHOLE, run_length
 from redalg.strategies.schedule import Schedule, numbers_of
 
 i, j, k = ra.axes("i j k")
-X, Y, A, B = ra.tensors("x[i] y[j] a[k,i] b[k,j]")
+X, Y, A, B, C = ra.tensors("x[i] y[j] a[k,i] b[k,j] c[k,j]")
 SUM, NEAREST = ra.fuse(ra.sum(abs(X - Y), j), axes="i"), ra.fuse(ra.min(abs(X - Y), j), axes="i")
 WEIGHTED = ra.fuse(ra.logsumexp(-abs(X - Y), j), axes="i")
 
@@ -43,16 +45,31 @@ def test_extrema_round_nothing() -> None:
     assert length_of(SUM, 5000, Loop(j, 256)) == LONG_RUN
 
 
-def test_products_of_matrices_have_no_runs() -> None:
-    form = ra.fuse(ra.sum(A * B, k), axes="i j")
-    lowered = form.lower("H200", {"i": 64, "j": 64, "k": 1_000_000}, "float32")
+def products(expression: sympy.Expr, dtype: str) -> tuple[int, Plan]:
+    """The run of sums of products of 1000000 elements on an H200, 64 rows by 64 columns, and their plan."""
+    lowered = ra.fuse(expression, axes="i j").lower("H200", {"i": 64, "j": 64, "k": 1_000_000}, dtype)
     plan = numbers_of(lowered.plan)
+    return run_length(lowered.stages.loop, plan, lowered.problem), plan
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_products_of_matrices_have_runs_where_a_thread_has_few_sums(dtype: str) -> None:
+    length, plan = products(ra.sum(A * B, k), dtype)
     assert plan.is_serial
-    assert run_length(lowered.stages.loop, plan, lowered.problem) == 0
+    assert plan.block_row * plan.block_column <= MOST_SUMS * plan.threads
+    assert length == plan.block_streamed
 
 
-def test_products_of_matrices_in_float64_have_runs() -> None:
-    form = ra.fuse(ra.sum(A * B, k), axes="i j")
-    lowered = form.lower("H200", {"i": 64, "j": 64, "k": 1_000_000}, "float64")
-    plan = numbers_of(lowered.plan)
-    assert run_length(lowered.stages.loop, plan, lowered.problem) == plan.block_streamed
+@pytest.mark.parametrize(("dtype", "has_runs"), [("float32", False), ("float64", True)])
+def test_many_sums_of_a_thread_leave_no_registers_for_runs_in_float32(dtype: str, has_runs: bool) -> None:
+    length, plan = products(ra.sum(A * B, k) / ra.sum(A * C, k), dtype)
+    assert plan.is_serial
+    if not has_runs:
+        assert 2 * plan.block_row * plan.block_column > MOST_SUMS * plan.threads
+    assert length == has_runs * plan.block_streamed
+
+
+def test_products_on_tensor_cores_have_no_runs() -> None:
+    length, plan = products(ra.sum(A * B, k), "float16")
+    assert not plan.is_serial
+    assert length == 0
