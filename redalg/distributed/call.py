@@ -19,7 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, final
 
 import torch
@@ -35,7 +35,7 @@ from redalg.distributed.ranks import Ranks, group_ranks
 from redalg.distributed.ready import MOST_READY, Ready, ready_call, signature
 from redalg.distributed.rows import DistributedRows, check_rows
 from redalg.distributed.shard import Shard, cast_inputs, check_form, check_keys, finished_elements, header_of, shard_of
-from redalg.distributed.slices import Slices, check_sharded, choose_slices, slices_of_outputs, target_of_rank
+from redalg.distributed.slices import Slices, check_sharded, choose_slices, slices_along, target_of_rank
 from redalg.errors import InputError
 from redalg.expression import Axis
 from redalg.expression.dtypes import is_float
@@ -244,7 +244,7 @@ class Distributed:
             window = choice.window
             slices = None if window else choose_slices(form, sizes, packing, (parts, size), headers[0].target)
         else:
-            slices = slices_of_outputs(form, self.sharded, sizes, packing, size)
+            slices = slices_along(self.sharded, form, packing, sizes[self.sharded.name], size)
         of_message, rows = (packing, ()) if slices is None else (slices.packing, (size,))
         terms = Terms(whole, edges, of_message, slices, late, choice)
         return Agreement(kind, bound.device, parts * of_message.nbytes, terms, rows, window=window)
@@ -289,23 +289,26 @@ class Distributed:
         slices = agreed.terms.slices
         if slices is not None and self.sharded is None:
             state = slices.join(state, self.ranks.gather(slices.buffer(state, agreed.device)))
-        outputs = self._finish(shard, state, agreed.terms.edges[self.ranks.number], empty)
+        outputs = self._finish(agreed.terms, shard, state, empty)
         if agreed.terms.late:
             outputs = nan_where((first_words(exchanged[0]) != agreed.word).any(), outputs)
         return outputs if shard.places is None else self._in_mesh(shard, outputs)
 
-    def _finish(self, shard: Shard, state: State, edges: Edges, empty: str) -> Any:
+    def _finish(self, terms: Terms, shard: Shard, state: State, empty: str) -> Any:
         """The outputs on this rank: part by part if they have the split axis, whose places tensors tell."""
         elements = self._output_elements
         names = {element.name for element in elements}
         if not any(self.axis in element.indices for element in elements):
             needed = {name: array for name, array in shard.tensors.items() if name in names}
-            if self.sharded is not None:
-                length, number = state.sizes[self.sharded.name], self.ranks.number
-                needed = part_tensors(self.form, needed, self.sharded, (number * length, (number + 1) * length))
-            return self.fused.finish(state, needed, empty, shard.starts, backend=self.backend)
+            slices, number = terms.slices, self.ranks.number
+            if self.sharded is None or slices is None:
+                return self.fused.finish(state, needed, empty, shard.starts, backend=self.backend)
+            needed = part_tensors(self.form, needed, self.sharded, slices.span(number))
+            outputs = self.fused.finish(state, needed, empty, shard.starts, backend=self.backend)
+            dimensions = [axes.index(self.sharded) for _, axes in self._named_axes(shard)]
+            return map_outputs(partial(slices.keep_own, number), outputs, dimensions)
         found = []
-        for edge in edges or [(shard.first, shard.first)]:
+        for edge in terms.edges[self.ranks.number] or [(shard.first, shard.first)]:
             tensors = shard.part(self.axis, edge, copied=self.deterministic is not None)
             needed = {name: array for name, array in tensors.items() if name in names}
             by = shard.part_keys(edge, copied=self.deterministic is not None)
@@ -366,12 +369,16 @@ class Distributed:
             axes = tuple(self.sharded if one == self.axis else one for one in shard.places.axes)
             lengths = {**shard.places.lengths, self.sharded: shard.bound.sizes[self.sharded.name]}
             shard = replace(shard, places=replace(shard.places, axes=axes, lengths=lengths))
-        groups = () if shard.groups is None else (group_axis(self.form),)
-        named = [(one.name, one.axes if one.carries else (*groups, *one.axes)) for one in self.fused.cascade.outputs]
+        named = self._named_axes(shard)
         if self.fused.single:
             return shard.in_mesh(outputs, named[0][1])
         arrays: Mapping[str, Any] = outputs._asdict()
         return type(outputs)(**{name: shard.in_mesh(arrays[name], axes) for name, axes in named})
+
+    def _named_axes(self, shard: Shard) -> list[tuple[str, tuple[Axis, ...]]]:
+        """The names of outputs and their axes, that of groups first."""
+        groups = () if shard.groups is None else (group_axis(self.form),)
+        return [(one.name, one.axes if one.carries else (*groups, *one.axes)) for one in self.fused.cascade.outputs]
 
 
 def needs_lengths(form: FusedForm, axis: Axis) -> bool:

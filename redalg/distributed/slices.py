@@ -6,6 +6,10 @@
 The same numbers are merged in the same order as if every rank merged whole states. A rank receives 2·(N − 1)/N times a
 state instead of N − 1 times, in two collectives. Where outputs are split along that axis, a rank finishes the slice
 that it merged, and nothing is gathered: one collective, (N − 1)/N times a state.
+
+Messages are alike, so that slices are of one length. If ranks do not divide the axis, the last slices begin earlier:
+
+    10 rows, 4 ranks, slices of 3:     0 1 2 | 3 4 5 | 6 7 8 | 7 8 9          rank 3 keeps row 9 of its outputs
 """
 
 from __future__ import annotations
@@ -36,14 +40,26 @@ class Slices:
 
     Attributes:
         axis: the free axis that is cut; a slot without it is whole in every slice.
-        length: of a slice.
+        size, length: the elements of the axis, and those of a slice.
         whole, packing: the layouts of a state and of a slice.
     """
 
     axis: Axis
+    size: int
     length: int
     whole: Packing
     packing: Packing
+
+    def span(self, number: int) -> tuple[int, int]:
+        """The first element of the slice that a rank merges, and the end: the last slices overlap."""
+        first = min(number * self.length, self.size - self.length)
+        return first, first + self.length
+
+    def keep_own(self, number: int, output: torch.Tensor, dimension: int) -> torch.Tensor:
+        """The outputs that a rank keeps, of those of its slice: as `torch.chunk` cuts the axis, and `DTensor` does."""
+        begin, end = self.span(number)
+        first = min(number * self.length, self.size)
+        return output.narrow(dimension, first - begin, max(0, end - first)).contiguous()
 
     def write(self, state: State, messages: torch.Tensor, part: int) -> None:
         """Write the slices of a state into messages, of which row j is for rank j."""
@@ -55,7 +71,7 @@ class Slices:
         """The slice of a slot that a rank merges; a slot without the axis is whole."""
         if self.axis not in slot.axes:
             return array
-        return array.narrow(slot.axes.index(self.axis), number * self.length, self.length)
+        return array.narrow(slot.axes.index(self.axis), self.span(number)[0], self.length)
 
     def of_state(self, state: State) -> State:
         """The description of a slice of a state, with the state's slots."""
@@ -75,8 +91,7 @@ class Slices:
             slices = Packed(buffer, self.packing)
             for slot in merged.layout:
                 self.cut(whole[slot.name], slot, number).copy_(slices[slot.name])
-        sizes = {**merged.sizes, self.axis.name: self.length * len(buffers)}
-        return copy_with(merged, slots=whole, sizes=sizes)
+        return copy_with(merged, slots=whole, sizes={**merged.sizes, self.axis.name: self.size})
 
 
 def target_of_rank(device: str) -> str:
@@ -98,20 +113,21 @@ def choose_slices(
         target: that by which all ranks choose: what they choose must be the same.
     """
     parts, ranks = numbers
-    axes = [axis for axis in axes_of_rows(form) if is_cut_evenly(axis, form, sizes, ranks)]
+    axes = [axis for axis in axes_of_rows(form) if may_be_cut(axis, form, sizes)]
     if ranks == 1 or not axes or not target:
         return None
-    cut = (slices_along(axis, form, packing, sizes[axis.name] // ranks) for axis in axes)
+    cut = (slices_along(axis, form, packing, sizes[axis.name], ranks) for axis in axes)
     best, device = min(cut, key=lambda slices: slices.packing.nbytes), device_for(target)
     whole_us = gathered_us(parts * packing.nbytes, ranks, device)
     return best if sliced_us(parts * ranks * best.packing.nbytes, ranks, device) < whole_us else None
 
 
-def slices_along(axis: Axis, form: FusedForm, packing: Packing, length: int) -> Slices:
-    """The slices of so many elements along an axis."""
+def slices_along(axis: Axis, form: FusedForm, packing: Packing, size: int, ranks: int) -> Slices:
+    """The slices of an axis of so many elements, one for each rank."""
+    length = -(-size // ranks)
     shapes = {slot.name: tuple(length if one == axis else size for one, size in zip(slot.axes, shape, strict=True))
               for slot in form.slots for shape in (packing.shapes[slot.name],)}  # fmt: skip
-    return Slices(axis, length, packing, Packing(packing.dtypes, shapes))
+    return Slices(axis, size, length, packing, Packing(packing.dtypes, shapes))
 
 
 def check_sharded(form: FusedForm, axis: Axis, sharded: Axis) -> None:
@@ -134,27 +150,12 @@ def check_sharded(form: FusedForm, axis: Axis, sharded: Axis) -> None:
                          "sums over it on its own, and a rank finishes a part of it. Leave it out.")  # fmt: skip
 
 
-def slices_of_outputs(form: FusedForm, sharded: Axis, sizes: Mapping[str, int], packing: Packing,
-                      ranks: int) -> Slices:  # fmt: skip
-    """The slices of states of which ranks keep the outputs.
-
-    Raises:
-        InputError: ranks would have slices of unlike lengths.
-    """
-    size = sizes[sharded.name]
-    if size % ranks:
-        raise InputError(f"distributed: sharded={sharded} gives {ranks} ranks slices of one length, and the axis has "
-                         f"{size} elements. Pad it, or leave it out.")  # fmt: skip
-    return slices_along(sharded, form, packing, size // ranks)
-
-
 def axes_of_rows(form: FusedForm) -> list[Axis]:
     """The free axes of slots, but for the places of a list."""
     apart = {*form.cascade.reduced_axes} | {one.place for one in form.structures}
     return [axis for axis in form.cascade.axes() if axis not in apart and any(axis in one.axes for one in form.slots)]
 
 
-def is_cut_evenly(axis: Axis, form: FusedForm, sizes: Mapping[str, int], ranks: int) -> bool:
-    """Tell if an axis has as many elements for every rank, and their places do not matter."""
-    size = sizes.get(axis.name, 0)
-    return size > 0 and size % ranks == 0 and axis not in axes_by_place(form)
+def may_be_cut(axis: Axis, form: FusedForm, sizes: Mapping[str, int]) -> bool:
+    """Tell if ranks may have slices of an axis: it has several elements, and their places do not matter."""
+    return sizes.get(axis.name, 0) > 1 and axis not in axes_by_place(form)

@@ -14,7 +14,10 @@ from tests.distributed.cases import CASES, as_arrays, b, fused, k, n, shard, who
 from tests.distributed.pool import Pool, ranks
 
 SHARDED = ("variance", "logsumexp", "argmax", "topk", "first and last", "affine", "correlation")
+c = ra.axes("c")
 scaled = ra.fuse(ra.mean(x, n) * ra.tensor("gain[b]"))
+two_outputs = ra.fuse({"total": (ra.sum(x, n), "b"), "pairs": (ra.tensor("gain[c]") * ra.max(x, n), "c b")})
+"""Outputs that have the split axis in other places."""
 
 
 def collectives(patch: pytest.MonkeyPatch) -> list[str]:
@@ -97,19 +100,52 @@ def test_tensors_of_outputs_groups_and_meshes_are_cut_too(two: Pool) -> None:
         np.testing.assert_allclose(whole, fused("variance")(x=data), rtol=1e-4)
 
 
-def odd_call(rank: int, size: int, unlike: bool) -> Any:
-    sharded = {} if unlike and rank else {"sharded": b}
-    return fused("variance").distributed(axis=n, **sharded)(x=torch.ones(2 if unlike else 3, 4))
+def uneven_call(rank: int, size: int, rows: int) -> Any:
+    """A tensor in the output, groups, two axes, and a tensor of a mesh, of rows that ranks do not divide."""
+    from torch.distributed.device_mesh import init_device_mesh
+    from torch.distributed.tensor import Shard, distribute_tensor
+
+    whole, gain = uneven_data(rows)
+    own = whole[:, 4 * rank : 4 * rank + 4]
+    with_gain = scaled.distributed(axis=n, sharded=b)(x=own, gain=gain)
+    keys = (torch.arange(8) % 3)[4 * rank : 4 * rank + 4]
+    by_group = fused("variance").distributed(axis=n, sharded=b)(x=own, by=keys, groups=3)
+    several = two_outputs.distributed(axis=n, sharded=b, deterministic=4)(x=own, gain=gain)
+    mesh = init_device_mesh("cpu", (size,))
+    placed = fused("variance").distributed(mesh, axis=n, sharded=b)(x=distribute_tensor(whole, mesh, [Shard(1)]))
+    of_mesh = str(placed.placements), placed.to_local().numpy(), placed.full_tensor().numpy()
+    return with_gain.numpy(), by_group.numpy(), as_arrays(several), of_mesh
 
 
-@pytest.mark.parametrize(("unlike", "text"), [
-    (False, "sharded=b gives 2 ranks slices of one length, and the axis has 3 elements"),
-    (True, "the ranks differ in the axis along which outputs are split: b on rank 0; none on rank 1"),
-])  # fmt: skip
-def test_what_ranks_cannot_share_is_refused_on_all(two: Pool, unlike: bool, text: str) -> None:
-    for outcome in two.outcomes(odd_call, unlike):
+def uneven_data(rows: int) -> tuple[torch.Tensor, torch.Tensor]:
+    return torch.randn(rows, 8, generator=torch.Generator().manual_seed(rows)), torch.arange(1.0, rows + 1)
+
+
+@pytest.mark.parametrize("rows", [1, 3, 5, 8])
+def test_rows_that_ranks_do_not_divide_are_cut_as_torch_chunks_them(two: Pool, rows: int) -> None:
+    data, gain = uneven_data(rows)
+    variance, by_group = fused("variance")(x=data), fused("variance")(x=data, by=torch.arange(8) % 3, groups=3)
+    several = as_arrays(two_outputs(x=data, gain=gain))
+    own = [slice(0, -(-rows // 2)), slice(-(-rows // 2), rows)]
+    for cut, outcome in zip(own, two.values(uneven_call, rows), strict=True):
+        with_gain, groups, found, (placements, local, whole) = outcome
+        np.testing.assert_allclose(with_gain, (data.mean(1) * gain).numpy()[cut], rtol=1e-5)
+        np.testing.assert_allclose(groups, by_group[:, cut], rtol=1e-4)
+        np.testing.assert_allclose(found[0], several[0][cut], rtol=1e-4, atol=1e-5)
+        np.testing.assert_allclose(found[1], several[1][:, cut], rtol=1e-4)
+        assert placements == "(Shard(dim=0),)"
+        np.testing.assert_allclose(local, variance[cut], rtol=1e-4)
+        np.testing.assert_allclose(whole, variance, rtol=1e-4)
+
+
+def unlike_call(rank: int, size: int) -> Any:
+    return fused("variance").distributed(axis=n, **({} if rank else {"sharded": b}))(x=torch.ones(2, 4))
+
+
+def test_ranks_that_split_outputs_otherwise_are_refused_on_all(two: Pool) -> None:
+    for outcome in two.outcomes(unlike_call):
         assert outcome.error == "InputError"
-        assert text in outcome.text
+        assert "the ranks differ in the axis along which outputs are split: b on rank 0; none on rank 1" in outcome.text
 
 
 REFUSED: dict[str, tuple[Any, dict[str, Any], str]] = {

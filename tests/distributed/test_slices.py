@@ -7,6 +7,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 import redalg as ra
 from redalg.distributed import slices
@@ -45,6 +47,19 @@ def test_outputs_are_those_of_whole_states(two: Pool, name: str) -> None:
             assert number == 1
             for output, want in zip(found, plain, strict=True):
                 np.testing.assert_array_equal(output, want)
+
+
+def uneven_call(rank: int, size: int, rows: int) -> list[np.ndarray]:
+    data = torch.randn(rows, 13, generator=torch.Generator().manual_seed(rows))
+    return as_arrays(fused("variance").distributed(axis=n)(x=data[:, 6 * rank : 6 * rank + 6 + rank]))
+
+
+@pytest.mark.parametrize("rows", [3, 5, 7])
+def test_rows_that_ranks_do_not_divide_are_cut_too(two: Pool, rows: int) -> None:
+    whole = two.values(uneven_call, rows)
+    for [plain], ([found], number) in zip(whole, two.values(with_slices, uneven_call, rows), strict=True):
+        assert number == 1
+        np.testing.assert_array_equal(found, plain)
 
 
 def parts_call(rank: int, size: int) -> list[np.ndarray]:
@@ -96,8 +111,7 @@ def test_large_states_are_cut_where_it_is_sooner() -> None:
     assert chosen(products, 1, 1, X=large, V=column) is None
     odd = chosen(products, 1, 4, X=large[:4095], V=column)
     assert odd is not None
-    assert str(odd.axis) == "e"  # rows are not cut evenly
-    assert chosen(products, 1, 4, X=large[:4095], V=column[:, :4095]) is None
+    assert (str(odd.axis), odd.length, odd.size) == ("e", 1024, 4096)  # the shortest slices are those of columns
 
 
 def test_what_is_not_cut() -> None:
@@ -106,7 +120,22 @@ def test_what_is_not_cut() -> None:
     assert [str(axis) for axis in slices.axes_of_rows(listed.form)] == ["b"]
     q = ra.axes("q")
     causal = ra.fuse(ra.sum(ra.where(n <= q, ra.tensor("Y[q,n]"), 0), n))
-    assert not slices.is_cut_evenly(q, causal.form, {"q": 8}, 2)
+    assert not slices.may_be_cut(q, causal.form, {"q": 8})
+    assert not slices.may_be_cut(n, listed.form, {"b": 8})
+
+
+@given(size=st.integers(0, 40), ranks=st.integers(1, 9))
+def test_slices_of_all_ranks_hold_every_row_and_each_keeps_its_chunk(size: int, ranks: int) -> None:
+    form = ra.fuse(ra.sum(ra.tensor("w[b,n]"), n)).form
+    packing = message_packing(form.slots, {"b": size}, "float32", far=False)
+    cut = slices.slices_along(ra.axes("b"), form, packing, size, ranks)
+    rows = torch.arange(size)
+    spans = [rows[slice(*cut.span(number))] for number in range(ranks)]
+    assert {len(one) for one in spans} == {cut.length}
+    assert set(torch.cat(spans).tolist()) == {*range(size)}
+    own = [cut.keep_own(number, one, 0).tolist() for number, one in enumerate(spans)]
+    chunks = [one.tolist() for one in rows.chunk(ranks)] if size else []
+    assert own == chunks + [[]] * (ranks - len(chunks))
 
 
 def targets_call(rank: int, size: int) -> Any:
