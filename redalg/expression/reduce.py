@@ -122,7 +122,8 @@ class Reduce(Node):
 
     def rename_bound(self, axes: set[Axis], others: set[Any]) -> Reduce:
         """Rename bound axes so that they clash with no name in `others` (α-renaming: exact by definition)."""
-        names = {symbol.name for symbol in others | self.expr.free_symbols if hasattr(symbol, "name")}
+        inside = self.expr.free_symbols | {axis for one in self.expr.atoms(Reduce) for axis in one.bound}
+        names = {symbol.name for symbol in others | inside if hasattr(symbol, "name")}
         renaming = {axis: axis.renamed(_fresh(axis.name, names)) for axis in self.bound if axis in axes}
         return self.rebuilt(self.expr.xreplace(renaming), [renaming.get(axis, axis) for axis in self.bound])
 

@@ -86,12 +86,21 @@ def test_means_beside_pairs_of_the_same_places(of_first: ra.Axis, of_second: ra.
     np.testing.assert_allclose(ra.fuse(pairs(i, j, of_first, of_second, below))(x=X, w=W), exact, rtol=1e-12)
 
 
-def test_a_sum_that_reads_the_other_axis_keeps_its_own() -> None:
-    """Sums of rows and of columns are no numbers of all: both are parts, and the error says what to do."""
+def test_sums_of_rows_and_columns_of_one_tensor_take_axes_of_their_own() -> None:
+    """Both are parts of what is reduced together; elements of one tensor stand at both axes."""
     distance = abs(x[i] - x[j])
     centred = distance - ra.mean(distance, i) - ra.mean(distance, j) + ra.mean(distance, i, j)
+    X = np.random.default_rng(0).normal(3, 1, 9)
+    D = abs(X[:, None] - X)
+    exact = ((D - D.mean(0) - D.mean(1)[:, None] + D.mean()) ** 2).sum()
+    np.testing.assert_allclose(ra.fuse(ra.sum(centred**2, i, j))(x=X), exact, rtol=1e-12)
+
+
+def test_sums_of_rows_and_columns_of_a_matrix_are_refused() -> None:
+    """Neither axis is left to stream, and the error says what to do."""
+    w = ra.Tensor("w")[i, j]
     with pytest.raises(ra.ExpressionError, match="Compute one of them first"):
-        ra.fuse(ra.sum(centred**2, i, j))
+        ra.fuse(ra.sum(ra.max(w, i) * ra.max(w, j) * w, i, j))
 
 
 @given(st.integers(1, 5), st.integers(1, 9), st.integers(0, 10**6))

@@ -35,31 +35,42 @@ def same_names(expr: Expr) -> Expr:
     ):
         return expr
 
-    def visit(node: Basic, outer: Mapping[Place, Axis], known: dict[Basic, Basic]) -> Basic:
-        """Rename a node under the axes outside it; `known` holds the nodes that were visited under these."""
+    def visit(node: Basic, outer: Mapping[Place, Axis], above: Axes, known: dict[Basic, Basic]) -> Basic:
+        """Rename a node under the axes outside it; `known` holds the nodes that were visited under these.
+
+        `above` are those that are bound outside, `outer` the innermost for every dimension.
+        """
         if node not in known:
             here, below = node, known
             if isinstance(node, Reduce):
-                here, below = _rename_bound(node, outer), {}
+                here, below = _rename_bound(node, outer, above), {}
                 outer = {**outer, **{place: axis for axis in here.bound for place in _places(here.expr, axis)}}
-            made = with_args(here, [visit(arg, outer, below) for arg in here.args])
+                above = above | {*here.bound}
+            made = with_args(here, [visit(arg, outer, above, below) for arg in here.args])
             changed = isinstance(made, Reduce) and made != node
             lengths = same_extents([node], [made], made.bound) if changed else {}
             known[node] = made.rebuilt(made.expr.xreplace(lengths), made.bound) if lengths else made
         return known[node]
 
-    whole = visit(expr, {}, {})
+    whole = visit(expr, {}, frozenset(), {})
     return expr if whole == expr else whole.xreplace(same_extents([expr], [whole]))
 
 
-def _rename_bound(node: Reduce, outer: Mapping[Place, Axis]) -> Reduce:
+def _rename_bound(node: Reduce, outer: Mapping[Place, Axis], above: Axes) -> Reduce:
+    """A reduction over the axes outside it that index its dimensions: names are exchanged, as some within may be new.
+
+    Σ_k Σ_j f(X[k], X[j])            →  Σ_j Σ_k f(X[j], X[k])
+    Σ_i Σ_j (… Σ_i f(X[i], X[j]))    →  Σ_i Σ_j (… Σ_i₁ f(X[i₁], X[j]))         j has the dimension there, and not i
+    """
     used, renaming = {*node.bound, *free_axes(node.expr)}, dict[Basic, Basic]()
     for axis in node.bound:
-        others = (outer[place] for place in _places(node.expr, axis) if place in outer)
+        others = [outer[place] for place in _places(node.expr, axis) if place in outer]
         other = next((one for one in others if one not in used), None)
         if other is not None:
-            renaming[axis] = other
+            renaming |= {axis: other, other: axis}
             used.add(other)
+        elif axis in above and others and axis not in others:
+            node = node.rename_bound({axis}, {*above, *renaming})
     bound = axes_by_name(renaming.get(axis, axis) for axis in node.bound)
     return node if not renaming and bound == node.bound else node.rebuilt(node.expr.xreplace(renaming), bound)
 
