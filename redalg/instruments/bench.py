@@ -11,10 +11,11 @@ from typing import Any, final
 
 from redalg.errors import InputError, RedalgError
 from redalg.expression.arguments import answer_methods
-from redalg.instruments.comparison import BACKENDS, ERROR, EXACT, WALL, Problem, plain_number, plain_row
+from redalg.instruments.comparison import BACKENDS, EXACT, WALL, Problem, error_legend, plain_number, plain_row
 from redalg.instruments.errors import error_text
 from redalg.instruments.measuring import measure_contest, time_text
 from redalg.instruments.plotting import draw_bars
+from redalg.instruments.reference import FLOAT64
 from redalg.strategies.device import device_for
 from redalg.strategies.table import Table, Tabled
 
@@ -33,8 +34,9 @@ class BenchRow:
         ratio: its time over that of the first that has one: above 1, the first is faster.
         predicted_us: time of the model's best kernel; NaN of what is no kernel.
         bound: what takes that kernel longest.
-        error: max|out - ref| / max|ref| against float64.
+        error: max|out - ref| / max|ref|.
         failure: the reason that it has no time.
+        reference: the arithmetic that the error is told by, and its own error where it matters.
     """
 
     title: str
@@ -47,6 +49,7 @@ class BenchRow:
     bound: str
     error: float
     failure: str = ""
+    reference: str = FLOAT64
 
     @property
     def gb_per_s(self) -> float:
@@ -95,7 +98,7 @@ class Bench(Tabled):
                        number_text(row.gflop_per_s), error_text(row.error)) for row in rows)  # fmt: skip
         legend = (f"over redalg: time over that of {first}; {WALL[self.device]}, medians\n"
                   "GB/s: inputs and outputs once; GFLOP/s: additions, products, comparisons and functions, one each\n"
-                  f"{ERROR}")  # fmt: skip
+                  f"{error_legend(*(row.reference for row in rows))}")  # fmt: skip
         lines = [text for row in rows for text in (self._predicted_text(row), self._share_text(row)) if text]
         lines += [legend] if is_last else []
         lines += [f"{row.name}: {row.failure}" for row in rows if row.failure]
@@ -168,7 +171,8 @@ def bench_problems(problems: Sequence[Problem], backends: Sequence[str], *, name
             guess = (predicted, bound) if found.name == kernel else (math.nan, "")
             error = math.nan if found.name == EXACT else found.error
             ratio = found.microseconds / first
-            rows.append(BenchRow(title, found.name, found.microseconds, *counts, ratio, *guess, error, found.failure))
+            rows.append(BenchRow(title, found.name, found.microseconds, *counts, ratio, *guess, error, found.failure,
+                                 problem.truth.text))  # fmt: skip
     return Bench(tuple(rows), problems[0].device, problems[0].target)
 
 

@@ -14,8 +14,9 @@ import torch
 
 from redalg.errors import InputError
 from redalg.expression.arguments import answer_methods
+from redalg.expression.dtypes import is_float
 from redalg.instruments.drawing import Measurable, Setting, all_names
-from redalg.instruments.errors import Outputs, error_text, largest_error, named_results
+from redalg.instruments.errors import Outputs, check_shape, error_text, named_results
 from redalg.instruments.measuring import (
     Contestant,
     Measured,
@@ -28,6 +29,7 @@ from redalg.instruments.measuring import (
     time_text,
 )
 from redalg.instruments.plotting import draw_bars
+from redalg.instruments.reference import FLOAT64, Definition, Reference
 from redalg.runtime.bind.inputs import array_dtype, bind, library_name, promote_dtypes
 from redalg.runtime.call.dispatch import check_known_backend
 from redalg.runtime.lowering import target_of
@@ -38,7 +40,6 @@ from redalg.unfused.definition import EXPONENTIAL, definition
 BACKENDS = {"tilelang": "redalg, kernel", "torch": "redalg, blocks", "numpy": "redalg, arrays"}
 """The rows of tables, by backend."""
 EAGER, COMPILED, EXACT = "eager PyTorch", "torch.compile", "definition, float64"
-ERROR = "error: max|out - ref| / max|ref|, ref in float64"
 WALL = {"cpu": "wall time", "cuda": "device time"}
 GAPS = "no CUDA graph holds it, so that its time has the gaps between launches"
 
@@ -53,7 +54,7 @@ class CompareRow:
         microseconds: the median time of a call; NaN if it failed.
         ratio: its time over redalg's: above 1, redalg is faster.
         peak_bytes: memory that a call holds above its inputs.
-        error: max|out - ref| / max|ref| against float64.
+        error: max|out - ref| / max|ref|.
         method: of the times.
         failure: the reason that it has none.
     """
@@ -77,6 +78,7 @@ class Comparison(Tabled):
         title: sizes, dtypes and device.
         rows: the contestants.
         device: `cpu` or `cuda`.
+        reference: the arithmetic that errors are told by, and its own error where it matters.
 
     >>> rows = (CompareRow("redalg, blocks", 20.0, 1.0, 4096, 1e-7, "wall"),
     ...         CompareRow("mine", 50.0, 2.5, 8192, 1e-7, "wall"))
@@ -92,12 +94,14 @@ class Comparison(Tabled):
     title: str
     rows: tuple[CompareRow, ...]
     device: str
+    reference: str = FLOAT64
 
     def table(self) -> Table:
         """The table, the ratio first."""
         rows = tuple((row.name, "-" if math.isnan(row.ratio) else f"{row.ratio:.2f}", time_text(row.microseconds),
                       memory_text(row.peak_bytes), error_text(row.error)) for row in self.rows)  # fmt: skip
-        note = f"over redalg: above 1, redalg is faster; {WALL[self.device]}, medians; memory above the inputs\n{ERROR}"
+        note = f"over redalg: above 1, redalg is faster; {WALL[self.device]}, medians; memory above the inputs\n"
+        note += error_legend(self.reference)
         told = [f"{row.name}: {GAPS}" for row in self.rows if row.method == "cuda events"]
         told += [f"{row.name}: {row.failure}" for row in self.rows if row.failure]
         return Table(self.title, ("", "over redalg", "time", "memory", "error"), rows, "\n".join([note, *told]),
@@ -109,7 +113,8 @@ class Comparison(Tabled):
 
     def to_json(self) -> str:
         """The rows as JSON; what has no number is null."""
-        return json.dumps({"title": self.title, "device": self.device, "rows": [plain_row(row) for row in self.rows]},
+        rows = [plain_row(row) for row in self.rows]
+        return json.dumps({"title": self.title, "device": self.device, "reference": self.reference, "rows": rows},
                           ensure_ascii=False)  # fmt: skip
 
     def plot(self) -> Any:
@@ -120,6 +125,15 @@ class Comparison(Tabled):
         """
         return draw_bars(self.title, f"{WALL[self.device]}, ms", [
             (row.name, row.microseconds / 1e3, time_text(row.microseconds)) for row in self.rows])  # fmt: skip
+
+
+def error_legend(*references: str) -> str:
+    """The line that tells what errors are.
+
+    >>> error_legend("float64", "120 digits", "float64")
+    'error: max|out - ref| / max|ref|, ref in float64 or 120 digits'
+    """
+    return f"error: max|out - ref| / max|ref|, ref in {' or '.join(dict.fromkeys(references))}"
 
 
 def plain_row(row: Any) -> dict[str, Any]:
@@ -147,7 +161,8 @@ def compare_peers(problem: Problem, backends: Sequence[str], peers: Mapping[str,
     if taken := [name for name in given if name in contestants]:
         raise InputError(f"compare: peers= names {taken[0]!r}, which is a row of the table itself. Name it otherwise.")
     found = measure_contest(contestants | given, problem.tensors, problem.error, problem.device)
-    return Comparison(problem.title("compared"), tuple(map(partial(compare_row, found[0]), found)), problem.device)
+    rows = tuple(map(partial(compare_row, found[0]), found))
+    return Comparison(problem.title("compared"), rows, problem.device, problem.truth.text)
 
 
 def compare_row(first: Measured, found: Measured) -> CompareRow:
@@ -169,6 +184,7 @@ class Problem:
         tensors: tensors and scalars by name.
         sizes: those that no tensor has.
         reference: the definition in float64.
+        truth: the same, in 120 digits where float64 errs by more than the dtype of the result hides.
         setting: that drew the tensors; None of a user's own.
     """
 
@@ -176,6 +192,7 @@ class Problem:
     tensors: Tensors
     sizes: Mapping[str, int]
     reference: Outputs
+    truth: Reference
     setting: Setting | None = None
 
     @staticmethod
@@ -189,7 +206,10 @@ class Problem:
         """
         names = [one.name for one in fused.cascade.outputs]
         wanted = named_results(fused.reference(**tensors, sizes=sizes), names)
-        return Problem(fused, tensors, sizes, wanted, setting)
+        dtypes = [array_dtype(one) for one in tensors.values() if library_name(one)]
+        result = promote_dtypes([one for one in dtypes if is_float(one)])[1]
+        truth = Definition(fused, dict(tensors), sizes, result).reference_beside(wanted)
+        return Problem(fused, tensors, sizes, wanted, truth, setting)
 
     @staticmethod
     def of_setting(setting: Setting) -> Problem:
@@ -251,7 +271,10 @@ class Problem:
 
     def error(self, made: Any) -> float:
         """The error of what a contestant returns."""
-        return largest_error(named_results(made, [one.name for one in self.fused.cascade.outputs]), self.reference)
+        found = named_results(made, list(self.reference))
+        for name, wanted in self.reference.items():
+            check_shape(found[name].array, wanted.array)
+        return self.truth.error(found)
 
     def own(self, backends: Sequence[str]) -> dict[str, Contestant]:
         """redalg's calls, by the names of their rows."""

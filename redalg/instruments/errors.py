@@ -88,6 +88,16 @@ class Truth:
         return bool(self.is_known.all())
 
 
+def check_shape(made: Any, wanted: Any) -> None:
+    """Refuse an array whose shape is not that of a definition's.
+
+    Raises:
+        ValueError: the shapes differ.
+    """
+    if made.shape != wanted.shape:
+        raise ValueError(f"an output has shape {made.shape}, and the definition's has {wanted.shape}")
+
+
 def output_error(out: Output, truth: Truth) -> float:
     """The error of one output, relative to the largest magnitude of the reference.
 
@@ -106,8 +116,7 @@ def output_error(out: Output, truth: Truth) -> float:
     0.0
     """
     made, wanted = out.array, truth.array
-    if made.shape != wanted.shape:
-        raise ValueError(f"an output has shape {made.shape}, and the definition's has {wanted.shape}")
+    check_shape(made, wanted)
     if wanted.dtype.kind != "f":
         return float(np.mean(made != wanted)) if wanted.size else 0.0
     row = DTYPES.get(out.dtype, DTYPES["float64"])

@@ -22,7 +22,7 @@ from redalg.expression.contents import of_kind
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.expression.operators import OPERATORS, numpy_function
 from redalg.instruments.drawing import Measurable, Tensors
-from redalg.instruments.errors import Output, Outputs, Truth, output_error
+from redalg.instruments.errors import Output, Outputs, Truth, error_text, largest_error, output_error
 from redalg.runtime.bind.inputs import array_dtype, library_name
 from redalg.runtime.unfused.defined import defined_outputs, defined_sample
 
@@ -42,7 +42,7 @@ class Reference:
 
     Attributes:
         outputs: by name.
-        moved: the same of data that are moved by half of their last binary digit.
+        moved: the same of data that are moved by half of their last binary digit; {}: not asked for.
         doubts: the outputs' own errors, as far as they are known; 0 where the dtype hides them.
         arithmetic: that of the outputs.
         parts: the part of each output that these are; {}: the whole.
@@ -53,6 +53,16 @@ class Reference:
     doubts: Mapping[str, float]
     arithmetic: str
     parts: Mapping[str, tuple[slice, ...]]
+
+    @property
+    def text(self) -> str:
+        """The arithmetic, and the largest error that it has itself, if it matters."""
+        doubt = max(self.doubts.values(), default=0.0)
+        return f"{self.arithmetic}, which errs by {error_text(doubt)} itself" if doubt else self.arithmetic
+
+    def error(self, found: Outputs) -> float:
+        """The largest error of a contestant's outputs."""
+        return largest_error({name: self.part_of(name, one) for name, one in found.items()}, self.outputs)
 
     def part_of(self, name: str, output: Output) -> Output:
         """The part of a contestant's output that the reference knows."""
@@ -91,11 +101,18 @@ class Definition:
         if finite_data and (any(doubts.values()) or self.is_far(made, own)):
             exact, exact_beside = self.in_digits(self.tensors), self.in_digits(moved)
             if exact is not None and exact_beside is not None:
-                parts = {name: part for name, (_, part) in exact.items()}
-                first, second = ({name: Output.of(one) for name, (one, _) in each.items()}
-                                 for each in (exact, exact_beside))  # fmt: skip
-                return Reference(first, second, dict.fromkeys(made, 0.0), DIGITS, parts)
+                return replace(exact, moved=exact_beside.outputs)
         return Reference(made, beside, doubts, arithmetic, {})
+
+    def reference_beside(self, made: Outputs) -> Reference:
+        """The outputs that float64 made; in 120 digits where data that are moved by their last digit say that it errs.
+
+        It takes one evaluation more, on the tensors' own device: large tensors need no long doubles.
+        """
+        finite_data = all(map(is_finite_array, self.tensors.values()))
+        doubts = self.doubts_of_last_digit(made) if finite_data else dict.fromkeys(made, 0.0)
+        exact = self.in_digits(self.tensors) if any(doubts.values()) else None
+        return exact or Reference(made, {}, doubts, FLOAT64, {})
 
     def in_floats(self, tensors: Tensors, *, finite_data: bool) -> tuple[Outputs, str]:
         """The outputs in float64, or in long double where it is needed and there; and which it is."""
@@ -109,15 +126,23 @@ class Definition:
 
     def doubts(self, made: Outputs, arithmetic: str) -> dict[str, float]:
         """The errors of outputs of finite data, as another evaluation tells them; 0 where the dtype hides them."""
-        share = 1.0
         if arithmetic == LONG_DOUBLE:
-            beside = self.evaluate(self.tensors, "float64")
             share = float(np.finfo(np.longdouble).eps / np.finfo(np.float64).eps)
-        elif has_wide_functions(self.fused):
-            beside = self.evaluate(arrays_of_numpy(self.tensors), "longdouble")
-        else:
-            by = 2.0**-52
-            beside = self.evaluate({name: moved_numbers(one, by) for name, one in self.tensors.items()}, "float64")
+            return self.doubts_beside(made, self.evaluate(self.tensors, "float64"), share)
+        if has_wide_functions(self.fused):
+            return self.doubts_beside(made, self.evaluate(arrays_of_numpy(self.tensors), "longdouble"))
+        return self.doubts_of_last_digit(made)
+
+    def doubts_of_last_digit(self, made: Outputs) -> dict[str, float]:
+        """The errors of outputs, as data tell them that are moved by the last digits of float64.
+
+        All move one way: of a long sum of moves in both directions too little is left to change its roundings.
+        """
+        moved = {name: moved_numbers(one, (2.0**-52, 2.0**-51)) for name, one in self.tensors.items()}
+        return self.doubts_beside(made, self.evaluate(moved, "float64"))
+
+    def doubts_beside(self, made: Outputs, beside: Outputs, share: float = 1.0) -> dict[str, float]:
+        """A share of the distances of two evaluations; 0 where the dtype of the result hides it."""
         hidden = HIDDEN * DTYPES[self.dtype].roundoff
         found = {name: share * doubt_of(one, beside[name]) for name, one in made.items()}
         return {name: doubt if not doubt <= hidden else 0.0 for name, doubt in found.items()}
@@ -135,10 +160,15 @@ class Definition:
         made = defined_outputs(fused.cascade, fused.written, tensors, self.sizes, fused._unread_inputs, dtype=dtype)
         return {name: Output.of(one) for name, one in made.items()}
 
-    def in_digits(self, tensors: Tensors) -> dict[str, tuple[Any, tuple[slice, ...]]] | None:
+    def in_digits(self, tensors: Tensors) -> Reference | None:
         """The outputs in 120 digits, or a part of them; None where one number of them takes too long."""
         fused, arrays = self.fused, arrays_of_numpy(tensors)
-        return defined_sample(fused.cascade, fused.written, arrays, self.sizes, fused._unread_inputs, most=MOST)
+        found = defined_sample(fused.cascade, fused.written, arrays, self.sizes, fused._unread_inputs, most=MOST)
+        if found is None:
+            return None
+        outputs = {name: Output.of(one) for name, (one, _) in found.items()}
+        parts = {name: part for name, (_, part) in found.items()}
+        return Reference(outputs, {}, dict.fromkeys(found, 0.0), DIGITS, parts)
 
 
 def doubt_of(made: Output, beside: Output) -> float:
@@ -159,22 +189,22 @@ def is_finite_array(array: Any) -> bool:
     return made.dtype.kind != "f" or bool(np.isfinite(made).all())
 
 
-def moved_numbers(array: Any, by: float | None = None) -> Any:
+def moved_numbers(array: Any, by: tuple[float, float] | None = None) -> Any:
     """A tensor's floats in float64, each moved at random by at most its unit roundoff; in float64 by one last digit.
 
     Args:
         array: a tensor, or a number.
-        by: the largest relative change, in place of the unit roundoff.
+        by: the least and the largest relative change, in place of the unit roundoff both ways.
     """
     if library_name(array) is None or not is_float(array_dtype(array)):
         return array
-    by = max(DTYPES[array_dtype(array)].roundoff, 2.0**-52) if by is None else by
-    signs = np.random.default_rng(0).uniform(-1.0, 1.0, tuple(array.shape))
+    roundoff = max(DTYPES[array_dtype(array)].roundoff, 2.0**-52)
+    changes = np.random.default_rng(0).uniform(*(by or (-roundoff, roundoff)), tuple(array.shape))
     if library_name(array) == "numpy":
-        return array.astype(np.float64) * (1 + by * signs)
+        return array.astype(np.float64) * (1 + changes)
     import torch
 
-    return array.detach().double() * (1 + by * torch.from_numpy(signs).to(array.device))
+    return array.detach().double() * (1 + torch.from_numpy(changes).to(array.device))
 
 
 def has_wide_functions(fused: Measurable) -> bool:

@@ -66,6 +66,30 @@ def test_its_other_forms(compared: Comparison, monkeypatch: pytest.MonkeyPatch) 
     assert [one.get_text() for one in figure.axes[0].get_yticklabels()] == [row.name for row in compared.rows]
 
 
+def test_errors_are_told_by_more_digits_where_float64_cancels() -> None:
+    """A third moment by raw moments at an offset of 1e6 has no digit in float64, and the derived form has all."""
+    centred = ra.mean((x - ra.mean(x, n)) ** 3, n)
+    fused = ra.fuse(ra.mean(x**3, n) - 3 * ra.mean(x, n) * ra.mean(x**2, n) + 2 * ra.mean(x, n) ** 3, axes="b")
+    data = {"x": 1e6 + torch.randn(4, 64, dtype=torch.float64, generator=torch.Generator().manual_seed(0))}
+    exact = ra.fuse(centred, axes="b")
+    found = fused.compare({"centred": lambda x: exact(x=x)}, data=data, backend="numpy")
+    rows = {row.name: row for row in found.rows}
+    assert found.reference == "120 digits"
+    assert rows["centred"].error < 1e-9
+    assert rows["eager PyTorch"].error > 1e-3
+    assert "ref in 120 digits" in str(found)
+    assert json.loads(found.to_json())["reference"] == "120 digits"
+    assert {row.reference for row in fused.bench(data=data, backend="numpy").rows} == {"120 digits"}
+
+
+def test_a_reference_that_errs_says_so() -> None:
+    """One mean of so many elements takes too long in 120 digits."""
+    fused = ra.fuse(ra.mean(x**2, n) - ra.mean(x, n) ** 2, axes="b")
+    found = fused.compare(data={"x": 1e6 + torch.rand(1, 1 << 19, dtype=torch.float64)}, backend="numpy")
+    assert re.fullmatch(r"float64, which errs by \S+ itself", found.reference)
+    assert f"ref in {found.reference}" in " ".join(str(found).split())
+
+
 def test_memory_of_the_unfused_formula_shows() -> None:
     """Scores of 1024 × 1024 floats are 4 MiB, of which the derived form holds a block."""
     found = attention().compare(sizes={"b": 1, "h": 1, "q": 1024, "k": 1024, "d": 2, "e": 2}, device="cpu",
