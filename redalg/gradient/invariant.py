@@ -108,12 +108,16 @@ def _with_powers(node: Basic) -> Expr:
 
 
 def _is_free(expr: Expr, axes: str, fuse: Callable[..., Any]) -> bool:
-    """Tell if the fused form of an expression lost the scalar that stands for a pivot."""
+    """Tell if the fused form of an expression lost the scalar that stands for a pivot.
+
+    Producers are reduced as they are written: nothing cancels in them.
+    """
     try:
         form = fuse(expr, axes, None).form
     except RedalgError:
         return False
     shown: list[Basic] = [*(one.expr for one in form.outputs), *(one.expr for one in form.assignments)]
+    shown += [one.definition for one in form.cascade.producers]
     shown += [one.term for one in (*form.accumulators, *form.extrema, *form.structures)]
     shown += [part for pivot in form.pivots for part in (pivot.base, pivot.source)]
     return not any(PIVOT in nodes_of(one) for one in shown)
