@@ -243,8 +243,12 @@ class Cascade(Displayed):
         return self._axes
 
     def names_of_axis(self, name: str) -> tuple[str, ...]:
-        """The names, here, of the axes that a user's name stands for: the name itself unless it is an alias."""
-        return tuple(axis for alias, axis in self.aliases if alias == name) or (name,)
+        """The names, here, of the axes that a user's name stands for: the name itself unless it is an alias.
+
+        The extent of an axis may stand in an expression under a name that no axis has any more.
+        """
+        found = tuple(axis for alias, axis in self.aliases if alias == name)
+        return (*found, name) if not found or name in self.extents() else found
 
     def find_axis(self, given: Any, among: Iterable[Axis]) -> Axis | None:
         """The axis among some that a user gives by itself or by its name, an alias too; None if it is none of them."""
