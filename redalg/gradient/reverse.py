@@ -26,6 +26,7 @@ from sympy import Add, Eq, Expr, Mul, S, exp, oo
 from sympy.core.basic import Basic
 
 from redalg.decompose.parse.names import without_names
+from redalg.decompose.parse.parse import without_nothing
 from redalg.decompose.parse.same_axes import common_names, same_names
 from redalg.errors import GradientError, InputError
 from redalg.expression import Axis, Element, Label, Reduce, Where
@@ -96,7 +97,8 @@ def differentiable_definition(fused: Any, wrt: Iterable[str] | None, method: str
     """
     if fused.once:
         raise GradientError(PRODUCT)
-    given = {name: same_names(with_sums_of_tangents(without_names(expr))) for name, expr in fused.written}
+    plain = {name: without_nothing(name, with_sums_of_tangents(without_names(expr))) for name, expr in fused.written}
+    given = {name: same_names(expr) for name, expr in plain.items()}
     in_common = common_names(given.values())
     written = {name: in_common(expr) for name, expr in given.items()}
     tensors = tensor_names(written.values())

@@ -347,11 +347,13 @@ def _is_matrix_beside(factor: Expr, rest: Expr) -> bool:
 def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr, dict[str, str]]:
     """An expression whose inner reductions bind none of some axes, and what the new axes are called after.
 
-    Outer ones may, and those of the same row within them: a row is reduced and written in one pass.
+    Outer ones may, and those of the same row within them: a row is reduced and written in one pass. Where the same
+    stands within another too, the outer one is renamed with it: a comparison of both would else see two roundings.
     """
-    own = dict[Axis, Axis]()
+    own, known = dict[Axis, Axis](), dict[Basic, Basic]()
 
-    def rename(node: Basic, outer: frozenset[Axis] | None = None) -> Basic:
+    def rename(given: Basic, outer: frozenset[Axis] | None = None) -> Basic:
+        node = given
         if not node.args:
             return node
         bound = frozenset(node.bound) if isinstance(node, Reduce) else frozenset()
@@ -363,9 +365,12 @@ def with_own_axes(expr: Expr, order: Sequence[Axis], names: Names) -> tuple[Expr
         for axis in clash:
             own.setdefault(axis, axis.renamed(names.fresh(axis.name)))
         renamed = tuple(own[axis] if axis in clash else axis for axis in node.bound)
-        return node.rebuilt(node.expr.xreplace({axis: own[axis] for axis in clash}), renamed)
+        known[given] = node.rebuilt(node.expr.xreplace({axis: own[axis] for axis in clash}), renamed)
+        return known[given]
 
-    return rename(expr), {new.name: axis.name for axis, new in own.items()}
+    made = rename(expr)
+    twice = {one: known[one] for one in outermost_reductions(expr) if one in known}
+    return rename(replace_nodes(expr, twice)) if twice else made, {new.name: axis.name for axis, new in own.items()}
 
 
 def with_told_lengths(expr: Expr, names: Names) -> tuple[Expr, dict[str, str]]:

@@ -2,6 +2,7 @@
 
 e                     →  e with shared factors, axes of its own, operands of 16 bits (`spelling`), fused
 e(⊕_B u, …)  if refused  →  r = ⊕_B u, e(r, …)         its outermost reductions, each a stage of its own
+u(r) = max u(⊕_B v)      →  r = ⊕_B v, u(r) = max u(r)  where one holds another: both sides have the same roundings
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import Any, final
 
-from sympy import Expr
+from sympy import Eq, Expr
 
 from redalg.decompose.parse.axes import outermost_reductions
 from redalg.definition.outputs import result_dtype
@@ -75,6 +76,7 @@ class Stages:
 
         `dtype` is that of its result, if it is to be rounded.
         """
+        expr = self._with_parts(wanted, expr, sums_compared(expr))
         shared = with_inner_sums(with_collected_sums(with_shared_factors(with_joined_exponentials(expr))))
         shared = self._with_rows_of_products(wanted, shared)
         if self.dtypes:
@@ -95,8 +97,7 @@ class Stages:
             apart = _apart(expr)
             if not apart:
                 raise
-            parts = {one: self._part(wanted, one) for one in apart}
-            return self.append(wanted, replace_nodes(expr, parts), order, dtype)
+            return self.append(wanted, self._with_parts(wanted, expr, apart), order, dtype)
         name = self.names.fresh(wanted)
         self.found.append(Stage(name, own if fused is None else result, order, fused, renamed))
         return name
@@ -118,6 +119,13 @@ class Stages:
     def wide(self, expr: Expr) -> Expr:
         """A number of a row, which is not rounded to 16 bits; a place is an integer."""
         return Cast(expr, "float32") if self.dtypes and result_dtype(expr) == "float64" else expr
+
+    def _with_parts(self, wanted: str, expr: Expr, apart: Sequence[Reduce]) -> Expr:
+        """An expression with tensors for some of its reductions, each from a stage of its own; those within first."""
+        parts = dict[Expr, Element]()
+        for one in sorted(apart, key=lambda part: len(reductions_of(part))):
+            parts[one] = self._part(wanted, replace_nodes(one, parts))
+        return replace_nodes(expr, parts | elsewhere(parts, expr))
 
     def _part(self, wanted: str, reduce: Reduce) -> Element:
         """A reduction within a stage, from a stage of its own."""
@@ -144,6 +152,27 @@ def of_fewest_passes(fuse: Callable[..., Any], expr: Any, axes: str | None, name
         except (NotFusible, NotDecided, ExpressionError) as error:
             refused = error
     raise GradientError(f"{name} = {expr} has no form of at most {PASSES[-1]} passes: {refused}")
+
+
+def sums_compared(expr: Expr) -> list[Reduce]:
+    """The reductions in terms that are compared with their extremum, but for products of matrices and their like.
+
+    Two stages, or two places of one, may round a sum in two ways, so that no term would equal the extremum.
+    """
+    terms = [one for equal in expr.atoms(Eq) for one in equal.args if isinstance(one, Reduce)]
+    found = dict.fromkeys(inner for term in terms for inner in outermost_reductions(term.expr))
+    return [one for one in found if reductions_of(one.expr) or len(free_axes(one)) < 2]
+
+
+def elsewhere(parts: Mapping[Expr, Element], expr: Expr) -> dict[Expr, Element]:
+    """The reductions of an expression that are a part at another place along one axis, and its element there."""
+    found = dict[Expr, Element]()
+    for one in reductions_of(expr) - parts.keys():
+        for part, element in parts.items():
+            own, others = free_axes(part) - free_axes(one), free_axes(one) - free_axes(part)
+            if len(own) == len(others) == 1 and part.xreplace(place := dict(zip(own, others, strict=True))) == one:
+                found[one] = element.xreplace(place)
+    return found
 
 
 def _apart(expr: Expr) -> list[Reduce]:
