@@ -173,7 +173,9 @@ def at(node: Expr, part: Expr, value: Expr, of_x: Callable[[Expr], bool]) -> Exp
 
 
 def _at(node: Any, args: list[Any], value: Expr, of_x: Callable[[Expr], bool]) -> Any:
-    """Rebuild a node from arguments in which `value` stands for the part."""
+    """Rebuild a node from arguments in which `value` stands for the part; 1/0 is ∞, as floats have it, and not zoo."""
+    if node.is_Pow and args[0] is S.Zero and args[1].is_negative:
+        return S.Infinity
     if isinstance(node, Max | Min):
         return extremum_as_written(node.func, args)
     if value in VANISHING and node.is_Mul and S.Zero in args:
