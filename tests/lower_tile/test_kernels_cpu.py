@@ -6,7 +6,7 @@ from itertools import product
 
 import pytest
 import torch
-from sympy import Expr, Integer, exp
+from sympy import Expr, Integer, exp, tanh
 
 import redalg as ra
 from redalg.errors import PlanError
@@ -118,6 +118,16 @@ def test_split_contractions_equal_the_definition(splits: int) -> None:
     tensors, form = tensors_of(case), fused(case.form)
     plan = with_choices(form.lower("c", **problem(form, tensors)).plan, splits=splits, block_inner=32)
     assert worst_error(form(**tensors, backend="tilelang", plan=plan), form.reference(**tensors)) <= case.tolerance
+
+
+def test_an_axis_without_a_place_is_refused() -> None:
+    """A maximum over i that needs a sum over i and, for every i, a maximum over k."""
+    i, j, k = ra.axes("i j k")
+    x, y, w = map(ra.Tensor, "xyw")
+    inner = ra.max(w[i, k] * abs(x[j] - x[k]), k)
+    nested = ra.sum(ra.max(tanh(tanh(y[i]) * ra.sum(x[i], i)) * inner, i) - ra.sum(y[j], j), j)
+    with pytest.raises(PlanError, match="reads axis j, of which the kernel has no place"):
+        ra.fuse(nested).source("c", {"i": 8, "j": 8, "k": 8}, dtypes="float64")
 
 
 def test_a_split_of_what_is_no_sum_is_refused() -> None:

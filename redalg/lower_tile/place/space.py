@@ -10,6 +10,7 @@ from sympy import Add, And, Eq, Expr, Ge, Gt, Integer, Le, Lt, Max, Min, Mod, Mu
 from sympy.core.relational import Relational
 from sympy.logic.boolalg import Boolean
 
+from redalg.errors import PlanError
 from redalg.expression import Axis, Cast, Element, Extent, Let, RunningCast, Scalar, Value, Where
 from redalg.expression.contents import free_axes, is_indicator
 from redalg.expression.infinite import divisors_that_may_be_zero, infinite_terms
@@ -81,6 +82,12 @@ class Space:
         """The same place with additional values."""
         return replace(self, values={**self.values, **values})
 
+    def _place(self, axis: Axis) -> Expr:
+        if axis not in self.at:
+            raise PlanError(f"a reduction within another reads axis {axis}, of which the kernel has no place there. "
+                            'Call with backend="torch", or compute the inner reduction first.')  # fmt: skip
+        return self.at[axis]
+
     def with_staged(self, staged: Mapping[Element, tuple[str, tuple[Expr, ...]]]) -> Space:
         """The same place with additional tiles of inputs in shared memory."""
         return replace(self, staged={**self.staged, **staged})
@@ -96,7 +103,7 @@ class Space:
         if isinstance(node, Element):
             return self._element(node)
         if isinstance(node, Axis):
-            return self.at[node]
+            return self._place(node)
         if isinstance(node, Extent):
             return sympify(self.problem.sizes[node.name])
         if isinstance(node, Scalar):
