@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import count
 from typing import Any, final
 
@@ -138,7 +139,7 @@ class RowValues:
         node = with_args(node, [self.with_differences(one) for one in node.args])
         if isinstance(node, Add):
             for own in (one for one in self.names if one.kind == "max"):
-                node = _with_difference(node, Add.make_args(self.read(own.expr)), self.element(own))
+                node = _with_difference(node, self._terms_of_maxima[own], self.element(own))
         return node
 
     def zero_where_empty(self, value: Expr, weight: Expr) -> Expr:
@@ -147,7 +148,7 @@ class RowValues:
 
     def _empty_at(self, weight: Expr) -> list[Element]:
         """The pivots of which each, where it is −∞, makes every term of a sum 0."""
-        sums = {self.element(one): self.read(one.expr) for one in self.names if one.kind == "sum"}
+        sums = self._terms_of_sums
 
         def of_term(term: Expr) -> list[Element]:
             factors = (one.base if isinstance(one, Pow) and one.exp.is_positive else one for one in Mul.make_args(term))
@@ -157,10 +158,21 @@ class RowValues:
         first, *others = map(of_term, Add.make_args(weight))
         return [one for one in dict.fromkeys(first) if all(one in other for other in others)]
 
+    @cached_property
+    def _terms_of_sums(self) -> dict[Expr, Expr]:
+        """The terms of the row values that are sums, by their elements."""
+        return {self.element(one): self.read(one.expr) for one in self.names if one.kind == "sum"}
+
     def _pivots(self, weight: Expr) -> list[Element]:
         """The maxima that the exponentials of a weight are less."""
-        return [one for one in self.maxima() if any(is_pivot(one, e) for e in of_kind(exp, weight))]
+        return [one for one in self.maxima if any(is_pivot(one, e) for e in of_kind(exp, weight))]
 
+    @cached_property
+    def _terms_of_maxima(self) -> dict[Reduce, tuple[Expr, ...]]:
+        """The addends of the terms of the row values that are maxima."""
+        return {one: Add.make_args(self.read(one.expr)) for one in self.names if one.kind == "max"}
+
+    @cached_property
     def maxima(self) -> list[Element]:
         """The elements of the row values that are maxima."""
         return [self.element(one) for one in self.names if one.kind == "max"]

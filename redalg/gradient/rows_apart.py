@@ -86,7 +86,7 @@ class RowsApart:
     def _pivot_of(self, weight: exp) -> Element | None:
         """The maximum that an exponential of what is computed is less."""
         terms = Add.make_args(weight.args[0]) if reductions_of(weight) else ()
-        found = [one for one in self.rows.maxima() if -one in terms]
+        found = [one for one in self.rows.maxima if -one in terms]
         return found[0] if len(found) == 1 else None
 
     def _is_total(self, base: Expr, pivot: Element) -> bool:

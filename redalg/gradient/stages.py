@@ -123,8 +123,8 @@ class Stages:
     def _with_parts(self, wanted: str, expr: Expr, apart: Sequence[Reduce]) -> Expr:
         """An expression with tensors for some of its reductions, each from a stage of its own; those within first."""
         parts = dict[Expr, Element]()
-        for one in sorted(apart, key=lambda part: len(reductions_of(part))):
-            parts[one] = self._part(wanted, replace_nodes(one, parts))
+        for reduce in sorted(apart, key=lambda each: len(reductions_of(each))):
+            parts[reduce] = self._part(wanted, replace_nodes(reduce, parts))
         return replace_nodes(expr, parts | elsewhere(parts, expr))
 
     def _part(self, wanted: str, reduce: Reduce) -> Element:
@@ -167,11 +167,11 @@ def sums_compared(expr: Expr) -> list[Reduce]:
 def elsewhere(parts: Mapping[Expr, Element], expr: Expr) -> dict[Expr, Element]:
     """The reductions of an expression that are a part at another place along one axis, and its element there."""
     found = dict[Expr, Element]()
-    for one in reductions_of(expr) - parts.keys():
+    for reduce in reductions_of(expr) - parts.keys():
         for part, element in parts.items():
-            own, others = free_axes(part) - free_axes(one), free_axes(one) - free_axes(part)
-            if len(own) == len(others) == 1 and part.xreplace(place := dict(zip(own, others, strict=True))) == one:
-                found[one] = element.xreplace(place)
+            own, others = free_axes(part) - free_axes(reduce), free_axes(reduce) - free_axes(part)
+            if len(own) == len(others) == 1 and part.xreplace(place := dict(zip(own, others, strict=True))) == reduce:
+                found[reduce] = element.xreplace(place)
     return found
 
 

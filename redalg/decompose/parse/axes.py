@@ -22,12 +22,14 @@ from sympy.core.basic import Basic
 from redalg.decompose.cascade import Output, Producer
 from redalg.errors import ExpressionError
 from redalg.expression import Axis, Element, Extent, Reduce, Scalar
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, nodes_of, of_kind, reductions_of
 from redalg.expression.rebuild import with_args
 
 Axes = frozenset[Axis]
 SPLIT = ("sum", "prod", "max", "min")
 """The reductions over several axes that are reductions of reductions."""
+SHOWN = 50
+"""Nodes of an expression that an error shows."""
 
 
 def outermost_reductions(expr: Basic) -> Iterator[Reduce]:
@@ -56,10 +58,15 @@ def reduced_axes(exprs: list[Expr]) -> tuple[Axis, ...]:
         groups = dict.fromkeys(streams(node) for node in tops)
         names = ", ".join(axis_list(indexing_order(one, exprs)) for one in groups)
         raise ExpressionError(
-            f"the outputs are reduced over unrelated axes {names}: {'; '.join(str(node) for node in tops)}. One pass "
+            f"the outputs are reduced over unrelated axes {names}: {'; '.join(map(_in_words, tops))}. One pass "
             "streams one axis: fuse them one by one."
         )
     return _order_axes(together, exprs)
+
+
+def _in_words(node: Reduce) -> str:
+    """A reduction as it is written; one of many nodes by its kind and axes, which a reader can take in."""
+    return str(node) if len(nodes_of(node)) <= SHOWN else f"a {node.kind} over {axis_list(node.bound)}"
 
 
 def _together(tops: Sequence[Reduce], exprs: Sequence[Expr]) -> Axes | None:
