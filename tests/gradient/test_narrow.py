@@ -54,6 +54,7 @@ def test_stages_of_16_bits_are_the_derivative(pattern: Pattern) -> None:
         torch.testing.assert_close(got, one, rtol=0, atol=BOUND * float(one.abs().max()) + 1e-300, msg=name)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("first", FIRST)
 def test_drawn_stages_of_16_bits_are_the_derivative(first: int) -> None:
     seeds = range(first, first + CHUNK)

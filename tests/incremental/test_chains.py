@@ -133,6 +133,7 @@ def test_collinear_columns_cost_no_digits(name: str, kind: str) -> None:
     assert max(found.whole, found.pieces) <= 1e-5, found
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", list(RESIDUALS))
 def test_in_float64_it_is_the_definition(name: str) -> None:
     """In pieces of unlike data, some of one element, merged in any order."""

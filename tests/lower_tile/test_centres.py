@@ -60,6 +60,7 @@ def test_an_outlier_at_the_start_costs_no_digits(plan: str, target: str) -> None
     np.testing.assert_allclose(found, CORRELATION.reference(**tensors), atol=2e-6)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(("first", "last"), [(0, 60), (440, 500), (130, 200), (5, 25), (499, 500)])
 @pytest.mark.parametrize("plan", PLANS)
 def test_masked_elements_are_no_centre(plan: str, first: int, last: int) -> None:

@@ -52,6 +52,7 @@ def test_every_element_has_a_place_of_its_own(dtype: str, threads: int) -> None:
     assert all(places[i, 0][0] == places[i - i % wide, 0][0] for i in range(64))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("digits", ["float16", "float32"])
 @pytest.mark.parametrize("length", [500, 4096, 5000])
 def test_numbers_of_few_digits_keep_them(length: int, digits: str) -> None:

@@ -16,6 +16,7 @@ from redalg.lower_tile.ir.intervals import end_of_side, holds_for_all, index_ran
 from redalg.lower_tile.ir.scalars import Load
 from redalg.strategies.levels import Grid, Loop, Parts, TensorCores
 from redalg.strategies.schedule import Schedule
+from tests.sweeps import draws
 
 b, h, q, k, d, e = ra.axes("b h q k d e")
 Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
@@ -38,7 +39,7 @@ CONDITIONS = st.recursive(
 )  # fmt: skip
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=draws(300), deadline=None)
 @given(condition=CONDITIONS, tile=st.integers(-3, 3))
 def test_a_whole_tile_holds_the_condition_everywhere(condition: Boolean, tile: int) -> None:
     whole = holds_for_all(condition, index_ranges(EXTENTS), set())

@@ -270,6 +270,7 @@ def test_what_no_kernel_finishes_is_refused_where_one_is_asked_for(make: Callabl
         make()
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("name", ["variance", "attention", "softmax", "several", "top 3", "tensors beside"])
 def test_nvcc_compiles(name: str) -> None:

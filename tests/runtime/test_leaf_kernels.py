@@ -254,6 +254,7 @@ def pieces_of(name: str) -> dict[str, np.ndarray[Any, Any]]:
     return {**arrays, "length": np.array([20, 43])} if "length" in arrays else arrays
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", COMPARED)
 @settings(max_examples=draws(60))
 @given(starts=st.tuples(st.integers(0, 60), st.integers(0, 60)))

@@ -214,6 +214,7 @@ ROWS = {
 }
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ROWS)
 def test_rows_of_any_number_have_one_kernel_and_each_length_its_own(name: str, fresh: dict[str, Any]) -> None:
     form, known = ROWS[name](), {"b": 3, "h": 17, "n": 16}

@@ -124,6 +124,7 @@ def calls_of_model(name: str) -> tuple[list[SubprogramCall], dict[str, Any]]:
     return calls_in(make(), drawn(*shape))
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", QUICK)
 def test_a_small_model_is_one_subprogram(name: str) -> None:
     torch.manual_seed(0)
@@ -161,6 +162,7 @@ def test_one_launch_computes_the_steps(name: str) -> None:
         np.testing.assert_allclose(found[key].reshape(shape_), wanted.numpy(), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["mixture", "rounds of cells, two samples"])
 def test_lines_of_a_launch_know_the_slots_of_their_steps(name: str) -> None:
     """Every output of every step has lines that write it, also where rows of one pool hold several."""
@@ -380,6 +382,7 @@ def test_the_option_is_a_truth_value() -> None:
         read_options(None, {"redalg.subprograms": "yes"})
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize("name", ["mixture", "token"])
 def test_a_forward_and_a_backward_have_subprograms(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each is a graph without gradients of its own; the launches of both in NumPy, beside function after function."""

@@ -209,6 +209,7 @@ def test_long_subprograms_need_horizontal_fusion() -> None:
     assert not subprogram_calls(program, CARD, without(HORIZONTAL))[1]
 
 
+@pytest.mark.sweep(1)
 @pytest.mark.parametrize(
     ("name", "option"),
     [
