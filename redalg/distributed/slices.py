@@ -125,7 +125,7 @@ def choose_slices(
 def slices_along(axis: Axis, form: FusedForm, packing: Packing, size: int, ranks: int) -> Slices:
     """The slices of an axis of so many elements, one for each rank."""
     length = -(-size // ranks)
-    shapes = {slot.name: tuple(length if one == axis else size for one, size in zip(slot.axes, shape, strict=True))
+    shapes = {slot.name: tuple(length if one == axis else other for one, other in zip(slot.axes, shape, strict=True))
               for slot in form.slots for shape in (packing.shapes[slot.name],)}  # fmt: skip
     return Slices(axis, size, length, packing, Packing(packing.dtypes, shapes))
 

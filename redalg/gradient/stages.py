@@ -18,7 +18,7 @@ from redalg.decompose.parse.axes import outermost_reductions
 from redalg.definition.outputs import result_dtype
 from redalg.errors import ExpressionError, GradientError, NotDecided, NotFusible
 from redalg.expression import Axis, Cast, Element, Label, Reduce
-from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of
+from redalg.expression.contents import axes_by_name, elements_of, free_axes, of_kind, reductions_of, sympy_text
 from redalg.expression.rebuild import replace_nodes
 from redalg.gradient.reverse import holds_product
 from redalg.gradient.rows import RowValues
@@ -123,7 +123,7 @@ class Stages:
     def _with_parts(self, wanted: str, expr: Expr, apart: Sequence[Reduce]) -> Expr:
         """An expression with tensors for some of its reductions, each from a stage of its own; those within first."""
         parts = dict[Expr, Element]()
-        for reduce in sorted(apart, key=lambda each: len(reductions_of(each))):
+        for reduce in sorted(apart, key=lambda each: (len(reductions_of(each)), sympy_text(each))):
             parts[reduce] = self._part(wanted, replace_nodes(reduce, parts))
         return replace_nodes(expr, parts | elsewhere(parts, expr))
 
@@ -159,7 +159,7 @@ def sums_compared(expr: Expr) -> list[Reduce]:
 
     Two stages, or two places of one, may round a sum in two ways, so that no term would equal the extremum.
     """
-    terms = [one for equal in expr.atoms(Eq) for one in equal.args if isinstance(one, Reduce)]
+    terms = [one for equal in of_kind(Eq, expr) for one in equal.args if isinstance(one, Reduce)]
     found = dict.fromkeys(inner for term in terms for inner in outermost_reductions(term.expr))
     return [one for one in found if reductions_of(one.expr) or len(free_axes(one)) < 2]
 

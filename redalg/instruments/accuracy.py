@@ -21,13 +21,13 @@ from redalg.errors import InputError, RedalgError
 from redalg.expression.arguments import answer_methods, short_text
 from redalg.expression.dtypes import DTYPES, is_float
 from redalg.expression.spelling import did_you_mean
-from redalg.instruments.drawing import Measurable, Setting, Tensors
+from redalg.instruments.drawing import Measurable, Setting, Tensors, dtype_of_result
 from redalg.instruments.errors import Output, Outputs, Truth, error_text, named_results, output_error
 from redalg.instruments.families import DATA_FAMILIES, Family
 from redalg.instruments.plotting import draw_errors
 from redalg.instruments.reference import FLOAT64, Definition, is_finite_array
 from redalg.progress import progress_bar
-from redalg.runtime.bind.inputs import array_dtype, library_name, promote_dtypes
+from redalg.runtime.bind.inputs import array_dtype, library_name
 from redalg.runtime.bind.options import Sizes, named_sizes
 from redalg.strategies.table import Table, Tabled
 
@@ -258,7 +258,7 @@ class Judge:
     def of(fused: Measurable, tensors: Tensors, sizes: Mapping[str, int], backend: str | None) -> Judge:
         """The judge of a call."""
         dtypes = [array_dtype(one) for one in tensors.values() if library_name(one)]
-        return Judge(fused, tensors, sizes, backend, promote_dtypes([one for one in dtypes if is_float(one)])[1])
+        return Judge(fused, tensors, sizes, backend, dtype_of_result(dtypes))
 
     def rows(self, family: str, *, lenient: bool = False) -> Iterator[AccuracyRow]:
         """A row for each output.

@@ -14,8 +14,7 @@ import torch
 
 from redalg.errors import InputError
 from redalg.expression.arguments import answer_methods
-from redalg.expression.dtypes import is_float
-from redalg.instruments.drawing import Measurable, Setting, all_names
+from redalg.instruments.drawing import Measurable, Setting, all_names, dtype_of_result
 from redalg.instruments.errors import Outputs, check_shape, error_text, named_results
 from redalg.instruments.measuring import (
     Contestant,
@@ -30,7 +29,7 @@ from redalg.instruments.measuring import (
 )
 from redalg.instruments.plotting import draw_bars
 from redalg.instruments.reference import FLOAT64, Definition, Reference
-from redalg.runtime.bind.inputs import array_dtype, bind, library_name, promote_dtypes
+from redalg.runtime.bind.inputs import array_dtype, bind, library_name
 from redalg.runtime.call.dispatch import check_known_backend
 from redalg.runtime.lowering import target_of
 from redalg.strategies.model.operations import form_operations
@@ -207,8 +206,7 @@ class Problem:
         names = [one.name for one in fused.cascade.outputs]
         wanted = named_results(fused.reference(**tensors, sizes=sizes), names)
         dtypes = [array_dtype(one) for one in tensors.values() if library_name(one)]
-        result = promote_dtypes([one for one in dtypes if is_float(one)])[1]
-        truth = Definition(fused, dict(tensors), sizes, result).reference_beside(wanted)
+        truth = Definition(fused, dict(tensors), sizes, dtype_of_result(dtypes)).reference_beside(wanted)
         return Problem(fused, tensors, sizes, wanted, truth, setting)
 
     @staticmethod
@@ -253,7 +251,7 @@ class Problem:
     @property
     def bytes(self) -> int:
         """Bytes of the tensors, and of the outputs in the result's dtype."""
-        result = getattr(torch, promote_dtypes([one for one in self.dtypes.values() if "float" in one])[1])
+        result = getattr(torch, dtype_of_result(self.dtypes.values()))
         arrays = [one.array for one in self.reference.values()]
         written = [one.size * (result.itemsize if one.dtype.kind == "f" else one.itemsize) for one in arrays]
         return bytes_of(self.tensors) + int(sum(written))
@@ -290,7 +288,7 @@ class Problem:
         sizes = self.all_sizes | {axis.name: axis.size for axis in cascade.axes() if axis.size is not None}
         shapes = {name: tuple(one.shape) for name, one in self.arrays.items()}
         names = (*cascade.inputs(), *(one.name for one in cascade.scalars()))
-        result = promote_dtypes([one for one in self.dtypes.values() if "float" in one])[1]
+        result = dtype_of_result(self.dtypes.values())
 
         def write() -> Any:
             text = definition("definition", cascade, sizes, shapes).text

@@ -188,7 +188,7 @@ class Setting:
     @property
     def result(self) -> str:
         """The dtype of floating-point outputs."""
-        return promote_dtypes([one for one in self.dtypes.values() if is_float(one)])[1]
+        return dtype_of_result(self.dtypes.values())
 
     @cached_property
     def all_sizes(self) -> dict[str, int]:
@@ -250,6 +250,15 @@ class Setting:
     def numbers(self, tensor: str, draw: str = "") -> Numbers:
         """The source of a tensor's numbers."""
         return Numbers(self, tensor, self.shapes[tensor], crc32(f"{draw} {tensor}".encode()))
+
+
+def dtype_of_result(dtypes: Iterable[str]) -> str:
+    """The dtype of floating-point outputs of tensors of these dtypes.
+
+    >>> dtype_of_result(["float16", "int32", "float32"])
+    'float32'
+    """
+    return promote_dtypes([one for one in dtypes if is_float(one)])[1]
 
 
 def all_names(fused: Measurable) -> list[str]:

@@ -17,6 +17,7 @@ import redalg as ra
 from redalg.errors import ExpressionError
 from redalg.expression import Axis
 from redalg.expression.contents import free_axes
+from redalg.gradient.stage import names_with_sizes
 from tests.oracle import Oracle
 
 NAMES = i, j, k = ra.axes("i j k")
@@ -59,6 +60,11 @@ def data() -> dict[str, np.ndarray]:
     return {"x": rng.uniform(-2, 2, SIZE), "y": rng.uniform(-2, 2, SIZE), "w": rng.uniform(-2, 2, (SIZE, SIZE))}
 
 
+def sizes_of(fused: ra.Fused) -> dict[str, int]:
+    """The size of every axis, for lengths that no tensor has."""
+    return dict.fromkeys(names_with_sizes(fused), SIZE)
+
+
 def result(expr: Expr, axes: str) -> np.ndarray | None:
     """The fused result; None if the expression is refused."""
     try:
@@ -68,9 +74,8 @@ def result(expr: Expr, axes: str) -> np.ndarray | None:
     if not hasattr(verdict, "fused"):
         return None
     fused = verdict.fused
-    named = {*fused.cascade.extents(), *(axis.name for axis in fused.cascade.axes())}
     given = {name: one for name, one in data().items() if name in fused.cascade.inputs()}
-    return np.asarray(fused(**given, sizes=dict.fromkeys(named, SIZE)))
+    return np.asarray(fused(**given, sizes=sizes_of(fused)))
 
 
 @pytest.mark.parametrize("block", [*range(4), *(pytest.param(one, marks=pytest.mark.slow) for one in range(4, 40))])

@@ -16,7 +16,7 @@ import redalg as ra
 from redalg.errors import ExpressionError, GradientError
 from redalg.expression import Axis, Element, Extent, Reduce
 from redalg.expression.contents import free_axes
-from tests.decompose.test_bound_names import BOTH, NAMES, SIZE, data, element, i, j, k, w, x, y
+from tests.decompose.test_bound_names import BOTH, NAMES, SIZE, data, element, i, j, k, sizes_of, w, x, y
 
 BOTH_AND_MORE: tuple[Callable[[Expr, Expr], Expr], ...] = (
     *BOTH, lambda u, v: exp(-(u**2)) * v, lambda u, v: u / (1 + v**2), lambda u, v: log(1 + u**2) + v,
@@ -78,9 +78,8 @@ def outcome(expr: Expr) -> str:
     weights = torch.tensor(np.random.default_rng(1).normal(size=tuple(want.shape)))
     (want * weights).sum().backward()
     given = {name: one.detach().clone().requires_grad_() for name, one in own.items() if name in fused.cascade.inputs()}
-    named = {*fused.cascade.extents(), *(axis.name for axis in fused.cascade.axes())}
     try:
-        found = fused(**given, sizes=dict.fromkeys(named, SIZE))
+        found = fused(**given, sizes=sizes_of(fused))
     except (ExpressionError, GradientError):
         return "gradient refused"
     torch.testing.assert_close(found, want, rtol=1e-9, atol=1e-9)
@@ -98,7 +97,7 @@ def outcome(expr: Expr) -> str:
 def test_gradients_of_nests_are_those_of_what_was_written(block: int) -> None:
     outcomes = [outcome(nest(random.Random(seed), 1 + seed % 2, {i: i} if seed % 3 == 0 else {}))
                 for seed in range(10 * block, 10 * block + 10)]  # fmt: skip
-    assert "right" in outcomes
+    assert outcomes.count("right") > 2
 
 
 NESTS = {
