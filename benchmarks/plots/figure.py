@@ -4,6 +4,7 @@ A picture in a repository must change only when what it shows does: no date, no 
 text as text (so that fonts of a machine do not enter).
 """
 
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +23,7 @@ COLOURS = {
     "eager": "#6c757d", "torch.compile": "#1d3557", "torch.var": "#4f9dcf", "FlashAttention-2": "#e9a820",
     "cuDNN": "#4b9c6a", "cuBLAS": "#76b041", "SDPA": "#b08968", "memory-efficient": "#9d6b9e",
     "FlexAttention": "#3d405b", "product alone": "#adb5bd", "_scaled_mm alone": "#8fb8a8",
-    "float16 product alone": "#ced4da",
+    "float16 product alone": "#ced4da", "copy alone": "#dee2e6",
 }  # fmt: skip
 """By contestant: the same in every picture."""
 SERIES = ("#1d3557", "#c1121f", "#e9a820", "#4b9c6a", "#4f9dcf", "#9d6b9e", "#6c757d", "#b08968", "#e07a5f", "#76b041",
@@ -43,11 +44,24 @@ def canvas(title: str, across: str, up: str, width: float = 7.0, height: float =
 
 
 def save(figure: Figure, path: Path) -> Path:
-    """Write the figure as SVG."""
+    """Write the figure as SVG, the same text on every processor."""
     path.parent.mkdir(parents=True, exist_ok=True)
     with rc_context(STYLE):
+        round_places(figure)
         figure.savefig(path, format="svg", metadata={"Date": None, "Creator": None})
     return path
+
+
+def round_places(figure: Figure) -> None:
+    """Round the limits of the axes, and where they lie: logarithms differ in their last digit among processors."""
+    for axes in figure.axes:
+        axes.set_xlim(*(float(f"{limit:.6g}") for limit in axes.get_xlim()))
+        axes.set_ylim(*(float(f"{limit:.6g}") for limit in axes.get_ylim()))
+    figure.savefig(BytesIO(), format="svg")  # lays them out
+    figure.set_layout_engine("none")
+    for axes in figure.axes:
+        left, bottom, width, height = (round(float(edge), 4) for edge in axes.get_position().bounds)
+        axes.set_position((left, bottom, width, height))
 
 
 def legend(axes: Axes) -> None:
