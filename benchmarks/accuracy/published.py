@@ -43,7 +43,9 @@ from benchmarks.family import Contestant, Family, Row, Tensors, outputs, picks
 
 ROWS, BATCHES = 64, 4
 """Of how many rows, and of how many batches, the reference is taken."""
-PARTIAL = ("torch.compile", "FlexAttention", "product alone", "_scaled_mm alone", "float16 product alone")
+PARTIAL = (
+    "torch.compile", "FlexAttention", "product alone", "_scaled_mm alone", "float16 product alone", "copy alone",
+)  # fmt: skip
 """Contestants that compile for long, or do part of the work."""
 HUGE = 2500.0
 """A factor that makes normal numbers about as large as 1e4."""
