@@ -24,6 +24,7 @@ from redalg.lower_tile.passes.hoist import hoist_block_invariants
 from redalg.lower_tile.passes.instructions import use_instructions
 from redalg.lower_tile.passes.join import fuse_row_loops
 from redalg.lower_tile.passes.kept_rows import keep_large_rows
+from redalg.lower_tile.passes.kept_terms import keep_terms
 from redalg.lower_tile.passes.loads_first import loads_first
 from redalg.lower_tile.passes.loops import without_single_steps
 from redalg.lower_tile.passes.operands_first import operands_first
@@ -97,6 +98,8 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(tiles_before_sums)),
     Pass("loads first", "x = load; v = Σ_j x[j]; y = load", "x = load; y = load; v = Σ_j x[j]",
          "where whole rows of both stay in registers", _of_kernels(loads_first)),
+    Pass("kept terms", "t[j] = exp(x[j]); v = Σ_j t[j]; out[j] = exp(x[j])/v", "…; out[j] = t[j]/v",
+         "where a tile in registers holds the row", _of_kernels(keep_terms)),
     Pass("whole rows", "v = Σ_j x[j]", "f[j] = Σ_turn x[W·turn + j]; v = Σ_j f[j]",
          "where a thread holds many elements of a row from end to end", reduce_in_turns),
     Pass("terms in turns", "t[j] = g; for turn: f += t[…]", "for turn: f += g", "where nothing else reads t",
