@@ -246,12 +246,39 @@ def test_operands_about_their_own_mean_lie_in_shared_memory(columns: int, target
 
 
 @pytest.mark.parametrize(("length", "dtype", "tile"), [
-    (50257, "float32", 32768), (32768, "bfloat16", 32768), (50257, "bfloat16", 2048), (50257, "float64", 512),
+    (60000, "float32", 32768), (65536, "bfloat16", 32768), (50257, "bfloat16", 2048), (50257, "float64", 512),
 ])  # fmt: skip
 def test_long_rows_that_are_read_again_are_taken_in_long_tiles(length: int, dtype: str, tile: int) -> None:
     loop = level(by_rules(library.softmax(), {"b": 511, "n": length}, dtype), Loop)
     assert isinstance(loop, Loop)
     assert loop.tile == tile
+
+
+@pytest.mark.parametrize(("name", "length", "dtype", "tile", "lanes"), [
+    ("softmax", 16384, "bfloat16", 16384, 256), ("log_softmax", 16384, "bfloat16", 16384, 512),
+    ("log_softmax", 12000, "bfloat16", 12288, 256), ("softmax", 20000, "bfloat16", 20480, 256),
+    ("softmax", 32000, "float16", 32768, 512), ("layer_norm", 40000, "bfloat16", 40960, 512),
+    ("rms_norm", 40000, "bfloat16", 40960, 1024), ("softmax", 20000, "float32", 20480, 256),
+    ("log_softmax", 20000, "float32", 20480, 1024), ("layer_norm", 32000, "float32", 32768, 512),
+    ("softmax", 50257, "float32", 53248, 1024),
+])  # fmt: skip
+def test_a_block_holds_a_long_row_that_is_written_again(
+    name: str, length: int, dtype: str, tile: int, lanes: int
+) -> None:  # fmt: skip
+    schedule = by_rules(getattr(library, name)(), {"b": 511, "n": length}, dtype)
+    assert schedule.levels[1:] == (Whole("n", tile), Lanes("n", lanes))
+
+
+@pytest.mark.parametrize(("form", "sizes", "dtype"), [
+    (library.softmax(), {"b": 60, "n": 20000}, "bfloat16"), (library.softmax(), {"b": 511, "n": 40968}, "bfloat16"),
+    (library.softmax(), {"b": 511, "n": 53249}, "float32"), (library.softmax(), {"b": 511, "n": 20001}, "bfloat16"),
+    (library.softmax(), {"b": 511, "n": 20000}, "float64"),
+    (library.logsumexp(), {"b": 511, "n": 20000}, "float32"),
+    (ra.fuse(ra.softmax(ra.tensor("x[b,n]") * ra.tensor("y[b,n]"), n), axes="b n"), {"b": 511, "n": 20000}, "float32"),
+])  # fmt: skip
+def test_other_long_rows_are_held_by_no_block(form: ra.Fused, sizes: dict[str, int], dtype: str) -> None:
+    """Few rows, rows that are too long or lie askew, wider ones, those that are read once, and two tensors' rows."""
+    assert level(by_rules(form, sizes, dtype), Whole) is None
 
 
 def test_scores_that_weigh_nothing_leave_registers_free() -> None:

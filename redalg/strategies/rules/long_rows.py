@@ -28,13 +28,14 @@ of 64 x 65536 0.96, of 32 x 131072 in float32 0.99)."""
 
 def long_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: Binding) -> Schedule | None:
     """The schedule of one tile for a part of a row, about its mean or under weights; None where it does not serve."""
-    if device.target == "c" or not _is_written_again(form, problem, binding):
+    if device.target == "c" or not is_written_again(form, problem, binding):
         return None
     weighed = any(one.weight for one in form.accumulators)
     reads = [one for one in streamed_elements(form, binding) if binding.row is None or binding.row in one.indices]
     centred = bool(form.slot_pivots) and form.centres_are_means and len(reads) == 1
     grid, length = blocks(binding, problem, 1, 1), problem.sizes[binding.streamed.name]
-    if problem.compute == "float64" or weighed == centred or 2 * grid > device.multiprocessors:
+    few = 2 * grid <= device.multiprocessors and has_aligned_rows(form, problem)
+    if problem.compute == "float64" or weighed == centred or not few:
         return None
     lanes = WEIGHED_LANES if weighed else CENTRED_LANES
     parts = power_of_two(-(-length // (EACH * lanes)))
@@ -44,8 +45,8 @@ def long_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     return row_schedule(device, binding, (1, tile), lanes).having(Parts(axis, parts, rows=1), Loop(axis, tile))
 
 
-def _is_written_again(form: FusedForm, problem: Problem, binding: Binding) -> bool:
-    """Tell if outputs need rows again that are longer than a tile, of one length, and lie along memory."""
+def is_written_again(form: FusedForm, problem: Problem, binding: Binding) -> bool:
+    """Tell if outputs need rows again that are longer than few threads hold, of one length, and lie along memory."""
     plain = not form.places and not form.structures and not lies_in_columns(form, problem, binding)
     fixed = binding.streamed.name not in problem.varying and problem.sizes[binding.streamed.name] > LONGEST_ROW
-    return plain and fixed and any(one.carries for one in form.outputs) and has_aligned_rows(form, problem)
+    return plain and fixed and any(one.carries for one in form.outputs)

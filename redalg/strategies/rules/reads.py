@@ -1,11 +1,14 @@
-"""The inputs that a loop reads, beside its products: masks, biases, pages, parts. Tiles depend on them."""
+"""The inputs that a loop reads, beside its products: masks, biases, pages, parts; and terms that outputs read again.
+
+Tiles depend on them.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
 from math import gcd
 
-from sympy import And, Mod, floor
+from sympy import And, Mod, exp, floor
 
 from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, free_axes, quotient_of
@@ -27,6 +30,12 @@ def reads_in_outputs(form: FusedForm, binding: Binding) -> bool:
     """Tell if an output reads a tensor, by row and column, beside the products."""
     read = [one for output in form.outputs for one in elements_of(output.expr)]
     return any(binding.column in free_axes(one) and binding.rows & free_axes(one) for one in read)
+
+
+def writes_weights(form: FusedForm) -> bool:
+    """Tell if an output has an exponential of every element, as the terms of a weighed sum are."""
+    weighed = any(one.weight for one in form.accumulators)
+    return weighed and any(one.carries and one.expr.has(exp) for one in form.outputs)
 
 
 def reads_along(form: FusedForm, axis: Axis) -> bool:

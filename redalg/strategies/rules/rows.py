@@ -33,6 +33,7 @@ from redalg.strategies.rules.narrow import (
 )
 from redalg.strategies.rules.parts import MOST_PARTS, blocks, has_lone_rows, is_short_row, streamed_elements
 from redalg.strategies.rules.powers import power_of_two, power_within
+from redalg.strategies.rules.reads import writes_weights
 from redalg.strategies.rules.tiles import round_up
 from redalg.strategies.schedule import Schedule
 
@@ -321,9 +322,10 @@ def ranked_rule(form: FusedForm, problem: Problem, device: DeviceSpec, binding: 
 
 LANE_REGISTERS, FEW_SLOTS = 96, 4
 """Numbers of state that a thread may hold for its lanes (of 255 registers, the loads and the moves take others)."""
-SHORT_ROW, LONG_ROW, LONGEST_ROW = 2048, 10240, 16384
+SHORT_ROW, LONG_ROW, LONG_WEIGHED_ROW, LONGEST_ROW = 2048, 10240, 12288, 16384
 """Elements of a row that one tile takes whole, the more the less is reduced of it (measured on an H200; H100: group
-norms of 10240 elements in 0.84 of the time of lanes)."""
+norms of 10240 elements in 0.84 of the time of lanes). Up to the third 256 threads take weighed rows of 16 bits (H200,
+logarithms of softmaxes: of 8192 x 12000 in 0.91 of the time of 512, of 4096 x 16384 1.03; softmaxes of that 0.97)."""
 IN_REGISTERS, WARPS_AT_ONCE = 32, 24
 """Elements of a tile that a thread holds; and the warps that a multiprocessor runs at once if each centres a row."""
 LONGEST_TILE, WIDE_LOAD = 32768, 4
@@ -373,8 +375,12 @@ def on_chip(form: FusedForm, binding: Binding, problem: Problem, device: DeviceS
     streamed = power_of_two(length)
     if few_lanes and again and length < streamed and narrow:
         return ragged_rows(device, binding, (rows, length), vector(problem))
-    weighs = again and narrow and length <= LONG_ROW_OF_STATES and any(one.weight for one in form.accumulators)
-    most = LANES_OF_TILE if few_lanes or weighs else 256 if length <= LONG_ROW else 512
+    weighed = again and narrow and any(one.weight for one in form.accumulators)
+    if few_lanes or (weighed and length <= LONG_ROW_OF_STATES):
+        most = LANES_OF_TILE
+    else:
+        some = length <= (LONG_ROW if not weighed else LONGEST_ROW if writes_weights(form) else LONG_WEIGHED_ROW)
+        most = 256 if some else 512
     threads = min(most, max(32, streamed // IN_REGISTERS))
     if streamed == 1024 and not centred and not again:
         threads = 64

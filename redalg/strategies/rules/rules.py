@@ -1,7 +1,8 @@
 """The fixed rules that choose a schedule without search, by what a form does.
 
     elementwise     no state is kept (`elementwise`)
-    rows            elementwise terms are reduced (`rows`, `narrow`); rows that are written again (`long_rows`)
+    rows            elementwise terms are reduced (`rows`, `narrow`); rows that are written again (`long_rows`,
+                    `wide_rows`)
     pairs           elements of different tensors meet (`pairs`)
     contractions    products are summed, or make scores (`contractions`)
 
@@ -26,6 +27,7 @@ from redalg.strategies.rules.pairs import pairs_rule, pairwise_binding
 from redalg.strategies.rules.parts import with_parts
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.rows import rows_rule
+from redalg.strategies.rules.wide_rows import wide_rows_rule
 from redalg.strategies.schedule import Schedule, numbers_of, with_choices
 
 CUTS = (128, 64, 32, 16)
@@ -43,7 +45,10 @@ def choose_schedule(form: FusedForm, problem: Problem, device: DeviceSpec) -> Sc
     multiplies = binding.contracted or form.cascade.producers
     pairwise = pairwise_binding(form, problem, device, binding)
     rule = pairs_rule if pairwise is not None else contraction_rule if multiplies else rows_rule
-    schedule = long_rows_rule(form, problem, device, binding) if rule is rows_rule else None
+    schedule = None
+    if rule is rows_rule:
+        long = long_rows_rule(form, problem, device, binding)
+        schedule = long or wide_rows_rule(form, problem, device, binding)
     if schedule is None:
         schedule = with_parts(rule(form, problem, device, pairwise or binding), form, problem)
     numbers_of(schedule).verify(problem)
