@@ -178,7 +178,8 @@ class Backwards(Family):
         if device.type == "cuda":
             torch.compiler.reset()
         if row.use.kind != "attention":
-            return KINDS[row.use.kind].family.peers(forward, device)
+            known = KINDS[row.use.kind].family.peers(forward, device)
+            return {name: peer for name, peer in known.items() if name != rows.COPY}
         if device.type != "cuda":
             return {"eager": attended(forward)}
         kernels = ("cuDNN", "FlashAttention-2") if forward.use in (PLAIN, CAUSAL, GROUPED) else ()

@@ -19,6 +19,8 @@ SMALL = ((16, 2048),)
 TOLERANCE = {"bfloat16": 1.6e-2, "float32": 2e-6}
 WHOLE = ("softmax", "log_softmax", "layer_norm", "rms_norm")
 """Operations whose output is as large as the input."""
+COPY = "copy alone"
+"""The contestant that copies the matrix, and has no gradient."""
 PEERS: dict[str, Callable[..., torch.Tensor]] = {
     "softmax": lambda x: torch.softmax(x, 1),
     "log_softmax": lambda x: torch.log_softmax(x, 1),
@@ -61,7 +63,7 @@ class Rows(Family):
 
     def peers(self, row: Row, device: torch.device) -> dict[str, Contestant]:
         peers = eager_and_compiled(PEERS[row.use], device)
-        bound = {"copy alone": copy_alone(PEERS[row.use])} if device.type == "cuda" and row.use in WHOLE else {}
+        bound = {COPY: copy_alone(PEERS[row.use])} if device.type == "cuda" and row.use in WHOLE else {}
         return peers | bound
 
     def tolerance(self, row: Row) -> float:

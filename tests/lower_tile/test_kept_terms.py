@@ -153,3 +153,37 @@ def test_an_element_of_more_digits_is_read_as_it_is() -> None:
     assert kept(*body) == [U - M]
     assert kept(*body, dtype="int32") == [X - M]
     assert kept(*body, dtype="float64") == [X - M]
+
+
+# ---- kernels ---------------------------------------------------------------------------------------------------------
+
+LONG = {
+    "softmax": (ra.softmax(x, n), lambda x: torch.softmax(x, 1)),
+    "log softmax": (x - ra.logsumexp(x, n), lambda x: torch.log_softmax(x, 1)),
+    "layer norm": (ra.layer_norm(x, n), lambda x: torch.nn.functional.layer_norm(x, x.shape[1:])),
+    "rms norm": (ra.rms_norm(x, n), lambda x: torch.nn.functional.rms_norm(x, x.shape[1:], eps=1e-5)),
+}
+"""Expression and PyTorch's function."""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("rows", "length"), [(200, 1000), (140, 16384), (133, 18000), (140, 32000), (70, 40000), (135, 50257)]
+)
+@pytest.mark.parametrize("name", LONG)
+def test_rows_that_a_block_holds_are_right_on_a_gpu(name: str, rows: int, length: int, dtype: torch.dtype) -> None:
+    """With a constant row, one of −∞ but for a place, and one of large numbers."""
+    expr, of_torch = LONG[name]
+    generator = torch.Generator("cuda").manual_seed(length)
+    data = torch.randn(rows, length, generator=generator, device="cuda").to(dtype)
+    data[0], data[2] = 3.0, 1e4 + 10 * data[2]
+    if "softmax" in name:
+        data[1], data[1, 7] = -torch.inf, 1.0
+    out, wanted = ra.fuse(expr, axes="b n")(x=data), of_torch(data.double())
+    bound = {torch.float32: 2e-5, torch.bfloat16: 1.2e-2, torch.float16: 2e-3}[dtype]
+    largest = wanted.abs().where(wanted.isfinite(), 0).amax(1, keepdim=True)
+    away = (out.double() - wanted).abs() / largest.clamp_min(1e-3 if "norm" in name else 1e-9)
+    assert out.dtype == dtype
+    assert torch.equal(out[1].double().isinf(), wanted[1].isinf())
+    assert float(away.where(wanted.isfinite(), 0).max()) < bound
