@@ -38,7 +38,11 @@ FUNCTIONS: dict[str, Outputs] = {
     "variance of columns of weights": {"v": (ra.var(exp(X - LARGEST) / TOTAL, b), "n")},
 }  # fmt: skip
 FUSED = {name: ra.fuse(outputs) for name, outputs in FUNCTIONS.items()}
-OFTEN = [("columns of centred rows", 1024, "float32"), ("gradients of a norm", 768, "float16")]
+OFTEN = [
+    ("columns of centred rows", 1024, "float32"),
+    ("gradients of a norm", 768, "float16"),
+    ("columns of weights", 4096, "float16"),
+]
 COMPILED = [pytest.param(name, length, dtype, marks=() if (name, length, dtype) in OFTEN else pytest.mark.slow)
             for name in FUSED for length in (40, 256, 768, 1024, 4096)
             for dtype in ("float16", "float32") if dtype == "float32" or "variance" not in name]  # fmt: skip

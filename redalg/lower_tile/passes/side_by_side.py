@@ -7,7 +7,8 @@
 Exact: elements come in any order. TileLang prefers layouts that take few registers. So it may have two threads keep the
 numbers of two rows, and alone compute whatever reads them; or every thread computes whole rows, 1024 elements and not
 16, until ptxas spills for a minute and more; or it finds no layout at all. With one row, whose numbers all threads
-keep, it does well by itself as long as each loop that computes a tile of them reads or stores a tile of before.
+keep, it does well by itself as long as each loop that computes a tile of them reads or stores a tile of before. Sums
+that go in turns have laid the rows out already (`whole_row_sums`).
 """
 
 from __future__ import annotations
@@ -30,7 +31,7 @@ from redalg.lower_tile.ir.program import (
     nested_statements,
 )
 from redalg.lower_tile.ir.scalars import Load
-from redalg.lower_tile.passes.whole_row_sums import LOAD_BYTES, read_along, tiles_like
+from redalg.lower_tile.passes.whole_row_sums import LOAD_BYTES, elements_in_turns, read_along, tiles_like
 from redalg.strategies.plan import Plan
 
 PLANE = 2
@@ -71,6 +72,8 @@ def elements_of_thread(
     reduces = any(isinstance(one, ReduceTile) and one.dim > 0 for one in nested_statements(steps))
     if not reduces or shape is None or (shape[0] == 1 and not any(_loops_apart(step, buffers))):
         return 0
+    if (in_turns := elements_in_turns(step)) > 0:
+        return in_turns
     shared = {name: one for name, one in buffers.items() if one.scope == "shared"}
     tiles = {name for name, one in shared.items() if one.shape == shape}
     dtypes = {shared[name].dtype for name in tiles} | {*read_along(step, tiles_like(tiles, step), shared, parameters)}

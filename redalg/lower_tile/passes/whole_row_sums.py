@@ -255,6 +255,13 @@ def lanes_of_loop(loop: Loop, kernel: Kernel, plan: Plan, parameters: dict[str, 
     return Lanes(plan.threads, wide, like, by_warps=True) if plain else None
 
 
+def elements_in_turns(step: Sequence[Statement]) -> int:
+    """The elements side by side that a thread adds to its sums of a row at each turn; 0 if no sums go in turns."""
+    turns = (one.body[0] for one in step if isinstance(one, Loop) and one.variable == TURN)
+    lengths = [dict(one.indices).get(IN_WARP, 0) for one in turns if isinstance(one, Parallel)]
+    return max(lengths, default=0) // WARP
+
+
 def read_along(
     body: Sequence[Statement], tiles: Collection[str], shared: dict[str, Buffer], parameters: dict[str, Parameter]
 ) -> Iterator[str]:
