@@ -215,6 +215,8 @@ SHAPES: dict[str, Workload] = {
     "causal attention 1x8x4096x64 float16": heads_of(8, 4096, 64, "float16", causal=True),
     "causal attention 1x16x4096x128 float16": heads_of(16, 4096, 128, "float16", causal=True),
     "softmax 511x50257": rows_of(softmax, softmax_in_torch, (511, 50257)),
+    "softmax 4096x20000 bfloat16": rows_of(softmax, softmax_in_torch, (4096, 20000), dtype="bfloat16"),
+    "layer norm 2048x32000": rows_of(layer_norm, layer_norm_in_torch, (2048, 32000)),
     "residual norm 8192x4096 bfloat16": Workload(
         residual_norm, "b n, b n", residual_norm_in_torch, {"x": "b n", "y": "b n", "w": "n"},
         {"b": 8192, "n": 4096}, {"b": 9, "n": 300}, "bfloat16"),

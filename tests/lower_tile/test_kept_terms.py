@@ -142,6 +142,13 @@ def test_what_changed_is_computed_anew(change: Statement) -> None:
     assert found == weight or not {"x", "u"} & names_stored_by(change)
 
 
+def test_a_loop_that_changes_what_it_read_stands_for_nothing() -> None:
+    """r = m; m = s, in one loop: r is no longer m."""
+    both = Parallel(((I, 1),), (Store("r", (I,), M), Store("m", (I,), S)))
+    weight = ScaledExp(X, R, Integer(1))
+    assert kept(LOADED, each("u", X), both, each("t", ScaledExp(U, M, Integer(1))), each("out", weight)) == [weight]
+
+
 def test_other_exponentials_stay() -> None:
     for other in (ScaledExp(X, R, Integer(1)), ScaledExp(X, M, Integer(2)), ScaledExp(S, M, Integer(1))):
         assert kept(*STEPS, each("out", other)) == [other.xreplace({X: U})]

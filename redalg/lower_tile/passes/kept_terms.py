@@ -62,7 +62,7 @@ class Terms:
     def __init__(self, kernel: Kernel, plan: Plan) -> None:
         self.buffers = {one.name: one for one in kernel.buffers}
         self.most = MOST_KEPT * plan.threads if plan.device.target != "c" else None
-        self.once = stored_by_one(kernel)
+        self.once = names_with_one_store(kernel)
         named = Counter(name for one in nested_statements(kernel.body) for name in names_in(one))
         self.reread = {name for name, count in named.items() if count > MAXIMUM_AND_SUM}
         self.values = dict[str, tuple[Store, frozenset[str]]]()
@@ -82,7 +82,10 @@ class Terms:
             if not is_whole or store.indices != tuple(extents) or not self._is_in_registers(store.target):
                 continue
             value = replace(store, expr=self.resolve(store.expr))
-            self.values[store.target] = value, frozenset(one.name for one in value.expr.atoms(Load))
+            reads = frozenset(one.name for one in value.expr.atoms(Load))
+            if reads & stored:  # which the same loop may change afterwards
+                continue
+            self.values[store.target] = value, reads
             is_term = isinstance(value.expr, ScaledExp | exp) and self._has_room(extents.values())
             if len(extents) > 1 and (is_term or (store.target in self.reread and self._is_element(value))):
                 self.terms.add(store.target)
@@ -136,14 +139,14 @@ class Terms:
         return self.most is None or prod(extents) <= self.most
 
 
-def stored_by_one(kernel: Kernel) -> set[str]:
+def names_with_one_store(kernel: Kernel) -> set[str]:
     """The names that one statement of a kernel stores, or may store, and no other."""
     times = Counter[str]()
-    for one in nested_statements(kernel.body):
-        if isinstance(one, Parallel):
-            times.update(store.target for store in one.body)
-        elif not isinstance(one, Loop | Last):
-            times.update(names_stored_by(one))
+    for statement in nested_statements(kernel.body):
+        if isinstance(statement, Parallel):
+            times.update(store.target for store in statement.body)
+        elif not isinstance(statement, Loop | Last):
+            times.update(names_stored_by(statement))
     return {name for name, count in times.items() if count == 1}
 
 

@@ -40,12 +40,12 @@ def wide_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     fits = length <= (MOST_NARROW if narrow else MOST_WIDE) and len(form.slots) <= FEW_SLOTS and len(reads) == 1
     if not fits or 2 * grid <= device.multiprocessors or (narrow and not has_aligned_rows(form, problem)):
         return None
-    most = elements_of_thread(form, narrow=narrow)
+    most = most_elements(form, narrow=narrow)
     threads = next((one for one in LANES if length <= most * one), LANES[-1])
     return row_schedule(device, binding, (1, round_up(length, threads * vector(problem))), threads, "row")
 
 
-def elements_of_thread(form: FusedForm, *, narrow: bool) -> int:
+def most_elements(form: FusedForm, *, narrow: bool) -> int:
     """The elements of a row that a thread holds, at most, of the fewest threads."""
     weighed = any(one.weight for one in form.accumulators)
     if narrow:
