@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import reduce
 from math import prod
 from typing import final
 
@@ -206,8 +205,10 @@ def _turns(
 
 
 def _combine(kind: str, *terms: Expr) -> Expr:
-    """Terms under the operation of a reduction."""
-    return reduce(COMBINED[kind][0], terms)
+    """Terms under the operation of a reduction; SymPy would compare every two for the largest of them."""
+    operation, _ = COMBINED[kind]
+    combined: Expr = Add(*terms) if operation is Add else operation(*terms, evaluate=False)
+    return combined
 
 
 def _has_long_chain(reduction: ReduceTile, tiles: dict[str, Buffer], lanes: Lanes) -> bool:
