@@ -55,17 +55,22 @@ LOADERS: list[Callable[[], object]] = []
 """Functions that fill `VIEWS`."""
 
 
+def view_of(value: object) -> View:
+    """The ways to show a value of a class that has some."""
+    name = type(value).__name__
+    if name not in VIEWS:
+        for load in LOADERS:
+            load()
+    return VIEWS[name]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Displayed:
     """A value that is shown: a line in a list or an error, a page in a notebook, and all of it by `print`."""
 
     @property
     def _view(self) -> View:
-        name = type(self).__name__
-        if name not in VIEWS:
-            for load in LOADERS:
-                load()
-        return VIEWS[name]
+        return view_of(self)
 
     def __repr__(self) -> str:
         return self._view.line(self)
@@ -97,9 +102,15 @@ class Brief(ABC):
 
 @final
 class ProgramText(str):
-    """The text of a program or of a loop nest, which Rich colours as Python."""
+    """The text of a program or of a loop nest: it shows itself as it prints; Rich and notebooks colour it as Python."""
 
     __slots__ = ()
+
+    def __repr__(self) -> str:
+        return str(self)
+
+    def _repr_html_(self) -> str:
+        return view_of(self).page(self)
 
 
 def rich_part(part: object) -> Any:

@@ -17,7 +17,7 @@ from redalg.decompose.parse.written import named_outputs, outputs_type, unread_i
 from redalg.decompose.verdict.passes import most_passes, refuse_states
 from redalg.decompose.verdict.verdict import Decomposition
 from redalg.differentiable import Differentiable
-from redalg.display import Printed
+from redalg.display import ProgramText
 from redalg.errors import InputError
 from redalg.explained import Explained
 from redalg.expression import Element, Scalar
@@ -291,7 +291,7 @@ class Fused(Portable, Algebra, Differentiable, Streaming, Explained, Instruments
         from redalg.runtime.call.sizes import lower
         from redalg.runtime.lowering import sources
 
-        return Printed(sources(self._lower_passes("source", lower, target, sizes, dtypes, **options)))
+        return ProgramText(sources(self._lower_passes("source", lower, target, sizes, dtypes, **options)))
 
     def save(self, path: str | Path, target: str = "sm_90a", sizes: Sizes | None = None,
              dtypes: Any = "float16", **options: Any) -> Path:  # fmt: skip

@@ -147,6 +147,7 @@ def add_reading_verbs(verbs: Any) -> None:
     add_sizes(made)
     made.add_argument("--scalars", default="", metavar="'w=256'", help="values of scalars by which masks skip elements")
     made.add_argument("--most", type=int, default=10, metavar="N", help="how many (default: %(default)s)")
+    add_formats(made)
 
 
 def add_measuring_verbs(verbs: Any) -> None:
@@ -161,6 +162,7 @@ def add_measuring_verbs(verbs: Any) -> None:
         if name == "tune":
             made.add_argument("--budget", type=float, default=35.0, metavar="S", help="seconds (default: %(default)s)")
             made.add_argument("--most", type=int, default=16, metavar="N", help="rows of the table (%(default)s)")
+            add_formats(made)
     made = verb(verbs, "cache", "where kernels and tuned plans are kept, and how much", "machine:print_cache")
     made.add_argument("--clear", action="store_true", help="remove all of it, after a question")
     made.add_argument("--yes", action="store_true", help="without the question")
@@ -200,6 +202,13 @@ def add_sizes(parser: ArgumentParser) -> None:
     parser.add_argument("--shapes", default="", metavar="'x=4,64'",
                         help="shapes of tensors whose indices do not tell them")  # fmt: skip
     parser.add_argument("--dtype", help="of the tensors that are computed with (default: the pattern's)")
+
+
+def add_formats(parser: ArgumentParser) -> None:
+    """Add the formats of a table that other programs read."""
+    formats = parser.add_mutually_exclusive_group()
+    formats.add_argument("--json", action="store_true", help="the table as JSON")
+    formats.add_argument("--markdown", action="store_true", help="the table as Markdown")
 
 
 def add_kernel_options(parser: ArgumentParser) -> None:

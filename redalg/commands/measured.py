@@ -7,12 +7,13 @@ from dataclasses import replace
 
 from rich.console import Console
 
-from redalg.commands.shown import print_beside, read_subject
+from redalg.commands.shown import print_beside, print_formatted, read_subject
 from redalg.commands.subject import Subject
-from redalg.demo.printing import print_text
+from redalg.demo.printing import print_text, text_columns
 from redalg.instruments.bench import bench_problems
 from redalg.instruments.comparison import Problem
 from redalg.instruments.drawing import ON_CPU, Setting, chosen_device
+from redalg.strategies.table import lines_within
 
 
 def bench_subject(console: Console, options: Namespace) -> int:
@@ -32,11 +33,14 @@ def tune_subject(console: Console, options: Namespace) -> int:
     subject = read_subject(options)
     setting = drawn_setting(subject, chosen_device(options.device))
     found = subject.function.tune(budget_s=options.budget, sizes=setting.absent_sizes, **setting.draw())
-    table = found.table(options.most)
-    print_text(console, f"{subject.name}, {table.title}\n     measured    predicted   of best  plan, or why it failed")
+    table, width = found.table(options.most), text_columns(console)
+    if print_formatted(console, table, options):
+        return 0 if found.best else 1
+    print_text(console, lines_within(f"{subject.name}, {table.title}", width))
+    print_text(console, "     measured    predicted   of best  plan, or why it failed")
     for _, predicted, measured, ratio, plan in table.rows:
         print_beside(console, f"{measured:>10} µs {predicted:>9} µs {ratio:>9}  ", plan)
-    print_text(console, table.note)
+    print_text(console, lines_within(table.note, width))
     if found.path:
         print_text(console, f"remembered in {found.path}")
     return 0 if found.best else 1

@@ -18,6 +18,7 @@ from redalg.commands.subject import Subject, known_target, parse_scalars, subjec
 from redalg.demo.printing import note, print_code, print_text, text_columns
 from redalg.expression.spelling import did_you_mean
 from redalg.library import PATTERNS, Pattern
+from redalg.strategies.table import Table
 
 
 def read_subject(options: Namespace) -> Subject:
@@ -140,10 +141,20 @@ def print_plans(console: Console, options: Namespace) -> int:
     subject, device = read_subject(options), known_target(options.device)
     scalars = parse_scalars(options.scalars)
     found = subject.function.plans(device=device, scalars=scalars, **subject.problem(device))
+    table = found.table(options.most)
+    if print_formatted(console, table, options):
+        return 0
     sizes = " ".join(f"{axis}={size}" for axis, size in subject.all_sizes.items())
     print_text(console, f"{subject.name}, {sizes}, {', '.join(sorted(set(subject.dtypes(device).values())))}")
-    print_text(console, found.table(options.most).text(text_columns(console)))
+    print_text(console, table.text(text_columns(console)))
     return 0
+
+
+def print_formatted(console: Console, table: Table, options: Namespace) -> bool:
+    """Print a table as JSON or Markdown, if the options ask for it; tells if they do."""
+    if options.json or options.markdown:
+        print_text(console, table.to_json() if options.json else table.to_markdown())
+    return bool(options.json or options.markdown)
 
 
 def print_beside(console: Console, lead: str, plan: str) -> None:
@@ -159,7 +170,7 @@ def wrap_plan(text: str, room: int) -> list[str]:
     ['Grid(b) Lanes(n, 128)', 'Loop(n, 512)']
     """
     lines: list[str] = []
-    for level in re.findall(r"[^\s(]+(?:\([^)]*\))?", text):
+    for level in re.findall(r"[^\s(]+(?:\([^)]*\);?)?", text):
         if lines and len(lines[-1]) + 1 + len(level) <= room:
             lines[-1] += f" {level}"
         else:

@@ -219,8 +219,12 @@ def source_words(source: Source) -> str:
 
 def source_page(source: Source) -> str:
     """The program's text in colours."""
-    body = f"<pre {PLAIN}>{chr(10).join(coloured_lines(source.text))}</pre>"
-    return opens_to("Source", source_words(source), body)
+    return opens_to("Source", source_words(source), coloured_page(source.text))
+
+
+def coloured_page(text: str) -> str:
+    """A Python text in colours."""
+    return f"<pre {PLAIN}>{chr(10).join(coloured_lines(text))}</pre>"
 
 
 def lowered_page(lowered: Lowered) -> str:
@@ -352,6 +356,7 @@ VIEWS.update(
     Candidates=View(str, candidates_page, parts=candidates_parts),
     TileProgram=View(lambda one: one_line("TileProgram", program_words(one)), program_page,
                      parts=lambda one: [ProgramText(one)]),
+    ProgramText=View(str, coloured_page),
     Source=View(lambda one: one_line("Source", source_words(one)), source_page, parts=lambda one: [ProgramText(one)]),
     Lowered=View(lambda one: one_line("Lowered", source_words(one.source)), lowered_page, lowered_text, lowered_parts),
     LoweredSteps=View(lambda one: one_line("LoweredSteps", source_words(one.source)), steps_page, steps_text),

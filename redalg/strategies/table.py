@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import sys
@@ -64,8 +65,40 @@ class Table:
     def text(self, width: int) -> str:
         """The table in so many columns."""
         blocks = ["\n".join(self._block(list(block), width)) for block in self._blocks(width)]
-        title, note = (_wrap_lines(text, width) for text in (self.title, self.note))
+        title, note = (lines_within(text, width) for text in (self.title, self.note))
         return "\n".join(part for part in (title, "\n\n".join(blocks), note) if part.strip())
+
+    def to_json(self) -> str:
+        """The title, the rows by their headings, and the note, as JSON.
+
+        >>> print(Table("sizes", ("axis", "extent"), (("k", "512"),)).to_json())
+        {
+         "title": "sizes",
+         "rows": [
+          {
+           "axis": "k",
+           "extent": "512"
+          }
+         ],
+         "note": ""
+        }
+        """
+        headings = [heading or "row" for heading in self.columns]
+        rows = [dict(zip(headings, row, strict=True)) for row in self.rows]
+        return json.dumps({"title": self.title, "rows": rows, "note": self.note}, ensure_ascii=False, indent=1)
+
+    def to_markdown(self) -> str:
+        """The table as Markdown.
+
+        >>> print(Table("", ("axis", "extent", "role"), (("k", "512", "streamed"),)).to_markdown())
+        | axis | extent | role |
+        |---|--:|---|
+        | k | 512 | streamed |
+        """
+        sides = "|".join("--:" if self._is_right(place) else "---" for place in range(len(self.columns)))
+        lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in self.rows]
+        table = "\n".join([f"| {' | '.join(self.columns)} |", f"|{sides}|", *lines])
+        return "\n\n".join(part for part in (self.title, table, self.note) if part.strip())
 
     def _column(self, place: int) -> list[str]:
         return [row[place] for row in self.rows]
@@ -172,8 +205,8 @@ def output_columns() -> int:
     return int(told) if told.isdigit() and int(told) else PIPE_COLUMNS
 
 
-def _wrap_lines(text: str, width: int) -> str:
-    """Lines of a text that are too long, in several."""
+def lines_within(text: str, width: int) -> str:
+    """A text with lines that are longer than `width` columns in several."""
     lines = [wrap(line, width, break_on_hyphens=False, break_long_words=False) for line in text.splitlines()]
     return "\n".join(part for line in lines for part in (line or [""]))
 

@@ -124,7 +124,7 @@ def test_every_stage_is_a_page_that_folds(attention: Fused, variance: Fused, low
         assert bundle["text/html"] == page
         assert len(bundle["text/plain"].splitlines()) <= SCREEN
         assert "at 0x" not in bundle["text/plain"]
-    assert VIEWS.keys() - seen == {"Definition", "LibraryProduct", "Kernel", "LoweredSteps"}
+    assert VIEWS.keys() - seen == {"Definition", "LibraryProduct", "Kernel", "LoweredSteps", "ProgramText"}
 
 
 def test_a_page_takes_its_colours_from_where_it_stands(attention: Fused, variance: Fused, lowered: Lowered) -> None:
@@ -372,3 +372,11 @@ def test_a_picture_shows_leaf_merge_and_finish_with_their_rules(variance: Fused)
     assert "pass 1 of 2" in str(PICTURES["passes"]().draw())
     assert "in order, as any tree" in str(PICTURES["ordered"]().draw())
     assert "pass 2" in str(PICTURES["carried"]().draw())
+
+
+def test_a_source_prints_as_it_is_and_has_colours_in_a_notebook() -> None:
+    source = ra.library.softmax().source("c", {"b": 4, "n": 64}, {"x": "float32"})
+    assert repr(source) == str(source)
+    reader = read(source._repr_html_())  # type: ignore[attr-defined]
+    assert reader.text.split() == str(source).split()
+    assert any("color:" in style for style in reader.styles)
