@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from redalg.strategies.table import Table as Shown
+from redalg.strategies.table import markdown_line
 
 LONGEST = 40
 """Letters of a figure, at most."""
@@ -24,18 +25,9 @@ class Table:
 
     def __str__(self) -> str:
         rule = "|---" + "|--:" * (len(self.header) - 1) + "|"
-        return "\n".join([line(self.header), rule, *map(line, self.rows)])
+        return "\n".join([markdown_line(self.header), rule, *map(markdown_line, self.rows)])
 
     def shown(self, title: str, note: str = "") -> Shown:
         """For a terminal, with a note below; a last column that holds long texts is folded."""
         has_text = any(len(row[-1]) > LONGEST for row in self.rows)
         return Shown(title, tuple(self.header), tuple(map(tuple, self.rows)), note, figures_last=not has_text)
-
-
-def line(cells: Sequence[str]) -> str:
-    r"""One row; a bar within a cell is escaped.
-
-    >>> line(["|x|", "1"])
-    '| \\|x\\| | 1 |'
-    """
-    return "| " + " | ".join(cell.replace("|", "\\|") for cell in cells) + " |"

@@ -6,13 +6,12 @@ input is quantized beforehand and one in float16, neither of which does the whol
 PyTorch's product wants where every row has a scale.
 """
 
-from collections.abc import Callable
 from functools import cache
 from typing import Any, final
 
 import torch
 
-from benchmarks.family import Contestant, Family, Row, Tensors, compiled, normal, relative_error, width
+from benchmarks.family import Contestant, Family, Row, Tensors, beforehand, compiled, normal, relative_error, width
 from redalg.library import quantized_product
 
 EIGHT_BITS, LARGEST = torch.float8_e4m3fn, 448.0
@@ -122,16 +121,3 @@ def dequantized(x: torch.Tensor, W: torch.Tensor, w: torch.Tensor) -> torch.Tens
     """The same in float32, where there is no product of 8-bit floats."""
     q, scale = quantized(x)
     return (q.float() @ W.float().T * scale * w).bfloat16()
-
-
-def beforehand(prepare: Callable[[Tensors], Any], call: Callable[[Any, Tensors], torch.Tensor]) -> Contestant:
-    """A contestant that is given part of its work done: prepared once for every set of inputs."""
-    prepared: dict[int, Any] = {}
-
-    def run(**tensors: torch.Tensor) -> torch.Tensor:
-        key = tensors["x"].data_ptr()
-        if key not in prepared:
-            prepared[key] = prepare(tensors)
-        return call(prepared[key], tensors)
-
-    return run

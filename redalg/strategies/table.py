@@ -21,6 +21,8 @@ LEAST_TEXT = 14
 NAME = 26
 """Columns of a name in the first column beyond which it may be folded, at hyphens too."""
 HARD_SPACE = "\xa0"
+BAR = r"\|"
+"""A bar within a cell, in Markdown."""
 
 
 @final
@@ -96,8 +98,7 @@ class Table:
         | k | 512 | streamed |
         """
         sides = "|".join("--:" if self._is_right(place) else "---" for place in range(len(self.columns)))
-        lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in self.rows]
-        table = "\n".join([f"| {' | '.join(self.columns)} |", f"|{sides}|", *lines])
+        table = "\n".join([markdown_line(self.columns), f"|{sides}|", *map(markdown_line, self.rows)])
         return "\n\n".join(part for part in (self.title, table, self.note) if part.strip())
 
     def _column(self, place: int) -> list[str]:
@@ -203,6 +204,15 @@ def output_columns() -> int:
         return shutil.get_terminal_size((PIPE_COLUMNS, 24)).columns
     told = os.environ.get("COLUMNS", "")
     return int(told) if told.isdigit() and int(told) else PIPE_COLUMNS
+
+
+def markdown_line(cells: Sequence[str]) -> str:
+    r"""One row of a table in Markdown; a bar within a cell is escaped.
+
+    >>> markdown_line(["|x|", "1"])
+    '| \\|x\\| | 1 |'
+    """
+    return f"| {' | '.join(cell.replace('|', BAR) for cell in cells)} |"
 
 
 def lines_within(text: str, width: int) -> str:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from benchmarks.backward_passes import ROWS, Row
-from benchmarks.markdown import line
+from redalg.strategies.table import markdown_line
 
 PAGE = Path(__file__).parents[2] / "docs" / "TRAINING.md"
-HEADER = line(("backward of", "redalg", "by hand", "whose"))
+HEADER = markdown_line(("backward of", "redalg", "by hand", "whose"))
 
 
 def rows_of_page() -> dict[str, str]:
@@ -25,7 +25,7 @@ def rows_of_page() -> dict[str, str]:
 @pytest.mark.parametrize("row", ROWS, ids=lambda one: one.name)
 def test_the_page_tells_the_passes(row: Row) -> None:
     """If they changed: `python -m benchmarks.backward_passes` prints the table."""
-    assert rows_of_page()[row.name] == line(row.cells)
+    assert rows_of_page()[row.name] == markdown_line(row.cells)
 
 
 def test_the_page_has_the_rows() -> None:

@@ -11,7 +11,7 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.levels import Loop, Parts
 from redalg.strategies.plan import Problem
-from redalg.strategies.rules.parts import blocks, streamed_elements
+from redalg.strategies.rules.parts import blocks, row_elements
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.rows import LONGEST_ROW, has_aligned_rows, lies_in_columns, row_schedule
 from redalg.strategies.schedule import Schedule
@@ -31,8 +31,7 @@ def long_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     if device.target == "c" or not is_written_again(form, problem, binding):
         return None
     weighed = any(one.weight for one in form.accumulators)
-    reads = [one for one in streamed_elements(form, binding) if binding.row is None or binding.row in one.indices]
-    centred = bool(form.slot_pivots) and form.centres_are_means and len(reads) == 1
+    centred = bool(form.slot_pivots) and form.centres_are_means and len(row_elements(form, binding)) == 1
     grid, length = blocks(binding, problem, 1, 1), problem.sizes[binding.streamed.name]
     few = 2 * grid <= device.multiprocessors and has_aligned_rows(form, problem)
     if problem.compute == "float64" or weighed == centred or not few:

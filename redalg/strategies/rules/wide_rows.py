@@ -14,7 +14,7 @@ from redalg.strategies.binding import Binding
 from redalg.strategies.device import DeviceSpec
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.long_rows import is_written_again
-from redalg.strategies.rules.parts import blocks, streamed_elements
+from redalg.strategies.rules.parts import blocks, row_elements
 from redalg.strategies.rules.reads import writes_weights
 from redalg.strategies.rules.rows import FEW_SLOTS, WIDE_LOAD, has_aligned_rows, row_schedule, vector
 from redalg.strategies.rules.tiles import round_up
@@ -35,10 +35,10 @@ def wide_rows_rule(form: FusedForm, problem: Problem, device: DeviceSpec, bindin
     if device.target == "c" or problem.compute == "float64" or not is_written_again(form, problem, binding):
         return None
     narrow = vector(problem) > WIDE_LOAD
-    reads = [one for one in streamed_elements(form, binding) if binding.row is None or binding.row in one.indices]
     length, grid = problem.sizes[binding.streamed.name], blocks(binding, problem, 1, 1)
-    fits = length <= (MOST_NARROW if narrow else MOST_WIDE) and len(form.slots) <= FEW_SLOTS and len(reads) == 1
-    if not fits or 2 * grid <= device.multiprocessors or (narrow and not has_aligned_rows(form, problem)):
+    fits = length <= (MOST_NARROW if narrow else MOST_WIDE) and len(form.slots) <= FEW_SLOTS
+    alone = len(row_elements(form, binding)) == 1
+    if not (fits and alone) or 2 * grid <= device.multiprocessors or (narrow and not has_aligned_rows(form, problem)):
         return None
     most = most_elements(form, narrow=narrow)
     threads = next((one for one in LANES if length <= most * one), LANES[-1])
