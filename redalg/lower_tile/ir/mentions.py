@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections import Counter
 
+from sympy.core.basic import Basic
+
 from redalg.expression.contents import of_kind
 from redalg.lower_tile.ir.names import Names
 from redalg.lower_tile.ir.program import (
@@ -86,3 +88,10 @@ def bound_names(kernel: Kernel) -> tuple[str, ...]:
 def variables_of(kernel: Kernel) -> tuple[str, ...]:
     """The variables of a kernel's grid, and the numbers that it binds."""
     return (*map(str, dict(kernel.grid)), *bound_names(kernel))
+
+
+def outermost_loads(node: Basic) -> list[Load]:
+    """The reads of an expression that stand in no index of another."""
+    if isinstance(node, Load):
+        return [node]
+    return [load for arg in node.args for load in outermost_loads(arg)]

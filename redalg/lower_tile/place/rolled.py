@@ -21,6 +21,7 @@ from typing import Any, final
 from sympy import Integer, S
 
 from redalg.errors import PlanError
+from redalg.lower_tile.ir.mentions import outermost_loads
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -44,7 +45,6 @@ from redalg.lower_tile.place.together import (
     Step,
     binding_plan,
     blocks_together,
-    outermost_loads,
     rename_kernel,
 )
 from redalg.lower_tile.text.together import grid_points

@@ -18,7 +18,7 @@ from sympy import Expr, Integer, Symbol
 from sympy.core.basic import Basic
 
 from redalg.errors import PlanError
-from redalg.lower_tile.ir.mentions import variables_of
+from redalg.lower_tile.ir.mentions import outermost_loads, variables_of
 from redalg.lower_tile.ir.names import Names, kernel_name
 from redalg.lower_tile.ir.program import (
     Bind,
@@ -190,13 +190,6 @@ def rename_kernel(
     grid = tuple((index(names[str(variable)]), extent)
                  for (variable, _), extent in zip(kernel.grid, extents, strict=True))  # fmt: skip
     return replace(kernel, grid=grid, buffers=buffers, body=body)
-
-
-def outermost_loads(node: Basic) -> list[Load]:
-    """The reads of an expression that stand in no index of another."""
-    if isinstance(node, Load):
-        return [node]
-    return [load for arg in node.args for load in outermost_loads(arg)]
 
 
 def with_name(load: Load, names: Mapping[str, str], change: Callable[[Any], Any]) -> Load:
