@@ -11,6 +11,7 @@ from dataclasses import replace
 
 from redalg.incremental.rewrite import Rewrite
 from redalg.lower_tile.ir.program import Kernel, TileProgram
+from redalg.lower_tile.passes.aligned_rows import align_rows
 from redalg.lower_tile.passes.before_sums import tiles_before_sums
 from redalg.lower_tile.passes.binary_exponents import with_powers_of_two
 from redalg.lower_tile.passes.choices import choose_after
@@ -27,6 +28,7 @@ from redalg.lower_tile.passes.kept_rows import keep_large_rows
 from redalg.lower_tile.passes.kept_terms import keep_terms
 from redalg.lower_tile.passes.loads_first import loads_first
 from redalg.lower_tile.passes.loops import without_single_steps
+from redalg.lower_tile.passes.masked_loads import load_masked
 from redalg.lower_tile.passes.operands_first import operands_first
 from redalg.lower_tile.passes.reciprocals import share_reciprocals
 from redalg.lower_tile.passes.side_by_side import share_out_rows
@@ -98,6 +100,10 @@ PASSES: tuple[Pass, ...] = (
          _of_kernels(tiles_before_sums)),
     Pass("loads first", "x = load; v = Σ_j x[j]; y = load", "x = load; y = load; v = Σ_j x[j]",
          "where whole rows of both stay in registers", _of_kernels(loads_first)),
+    Pass("aligned rows", "x[b, j]", "x[first + j], and x[b·L + at(j)] at the row's ends",
+         "where a block takes a row of L elements that begins within a 16-byte load", align_rows),
+    Pass("masked loads", "x = where(c, load, 0); u = where(c, x, z)", "x = where(c, load, z); u = x",
+         "where all other reads of x are under c", _of_kernels(load_masked)),
     Pass("kept terms", "t[j] = exp(x[j]); v = Σ_j t[j]; out[j] = exp(x[j])/v", "…; out[j] = t[j]/v",
          "where a tile in registers holds the row", _of_kernels(keep_terms)),
     Pass("whole rows", "v = Σ_j x[j]", "f[j] = Σ_turn x[W·turn + j]; v = Σ_j f[j]",

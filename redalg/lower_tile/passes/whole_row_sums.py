@@ -51,6 +51,7 @@ from redalg.lower_tile.ir.program import (
     index,
 )
 from redalg.lower_tile.ir.scalars import Load
+from redalg.lower_tile.passes.aligned_rows import vectors_loaded
 from redalg.strategies.device import WARP
 from redalg.strategies.plan import Plan
 
@@ -226,11 +227,10 @@ def lanes_of(kernel: Kernel, plan: Plan, parameters: dict[str, Parameter]) -> La
     loaded = list(_loads(kernel, parameters))
     if plan.level != "row" or plan.device.target == "c" or kernel.blocks or not loaded:
         return None
-    tiles, sources = zip(*loaded, strict=True)
-    [wide, *others] = {LOAD_BYTES // DTYPES[one.dtype].bytes for one in sources}
+    tiles, vectors = zip(*loaded, strict=True)
+    [wide, *others] = {*vectors}
     [shape, *shapes] = {one.shape for one in tiles}
-    lengths = [one.shape[-1] for one in sources]
-    if others or shapes or len(shape) != 2 or not all(isinstance(one, int) and one % wide == 0 for one in lengths):
+    if others or shapes or len(shape) != 2 or wide < 2:
         return None
     like = tiles_like({one.name for one in tiles}, kernel.body)
     alone = shape[0] == 1 or sum(isinstance(one, ReduceTile) for one in kernel.body) == 1
@@ -275,12 +275,16 @@ def read_along(
                 yield source.dtype
 
 
-def _loads(kernel: Kernel, parameters: dict[str, Parameter]) -> Iterator[tuple[Buffer, Parameter]]:
-    """The tiles in registers that a kernel copies from parameters, and the parameters."""
+def _loads(kernel: Kernel, parameters: dict[str, Parameter]) -> Iterator[tuple[Buffer, int]]:
+    """The tiles in registers that a kernel loads from parameters, and the elements of a load; 0: not known."""
     tiles = {one.name: one for one in kernel.buffers if one.scope == "fragment"}
-    for copy in kernel.body:
-        if isinstance(copy, Copy) and isinstance(copy.source, Region) and copy.target in tiles:
-            yield tiles[str(copy.target)], parameters[copy.source.name]
+    for statement in kernel.body:
+        if isinstance(statement, Copy) and isinstance(statement.source, Region) and statement.target in tiles:
+            source = parameters[statement.source.name]
+            wide, length = LOAD_BYTES // DTYPES[source.dtype].bytes, source.shape[-1]
+            yield tiles[str(statement.target)], wide if isinstance(length, int) and length % wide == 0 else 0
+        elif isinstance(statement, Parallel) and (found := vectors_loaded(statement)) and found[0] in tiles:
+            yield tiles[found[0]], found[1]
 
 
 def tiles_like(tiles: set[str], body: Sequence[Statement]) -> frozenset[str]:

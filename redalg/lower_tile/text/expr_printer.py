@@ -201,7 +201,7 @@ class Printer:
         return isinstance(node, Add | Mul | Max | Min | Mod | floor | ceiling) and all(map(self.is_integer, args))
 
     def stored_value(self, node: Basic, dtype: str, old: Load | None = None) -> str:
-        """The text of a value stored as a dtype: unchanged if it is only moved (or 0), else an integer or a number.
+        """The text of a value stored as a dtype: unchanged if it is only moved (or 0, or infinite), else a number.
 
         `old` is the element that is overwritten; of a sum that begins with another and it, it comes first.
         """
@@ -209,7 +209,8 @@ class Printer:
         if element is not None and element is node:
             return self.load(element)
         if element is not None:
-            return f'T.if_then_else({self.condition(node.args[0])}, {self.load(element)}, T.cast(0, "{dtype}"))'
+            other = f'T.cast(0, "{dtype}")' if node.args[2] == 0 else Printer(self.dtypes, dtype).number(node.args[2])
+            return f"T.if_then_else({self.condition(node.args[0])}, {self.load(element)}, {other})"
         if dtype.startswith("int") and self.is_integer(node):
             text = self.integer(node)
             return f'T.cast({text}, "{dtype}")' if isinstance(node, Load) else text
@@ -217,12 +218,13 @@ class Printer:
         return f'T.cast({text}, "{dtype}")' if dtype == "uint8" else text
 
     def bare_element(self, node: Basic, dtype: str) -> Load | None:
-        """The element that a store as a dtype only moves, by itself or where a condition holds, and 0 elsewhere."""
+        """The element that a store as a dtype only moves, by itself or where a condition holds; elsewhere 0, or ±∞."""
         if isinstance(node, Load) and self.dtypes[node.name] == dtype:
             return node
         if dtype != self.compute and isinstance(node, Where):
             _, a, b = node.args
-            return a if isinstance(a, Load) and self.dtypes[a.name] == dtype and b is S.Zero else None
+            is_plain = b is S.Zero or (b.is_infinite and dtype.endswith("float16"))
+            return a if isinstance(a, Load) and self.dtypes[a.name] == dtype and is_plain else None
         return None
 
     # ---- numbers -----------------------------------------------------------------------------------------------------
@@ -283,15 +285,11 @@ class Printer:
         """A read of a buffer or parameter."""
         return f"{node.name}[{', '.join(map(self.integer, node.indices))}]" if node.indices else node.name
 
-    def infinity(self) -> str:
-        """+∞ of the compute dtype."""
-        return f'T.infinity("{self.compute}")'
-
     def _constant(self, node: Basic) -> str:
         if node in (S.NaN, UNDEFINED):
             return "float('nan')"
         if node in (S.Infinity, S.NegativeInfinity):
-            return ("" if node is S.Infinity else "-") + self.infinity()
+            return f'{"" if node is S.Infinity else "-"}T.infinity("{self.compute}")'
         return self._decimal(float(node))
 
     def _decimal(self, value: float) -> str:

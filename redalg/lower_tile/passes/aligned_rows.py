@@ -1,0 +1,362 @@
+"""Load rows by whole vectors, wherever in a vector they begin: a row is a tile of its vectors, and one of its ends.
+
+    t[j] = f(x[b, j]) if j < L;  v = ⊕_j t[j];  out[b, j] = g(t[j], v) if j < L
+    →   first = ⌈b·L / V⌉·V;  begin = first − b·L;  vectors = ⌊(L − begin) / V⌋          V elements of a vector
+        t[j] = f(x[first + j]) if ⌊j / V⌋ < vectors;    e[j] = f(x[b·L + at(j)]) if live(j), j < 2·V
+        v = ⊕_j t[j];                                   v = v ⊕ ⊕_j e[j]
+        out[first + j] = g(t[j], v) if …;               out[b·L + at(j)] = g(e[j], v) if …
+
+    at(j) = j, j < begin:  ahead of the first vector, for j < V;    L − 2·V + j, behind the last one:  for j ≥ V
+
+The terms are the same, in another order. A row of 16-bit elements whose length is no multiple of 16 bytes begins
+anywhere, so that a thread would load its elements one by one (H200, bfloat16, softmaxes: of 65536 x 1001 in 0.63 of
+the time, of 8192 x 8191 0.54, of 4096 x 16383 0.42). Tensors that all rows share, as weights are, begin elsewhere:
+threads load them one by one, and neighbours lie side by side only if vectors are short (4 bytes).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from math import prod
+from typing import Any, final
+
+from sympy import And, Expr, Ge, Integer, Lt, Min, Or, S, floor
+from sympy.core.basic import Basic
+
+from redalg.expression import Where
+from redalg.expression.dtypes import DTYPES
+from redalg.lower_tile.ir.mentions import free_names, names_in, outermost_loads
+from redalg.lower_tile.ir.names import Names
+from redalg.lower_tile.ir.program import (
+    Bind,
+    Buffer,
+    Copy,
+    Fill,
+    Kernel,
+    Loop,
+    Parallel,
+    Parameter,
+    ReduceTile,
+    Region,
+    Statement,
+    Store,
+    TileProgram,
+    expressions,
+    map_statement,
+    nested_statements,
+)
+from redalg.lower_tile.ir.row_pieces import Ends, I, J, Piece, Vectors
+from redalg.lower_tile.ir.scalars import Load
+from redalg.strategies.plan import Plan
+from redalg.strategies.rules.reads import MOST_ELEMENTS
+
+WIDE_BYTES, SHORT_BYTES = 16, 4
+"""Bytes of a vector; and where threads load other tensors one by one."""
+LEAST_ROW = 512
+"""Elements of a row of which a warp loads each part by several instructions."""
+LARGEST_BLOCK, MOST_HELD = 1024, 192
+"""Threads of a block that have 64 registers each, and the bytes of rows that such a thread holds at most (H200,
+softmaxes of 1024 x 50257: float32, of 208 bytes, 1.12 of the time of single loads; bfloat16, of 112 bytes, 0.60)."""
+
+
+def align_rows(program: TileProgram, plan: Plan) -> TileProgram:
+    """The program whose kernel takes rows by vectors; the same one if it has several kernels, or takes several rows."""
+    kernel, *others = program.kernels
+    plan = kernel.plan or plan
+    if others or plan.level == "thread" or plan.block_row != 1 or plan.device.target == "c":
+        return program
+    changed = rows_by_vectors(program)
+    return changed if plan.level != "row" or has_room(changed.kernels[0], plan) else program
+
+
+def has_room(kernel: Kernel, plan: Plan) -> bool:
+    """Tell if threads have registers for a row and its ends: those of the largest blocks have the fewest."""
+    loaded = (tile for one in kernel.body if isinstance(one, Parallel) and (tile := vectors_loaded(one)))
+    names = {name for name, _ in loaded}
+    held = sum(prod(one.shape) * DTYPES[one.dtype].bytes for one in kernel.buffers if one.name in names)
+    return plan.threads < LARGEST_BLOCK or held <= MOST_HELD * plan.threads
+
+
+def rows_by_vectors(program: TileProgram) -> TileProgram:
+    """A program of one kernel that takes its rows by vectors; the same one if they begin at vectors, or are none."""
+    [kernel] = program.kernels
+    rows = rows_of(kernel, {one.name: one for one in program.parameters})
+    if rows is None:
+        return program
+    bound, body, ends = pieces_of(rows, free_names(program))
+    statements = [each for one in kernel.body for each in rows.in_pieces(one, body, ends)]
+    ahead = (node for one in statements if not isinstance(one, Loop) for node in expressions(one))
+    if any(rows.steps & node.free_symbols for node in ahead):
+        return program  # a step of a loop tells more than its elements
+    buffers = (*kernel.buffers, *(ends.tile_like(one) for one in rows.tiles.values()))
+    flat = tuple(with_one_dimension(one) if one.name in rows.tensors else one for one in program.parameters)
+    changed = replace(kernel, buffers=buffers, body=(*bound, *statements))
+    return replace(program, parameters=flat, kernels=(changed,))
+
+
+@final
+@dataclass(frozen=True)
+class Rows:
+    """The rows of a kernel, of which each block takes one.
+
+    Attributes:
+        number: of the block's row among all rows of a tensor.
+        length: elements of a row.
+        vector: elements of a vector.
+        tensors: the parameters whose rows these are.
+        tiles: the buffers that hold a number for every element.
+        places: the places of a row that statements take, in J and the variables of loops.
+        steps: these variables.
+    """
+
+    number: Expr
+    length: int
+    vector: int
+    tensors: frozenset[str]
+    tiles: Mapping[str, Buffer]
+    places: frozenset[Expr]
+    steps: frozenset[Basic]
+
+    @property
+    def width(self) -> int:
+        """Elements of a tile."""
+        return next(iter(self.tiles.values())).shape[-1]
+
+    def in_pieces(self, statement: Statement, body: Piece, ends: Piece) -> Iterator[Statement]:
+        """Yield what a statement is of each piece; of one that is not about elements, itself."""
+        if isinstance(statement, Loop):  # the ends are a tile more, ahead of the others
+            yield from (self.in_piece(one, ends) for one in statement.body)
+            yield replace(statement, body=tuple(self.in_piece(one, body) for one in statement.body))
+            return
+        yield self.in_piece(statement, body)
+        if self.is_of_elements(statement):
+            rest = self.in_piece(statement, ends)
+            yield replace(rest, clear=False) if isinstance(rest, ReduceTile) else rest
+
+    def is_of_elements(self, statement: Statement) -> bool:
+        """Tell if a statement is about the elements of a row."""
+        if isinstance(statement, Parallel):
+            return J in dict(statement.indices)
+        return bool(names_in(statement) & {*self.tiles})
+
+    def in_piece(self, statement: Statement, piece: Piece) -> Statement:
+        """A statement about the elements of a row as one about those of a piece."""
+        if isinstance(statement, Copy) and isinstance(statement.source, Region):
+            return self.in_piece(self.loop_of_copy(statement.source, str(statement.target)), piece)
+        if isinstance(statement, ReduceTile) and statement.source in self.tiles:
+            return replace(statement, source=piece.tile(statement.source))
+        if isinstance(statement, Fill) and statement.buffer in self.tiles:
+            return replace(statement, buffer=piece.tile(statement.buffer))
+        if isinstance(statement, Parallel) and J in dict(statement.indices):
+            indices = tuple((name, piece.width if name == J else extent) for name, extent in statement.indices)
+            body = tuple(self.store_of(one, piece) for one in statement.body)
+            return replace(statement, indices=indices, body=body, alone=piece.takes_each_alone)
+        return map_statement(statement, lambda node: self.of_piece(node, piece, masked=False))
+
+    def loop_of_copy(self, source: Region, tile: str) -> Parallel:
+        """The loop that a copy of a row to a tile is."""
+        shape = self.tiles[tile].shape
+        index = (I, J)[-len(shape) :]
+        load = Load(source.name, *place_of_copy(source, shape[-1]))
+        return Parallel(tuple(zip(index, shape, strict=True)), (Store(tile, index, load),))
+
+    def store_of(self, store: Store, piece: Piece) -> Store:
+        """A store of an element as one of a piece's; what tiles read beside the row is 0."""
+        is_of_tile = store.target in self.tiles
+        expr = self.of_piece(store.expr, piece, masked=is_of_tile)
+        guard = self.of_piece(store.guard, piece, masked=False)
+        if is_of_tile:
+            return replace(store, target=piece.tile(store.target), expr=expr, guard=guard)
+        place = store.indices[-1]
+        inner = (self.of_piece(one, piece, masked=False) for one in store.indices)
+        indices = (piece.in_tensor(place),) if store.target in self.tensors else tuple(inner)
+        return replace(store, indices=indices, expr=expr, guard=And(guard, piece.live(place)))
+
+    def of_piece(self, node: Any, piece: Piece, *, masked: bool) -> Any:
+        """An expression of an element as one of a piece's."""
+        put: dict[Basic, Basic] = {Lt(place, self.length): piece.live(place) for place in self.places} | piece.at()
+        put |= {Min(self.width, self.length - self.width * step): piece.count(step) for step in self.steps}
+        for load in outermost_loads(node):
+            if not load.has(J):
+                continue
+            if load.name in self.tiles:
+                put[load] = Load(piece.tile(load.name), *load.indices)
+                continue
+            place = load.indices[-1]
+            inner = (self.of_piece(one, piece, masked=masked) for one in load.indices)
+            read = Load(load.name, piece.in_tensor(place)) if load.name in self.tensors else Load(load.name, *inner)
+            put[load] = Where(piece.live(place), read, S.Zero) if masked else read
+        return node.xreplace(put)
+
+
+def rows_of(kernel: Kernel, parameters: Mapping[str, Parameter]) -> Rows | None:
+    """The rows of which a kernel's blocks take one each; None if it is no such kernel, or if they begin at vectors."""
+    statements = nested_statements(kernel.body)
+    width = width_of_tiles(kernel, statements)
+    if width is None or not all(map(is_of_rows, statements)):
+        return None
+    tiles = {one.name: one for one in kernel.buffers if one.shape[-1] == width}
+    if any(name in tiles and place[-1:] != (J,) for name, place in accesses(statements, width)):
+        return None
+    steps = frozenset(one.variable for one in statements if isinstance(one, Loop))
+    found = tensors_by_row(accesses(statements, width), parameters, steps)
+    if found is None:
+        return None
+    taken, others = found
+    sizes = {row: sum(prod(parameters[name].shape) * element_bytes(parameters[name]) for name in names)
+             for row, names in taken.items() if row[0].free_symbols}  # fmt: skip
+    if not sizes:
+        return None
+    number, length = max(sizes, key=lambda row: (sizes[row], str(row)))
+    tensors = frozenset(taken[number, length]) - others
+    along = {name for name, place in accesses(statements, width) if name in parameters and any(map(has_index, place))}
+    if not tensors or any(names & tensors for row, names in taken.items() if row != (number, length)):
+        return None
+    if length < LEAST_ROW:
+        return None
+    vector = vector_of_rows(length, min(element_bytes(parameters[one]) for one in tensors), alone=along == tensors)
+    largest = max(prod(parameters[one].shape) for one in tensors)
+    if vector is None or largest > MOST_ELEMENTS or width % vector or length % width == 0:
+        return None
+    if not all(takes_whole_rows(one, length, width) for one in statements if isinstance(one, Loop)):
+        return None
+    places = frozenset(place[-1] for name, place in accesses(statements, width) if name in tensors)
+    return Rows(number, length, vector, tensors, tiles, places, steps)
+
+
+def width_of_tiles(kernel: Kernel, statements: Sequence[Statement]) -> int | None:
+    """The elements of a kernel's tiles, all of which are in registers and of one row; None if some are not."""
+    loops = (dict(one.indices) for one in statements if isinstance(one, Parallel))
+    extents = {(loop.get(I, 1), loop[J]) for loop in loops if J in loop}
+    if len(extents) != 1 or any(len(one.shape) > 1 and one.shape[0] > 1 for one in kernel.buffers):
+        return None
+    [(rows, width)] = extents
+    like = [one for one in kernel.buffers if one.shape[-1] == width]
+    alone = rows == 1 and width > 1 and all(one.shape[-1] in (1, width) for one in kernel.buffers)
+    return width if alone and all(one.scope == "fragment" for one in like) else None
+
+
+def is_of_rows(statement: Statement) -> bool:
+    """Tell if a statement loads a row, computes elements, reduces a row, or does so of tile after tile."""
+    if isinstance(statement, Parallel):
+        return statement.guard == S.true and not any(store.once for store in statement.body)
+    if isinstance(statement, Copy):
+        return isinstance(statement.target, str)
+    if isinstance(statement, ReduceTile):
+        return statement.dim == 1
+    return isinstance(statement, Fill | Bind | Loop)
+
+
+def takes_whole_rows(loop: Loop, length: int, width: int) -> bool:
+    """Tell if a loop takes all tiles of a row."""
+    return loop.start == 0 and loop.stop == -(-length // width)
+
+
+Row = tuple[Expr, int]
+"""The number of a row among those of a tensor, and its length."""
+Access = tuple[str, tuple[Expr, ...]]
+"""The name of what a statement reads or stores, and the place of the element."""
+
+
+def tensors_by_row(
+    found: Iterable[Access], parameters: Mapping[str, Parameter], steps: frozenset[Basic]
+) -> tuple[dict[Row, set[str]], frozenset[str]] | None:
+    """The tensors by the rows of which statements take elements; and those with no such rows, or of which they read
+    other elements too. None if a place is not along rows."""
+    taken, others, origin = dict[Row, set[str]](), set[str](), dict.fromkeys(steps, S.Zero)
+    for name, place in found:
+        if name not in parameters or not place:
+            continue
+        shape = parameters[name].shape
+        *before, last = (one.xreplace({I: S.Zero}) for one in place)
+        if not any(one.has(J) for one in place):
+            others.add(name)
+        elif last.xreplace(origin) != J or any(one.has(J, Load, *steps) for one in before):
+            return None
+        elif all(isinstance(one, int) for one in shape):
+            taken.setdefault((row_number(before, shape[:-1]), shape[-1]), set()).add(name)
+    return taken, frozenset(others)
+
+
+def accesses(statements: Iterable[Statement], width: int) -> Iterator[Access]:
+    """Yield what statements read and store; of a row that is copied, element J."""
+    for statement in statements:
+        if isinstance(statement, Loop):
+            continue
+        if isinstance(statement, Copy):
+            source = statement.source
+            yield (source, ()) if isinstance(source, str) else (source.name, tuple(place_of_copy(source, width)))
+        elif isinstance(statement, Parallel):
+            yield from ((store.target, store.indices) for store in statement.body)
+        for node in expressions(statement):
+            yield from ((load.name, load.indices) for load in node.atoms(Load))
+
+
+def place_of_copy(source: Region, width: int) -> Iterator[Expr]:
+    """Yield the place of element J of a copied row."""
+    for place in source.place:
+        start, length = place if isinstance(place, tuple) else (place, 1)
+        yield start + J if length == width else start
+
+
+def has_index(place: Expr) -> bool:
+    """Tell if an index moves with the elements of a row."""
+    return place.has(J)
+
+
+def row_number(indices: Sequence[Expr], shape: Sequence[int]) -> Expr:
+    """The number of the row at indices, of those of a tensor whose other dimensions are these."""
+    number: Expr = S.Zero
+    for place, size in zip(indices, shape, strict=True):
+        number = number * size + place
+    return number
+
+
+def element_bytes(parameter: Parameter) -> int:
+    """Bytes of an element."""
+    return DTYPES[parameter.dtype].bytes
+
+
+def vector_of_rows(length: int, size: int, *, alone: bool) -> int | None:
+    """The elements of a vector; None if rows of a length begin at such ones, or at ones that are long enough.
+
+    `alone`: nothing is read beside these rows that begins elsewhere.
+    """
+    if length * size % (2 * SHORT_BYTES) == 0 or (not alone and length * size % SHORT_BYTES == 0):
+        return None
+    vector = (WIDE_BYTES if alone else SHORT_BYTES) // size
+    return vector if vector > 1 else None
+
+
+def pieces_of(rows: Rows, names: Names) -> tuple[tuple[Bind, ...], Vectors, Ends]:
+    """The two tiles of a row, and the numbers that tell a block where they are."""
+    row, wide = rows.number * rows.length, rows.vector
+    first = Bind(names.fresh("first"), floor((row + wide - 1) / wide) * wide, "int32")
+    begin = Bind(names.fresh("begin"), Load(first.name) - row, "int32")
+    number = Bind(names.fresh("vectors"), floor((rows.length - Load(begin.name)) / wide), "int32")
+    body = Vectors(rows.width, wide, *(Load(one.name) for one in (first, begin, number)))
+    behind = Integer(rows.length - 2 * wide)
+    ahead = And(Lt(J, wide), Lt(J, body.begin))
+    last = And(Ge(J, wide), Ge(J + behind, body.begin + wide * body.number))
+    tiles = {name: names.fresh(f"{name}_ends") for name in rows.tiles}
+    place = J + Where(Lt(J, wide), S.Zero, behind)
+    ends = Ends(row, place, Or(ahead, last), rows.length - wide * body.number, 2 * wide, tiles, rows.steps)
+    return (first, begin, number), body, ends
+
+
+def vectors_loaded(loop: Parallel) -> tuple[str, int] | None:
+    """The tile that a loop loads by vectors of a row, and the elements of a vector; None of another loop."""
+    [store, *others] = loop.body
+    if others or not isinstance(store.expr, Where) or not isinstance(store.expr.args[1], Load):
+        return None
+    condition = store.expr.condition
+    parts = condition.lhs.atoms(floor) if isinstance(condition, Lt) else set()
+    wide = {int(J / part.args[0]) for part in parts if (J / part.args[0]).is_Integer}
+    return (store.target, wide.pop()) if len(wide) == 1 and store.indices[-1:] == (J,) else None
+
+
+def with_one_dimension(parameter: Parameter) -> Parameter:
+    """A parameter whose dimensions are one."""
+    dimensions = sum(parameter.folded) if parameter.folded else len(parameter.shape)
+    return replace(parameter, shape=(prod(parameter.shape),), folded=(dimensions,))
