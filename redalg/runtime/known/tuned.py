@@ -36,6 +36,7 @@ from redalg.runtime.known.naming import naming
 from redalg.strategies.device import CARDS, DeviceSpec
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.powers import power_of_two
+from redalg.strategies.rules.reads import has_aligned_rows
 from redalg.strategies.schedule import ONLINE, TUNED, UNFUSED, AnySchedule, Schedule
 from redalg.strategies.search.space import Space
 
@@ -151,7 +152,8 @@ def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
     """The remembered schedules of a problem.
 
     First those measured at these very sizes, the fastest first; then those of the bucket's other sizes, where the space
-    of these sizes holds them. Of equals, the pack's first. What is no kernel is taken at the very sizes alone.
+    of these sizes holds them, and rows begin alike. Of equals, the pack's first. What is no kernel is taken at the very
+    sizes alone.
     """
     if space.problem.varying:
         return
@@ -162,8 +164,16 @@ def tuned_schedules(form: FusedForm, space: Space) -> Iterator[AnySchedule]:
             continue
         schedule = stored.read_line(entry.schedule, space.binding, space.device)
         schedule = replace(schedule, predicted_us=entry.predicted_us, origin=origin)
-        if not isinstance(schedule, Schedule) or entry.sizes == sizes or space.admits(schedule):
+        is_own = entry.sizes == sizes or begins_alike(form, space.problem, entry.sizes)
+        if is_own and (entry.sizes == sizes or not isinstance(schedule, Schedule) or space.admits(schedule)):
             yield schedule
+
+
+def begins_alike(form: FusedForm, problem: Problem, sizes: Mapping[str, int]) -> bool:
+    """Tell if rows of a problem, and of other sizes (by the key's names of axes), both begin at vectors, or neither."""
+    names = naming(kernel_form(form, problem)).axes
+    other = {axis: sizes.get(names.get(axis, axis), size) for axis, size in problem.sizes.items()}
+    return has_aligned_rows(form, problem) == has_aligned_rows(form, replace(problem, sizes=other))
 
 
 def known_entries(form: FusedForm, problem: Problem, device: DeviceSpec) -> Iterator[tuple[str, Entry]]:

@@ -37,6 +37,7 @@ from redalg.strategies.rules.reads import (
     LEAST_PART,
     compares_data,
     equal_part,
+    has_aligned_rows,
     has_bias,
     has_products,
     reads_along,
@@ -44,7 +45,6 @@ from redalg.strategies.rules.reads import (
     reads_pages,
     reads_parts,
 )
-from redalg.strategies.rules.rows import has_aligned_rows
 from redalg.strategies.rules.scores import (
     FOLDED,
     INNER,

@@ -13,7 +13,8 @@ from redalg.strategies.levels import Loop, Parts
 from redalg.strategies.plan import Problem
 from redalg.strategies.rules.parts import blocks, row_elements
 from redalg.strategies.rules.powers import power_of_two
-from redalg.strategies.rules.rows import LONGEST_ROW, has_aligned_rows, lies_in_columns, row_schedule
+from redalg.strategies.rules.reads import has_aligned_rows
+from redalg.strategies.rules.rows import LONGEST_ROW, lies_in_columns, row_schedule
 from redalg.strategies.schedule import Schedule
 
 EACH, MOST_OF_TILES = 64, 16

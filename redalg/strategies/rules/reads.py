@@ -6,16 +6,20 @@ Tiles depend on them.
 from __future__ import annotations
 
 from collections.abc import Set as AbstractSet
-from math import gcd
+from math import gcd, prod
 
 from sympy import And, Mod, exp, floor
 
 from redalg.expression import Axis, Element
 from redalg.expression.contents import elements_of, free_axes, quotient_of
+from redalg.expression.dtypes import DTYPES, is_float
 from redalg.incremental.form import FusedForm
 from redalg.strategies.binding import Binding, product_sides
+from redalg.strategies.plan import Problem
 from redalg.strategies.rules.loop_tiles import LARGE_TILE
 
+MOST_ELEMENTS = 2**31 - 1
+"""Elements of a tensor that an index of 32 bits counts."""
 LEAST_PART = 32
 """Shortest equal part of the streamed axis (a page) that a tile is cut to; elements of shorter parts are gathered."""
 
@@ -36,6 +40,13 @@ def writes_weights(form: FusedForm) -> bool:
     """Tell if an output has an exponential of every element, as the terms of a weighed sum are."""
     weighed = any(one.weight for one in form.accumulators)
     return weighed and any(one.carries and one.expr.has(exp) for one in form.outputs)
+
+
+def reads_weights_apart(form: FusedForm, problem: Problem, binding: Binding) -> bool:
+    """Tell if an output reads weights that all rows share, and rows begin anywhere: threads load these one by one."""
+    read = [one for output in form.outputs for one in elements_of(output.expr)]
+    shared = any(free_axes(one) == {binding.streamed} for one in read)
+    return shared and not has_aligned_rows(form, problem)
 
 
 def reads_along(form: FusedForm, axis: Axis) -> bool:
@@ -92,3 +103,23 @@ def equal_part(form: FusedForm) -> int:
             if above == axis and below.is_Integer:
                 lengths.append(int(below))
     return gcd(*lengths)
+
+
+def has_aligned_rows(form: FusedForm, problem: Problem) -> bool:
+    """Tell if the rows of every streamed floating-point input are multiples of 16 bytes."""
+    for element in form.cascade.elements():
+        if form.cascade.axis in free_axes(element) and is_float(problem.dtypes[element.name]) and element.indices:
+            last = element.indices[-1]
+            size = problem.sizes[last.name] if isinstance(last, Axis) else 1
+            if size * DTYPES[problem.dtypes[element.name]].bytes % 16:
+                return False
+    return True
+
+
+def loads_by_vectors(form: FusedForm, problem: Problem) -> bool:
+    """Tell if threads load rows by vectors: rows begin at such ones, or are taken so, with their ends apart.
+
+    Rows of fixed length whose elements 32 bits count are taken so (`lower_tile.passes.aligned_rows`).
+    """
+    sizes = (prod(problem.sizes[axis.name] for axis in free_axes(one)) for one in form.cascade.elements())
+    return has_aligned_rows(form, problem) or (not problem.varying and all(size <= MOST_ELEMENTS for size in sizes))

@@ -54,11 +54,11 @@ from redalg.strategies.rules.pairs import (
 from redalg.strategies.rules.parts import blocks, may_split, most_parts, rows_at_once
 from redalg.strategies.rules.powers import power_of_two
 from redalg.strategies.rules.products import folds_pairs, tensor_cores
+from redalg.strategies.rules.reads import has_aligned_rows
 from redalg.strategies.rules.rows import (
     STAGES_OF_THREADS,
     TILE_OF_THREADS,
     column_tiles,
-    has_aligned_rows,
     lies_in_columns,
     rows_by_threads,
     takes_rows_by_threads,
