@@ -167,6 +167,12 @@ class Cascade(Displayed):
         """The reductions' values, in order."""
         return tuple(one.value for one in self.reductions)
 
+    @cached_property
+    def known_names(self) -> tuple[tuple[str, Expr], ...]:
+        """The names that the user gave to expressions of this cascade's values, or of none."""
+        known = {*self.values, *(one.value for one in self.producers)}
+        return tuple(pair for pair in self.names if values_of(pair[1]) <= known)
+
     def expressions(self) -> Iterable[Expr]:
         """Every expression of the cascade and of its producers."""
         for producer in self.producers:

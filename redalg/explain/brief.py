@@ -24,19 +24,19 @@ from redalg.explain.model import (
     sentence,
 )
 from redalg.explain.moves import CLOSED_FORM_OPERATIONS, Moves, largest_coefficient
-from redalg.explain.names import in_users_words
+from redalg.explain.names import in_users_words, spelled_names
 from redalg.explain.sections import outputs_as_defined
 from redalg.explain.whole import derivation, pairs_of
 from redalg.expression import Element, Label
 from redalg.incremental.form import FusedForm
 from redalg.incremental.passes import Passes
 
-MOST = {"Counts": 2, "State": 3, "Update": 7, "Finish": 3, "Cost": 3, "Condition": 2, "Output": 4}
+MOST = {"Counts": 2, "Names": 4, "State": 3, "Update": 7, "Finish": 3, "Cost": 3, "Condition": 2, "Output": 4}
 """Title of a part of the brief form -> the most lines that it takes in text."""
 WORDS = {"read once": "read once ", "read twice": "read twice ", "stays at hand": "at hand ", "arithmetic": "",
          "exponentials": "exponentials "}  # fmt: skip
 """Label of a cost -> the words for it in the brief form."""
-LEAST = {"Update": 3, "Finish": 2, "Cost": 2, "State": 2}
+LEAST = {"Names": 2, "Update": 3, "Finish": 2, "Cost": 2, "State": 2}
 """Title of a part -> the lines that it keeps where the screen has no room, the part that is cut first before others."""
 MARGIN = 11
 """Columns of the titles."""
@@ -58,6 +58,8 @@ def brief_derivation(decomposition: Decomposition, passes: Passes) -> Derivation
 
 def brief_parts(decomposition: Decomposition, form: FusedForm) -> Iterator[Section]:
     """The parts of the brief form, each one's name that of the section that says more."""
+    if names := list(spelled_names(decomposition.cascade)):
+        yield Section("Names", tuple(names), "outputs" if form.is_elementwise else "cascade")
     if form.is_elementwise:
         yield Section("Output", (outputs_as_defined(decomposition),), "outputs")
         yield Section("Cost", (costs(Table((), (*tensor_reads(form),))),), "cost")

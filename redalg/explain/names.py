@@ -18,7 +18,7 @@ from typing import Any, final
 from sympy import Expr, Mul, Symbol
 
 from redalg.decompose.cascade import Cascade, Producer
-from redalg.decompose.parse.names import put_name
+from redalg.decompose.parse.names import given_pairs, put_names
 from redalg.explain.model import (
     Code,
     Equation,
@@ -34,7 +34,7 @@ from redalg.explain.model import (
 )
 from redalg.explain.notation import free_letters, split_marks
 from redalg.expression import Axis, Element, Label, Value
-from redalg.expression.contents import axes_by_name, free_axes, nodes_of, values_of
+from redalg.expression.contents import free_axes
 from redalg.expression.rebuild import with_args
 
 ALONE = re.compile(r"(?<![\w′])([A-Za-zφ])(?=_\d|\b)")
@@ -46,7 +46,7 @@ class Words:
     """The words of an explanation.
 
     Attributes:
-        given: what a name stands for, as values of the cascade, and the name: the short ones first.
+        given: what a name stands for, as values of the cascade and names before it, and the name: `name_pairs`.
         called: the name of a producer or a reduction in the cascade -> its name here.
         letters: a letter of the notation -> the letter that stands for it, where it is another.
     """
@@ -57,10 +57,7 @@ class Words:
 
     def write(self, expr: Any) -> Any:
         """An expression in these words."""
-        for pattern, value in self.given:
-            known = replace(self, given=())
-            expr = put_name(expr, known.write(pattern), value)
-        return self._call(expr)
+        return self._call(put_names(expr, self.given))
 
     def _call(self, node: Any) -> Any:
         if isinstance(node, Value):
@@ -118,16 +115,32 @@ def lines_in_users_words(lines: Iterable[Line], cascade: Cascade) -> list[Line]:
     return list(map(words_of(cascade).line, lines))
 
 
-def given_names(cascade: Cascade) -> Iterator[Line]:
-    """The names that `ra.let` gave to what is no reduction, and those that products have here alone."""
-    words = words_of(cascade)
-    definitions = {value: pattern for pattern, value in reversed(words.given)}
+def named_expressions(cascade: Cascade) -> Iterator[Equations]:
+    """The names that `ra.let` gave to what is no reduction, each with its definition."""
+    definitions = {value: pattern for pattern, value in reversed(words_of(cascade).given)}
     if definitions:
         definitions = dict(reversed(definitions.items()))
         yield column(("Names that were given",), [Equation(Element(Label(value.name), *value.indices), pattern)
                                                   for value, pattern in definitions.items()])  # fmt: skip
-    if words.called:
-        pairs = [f"`{called}` is `{name}`" for name, called in words.called.items()]
+
+
+def spelled_names(cascade: Cascade) -> Iterator[Line]:
+    """The names of `named_expressions`, with the reductions that have a generated name written out."""
+    words, meaning = words_of(cascade), dict[Expr, Expr]()
+    for reduction in cascade.reductions:
+        if re.fullmatch(rf"{reduction.monoid.name}_\d+", reduction.name) and reduction.name not in words.called:
+            term = put_names(reduction.term, words.given).xreplace(meaning)
+            meaning[reduction.value] = reduction.to_reduce(term, cascade.reduced_axes)
+    for line in named_expressions(cascade):
+        rows = (tuple(replace(one, right=one.right.xreplace(meaning)) for one in row) for row in line.rows)
+        yield replace(line, rows=tuple(rows))
+
+
+def given_names(cascade: Cascade) -> Iterator[Line]:
+    """The names that `ra.let` gave to what is no reduction, and those that products have here alone."""
+    yield from named_expressions(cascade)
+    if called := words_of(cascade).called:
+        pairs = [f"`{name}` is `{own}`" for own, name in called.items()]
         yield sentence(f"In kernels and in the stages {', '.join(pairs)}: a name by `ra.let` would stand everywhere.")
 
 
@@ -151,16 +164,7 @@ def words_of(cascade: Cascade) -> Words:
             called[producer.name] = name
             taken.add(name)
     called |= {expr.name: name for name, expr in cascade.names if isinstance(expr, Value)}
-    known = {*cascade.values, *(one.value for one in cascade.producers)}
-    named = [pair for pair in cascade.names if not isinstance(pair[1], Value) and values_of(pair[1]) <= known]
-    number = Mul(*(axis.extent for axis in cascade.reduced_axes))
-    counted = {one.value: number for one in cascade.reductions if one.is_count}
-    given = list[tuple[Expr, Value]]()
-    for name, expr in sorted(named, key=lambda pair: (len(nodes_of(pair[1])), pair[0])):
-        value = Value(Label(name), *axes_by_name(free_axes(expr)))
-        spellings = dict.fromkeys([expr, expr.xreplace(counted)])  # a term of a later pass has the extent itself
-        given += [(spelling, value) for spelling in spellings]
-    return Words(tuple(given), called, free_letters(taken))
+    return Words(given_pairs(cascade), called, free_letters(taken))
 
 
 def product_name(producer: Producer, streamed: Axis) -> str | None:

@@ -95,10 +95,53 @@ def test_what_a_backward_does_not_have_is_named() -> None:
         backward.explain(["saved", "grad_x"])
 
 
+def head_and_kernel(fused: ra.Fused) -> tuple[str, str]:
+    """The docstring of a source, and the rest."""
+    _, head, kernel = fused.source("c", sizes={"b": 2, "n": 8}, dtypes="float32").split('"""', 2)
+    return head, kernel
+
+
 def test_names_change_no_result_and_no_kernel() -> None:
-    plain, named = ra.fuse(ra.var(x, n)), ra.fuse(ra.mean((x - mu()) ** 2, n))
-    sources = [one.source("c", sizes={"b": 2, "n": 8}, dtypes="float32") for one in (plain, named)]
-    assert sources[0] == sources[1]
+    plain, named = head_and_kernel(ra.fuse(ra.var(x, n))), head_and_kernel(ra.fuse(ra.mean((x - mu()) ** 2, n)))
+    assert plain[1] == named[1]
+    assert "mu" not in plain[0]
+
+
+SPREAD = mu() / ra.let("sd", sqrt(ra.let("spread", ra.mean((x - mu()) ** 2, n))))
+HEADS: dict[str, tuple[Expr, list[str]]] = {  # kind -> (expression, lines of the kernel's head, in order)
+    "each below what it needs": (SPREAD, [
+        "out[b] = mu/sd", "  count = sum over n of 1", "  sum_0 = sum over n of x[b, n]", "  mu = sum_0/count",
+        "  sum_1 = sum over n of (x[b, n] - mu)**2", "  spread = sum_1/count", "  sd = sqrt(spread)"]),
+    "data": (KINDS["data"][0], ["  z = w[b, n]*x[b, n]", "  max_0 = max over n of z"]),
+    "an extent": (KINDS["an extent"][0], ["  count = sum over n of 1", "  N = count"]),
+    "a maximum": (KINDS["a maximum"][0], ["  top = max over n of x[b, n]"]),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", HEADS)
+def test_the_head_of_a_kernel_defines_the_names(kind: str) -> None:
+    expr, lines = HEADS[kind]
+    head, _ = head_and_kernel(ra.fuse(expr))
+    assert [one for one in head.splitlines() if one in lines] == lines
+
+
+def test_the_head_of_a_later_pass_defines_the_names() -> None:
+    text = ra.fuse(ra.mean(abs(x - mu()), n), passes=2).source("c", sizes={"b": 2, "n": 8}, dtypes="float32")
+    assert text.count("  mu = sum_0[b]/count\n") == 1
+    assert "  sum_1 = sum over n of Abs(x[b, n] - mu)\n" in text
+
+
+def test_the_brief_form_defines_the_names() -> None:
+    text = repr(ra.fuse(ra.let("spread", ra.mean((x - mu()) ** 2, n))))
+    assert "Names      mu[b]     = (Σ_n x[b,n])/count\n           spread[b] = (Σ_n (x[b,n] − mu)²)/count\n" in text
+    assert '… 2 more lines: .explain(section="cascade")\nState' in repr(ra.fuse(SPREAD)), "a screen has no room for all"
+    assert "\nNames " not in repr(ra.fuse(KINDS["a maximum"][0])), "a reduction's name stands in the state"
+    assert repr(ra.fuse(KINDS["no reduction"][0], axes="b n")).count("s[b,n] = w[b,n]·x[b,n]") == 1
+
+
+def test_a_name_within_a_name_is_used() -> None:
+    assert "sd[b]     = √spread" in ra.fuse(SPREAD).explain(section="cascade")
+    assert "out[b] = mu/sd" in ra.fuse(SPREAD).explain(section="cascade")
 
 
 def test_a_product_without_a_name_is_called_by_its_factors() -> None:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping
+from functools import lru_cache
 from typing import Any
 
 from sympy import Add, Expr, Mul, Pow
 from sympy.core.basic import Basic
 
+from redalg.decompose.cascade import Cascade
 from redalg.errors import ExpressionError, Text
 from redalg.expression import Element, Label, Let, Value
 from redalg.expression.contents import axes_by_name, free_axes, nodes_of, of_kind
@@ -79,12 +81,44 @@ def put_name(node: Any, pattern: Expr, value: Value) -> Any:
     return node
 
 
+def put_names(node: Any, pairs: Iterable[tuple[Expr, Value]]) -> Any:
+    """An expression with names in the places of what they stand for; the pairs are those of `name_pairs`."""
+    for pattern, value in pairs:
+        node = put_name(node, pattern, value)
+    return node
+
+
+def name_pairs(names: Iterable[tuple[str, Expr]]) -> tuple[tuple[Expr, Value], ...]:
+    """The expressions that names stand for, the short ones first, each with the name as a value.
+
+    An expression holds the names before it.
+
+    >>> from sympy import sqrt
+    >>> from sympy.abc import s, n
+    >>> name_pairs([("sigma", sqrt(1 + s**2 / n**2)), ("mu", s / n)])
+    ((s/n, mu), (sqrt(mu**2 + 1), sigma))
+    """
+    pairs = list[tuple[Expr, Value]]()
+    for name, expr in sorted(names, key=lambda pair: (len(nodes_of(pair[1])), pair[0])):
+        pairs.append((put_names(expr, pairs), Value(Label(name), *axes_by_name(free_axes(expr)))))
+    return tuple(pairs)
+
+
+@lru_cache(maxsize=64)
+def given_pairs(cascade: Cascade) -> tuple[tuple[Expr, Value], ...]:
+    """The expressions that the user named, with the names: `name_pairs`. Another name of a reduction is none of them.
+
+    A term of a later pass has the extent in the place of the count, so both spellings are there.
+    """
+    number = Mul(*(axis.extent for axis in cascade.reduced_axes))
+    counted = {one.value: number for one in cascade.reductions if one.is_count}
+    pairs = name_pairs(pair for pair in cascade.known_names if not isinstance(pair[1], Value))
+    return tuple((spelling, name) for expr, name in pairs for spelling in dict.fromkeys([expr, expr.xreplace(counted)]))
+
+
 def in_given_names(said: Any, names: tuple[tuple[str, Expr], ...]) -> Any:
     """A text of a verdict, with its expressions in the names that were given; anything but a `Text` stays as it is."""
-
-    def change(part: Any) -> Any:
-        for name, expr in sorted(names, key=lambda pair: len(nodes_of(pair[1]))):
-            part = put_name(part, expr, Value(Label(name), *axes_by_name(free_axes(expr))))
-        return part
-
-    return said.map(change) if isinstance(said, Text) and names else said
+    if not isinstance(said, Text) or not names:
+        return said
+    pairs = name_pairs(names)
+    return said.map(lambda part: put_names(part, pairs))
