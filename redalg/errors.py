@@ -15,8 +15,14 @@ RedalgError
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
-from typing import Any, final
+from typing import Any, ClassVar, final
+
+TERM = "term: "
+"""The beginning of the evidence that is the term of the reduction."""
+GENERATED = re.compile(r"(sum|prod|max|min|any|all|argmax|argmin)_\d+")
+"""The names that redalg gives to reductions."""
 
 
 @final
@@ -171,9 +177,33 @@ class BackendError(RedalgError, RuntimeError):
 class Reasons:
     """The words of a verdict other than yes, which are written when they are read: a hint may take a search."""
 
+    reduction: str
     why: object
     advice: object
     looked: tuple[object, ...]
+
+    @property
+    def term(self) -> str:
+        """The term that the reduction reduces; empty if it is not known.
+
+        >>> import redalg as ra
+        >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+        >>> ra.analyze(ra.sum(abs(x - ra.mean(x, n)), n)).term
+        'Abs(x[n] - mean(x[n], n))'
+        """
+        return next((fact.removeprefix(TERM) for fact in self.evidence if fact.startswith(TERM)), "")
+
+    @property
+    def subject(self) -> str:
+        """The reduction in words: its name, or what it reduces if the name is none of the user's.
+
+        >>> import redalg as ra
+        >>> x, n = ra.tensor("x[n]"), ra.axes("n")
+        >>> ra.analyze(ra.sum(abs(x - ra.mean(x, n)), n)).subject
+        'the sum of `Abs(x[n] - mean(x[n], n))`'
+        """
+        kind = GENERATED.fullmatch(self.reduction)
+        return f"the {kind[1]} of `{self.term}`" if kind and self.term else f"reduction `{self.reduction}`"
 
     @property
     def reason(self) -> str:
@@ -202,6 +232,8 @@ class VerdictError(Reasons, RedalgError):
         certificate: whether a theorem says so; False where the samples alone do, or where nothing is settled.
     """
 
+    VERDICT: ClassVar[str] = "has no one-pass form"
+
     def __init__(
         self, reduction: str, why: object, advice: object, looked: tuple[object, ...] = (), certificate: bool = False
     ) -> None:
@@ -211,7 +243,9 @@ class VerdictError(Reasons, RedalgError):
         self.certificate = certificate
 
     def __str__(self) -> str:
-        return f"reduction `{self.reduction}`: {self.reason} {self.hint}"
+        about = self.reason.removeprefix(f"`{self.term}` ")
+        about = f"it {about}" if about != self.reason and GENERATED.fullmatch(self.reduction) else self.reason
+        return f"{self.subject} {self.VERDICT}: {about} {self.hint}"
 
 
 @final
@@ -224,11 +258,11 @@ class NotFusible(VerdictError):  # noqa: N818 - a verdict, named as it reads
     ...     ra.fuse(ra.mean(abs(x - ra.mean(x, n)), n))
     ... except ra.NotFusible as error:
     ...     print(error.reduction, error.certificate, len(error.evidence))
-    ...     print(error.reason)
-    ...     print(error.hint)
-    sum_1 True 4
-    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with `sum_0`: ...
-    Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor.
+    ...     print(len(error.reason) < 300, error.hint)
+    ...     print(error)
+    sum_1 True 3
+    True Run two passes: `ra.fuse(…, passes=2)` computes `sum(x[n], n)` first, then the rest with it as a tensor.
+    the sum of `Abs(x[n] - mean(x[n], n))` has no one-pass form: it has a kink where its argument is 0, which moves ...
     """
 
 
@@ -244,10 +278,12 @@ class NotDecided(VerdictError):  # noqa: N818 - a verdict, named as it reads
     ...     print(error.reduction, error.certificate, len(error.evidence))
     ...     print(error.reason)
     ...     print(error.hint)
-    sum_1 False 5
-    `base**(x[n] - sum_0)` is real only where `base` is not negative, which is not known.
-    Declare it: `ra.scalars('base', positive=True)`. Or run two passes: `ra.fuse(…, passes=2)` computes sum_0 ...
+    sum_1 False 4
+    `base**(x[n] - sum(x[n], n))` is real only where `base` is not negative, which is not known.
+    Declare it: `ra.scalars('base', positive=True)`. Or run two passes: `ra.fuse(…, passes=2)` computes `sum(x[n], ...
     """
+
+    VERDICT = "has no one-pass form that redalg found"
 
 
 class GraphError(RedalgError, ValueError):

@@ -259,11 +259,11 @@ class Refused(Reasoned):
     >>> x, n = ra.tensor("x[n]"), ra.axes("n")
     >>> verdict = ra.analyze(ra.mean(abs(x - ra.mean(x, n)), n))
     >>> isinstance(verdict, ra.Refused), verdict.reduction, verdict.certificate, verdict.evidence[0]
-    (True, 'sum_1', True, 'term: Abs(x[n] - sum_0/count)')
+    (True, 'sum_1', True, 'term: Abs(x[n] - mean(x[n], n))')
     >>> print(verdict.reason)
-    `Abs(x[n] - sum_0/count)` has a kink where its argument is 0, which moves with `sum_0`: ...
+    `Abs(x[n] - mean(x[n], n))` has a kink where its argument is 0, which moves with `mean(x[n], n)`: ...
     >>> print(verdict.hint)
-    Run two passes: `ra.fuse(…, passes=2)` computes sum_0 first, then the rest with it as a tensor.
+    Run two passes: `ra.fuse(…, passes=2)` computes `sum(x[n], n)` first, then the rest with it as a tensor.
     """
 
     certificate: bool = False
@@ -271,7 +271,7 @@ class Refused(Reasoned):
     def __str__(self) -> str:
         """The refusal in sentences: how sure it is, why, what was looked at and what to do."""
         sure = "no state of fixed size, by a theorem" if self.certificate else "no separation of small rank, by samples"
-        return paragraph(f"Reduction `{self.reduction}` has {sure}.", self)
+        return paragraph(f"{sentence_case(self.subject)} has {sure}.", self)
 
 
 @final
@@ -283,16 +283,17 @@ class Undecided(Reasoned):
     >>> x, n, base = ra.tensor("x[n]"), ra.axes("n"), ra.scalars("base")
     >>> verdict = ra.analyze(ra.sum(base ** (x - ra.sum(x, n)), n))
     >>> verdict.reduction, verdict.evidence[0]
-    ('sum_1', 'term: base**(x[n] - sum_0)')
+    ('sum_1', 'term: base**(x[n] - sum(x[n], n))')
     >>> print(verdict.reason)
-    `base**(x[n] - sum_0)` is real only where `base` is not negative, which is not known.
+    `base**(x[n] - sum(x[n], n))` is real only where `base` is not negative, which is not known.
     >>> print(verdict.hint)
-    Declare it: `ra.scalars('base', positive=True)`. Or run two passes: `ra.fuse(…, passes=2)` computes sum_0 ...
+    Declare it: `ra.scalars('base', positive=True)`. Or run two passes: `ra.fuse(…, passes=2)` computes `sum(x[n], ...
     """
 
     def __str__(self) -> str:
         """Say in sentences what is open: where redalg stopped, what was looked at and what to do."""
-        return paragraph(f"Reduction `{self.reduction}` is undecided: no state was found, and none was excluded.", self)
+        opening = f"{sentence_case(self.subject)} is undecided: no state was found, and none was excluded."
+        return paragraph(opening, self)
 
 
 def of_error(error: NotFusible | NotDecided) -> Refused | Undecided:
@@ -310,4 +311,9 @@ def paragraph(opening: str, verdict: Refused | Undecided) -> str:
 def evidence_sentences(reason: str, evidence: Sequence[str]) -> list[str]:
     """The evidence as sentences."""
     fresh = [one for one in evidence if not reason or one not in reason]
-    return [f"{one[0].upper()}{one[1:]}." for one in fresh]
+    return [f"{sentence_case(one)}." for one in fresh]
+
+
+def sentence_case(text: str) -> str:
+    """A text that begins with a capital letter."""
+    return text[:1].upper() + text[1:]

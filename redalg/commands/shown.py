@@ -5,15 +5,16 @@ from __future__ import annotations
 import json
 import re
 from argparse import Namespace
+from dataclasses import dataclass, replace
 from itertools import groupby
 from pathlib import Path
 from textwrap import fill, wrap
-from typing import Any
+from typing import Any, final
 
 from rich.console import Console
 from rich.text import Text
 
-from redalg import Fused, InputError
+from redalg import Fused, InputError, Refused, Undecided
 from redalg.commands.subject import Subject, known_target, parse_scalars, subject_of
 from redalg.demo.printing import note, print_code, print_text, text_columns
 from redalg.expression.spelling import did_you_mean
@@ -26,10 +27,29 @@ def read_subject(options: Namespace) -> Subject:
     text = options.subject
     given: dict[str, Any] = {name: getattr(options, name, None) for name in ("axes", "passes", "dtype")}
     given |= {name: getattr(options, name, "") for name in ("sizes", "shapes")}
-    subject = subject_of(text, **given)
+    subject = in_options(subject_of(text, **given), options.verb)
     if subject.scalars:
         note(f"taken for scalars, as they are no axes: {', '.join(subject.scalars)}")
     return subject
+
+
+def in_options(subject: Subject, verb: str) -> Subject:
+    """The subject; a verdict without a form says the command of the same verb in the place of a call."""
+    if not isinstance(subject.given, Refused | Undecided):
+        return subject
+    return replace(subject, given=replace(subject.given, advice=CommandAdvice(subject.given.advice, verb)))
+
+
+@final
+@dataclass(frozen=True)
+class CommandAdvice:
+    """Advice as one who types commands follows it: `ra.fuse(…, passes=2)` is `redalg explain … --passes 2`."""
+
+    advice: object
+    verb: str
+
+    def __str__(self) -> str:
+        return re.sub(r"ra\.fuse\(…, passes=(\d+)\)", rf"redalg {self.verb} … --passes \1", str(self.advice))
 
 
 # ---- list ------------------------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 from typing import Protocol
 
-from redalg.errors import NotDecided
+from redalg.errors import TERM, NotDecided
 from redalg.explain import html, latex, text
 from redalg.explain.model import Notice, Sentence, sentence
 
@@ -15,8 +15,12 @@ class Negative(Protocol):
     """The properties that a refusal and an undecided verdict share, as errors or as values."""
 
     @property
-    def reduction(self) -> str:
-        """The name of the reduction that decides."""
+    def subject(self) -> str:
+        """The reduction that decides, in words."""
+
+    @property
+    def term(self) -> str:
+        """The term that it reduces."""
 
     @property
     def reason(self) -> str:
@@ -56,9 +60,8 @@ def explain_refusal(found: Negative, medium: str = "text", width: int = text.WID
 
 
 MEDIA = {"text": text.notice_text, "latex": latex.notice_latex, "html": html.notice_html}
-CALL = re.compile(r"`(ra\.fuse\([^`]*\))`")
-"""The call in a hint."""
-TERM = "term: "
+CALL = re.compile(r"`(ra\.fuse\([^`]*\)|redalg [^`]*)`")
+"""The call in a hint, or the command."""
 MEANING = re.compile(r"`\w+` is the ")
 """The beginning of a fact that says what a reduction is."""
 
@@ -84,8 +87,8 @@ def refuses(found: Negative) -> bool:
 
 def entries(found: Negative) -> Iterator[tuple[str, Sentence]]:
     """The labelled sentences: the verdict in plain words, then its proof or evidence, then the call to make."""
-    term = next((fact.removeprefix(TERM) for fact in found.evidence if fact.startswith(TERM)), "")
-    yield "reduction", sentence(f"`{found.reduction}`" + (f", which reduces `{term}`" if term else ""))
+    named = f", which reduces `{found.term}`" if found.term and found.term not in found.subject else ""
+    yield "reduction", sentence(found.subject.removeprefix("reduction ") + named)
     for fact in found.evidence:
         if MEANING.match(fact):
             yield "where", sentence(fact)
@@ -106,11 +109,11 @@ BRIEF = ("reduction", "where", "means", "instead", "try", "call")
 def plain_words(found: Negative) -> str:
     """The verdict for a reader who knows no algebra."""
     if not refuses(found):
-        return (f"redalg found no way to compute `{found.reduction}` in one pass, and no proof that there is none. "
+        return ("redalg found no way to compute it in one pass, and no proof that there is none. "
                 "Another spelling, or a fact about the inputs, may decide it.")  # fmt: skip
     if getattr(found, "certificate", False):
-        return (f"One pass over the data cannot give `{found.reduction}`, however it is written: at every element it "
+        return ("One pass over the data cannot give it, however it is written: at every element it "
                 "needs a result that is known at the end, and no fixed amount of memory stands for the elements that "
                 "are gone by then. This is proved.")  # fmt: skip
-    return (f"At every element, `{found.reduction}` needs a result that is known at the end. A few sums that one pass "
+    return ("At every element, it needs a result that is known at the end. A few sums that one pass "
             "could keep do not replace the elements: samples exclude it. They are evidence, not a proof.")  # fmt: skip

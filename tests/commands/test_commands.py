@@ -130,7 +130,7 @@ def test_a_refusal_is_explained_and_exits_with_1(run) -> None:
     found = run("explain", REFUSED)
     assert found.code == 1
     assert found.out.startswith("Not fusible: no state of fixed size exists")
-    assert "passes=2" in found.out.replace("\n", " ")
+    assert found.out.rstrip().endswith("call        `redalg explain … --passes 2`")
     assert run("explain", REFUSED, "--passes", "2").code == 0
 
 

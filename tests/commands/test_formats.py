@@ -1,4 +1,4 @@
-"""Tables of commands as JSON and Markdown, for other programs."""
+"""Tables of commands as JSON and Markdown, for other programs; advice as commands."""
 
 from __future__ import annotations
 
@@ -24,6 +24,16 @@ def test_plans_are_written_for_other_programs(capsys: pytest.CaptureFixture[str]
     assert cells == ["plan", *(row["plan"] for row in written["rows"])]
     with pytest.raises(SystemExit):
         main(["plans", "softmax", "--json", "--markdown"])
+
+
+@pytest.mark.parametrize("verb", ["explain", "show", "source", "plans"])
+def test_advice_is_the_command_that_works(verb: str, capsys: pytest.CaptureFixture[str]) -> None:
+    expression = "mean(Abs(x[b,n] - mean(x[b,n], n)), n)"
+    assert main([verb, expression]) == 1
+    found = " ".join("".join(capsys.readouterr()).split())
+    assert f"Run two passes: `redalg {verb} … --passes 2` computes `sum(x[b, n], n)` first" in found
+    assert "ra.fuse" not in found
+    assert main([verb, expression, "--passes", "2"]) == 0
 
 
 def test_a_level_is_not_parted_from_its_semicolon() -> None:

@@ -21,6 +21,9 @@ from sympy import Abs, Expr, Max, Min, Rational, cos, exp, floor, oo, pi, sqrt
 
 import redalg as ra
 from redalg.decompose.verdict import passes as engine
+from redalg.decompose.verdict.passes import Advice
+from redalg.decompose.verdict.words import short_reductions
+from redalg.expression import Value
 from redalg.lower_tile.check.lint import lint
 from redalg.runtime.call.sizes import lower
 from redalg.runtime.lowering import lower_passes
@@ -260,8 +263,11 @@ def test_the_hint_is_the_call_that_works(case: Case) -> None:
     assert isinstance(verdict, ra.Refused | ra.Undecided)
     assert isinstance(verdict.hint, str)
     assert f"`ra.fuse(…, passes={case.passes})`" in verdict.hint
+    assert isinstance(verdict.advice, Advice)
+    texts = {value: f"`{text}`" for value, text in short_reductions(verdict.advice.cascade)}
+    texts = {value.name: text for value, text in texts.items() if isinstance(value, Value)}
     for name in {one for each in case.before for one in each}:
-        assert name in verdict.hint
+        assert texts.get(name, name) in verdict.hint
     with pytest.raises((ra.NotFusible, ra.NotDecided)) as error:
         case.fuse(passes=None)
     assert error.value.hint == verdict.hint

@@ -62,7 +62,7 @@ def test_refusals_fit_every_width_and_end_with_the_call(name: str, width: int) -
     text = found.explain(width=width)
     assert [line for line in text.splitlines() if text_width(line) > width] == []
     labels = [line.split()[0] for line in text.partition("─\n")[2].splitlines() if not line.startswith(" ")]
-    assert labels[:4] == ["reduction", "where", "means", "because"]
+    assert labels[:3] == ["reduction", "means", "because"]
     assert labels[-1] == "call"
     assert text.splitlines()[-1].endswith("`ra.fuse(…, passes=2)`")
     assert "\nevidence " not in found.explain(brief=True)

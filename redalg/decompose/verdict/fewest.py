@@ -7,7 +7,7 @@ from redalg.decompose.separate.rounding import one_pass_sentence
 from redalg.decompose.verdict.passes import Advice, decompose_in_passes, passes_in_words
 from redalg.decompose.verdict.verdict import Decomposition, decompose
 from redalg.decompose.verdict.words import in_words_of, meanings
-from redalg.errors import NotDecided, NotFusible
+from redalg.errors import NotDecided, NotFusible, Text
 
 
 def fewest_decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[Decomposition, ...]:
@@ -17,7 +17,9 @@ def fewest_decompositions(cascade: Cascade, most: int, *, exact: bool) -> tuple[
         if not decomposition.roundings or not (exact or most > 1):
             return (decomposition,)
         [reduction, rounding], *_ = decomposition.roundings
-        why: NotFusible | NotDecided = NotFusible(reduction.name, one_pass_sentence(rounding), "")
+        why: NotFusible | NotDecided = NotFusible(
+            reduction.name, one_pass_sentence(rounding), "", (Text("term: ", reduction.term),)
+        )
     except (NotFusible, NotDecided) as refusal:
         why = refusal
     several = decompose_in_passes(cascade, most, exact=exact) if most > 1 else None

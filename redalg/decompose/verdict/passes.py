@@ -27,6 +27,7 @@ from redalg.decompose.parse.parse import parse
 from redalg.decompose.parse.totals import total_of
 from redalg.decompose.verdict.of_rows import read_functions_of_rows
 from redalg.decompose.verdict.verdict import Decomposition, decompose
+from redalg.decompose.verdict.words import short_reductions
 from redalg.errors import ExpressionError, InputError, NotDecided, NotFusible
 from redalg.expression import Axis, Cast, Element, Label, Value
 from redalg.expression.contents import axes_by_name, elements_of, free_axes, values_of
@@ -90,7 +91,9 @@ class Advice:
         if not earlier:
             known = "·".join(f"|{axis}|" for axis in self.cascade.reduced_axes)
             return f"takes {known} from the tensors, which a stream learns last, and reads the data once"
-        values = [[one.name for one in each.cascade.outputs] for each in earlier]
+        written = [(expr, text) for expr, text in short_reductions(self.cascade) if isinstance(expr, Value)]
+        texts = {value.name: f"`{text}`" for value, text in written}
+        values = [[texts.get(one.name, one.name) for one in each.cascade.outputs] for each in earlier]
         tensors = "it as a tensor" if sum(map(len, values)) == 1 else "them as tensors"
         first = " first" if len(values) == 1 else ""
         return f"computes {', then '.join(map(' and '.join, values))}{first}, then the rest with {tensors}"

@@ -5,6 +5,8 @@ tensors and the reductions that the reason is about stand in their places:
 
     moves with d                   moves with `mu`
     compares x with d              compares `price[sample]` with `mu`
+
+A reduction without a name by `ra.let` is written out if it is short, as `mean(price[sample], sample)`.
 """
 
 from __future__ import annotations
@@ -12,19 +14,23 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, final
 
+from sympy import Expr
 from sympy.core.basic import Basic
 
 from redalg.decompose.cascade import Cascade, Reduction
-from redalg.decompose.parse.names import in_given_names
+from redalg.decompose.parse.names import given_pairs, in_given_names, put_names
 from redalg.errors import Text
-from redalg.expression import Axis, Element, Value
+from redalg.expression import Axis, Element, Label, Value
 from redalg.expression.contents import free_axes, nodes_of, values_of
 
 LETTER = re.compile(r"(?<![\w`·(′])(?:x|d)(?![\w(·′])")
 MOST = 3
 """Names that stand for a letter; more of them are said in one word."""
+SHORT = 64
+"""Letters of the longest reduction that is written out in the place of its name."""
 KINDS = {"sum": "sum", "prod": "product", "max": "maximum", "min": "minimum"}
 """Monoid -> its word in a sentence."""
 
@@ -63,9 +69,40 @@ def in_words_of(cascade: Cascade, said: Any, about: Any) -> Any:
         said: the text; one that is a string has no expressions.
         about: the text whose first expression tells x and d.
     """
+    node = next(expressions_in(as_written(about, cascade)), None)
+    return letters_of(node, cascade).say(as_written(said, cascade))
+
+
+def as_written(said: Any, cascade: Cascade) -> Any:
+    """A text with the names that were given, and with short reductions written out in the places of others."""
     named = in_given_names(said, cascade.names)
-    node = next(expressions_in(in_given_names(about, cascade.names)), None)
-    return letters_of(node, cascade).say(named)
+    return named.map(lambda part: put_names(part, short_reductions(cascade))) if isinstance(named, Text) else named
+
+
+@lru_cache(maxsize=64)
+def short_reductions(cascade: Cascade) -> tuple[tuple[Expr, Value], ...]:
+    """Reductions that have a generated name, if they are short, each with a name that is its text.
+
+    The mean of such a sum stands before the sum.
+    """
+    pairs, counts = list[tuple[Expr, Value]](), [one.value for one in cascade.reductions if one.is_count]
+    unwritten = {one.value for one in cascade.reductions if is_generated(one)}
+    for reduction in cascade.reductions:
+        term = put_names(put_names(reduction.term, given_pairs(cascade)), pairs)
+        if is_generated(reduction) and not reduction.is_count and not values_of(term) & unwritten:
+            text = str(reduction.to_reduce(term, cascade.reduced_axes))
+            mean = f"mean{text.removeprefix('sum')}"
+            if len(mean) <= SHORT and text.startswith("sum("):
+                pairs += [(reduction.value / count, Value(Label(mean), *reduction.axes)) for count in counts]
+            if len(text) <= SHORT:
+                pairs.append((reduction.value, Value(Label(text), *reduction.axes)))
+                unwritten.remove(reduction.value)
+    return tuple(pairs)
+
+
+def is_generated(reduction: Reduction) -> bool:
+    """Tell if redalg named the reduction, not the user."""
+    return re.fullmatch(rf"{reduction.monoid.name}_\d+", reduction.name) is not None
 
 
 def letters_of(node: Basic | None, cascade: Cascade) -> Letters:
@@ -104,19 +141,19 @@ def expressions_in(said: Any) -> Iterator[Basic]:
 def meanings(cascade: Cascade, *said: Any) -> Iterator[Text]:
     """Sentences that say of each reduction in texts, and of those that these need, what it is: `sum_0` is the sum …
 
-    A name that `ra.let` gave needs none.
+    A name that `ra.let` gave needs none, nor does a reduction that is written out.
     """
     needed = {value for one in said for node in expressions_in(one) for value in values_of(node)}
-    generated = list[Reduction]()
+    generated, written = list[Reduction](), dict(short_reductions(cascade))
     for reduction in reversed(cascade.reductions):
         if reduction.value in needed:
             needed |= values_of(reduction.term)
-            generated += [reduction] if re.fullmatch(rf"{reduction.monoid.name}_\d+", reduction.name) else []
+            generated += [reduction] if is_generated(reduction) and reduction.value not in written else []
     axes = " and ".join(map(str, cascade.reduced_axes))
     for reduction in reversed(generated):
         if not reduction.is_count:
             kind = KINDS.get(reduction.monoid.name, reduction.monoid.name)
-            term = in_given_names(Text(reduction.term), cascade.names)
+            term = as_written(Text(reduction.term), cascade)
             yield Text(f"`{reduction.name}` is the {kind} over {axes} of `", term, "`")
         else:
             yield Text(f"`{reduction.name}` is the number of elements")
