@@ -12,22 +12,25 @@ from redalg.explain import text
 from redalg.explain.latex import WRITER, equations_latex, matrices_latex
 from redalg.explain.model import Code, Derivation, Equations, Line, Matrices, Notice, Part, Section, Sentence
 from redalg.explain.page import LEFT, cell_table, fold, scroll, text_block
+from redalg.explain.picture import draw_passes
 from redalg.explain.steps import EXTRA, extra_sections
 from redalg.explain.whole import derivation
 from redalg.incremental.passes import Passes
 
 
 def explain_html(decomposition: Decomposition, passes: Passes) -> str:
-    """The derivation as HTML, with LaTeX for a notebook's MathJax in it; arguments as of `explain_text`."""
+    """The derivation as HTML, with LaTeX for a notebook's MathJax in it and the tree as a picture, each part folded."""
     content = derivation(decomposition, passes)
     first, moves = (extra_sections(name, decomposition, passes) for name in EXTRA)
-    return render(replace(content, sections=(*first, *content.sections, *moves)), text.render(content))
+    tree = fold("The tree, drawn", draw_passes(decomposition, passes)._repr_html_())
+    return render(replace(content, sections=(*first, *content.sections, *moves)), text.render(content), tree)
 
 
-def render(content: Derivation, plain: str | None = None) -> str:
-    """A line, which opens to the sections, each a line of its own, and the text form."""
+def render(content: Derivation, plain: str | None = None, picture: str = "") -> str:
+    """A line, which opens to the picture, to the sections, each a line of its own, and to the text form."""
     numbers = count(1)
-    body = [
+    body = [picture] if picture else []
+    body += [
         section_html(section, "" if section.name in EXTRA else f"{next(numbers)}. ") for section in content.sections
     ]
     body.append(fold("As plain text", text_block(plain or text.render(content))))

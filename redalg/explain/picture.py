@@ -37,6 +37,8 @@ NOTES, GAP = 350, 22
 """The pixel at which the notes begin, and the room between rows."""
 MOST_LINES, MOST_LETTERS = 9, 74
 """Lines of a note, and letters of a line; what is longer has all of it as a tooltip."""
+NAMESPACE = "http://www.w3.org/2000/svg"
+"""That of SVG, which a file must name."""
 ACCENT = "#3d7fd0"
 """A colour of middle lightness."""
 STYLE = "<style>svg{color:#24292f}@media (prefers-color-scheme:dark){svg{color:#d0d7de}}</style>"
@@ -71,7 +73,7 @@ class Picture:
 
     def svg(self, style: str = "") -> str:
         """The text, with a style sheet if it stands alone."""
-        return (f'<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 {self.width} {self.height}" role="img" '
+        return (f'<svg xmlns="{NAMESPACE}" viewBox="0 0 {self.width} {self.height}" role="img" '
                 f'width="{self.width}" style="max-width:none;height:auto" font-family="ui-monospace,Menlo,Consolas,'
                 f'DejaVu Sans Mono,monospace" font-size="{FONT}" fill="currentColor">'
                 f"<title>{escape(self.title)}</title>{style}{self.body}</svg>")  # fmt: skip
@@ -86,7 +88,8 @@ class Picture:
         return str(self)
 
     def _repr_html_(self) -> str:
-        return f'<div style="overflow-x:auto;max-width:100%">{self.svg()}</div>'
+        inline = self.svg().replace(f' xmlns="{NAMESPACE}"', "", 1)  # HTML knows the element
+        return f'<div style="overflow-x:auto;max-width:100%">{inline}</div>'
 
     def save(self, path: str | Path) -> Path:
         """Write the picture to a file, whose colours follow the reader's light or dark scheme; give back the path."""

@@ -216,7 +216,7 @@ def test_a_refusal_says_which_why_and_what_next() -> None:
     assert text.startswith("Not fusible")
     assert all(text_width(line) <= WIDTH for line in text.splitlines())
     flat = " ".join(text.split())
-    for part in (error.value.reduction, error.value.reason, error.value.hint):
+    for part in (error.value.subject, error.value.reason, error.value.hint):
         assert " ".join(part.split()) in flat
 
 

@@ -356,6 +356,18 @@ def test_a_picture_is_xml_within_its_view_box(name: str, tmp_path: Path) -> None
     assert len(repr(picture)) < 100
 
 
+@pytest.mark.parametrize("name", PICTURES)
+def test_the_page_of_a_function_folds_the_picture(name: str) -> None:
+    fused = PICTURES[name]()
+    for shown in (fused, ra.Exact(fused)):
+        page = shown._repr_html_()
+        assert page.count("<svg") == page.count("</svg>") == 1
+        before, picture = page.split(fused.draw()._repr_html_()[:-6], 1)
+        assert before.rpartition("<details")[2].startswith("><summary")  # closed
+        assert "The tree, drawn</summary>" in before.rpartition("<details")[2]
+        assert picture.startswith("</div></div></details>")
+
+
 def test_a_picture_has_the_words_of_the_explanation(attention: Fused) -> None:
     assert "max_k QK/√|d|" in attention.explain("forms")
     assert "max_k QK/√|d|" in str(attention.draw())
