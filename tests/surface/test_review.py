@@ -6,6 +6,7 @@ Displays, brief explanations, notebooks, the site and the command line have thei
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -28,6 +29,16 @@ Q, K, V = ra.tensors("Q[b,h,q,d] K[b,h,k,d] V[b,h,k,e]")
 
 def draw(*shape: int, scale: float = 1.0) -> torch.Tensor:
     return torch.randn(shape, generator=torch.Generator().manual_seed(0)) * scale
+
+
+def test_the_page_of_the_review_answers_every_point() -> None:
+    """Every point has what was found, what was done, and code with its output, which `test_readme` runs."""
+    _, *points = re.split(
+        r"^## ", (ROOT / "docs/guide/fifteen_points.md").read_text(encoding="utf-8"), flags=re.MULTILINE
+    )
+    assert [int(point.partition(".")[0]) for point in points] == [*range(1, 16)]
+    needed = ("\n*Found:* ", "\n*Done:* ", "\n```python\n", "\n```output\n")
+    assert [(point[:20], one) for point in points for one in needed if one not in point] == []
 
 
 # ---- gradients -------------------------------------------------------------------------------------------------------
