@@ -224,7 +224,10 @@ def _results(
         names = results or (("",) if number == 1 else tuple(f"result_{place}" for place in range(number)))
         lowering = Checked(f"{name}: lower", lower, number)
     if len(names) != number or len({*names}) != number:
-        raise ExpressionError(f"register_monoid: {name} gives {number} results, and {len(names)} names are given.")
+        choose = " Give a name to every component, or choose by `lower=`." if lower is None else ""
+        raise ExpressionError(
+            f"register_monoid: {name} gives {number} results, and results= has {len(names)} names.{choose}"
+        )
     dtypes = ["int64" if part.integer else "" for part in parts] if lower is None else [""] * number
     return lowering, tuple(map(Result, names, dtypes))
 

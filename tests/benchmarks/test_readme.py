@@ -119,6 +119,18 @@ def test_commands_are_usage() -> None:
             assert subject_of(options.subject).given is not None
 
 
+def test_every_task_of_a_newcomer_has_its_attempts_and_its_time() -> None:
+    text = (ROOT / "docs" / "how_to" / "ten_tasks.md").read_text(encoding="utf-8")
+    rows = [
+        [cell.strip() for cell in line.strip("|").split("|")] for line in text.splitlines() if line.startswith("| ")
+    ]
+    heads, tasks = rows[0], [row for row in rows if row[0].isdigit()]
+    assert [int(row[0]) for row in tasks] == [int(one) for one in re.findall(r"^## (\d+)\.", text, re.MULTILINE)]
+    assert heads[3:] == ["attempts, first round", "attempts, second round", "seconds", "of them, the program ran"]
+    assert all(int(row[5]) >= int(row[6]) > 0 < int(row[3]) and int(row[4]) > 0 for row in tasks)
+    assert "a machine's, not a person's" in text
+
+
 def test_its_facts_are_those_of_the_code() -> None:
     """The extras, the number of patterns, the compute capabilities."""
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]["optional-dependencies"]

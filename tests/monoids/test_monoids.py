@@ -350,7 +350,14 @@ def test_edges_are_checked(registry: Any) -> None:
         ),
         (
             {"lower": lambda v: (v, v), "results": ("one",)},
-            "register_monoid: mine gives 2 results, and 1 names are given.",
+            "register_monoid: mine gives 2 results, and results= has 1 names.",
+        ),
+        (
+            {"results": ("one", "two")},
+            (
+                "register_monoid: mine gives 1 results, and results= has 2 names. Give a name to every component, or "
+                "choose by `lower=`."
+            ),
         ),
     ],
 )
