@@ -100,8 +100,8 @@ class Words:
     def _equation(self, row: Equation) -> Equation:
         """An equation in these words; the definition of a given name by the names before it."""
         names = [value.name for _, value in self.given]
-        defines = isinstance(row.left, Element) and row.left.name in names
-        known = replace(self, given=self.given[: names.index(row.left.name)]) if defines else self
+        defined = row.left.name if isinstance(row.left, Element | Label) else ""
+        known = replace(self, given=self.given[: names.index(defined)]) if defined in names else self
         return replace(row, left=self.write(row.left), right=known.write(row.right))
 
 

@@ -139,6 +139,15 @@ def test_the_brief_form_defines_the_names() -> None:
     assert repr(ra.fuse(KINDS["no reduction"][0], axes="b n")).count("s[b,n] = w[b,n]·x[b,n]") == 1
 
 
+def test_an_output_that_bears_a_given_name_is_no_circle() -> None:
+    fused = ra.fuse({"mu": (mu(), "b"), "spread": (ra.mean((x - mu()) ** 2, n), "b")})
+    assert "Finish     mu = sum_0/count\n" in repr(ra.fuse({"mu": (mu(), "b")}))
+    head, _ = head_and_kernel(fused)
+    assert head.count("mu[b] = sum_0/count\n") == 1
+    assert "  mu = " not in head
+    assert "(x[b, n] - mu)**2" in head
+
+
 def test_a_name_within_a_name_is_used() -> None:
     assert "sd[b]     = √spread" in ra.fuse(SPREAD).explain(section="cascade")
     assert "out[b] = mu/sd" in ra.fuse(SPREAD).explain(section="cascade")

@@ -49,8 +49,11 @@ def definition_of(stage: FusedForm) -> list[str]:
 
 def output_lines(cascade: Cascade) -> list[str]:
     """The outputs of a cascade, in the names that the user gave."""
-    pairs = given_pairs(cascade)
-    return [f"{one.name}[{', '.join(map(str, one.axes))}] = {put_names(one.expr, pairs)}" for one in cascade.outputs]
+    lines = list[str]()
+    for output in cascade.outputs:
+        pairs = [(expr, name) for expr, name in given_pairs(cascade) if name.name != output.name]
+        lines.append(f"{output.name}[{', '.join(map(str, output.axes))}] = {put_names(output.expr, pairs)}")
+    return lines
 
 
 def definitions(cascade: Cascade) -> Iterator[str]:
@@ -69,8 +72,12 @@ def definitions(cascade: Cascade) -> Iterator[str]:
 
 
 def names_to_define(cascade: Cascade, exprs: Iterable[Expr]) -> dict[Value, Expr]:
-    """The names that the user gave: those made of the cascade's values, and those that stand in its lines."""
-    pairs = given_pairs(cascade)
+    """The names that the user gave: those made of the cascade's values, and those that stand in its lines.
+
+    An output of that name is defined by its own line.
+    """
+    outputs = {one.name for one in cascade.outputs}
+    pairs = [(expr, name) for expr, name in given_pairs(cascade) if name.name not in outputs]
     written = [*exprs, *(put_names(one.expr, pairs) for one in cascade.outputs), *(expr for expr, _ in pairs)]
     read = {value for expr in written for value in values_of(expr)}
     names = dict[Value, Expr]()
