@@ -216,6 +216,9 @@ SHAPES: dict[str, Workload] = {
     "causal attention 1x16x4096x128 float16": heads_of(16, 4096, 128, "float16", causal=True),
     "softmax 511x50257": rows_of(softmax, softmax_in_torch, (511, 50257)),
     "softmax 4096x20000 bfloat16": rows_of(softmax, softmax_in_torch, (4096, 20000), dtype="bfloat16"),
+    "softmax 65536x1001 bfloat16": rows_of(softmax, softmax_in_torch, (65536, 1001), dtype="bfloat16"),
+    "softmax 2048x50257 bfloat16": rows_of(softmax, softmax_in_torch, (2048, 50257), dtype="bfloat16"),
+    "layer norm 16384x4095 bfloat16": rows_of(layer_norm, layer_norm_in_torch, (16384, 4095), dtype="bfloat16"),
     "layer norm 2048x32000": rows_of(layer_norm, layer_norm_in_torch, (2048, 32000)),
     "residual norm 8192x4096 bfloat16": Workload(
         residual_norm, "b n, b n", residual_norm_in_torch, {"x": "b n", "y": "b n", "w": "n"},

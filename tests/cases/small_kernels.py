@@ -87,6 +87,8 @@ OF_LONG_ROWS: dict[str, tuple[torch.dtype, dict[str, Any], int, tuple[str, ...]]
         "softmax", "layer_norm")),
     "warps that meet at one barrier": (BFLOAT, {"block_streamed": 4096, "threads": 128}, 4000, (
         "softmax", "layer_norm", "rms_norm")),
+    "rows that begin anywhere": (BFLOAT, {"block_row": 1, "block_streamed": 2048, "threads": 64}, 1999, (
+        "softmax", "layer_norm", "rms_norm")),
 }  # fmt: skip
 """Whole rows, by their length: a tile is not mostly empty."""
 

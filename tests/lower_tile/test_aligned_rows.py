@@ -209,3 +209,18 @@ def test_a_kernel_beside_others_stays() -> None:
     alone = lowered(form, (3, 2, 197), "bfloat16", level="row").program
     assert takes_vectors(alone)
     assert rows_by_vectors(replace(alone)) == alone
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
+@pytest.mark.parametrize("elements", [1001, 8190, 20001, 70001])
+@pytest.mark.parametrize("name", FORMS)
+def test_rows_are_right_on_a_gpu(name: str, elements: int, dtype: str) -> None:
+    """As the rules plan them; the last row ends where its tensor ends, within a vector."""
+    form, shape = FORMS[name], (71, 3, elements)
+    tensors = drawn(form, shape, dtype, 0)
+    placed = {key: (one if key == "length" else one.to(getattr(torch, dtype))).cuda() for key, one in tensors.items()}
+    out = outputs_of(form(**placed))
+    wanted = form.reference(**{key: one if key == "length" else one.double() for key, one in tensors.items()})
+    for key, value in outputs_of(wanted).items():
+        assert is_near(out[key].double().cpu().numpy(), value, dtype), key
