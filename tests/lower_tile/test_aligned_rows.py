@@ -224,3 +224,12 @@ def test_rows_are_right_on_a_gpu(name: str, elements: int, dtype: str) -> None:
     wanted = form.reference(**{key: one if key == "length" else one.double() for key, one in tensors.items()})
     for key, value in outputs_of(wanted).items():
         assert is_near(out[key].double().cpu().numpy(), value, dtype), key
+
+
+@pytest.mark.parametrize(("dtype", "fits"), [("bfloat16", True), ("float32", False)])
+def test_the_largest_blocks_have_few_registers(dtype: str, fits: bool) -> None:
+    """Of a long row in float32 a thread of 1024 holds all that it can; its ends would be kept in memory."""
+    form = FORMS["softmax"]
+    program = form.lower("H200", {"b": 1024, "h": 1, "n": 50257}, dtype).program
+    assert {one.shape[-1] for kernel in program.kernels for one in kernel.buffers} > {1}
+    assert takes_vectors(program) == fits

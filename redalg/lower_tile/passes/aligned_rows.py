@@ -16,7 +16,7 @@ threads load them one by one, and neighbours lie side by side only if vectors ar
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import prod
 from typing import Any, final
@@ -72,9 +72,9 @@ def align_rows(program: TileProgram, plan: Plan) -> TileProgram:
 
 def has_room(kernel: Kernel, plan: Plan) -> bool:
     """Tell if threads have registers for a row and its ends: those of the largest blocks have the fewest."""
-    loaded = (tile for one in kernel.body if isinstance(one, Parallel) and (tile := vectors_loaded(one)))
-    names = {name for name, _ in loaded}
-    held = sum(prod(one.shape) * DTYPES[one.dtype].bytes for one in kernel.buffers if one.name in names)
+    tiles = {one.name: one for one in kernel.buffers}
+    loads = (found for one in kernel.body if isinstance(one, Parallel) and (found := vectors_loaded(one, tiles)))
+    held = sum(prod(tiles[name].shape) * DTYPES[tiles[name].dtype].bytes for name, _ in loads)
     return plan.threads < LARGEST_BLOCK or held <= MOST_HELD * plan.threads
 
 
@@ -345,10 +345,11 @@ def pieces_of(rows: Rows, names: Names) -> tuple[tuple[Bind, ...], Vectors, Ends
     return (first, begin, number), body, ends
 
 
-def vectors_loaded(loop: Parallel) -> tuple[str, int] | None:
+def vectors_loaded(loop: Parallel, tiles: Collection[str]) -> tuple[str, int] | None:
     """The tile that a loop loads by vectors of a row, and the elements of a vector; None of another loop."""
     [store, *others] = loop.body
-    if others or not isinstance(store.expr, Where) or not isinstance(store.expr.args[1], Load):
+    read = store.expr.args[1] if isinstance(store.expr, Where) else None
+    if others or not isinstance(read, Load) or read.name in tiles or store.target not in tiles:
         return None
     condition = store.expr.condition
     parts = condition.lhs.atoms(floor) if isinstance(condition, Lt) else set()

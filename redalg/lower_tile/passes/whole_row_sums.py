@@ -283,7 +283,7 @@ def _loads(kernel: Kernel, parameters: dict[str, Parameter]) -> Iterator[tuple[B
             source = parameters[statement.source.name]
             wide, length = LOAD_BYTES // DTYPES[source.dtype].bytes, source.shape[-1]
             yield tiles[str(statement.target)], wide if isinstance(length, int) and length % wide == 0 else 0
-        elif isinstance(statement, Parallel) and (found := vectors_loaded(statement)) and found[0] in tiles:
+        elif isinstance(statement, Parallel) and (found := vectors_loaded(statement, tiles)) is not None:
             yield tiles[found[0]], found[1]
 
 
