@@ -139,11 +139,14 @@ def test_rows_of_short_loads_alone_are_cut(elements: int, dtype: str, wide: int 
         }
 
 
-def test_weights_that_begin_elsewhere_leave_short_vectors() -> None:
+@pytest.mark.parametrize(("elements", "dtype", "wide"), [
+    (197, "bfloat16", 2), (198, "bfloat16", 4), (196, "bfloat16", None), (197, "float32", 2), (198, "float32", None),
+])  # fmt: skip
+def test_weights_that_begin_elsewhere_leave_short_vectors(elements: int, dtype: str, wide: int | None) -> None:
     """Threads load weights one by one: neighbours then lie side by side."""
-    program = lowered(FORMS["root mean square"], (3, 2, 197), "bfloat16", level="row").program
-    assert {one.shape for kernel in program.kernels for one in kernel.buffers if "_ends" in one.name} == {(1, 4)}
-    assert not takes_vectors(lowered(FORMS["root mean square"], (3, 2, 198), "bfloat16", level="row").program)
+    program = lowered(FORMS["root mean square"], (3, 2, elements), dtype, level="row").program
+    ends = {one.shape for kernel in program.kernels for one in kernel.buffers if "_ends" in one.name}
+    assert ends == ({(1, 2 * wide)} if wide else set())
 
 
 def test_tensors_whose_elements_32_bits_do_not_count_stay() -> None:
