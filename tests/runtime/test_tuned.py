@@ -256,6 +256,16 @@ def test_what_was_measured_at_the_very_sizes_goes_before_the_buckets(form: ra.Fu
     assert choices_of(form.lower("H200", other, DTYPES).plan) == choices_of(plans[1])
 
 
+@pytest.mark.parametrize(("length", "origin"), [(4088, "pack"), (4092, "pack"), (4095, "rules"), (4094, "rules")])
+def test_rows_that_begin_elsewhere_take_nothing_of_a_bucket(length: int, origin: str) -> None:
+    """Rows of 4096 are loaded by 16 bytes, as are those of any multiple of 4: others need another kernel."""
+    form, sizes = fused("softmax"), {"b": 128, "n": length}
+    plan = next(one for one in space(form, SIZES, DTYPES).plans() if one != form.lower("H200", SIZES, DTYPES).plan)
+    pack(entry(form, plan))
+    lowered = form.lower("H200", sizes, DTYPES).plan
+    assert ("pack" if lowered.origin == "pack" else "rules") == origin
+
+
 def test_of_two_at_the_very_sizes_the_faster_is_taken(form: ra.Fused) -> None:
     plans = [plan for plan in space(form, SIZES, DTYPES).plans() if numbers_of(plan).segments == 1]
     pack(entry(form, plans[1]))

@@ -232,8 +232,9 @@ def maker(array: Any, parameter: Parameter, *, numpy: bool) -> Make | None:
     """The function that converts a tensor like this one to the kernel's input; None if it fits already."""
     if numpy:
         return lambda one: to_parameter(backends.torch_of(native(one)), parameter)
-    plain = array.is_contiguous() and tuple(array.shape) == parameter.shape and not array.is_neg()
-    return None if plain and array.dtype == _dtype(parameter.dtype) else lambda one: to_parameter(one, parameter)
+    if not array.is_contiguous() or array.is_neg() or array.dtype != _dtype(parameter.dtype):
+        return lambda one: to_parameter(one, parameter)
+    return None if tuple(array.shape) == parameter.shape else lambda one: one.view(parameter.shape)
 
 
 def to_parameter(array: Any, parameter: Parameter) -> Any:
@@ -250,8 +251,8 @@ def finisher(output: FormOutput, lowered: Lowered, parameter: Parameter, bound: 
     """The function that converts a kernel's output to the caller's; None if it fits already."""
     shape = tuple(bound.sizes[axis.name] for axis in output.shape)
     dtype, numpy = lowered.results[output.name], bound.library == "numpy"
-    if shape == parameter.shape and dtype == parameter.dtype and not numpy:
-        return None
+    if dtype == parameter.dtype and not numpy:
+        return None if shape == parameter.shape else lambda array: array.view(shape)
 
     def finish(array: Any) -> Any:
         array = array.reshape(shape).to(_dtype(dtype))
