@@ -88,15 +88,15 @@ def test_rows_of_several_states_are_whole_up_to_a_length(length: int, whole: boo
     assert (tile is not None) == whole
 
 
-@pytest.mark.parametrize(("length", "whole"), [(16384, True), (16385, False)])
-def test_rows_about_their_mean_are_whole_up_to_a_length(length: int, whole: bool) -> None:
-    """Three blocks of them are beside each other on a multiprocessor, one of which loads while another waits."""
+@pytest.mark.parametrize(("length", "beside"), [(16384, 3), (16385, 2)])
+def test_rows_about_their_mean_are_whole(length: int, beside: int) -> None:
+    """Blocks of them are beside each other on a multiprocessor, one of which loads while another waits."""
     x = ra.Tensor("x")[b, n]
     norm = ra.fuse((x - ra.mean(x, n)) / sqrt(ra.var(x, n) + 1e-5), axes="b n")
     schedule = by_rules(norm, {"b": 4096, "n": length}, "bfloat16")
-    assert (level(schedule, Whole) is not None) == whole
+    assert level(schedule, Whole) is not None
     text = norm.source("sm_90a", sizes={"b": 4096, "n": length}, dtypes="bfloat16")
-    assert ("T.annotate_min_blocks_per_sm(3)" in str(text)) == whole
+    assert f"T.annotate_min_blocks_per_sm({beside})" in str(text)
 
 
 @pytest.mark.parametrize(("rows", "parts"), [(512, 1), (128, 16)])
@@ -246,7 +246,7 @@ def test_operands_about_their_own_mean_lie_in_shared_memory(columns: int, target
 
 
 @pytest.mark.parametrize(("length", "dtype", "tile"), [
-    (60000, "float32", 32768), (65536, "bfloat16", 32768), (50257, "bfloat16", 2048), (50257, "float64", 512),
+    (60000, "float32", 32768), (65536, "bfloat16", 32768), (60001, "bfloat16", 32768), (50257, "float64", 512),
 ])  # fmt: skip
 def test_long_rows_that_are_read_again_are_taken_in_long_tiles(length: int, dtype: str, tile: int) -> None:
     loop = level(by_rules(library.softmax(), {"b": 511, "n": length}, dtype), Loop)
@@ -260,7 +260,8 @@ def test_long_rows_that_are_read_again_are_taken_in_long_tiles(length: int, dtyp
     ("softmax", 32000, "float16", 32768, 512), ("layer_norm", 40000, "bfloat16", 40960, 512),
     ("rms_norm", 40000, "bfloat16", 40960, 1024), ("softmax", 20000, "float32", 20480, 256),
     ("log_softmax", 20000, "float32", 20480, 1024), ("layer_norm", 32000, "float32", 32768, 512),
-    ("softmax", 50257, "float32", 53248, 1024),
+    ("softmax", 50257, "float32", 53248, 1024), ("softmax", 50257, "bfloat16", 57344, 1024),
+    ("softmax", 20001, "bfloat16", 20480, 256), ("layer_norm", 20001, "bfloat16", 20480, 512),
 ])  # fmt: skip
 def test_a_block_holds_a_long_row_that_is_written_again(
     name: str, length: int, dtype: str, tile: int, lanes: int
@@ -270,14 +271,14 @@ def test_a_block_holds_a_long_row_that_is_written_again(
 
 
 @pytest.mark.parametrize(("form", "sizes", "dtype"), [
-    (library.softmax(), {"b": 60, "n": 20000}, "bfloat16"), (library.softmax(), {"b": 511, "n": 40968}, "bfloat16"),
-    (library.softmax(), {"b": 511, "n": 53249}, "float32"), (library.softmax(), {"b": 511, "n": 20001}, "bfloat16"),
+    (library.softmax(), {"b": 60, "n": 20000}, "bfloat16"), (library.softmax(), {"b": 511, "n": 57352}, "bfloat16"),
+    (library.softmax(), {"b": 511, "n": 53249}, "float32"),
     (library.softmax(), {"b": 511, "n": 20000}, "float64"),
     (library.logsumexp(), {"b": 511, "n": 20000}, "float32"),
     (ra.fuse(ra.softmax(ra.tensor("x[b,n]") * ra.tensor("y[b,n]"), n), axes="b n"), {"b": 511, "n": 20000}, "float32"),
 ])  # fmt: skip
 def test_other_long_rows_are_held_by_no_block(form: ra.Fused, sizes: dict[str, int], dtype: str) -> None:
-    """Few rows, rows that are too long or lie askew, wider ones, those that are read once, and two tensors' rows."""
+    """Few rows, rows that are too long, wider ones, those that are read once, and two tensors' rows."""
     assert level(by_rules(form, sizes, dtype), Whole) is None
 
 
